@@ -1,0 +1,94 @@
+//! What the engine did, counted by cause, so that amplification is read and not guessed.
+//!
+//! Counters are bumped once per file operation, page or job, never per entry read from memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Live counters, shared by all parts of one engine.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+
+        /// The counters at one moment.
+        #[derive(Debug, Default, Clone, PartialEq, Eq)]
+        pub struct CountersSnapshot {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Reads every counter. Not one atomic moment, but each is exact.
+            #[must_use]
+            pub fn snapshot(&self) -> CountersSnapshot {
+                CountersSnapshot { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl CountersSnapshot {
+            /// Names and values, in declaration order.
+            #[must_use]
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Key and value bytes that users committed.
+    user_bytes_written,
+    /// Committed rounds (groups of transactions that shared one flush).
+    commit_rounds,
+    /// Committed batches.
+    commits,
+    /// Bytes written to the log, frame headers included.
+    log_bytes_written,
+    /// Bytes of zeros written ahead of the log.
+    log_bytes_prepared,
+    /// Log flushes (`fdatasync`).
+    log_syncs,
+    /// Table bytes written by memtable flushes.
+    flush_bytes_written,
+    /// Memtable flushes done.
+    flushes,
+    /// Table bytes written by compactions.
+    compaction_bytes_written,
+    /// Table bytes read by compactions.
+    compaction_bytes_read,
+    /// Compactions done.
+    compactions,
+    /// Bytes written to the manifest.
+    manifest_bytes_written,
+    /// Pages answered from the page cache.
+    cache_hits,
+    /// Pages read from disk on behalf of reads.
+    cache_misses,
+    /// Bytes read from disk on behalf of reads.
+    read_bytes,
+    /// Table look-ups that a filter answered with "not here".
+    filter_negatives,
+    /// Table look-ups that passed a filter and found nothing.
+    filter_false_positives,
+    /// Milliseconds writers were held back because flush or compaction was behind.
+    throttle_ms,
+}
+
+/// One number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `amount`.
+    #[inline]
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// The current number.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,130 @@
+//! The engine's errors. Each names what happened, where, and what to do next.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Shorthand for results of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the storage engine.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// What was attempted: `open`, `read`, `write`, `sync`, `rename`, …
+        operation: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The disk or the quota is full. Nothing of the refused write was kept.
+    #[error("no space left for {}: free space on the disk, then try again; reads still work", path.display())]
+    NoSpace {
+        /// The file that could not grow or be created.
+        path: PathBuf,
+    },
+    /// Bytes on disk are not what was written.
+    #[error("{} is damaged at offset {offset}: {reason}; restore it from a checkpoint or a replica", path.display())]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A file the manifest names is gone.
+    #[error("{} is missing: {reason}; restore it from a checkpoint or a replica", path.display())]
+    MissingFile {
+        /// The missing file.
+        path: PathBuf,
+        /// Why it is needed.
+        reason: String,
+    },
+    /// Another process (or another handle in this one) has the directory open.
+    #[error("{} is in use by another process: close it there first, or choose another directory", path.display())]
+    Locked {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// The path is not a Bowline data directory.
+    #[error("{} is not a Bowline database: {reason}", path.display())]
+    NotADatabase {
+        /// The path given.
+        path: PathBuf,
+        /// What was found there.
+        reason: String,
+    },
+    /// The directory was written by a newer version.
+    #[error("{} has format version {found}, this program reads up to {supported}: use a newer bowline", path.display())]
+    NewerFormat {
+        /// The file that carries the version.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The newest version this program reads.
+        supported: u32,
+    },
+    /// An earlier write or flush failed, so what is on disk is unknown. No write is accepted any
+    /// more; reads go on. Reopening recovers everything that was acknowledged.
+    #[error("the log refuses writes since an earlier failure ({reason}): reopen the database")]
+    Poisoned {
+        /// The failure that poisoned the log.
+        reason: Arc<str>,
+    },
+    /// A batch is larger than the engine takes.
+    #[error("a batch of {size} bytes is over the limit of {limit} bytes: split it")]
+    BatchTooLarge {
+        /// Bytes asked for.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The engine has been closed.
+    #[error("the database is closed")]
+    Closed,
+    /// A caller used an interface against its contract. A bug in Bowline, not in the data.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl Error {
+    /// Wraps an I/O error, telling a full disk from the rest.
+    pub fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
+                path: path.to_owned(),
+            },
+            _ => Error::Io {
+                operation,
+                path: path.to_owned(),
+                source: Arc::new(source),
+            },
+        }
+    }
+
+    /// Damage found at `offset` of `path`.
+    pub fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Error {
+        Error::Corrupt {
+            path: path.to_owned(),
+            offset,
+            reason: reason.into(),
+        }
+    }
+
+    /// Whether the same call may succeed later without anything being repaired.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::NoSpace { .. } | Error::Locked { .. })
+    }
+
+    /// Whether the error says that bytes on disk are damaged or gone.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::MissingFile { .. })
+    }
+}

@@ -1,0 +1,27 @@
+//! Bowline's storage engine.
+//!
+//! Several ordered maps of versioned byte keys ([`TreeId`]) over one log. Nothing here knows what
+//! a key means: transactions, graphs, leases and watches are built on top, in the crate `bowline`.
+//!
+//! The parts, bottom-up; each module starts with its algorithm and its invariants:
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`vfs`] | every byte to and from disk, so that tests can be the disk |
+//! | [`clock`] | every reading of time, so that tests can be the clock |
+//!
+//! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
+//! revision `r` sees, for each key, the entry with the largest revision not above `r`.
+
+pub mod clock;
+pub mod codec;
+pub mod counters;
+mod error;
+mod types;
+mod value;
+pub mod vfs;
+
+pub use clock::{Clock, SystemClock};
+pub use error::{Error, Result};
+pub use types::{EntryKind, Index, Revision, TreeId};
+pub use value::Value;
