@@ -1,0 +1,113 @@
+//! The one segmented log: write-ahead log of the embedded database, Raft log of a cluster.
+//!
+//! # Files
+//!
+//! A directory of segments, each a file of fixed size named by its id. A segment is a header page
+//! and then *frames*; a frame is one group of entries, written with one `write_at`.
+//!
+//! ```text
+//!  log/0000000000000007.log                        log/0000000000000008.log   (active)
+//! ┌────────┬───────┬───────┬─────────┬─────┐      ┌────────┬───────┬───────┬────────────┐
+//! │ header │ frame │ frame │Continued│  …  │      │ header │ frame │ frame │ zeros, or  │
+//! │ 4096 B │ 1..=3 │ 4..=9 │         │     │      │ 4096 B │ 10..  │ 12..  │ older life │
+//! └────────┴───────┴───────┴─────────┴─────┘      └───┬────┴───────┴───────┴────────────┘
+//!                          ▲ end                      │ previous: id 7, its salt, its end
+//!                          └──────────────────────────┘
+//! ```
+//!
+//! Byte by byte: `docs/format.md`.
+//!
+//! # Algorithm
+//!
+//! *Writing.* [`Log::stage`] collects a group in a reused buffer, [`Log::write`] writes it as one
+//! frame, [`Log::sync`] makes everything written so far durable. Space exists before it is used:
+//! a segment is filled with zeros ahead of time, by a thread ([`Background::Threads`]) or at the
+//! rotation ([`Background::Manual`]), or it is a released segment used again. So an append
+//! overwrites allocated blocks, and its flush needs no journal of the file system.
+//!
+//! *A life.* Each time a file becomes a segment it gets a new id and a new random salt. They seed
+//! the tag and the checksums of its frames, together with the frame's own offset, so bytes of an
+//! earlier life, of another file or of another place can never be taken for a frame.
+//!
+//! *Activation.* The header is written and synced while the file still has a spare's name; then
+//! it gets its segment name; then the directory is synced; then the segment before it is marked
+//! `Continued`; and only then does a frame go in. Therefore a named segment with a bad header is
+//! damage, and a `Continued` segment without a successor is a lost file.
+//!
+//! *Recovery* is scan (reads only), plan (a value), apply (changes files). A torn tail ends the
+//! log only in its last segment. Each frame carries how much of its segment was known to be
+//! synced when it was written: an invalid frame that a later one proves synced is damage and an
+//! error, any other is a torn tail. Writing then starts in a new segment whose header states where
+//! the one before ends; what lies beyond that point is never looked at again.
+//!
+//! # Invariants
+//!
+//! 1. An index is acknowledged as durable only after `sync_data` covered its frame, and every
+//!    earlier segment was synced before the header of the next one was written.
+//! 2. A position of a segment is written once per life. (Recovery writes the tail it found once
+//!    more, the same bytes, so that its sync cannot be told "clean" by a page cache that lost an
+//!    earlier failure.)
+//! 3. After a failed write or sync nothing is written or acknowledged any more; only reopening
+//!    helps. Running out of space while making a segment changes nothing and can be tried again.
+//! 4. Segments are removed oldest first, each removal durable before the next.
+//! 5. Before the caller records "flushed up to `n`" anywhere, it has synced the log up to `n`:
+//!    [`Log::open`] treats a log that ends before `after` as damaged.
+
+mod frame;
+mod marks;
+mod plan;
+mod preparer;
+mod reader;
+mod recovery;
+mod scan;
+mod segment;
+mod sync;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use sync::LogSync;
+pub use verify::Report;
+pub use writer::Log;
+
+/// Who does the work that is not on the path of a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Background {
+    /// A thread, joined when its owner is closed or dropped.
+    Threads,
+    /// Nobody: it is done inline when it is needed, so that a run is deterministic.
+    Manual,
+}
+
+/// How a log lays out its files.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Size of a full-grown segment. A group larger than this gets a segment of its own size.
+    pub segment_bytes: u64,
+    /// Size of the first segment after each opening; each further one is twice as large, up to
+    /// `segment_bytes`. Keeps a small database small and its opening fast.
+    pub first_segment_bytes: u64,
+    /// Who prepares the next segment.
+    pub background: Background,
+    /// How many released segments are kept to be used again.
+    pub spares_max: usize,
+}
+
+impl LogOptions {
+    /// Bytes a group may add on top of its payloads, per entry: pass
+    /// `payload bytes + entries * ENTRY_OVERHEAD_BYTES` to [`Log::reserve`].
+    pub const ENTRY_OVERHEAD_BYTES: u64 = 10;
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions {
+            segment_bytes: 64 << 20,
+            first_segment_bytes: 256 << 10,
+            background: Background::Threads,
+            spares_max: 2,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The second step of recovery: what to change, as a value. Decides everything, touches nothing.
+
+use std::fmt;
+use std::path::Path;
+
+use super::marks::Marks;
+use super::scan::{End, Scan, ScannedSegment};
+use super::segment::{Link, segment_name, segment_path};
+use crate::error::{Error, Result};
+use crate::types::Index;
+
+/// A stretch of the last segment that no later frame proves synced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Harden {
+    pub(super) id: u64,
+    pub(super) from_offset: u64,
+    pub(super) to_offset: u64,
+}
+
+/// What recovery will do, in this order.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// Spares and stale segments, removed first.
+    pub(super) remove: Vec<String>,
+    /// Written again, unchanged, and synced.
+    pub(super) harden: Option<Harden>,
+    /// Where writing starts: id and first index of the new segment, and what it continues.
+    pub(super) new_id: u64,
+    pub(super) new_first_index: Index,
+    pub(super) previous: Option<Link>,
+    /// Whether the previous segment is there to be marked as continued (it may be released).
+    pub(super) mark_continued: bool,
+    /// The empty last segment that the new one replaces, removed last.
+    pub(super) replaced: Option<u64>,
+    /// The segments that stay, oldest first.
+    pub(super) kept: Vec<ScannedSegment>,
+    pub(super) marks: Marks,
+    /// Where a torn group was left out, to be logged.
+    pub(super) torn: Option<(u64, u64)>,
+}
+
+/// Decides what to do with what was found. `after` is the last index the caller has elsewhere.
+pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Result<Plan> {
+    let wanted = after
+        .checked_add(1)
+        .ok_or_else(|| Error::Internal("the log cannot start after the last index".to_owned()))?;
+    let mut remove = scan.spares;
+    remove.extend(scan.stale.iter().map(|id| segment_name(*id)));
+    let mut kept = scan.segments;
+    let Some(last) = kept.last() else {
+        if must_exist {
+            return Err(Error::MissingFile {
+                path: dir.to_owned(),
+                reason: "the database was written with a log, and no segment of it is here"
+                    .to_owned(),
+            });
+        }
+        return Ok(Plan {
+            remove,
+            harden: None,
+            new_id: scan.stale.last().map_or(1, |id| id + 1),
+            new_first_index: wanted,
+            previous: None,
+            mark_continued: false,
+            replaced: None,
+            kept,
+            marks: scan.marks,
+            torn: None,
+        });
+    };
+    check_connection(&scan.marks, scan.next_index, last, dir, after)?;
+    let torn =
+        matches!(last.end, End::Tail { torn: true }).then_some((last.header.id, last.end_offset));
+    let new_id = last.header.id + 1;
+    let (replaced, harden, previous);
+    if last.has_content {
+        replaced = None;
+        harden = (last.synced_offset < last.end_offset).then_some(Harden {
+            id: last.header.id,
+            from_offset: last.synced_offset,
+            to_offset: last.end_offset,
+        });
+        previous = Some(Link {
+            id: last.header.id,
+            salt: last.header.salt,
+            end_offset: last.end_offset,
+        });
+    } else {
+        // What it continues was synced before its header was written.
+        replaced = Some(last.header.id);
+        harden = None;
+        previous = last.header.previous;
+        kept.pop();
+    }
+    let mark_continued = previous.is_some() && !kept.is_empty();
+    Ok(Plan {
+        remove,
+        harden,
+        new_id,
+        new_first_index: scan.next_index,
+        previous,
+        mark_continued,
+        replaced,
+        kept,
+        marks: scan.marks,
+        torn,
+    })
+}
+
+/// The log must hold, or be about to write, the entry after `after`.
+fn check_connection(
+    marks: &Marks,
+    next_index: Index,
+    last: &ScannedSegment,
+    dir: &Path,
+    after: Index,
+) -> Result<()> {
+    let first_index = marks.first_index().unwrap_or(next_index);
+    if next_index <= after {
+        let reason = format!(
+            "the log ends here at index {}, but index {after} was synced to it",
+            next_index - 1
+        );
+        return Err(Error::corrupt(
+            &segment_path(dir, last.header.id),
+            last.end_offset,
+            reason,
+        ));
+    }
+    if first_index > after + 1 {
+        return Err(Error::MissingFile {
+            path: dir.to_owned(),
+            reason: format!(
+                "the log begins at index {first_index}, but it is needed from index {} on",
+                after + 1
+            ),
+        });
+    }
+    Ok(())
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for name in &self.remove {
+            writeln!(f, "remove {name}")?;
+        }
+        if let Some((id, offset)) = self.torn {
+            writeln!(f, "ignore {} from {offset} on: torn", segment_name(id))?;
+        }
+        if let Some(Harden {
+            id,
+            from_offset,
+            to_offset,
+        }) = &self.harden
+        {
+            writeln!(
+                f,
+                "rewrite and sync {} {from_offset}..{to_offset}",
+                segment_name(*id)
+            )?;
+        }
+        let name = segment_name(self.new_id);
+        write!(f, "create {name} from index {}", self.new_first_index)?;
+        match &self.previous {
+            Some(Link { id, end_offset, .. }) => {
+                writeln!(f, " behind {} ending at {end_offset}", segment_name(*id))?;
+                if self.mark_continued {
+                    writeln!(f, "mark {} as continued", segment_name(*id))?;
+                }
+            }
+            None => writeln!(f)?,
+        }
+        if let Some(id) = self.replaced {
+            writeln!(f, "remove {}: empty", segment_name(id))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Reading entries back by index: finds the mark that covers an index and walks frames from there.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::frame::{Entries, FrameKind, Life};
+use super::marks::Marks;
+use super::scan::FrameReader;
+use super::segment::segment_path;
+use crate::error::{Error, Result};
+use crate::types::Index;
+use crate::vfs::{OpenMode, Vfs, VfsFile};
+
+/// Takes an entry; says whether to go on.
+pub(super) type Visit<'a> = dyn FnMut(Index, &[u8]) -> Result<ControlFlow<()>> + 'a;
+
+/// A segment of the open log.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) id: u64,
+    pub(super) salt: u64,
+    pub(super) file_len: u64,
+}
+
+/// Opens segments for reading; keeps the last one open.
+#[derive(Debug)]
+pub(super) struct Reader {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    last_opened: Mutex<Option<(u64, Arc<dyn VfsFile>)>>,
+}
+
+impl Reader {
+    pub(super) fn new(vfs: Arc<dyn Vfs>, dir: PathBuf) -> Reader {
+        Reader {
+            vfs,
+            dir,
+            last_opened: Mutex::new(None),
+        }
+    }
+
+    /// Forgets an open file, because its segment is given up.
+    pub(super) fn forget(&self) {
+        *self.last_opened.lock() = None;
+    }
+
+    fn open(&self, id: u64, path: &Path) -> Result<Arc<dyn VfsFile>> {
+        let mut last = self.last_opened.lock();
+        if let Some((open_id, file)) = &*last
+            && *open_id == id
+        {
+            return Ok(file.clone());
+        }
+        let file = self
+            .vfs
+            .open(path, OpenMode::Read)
+            .map_err(|error| Error::io("open", path, error))?;
+        *last = Some((id, file.clone()));
+        Ok(file)
+    }
+
+    /// Hands the entries `from..end` to `visit`, in order, until it breaks.
+    pub(super) fn visit(
+        &self,
+        segments: &VecDeque<Segment>,
+        marks: &Marks,
+        from: Index,
+        end: Index,
+        read_ahead_bytes: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let mut next = from;
+        while next < end {
+            let (mark, limit) = marks
+                .covering(next)
+                .ok_or_else(|| Error::Internal(format!("log entry {next} has been released")))?;
+            let limit = limit.unwrap_or(end).min(end);
+            let path = segment_path(&self.dir, mark.segment_id);
+            let found = segments.binary_search_by_key(&mark.segment_id, |segment| segment.id);
+            let segment = found
+                .map(|position| &segments[position])
+                .map_err(|_| Error::Internal(format!("no log segment {}", mark.segment_id)))?;
+            let file = self.open(segment.id, &path)?;
+            let life = Life::new(segment.id, segment.salt);
+            let mut frames = FrameReader::new(&*file, &path, life, read_ahead_bytes)?;
+            let mut offset = mark.offset;
+            while next < limit {
+                let unreadable =
+                    || Error::corrupt(&path, offset, format!("not the frame of entry {next}"));
+                let header = frames.header(offset)?.ok_or_else(unreadable)?;
+                if header.kind == FrameKind::Data && header.end_index() > next {
+                    if header.first_index > next {
+                        return Err(unreadable());
+                    }
+                    let body = frames.body(offset, &header)?.ok_or_else(unreadable)?;
+                    let wanted = next..limit;
+                    let entries = Entries::new(&header, body);
+                    for (index, payload) in entries.filter(|(index, _)| wanted.contains(index)) {
+                        next = index + 1;
+                        if visit(index, payload)?.is_break() {
+                            return Ok(());
+                        }
+                    }
+                    if next < limit && next != header.end_index() {
+                        return Err(Error::corrupt(&path, offset, "the frame lacks entries"));
+                    }
+                }
+                offset += header.frame_len();
+            }
+        }
+        Ok(())
+    }
+}

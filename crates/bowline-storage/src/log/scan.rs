@@ -1,0 +1,449 @@
+//! The first step of recovery: reads everything, changes nothing.
+//!
+//! The live segments form a chain: the one with the highest id is the last, and each header names
+//! the one before. A segment of the chain other than the last must hold valid frames exactly up
+//! to the offset its successor states. In the last one the first invalid frame, at offset `p`,
+//! decides: when a later frame header of this life says that the segment was synced beyond `p`,
+//! what was synced is now damaged, which is an error; otherwise no flush covered `p`, nothing
+//! from there on was acknowledged, and the log ends at `p`.
+//!
+//! A segment outside the chain, between two of its ids, is an empty last segment that an earlier
+//! recovery replaced and did not get to remove: *stale*. One that holds entries is an error.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::frame::{Entries, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life};
+use super::marks::{Mark, Marks};
+use super::segment::{
+    HEADER_BYTES, SegmentHeader, is_spare_name, segment_id, segment_name, segment_path,
+};
+use crate::error::{Error, Result};
+use crate::types::Index;
+use crate::vfs::{self, OpenMode, Vfs, VfsFile};
+
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// Reads the frames of one life of one segment through a window of its file.
+pub(super) struct FrameReader<'a> {
+    file: &'a dyn VfsFile,
+    path: &'a Path,
+    life: Life,
+    file_len: u64,
+    read_ahead_bytes: usize,
+    window: Vec<u8>,
+    window_start: u64,
+}
+
+impl<'a> FrameReader<'a> {
+    pub(super) fn new(
+        file: &'a dyn VfsFile,
+        path: &'a Path,
+        life: Life,
+        read_ahead_bytes: usize,
+    ) -> Result<FrameReader<'a>> {
+        let file_len = file.len().map_err(|error| Error::io("stat", path, error))?;
+        let window = Vec::new();
+        Ok(FrameReader {
+            file,
+            path,
+            life,
+            file_len,
+            read_ahead_bytes,
+            window,
+            window_start: 0,
+        })
+    }
+
+    /// The frame header at `offset`; `None` when there is none.
+    pub(super) fn header(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
+        let life = self.life;
+        let bytes = self.bytes(offset, FRAME_HEADER_BYTES)?;
+        Ok(FrameHeader::decode(bytes, life, offset))
+    }
+
+    /// The entries' bytes of the frame at `offset`; `None` when they are not what was written.
+    pub(super) fn body(&mut self, offset: u64, header: &FrameHeader) -> Result<Option<&[u8]>> {
+        let life = self.life;
+        let bytes = self.bytes(offset + FRAME_HEADER_BYTES as u64, header.padded_body_len())?;
+        let matches = header.body_matches(bytes, life, offset);
+        Ok(matches.then(|| &bytes[..header.body_len as usize]))
+    }
+
+    /// Whether the first bytes at `offset` are those of a frame of this life.
+    fn is_begun(&mut self, offset: u64) -> Result<bool> {
+        let life = self.life;
+        Ok(life.is_tag(self.bytes(offset, FRAME_ALIGN)?))
+    }
+
+    /// The offset of a frame header behind `damaged` that says `damaged` was synced.
+    fn proof_of_sync(&mut self, damaged: u64) -> Result<Option<u64>> {
+        let life = self.life;
+        let mut offset = damaged + FRAME_ALIGN as u64;
+        while offset + FRAME_HEADER_BYTES as u64 <= self.file_len {
+            let bytes = self.bytes(offset, WINDOW_BYTES)?;
+            let mut position = 0;
+            while position + FRAME_HEADER_BYTES <= bytes.len() {
+                let at = offset + position as u64;
+                if let Some(header) = FrameHeader::decode(&bytes[position..], life, at)
+                    && header.synced_offset > damaged
+                {
+                    return Ok(Some(at));
+                }
+                position += FRAME_ALIGN;
+            }
+            if position == 0 {
+                break;
+            }
+            offset += position as u64;
+        }
+        Ok(None)
+    }
+
+    /// Up to `len` bytes at `offset`: fewer only where the file ends.
+    fn bytes(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
+        let left = usize::try_from(self.file_len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = len.min(left);
+        let window_end = self.window_start + self.window.len() as u64;
+        if offset < self.window_start || offset + len as u64 > window_end {
+            self.window
+                .resize(len.max(self.read_ahead_bytes).min(left), 0);
+            let read = vfs::read_full_at(self.file, self.path, &mut self.window, offset)?;
+            self.window.truncate(read);
+            self.window_start = offset;
+        }
+        let start = (offset - self.window_start) as usize;
+        Ok(&self.window[start.min(self.window.len())..(start + len).min(self.window.len())])
+    }
+
+    /// Makes the next read come from the file.
+    fn forget(&mut self) {
+        self.window.clear();
+        self.window_start = 0;
+    }
+}
+
+/// How a segment's frames end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// At the offset the next segment's header states.
+    Stated,
+    /// With a `Seal` frame: the log was closed cleanly.
+    Sealed,
+    /// Behind the last complete group: what follows, if anything, was never synced. `torn`
+    /// tells whether a frame was begun there, as far as its first bytes show.
+    Tail { torn: bool },
+}
+
+/// What is in one segment of the chain.
+#[derive(Clone, Debug)]
+pub(super) struct ScannedSegment {
+    pub(super) header: SegmentHeader,
+    pub(super) file_len: u64,
+    /// The offset behind the last valid frame.
+    pub(super) end_offset: u64,
+    /// Up to here, at least, some frame proves it synced.
+    pub(super) synced_offset: u64,
+    pub(super) end: End,
+    pub(super) frames: u64,
+    pub(super) entries: u64,
+    /// Whether any frame changes the log: entries or a cut.
+    pub(super) has_content: bool,
+}
+
+/// What is in a log directory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scan {
+    /// The chain, oldest first.
+    pub(super) segments: Vec<ScannedSegment>,
+    /// Segments outside the chain: empty, replaced, not yet removed.
+    pub(super) stale: Vec<u64>,
+    /// File names of spares.
+    pub(super) spares: Vec<String>,
+    pub(super) marks: Marks,
+    /// The index the next entry gets; 0 when there is no segment.
+    pub(super) next_index: Index,
+}
+
+/// Reads all headers and all frames in `dir`. A directory that does not exist is an empty one.
+pub(super) fn scan(vfs: &dyn Vfs, dir: &Path) -> Result<Scan> {
+    let mut scan = Scan::default();
+    let mut found = Vec::new();
+    for name in list(vfs, dir)? {
+        if is_spare_name(&name) {
+            scan.spares.push(name);
+        } else if let Some(id) = segment_id(&name) {
+            found.push(OpenSegment::open(vfs, dir, id)?);
+        }
+    }
+    found.sort_by_key(|segment| segment.header.id);
+    let (chain, stale) = split_chain(dir, found)?;
+    for segment in stale {
+        segment.refuse_content()?;
+        scan.stale.push(segment.header.id);
+    }
+    if let Some(first) = chain.first() {
+        scan.next_index = first.header.first_index;
+    }
+    for (position, segment) in chain.iter().enumerate() {
+        let link = chain
+            .get(position + 1)
+            .and_then(|next| next.header.previous);
+        if segment.header.first_index != scan.next_index {
+            let reason = format!(
+                "starts at index {}, but the segment before ends at index {}",
+                segment.header.first_index,
+                scan.next_index - 1
+            );
+            return Err(Error::corrupt(&segment.path, 32, reason));
+        }
+        let bound = link.map(|link| link.end_offset);
+        let scanned = segment.scan(vfs, dir, bound, &mut scan.marks, &mut scan.next_index)?;
+        scan.segments.push(scanned);
+    }
+    Ok(scan)
+}
+
+/// The names in `dir`; none when it does not exist.
+pub(super) fn list(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>> {
+    match vfs.read_dir(dir) {
+        Ok(names) => Ok(names),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::io("list", dir, error)),
+    }
+}
+
+struct OpenSegment {
+    file: std::sync::Arc<dyn VfsFile>,
+    path: PathBuf,
+    header: SegmentHeader,
+}
+
+/// Follows the chain back from the newest segment: the chain oldest first, and what is not in it.
+fn split_chain(
+    dir: &Path,
+    mut found: Vec<OpenSegment>,
+) -> Result<(Vec<OpenSegment>, Vec<OpenSegment>)> {
+    let mut chain: Vec<OpenSegment> = Vec::new();
+    let mut stale = Vec::new();
+    // The id the chain goes on with, going back; `None` at its beginning.
+    let mut wanted = found.last().map(|last| last.header.id);
+    while let Some(segment) = found.pop() {
+        let id = segment.header.id;
+        match wanted {
+            Some(wanted_id) if id < wanted_id => {
+                return Err(Error::MissingFile {
+                    path: segment_path(dir, wanted_id),
+                    reason: format!("it continues the log after {}", segment_name(id)),
+                });
+            }
+            Some(wanted_id) if id == wanted_id => {
+                let next = chain.last();
+                let link = next.and_then(|next| next.header.previous);
+                if let (Some(next), Some(link)) = (next, link)
+                    && link.salt != segment.header.salt
+                {
+                    let reason = format!("{} continues another life of it", next.path.display());
+                    return Err(Error::corrupt(&segment.path, 24, reason));
+                }
+                wanted = segment.header.previous.map(|link| link.id);
+                chain.push(segment);
+            }
+            _ => stale.push(segment),
+        }
+    }
+    chain.reverse();
+    Ok((chain, stale))
+}
+
+impl OpenSegment {
+    fn open(vfs: &dyn Vfs, dir: &Path, id: u64) -> Result<OpenSegment> {
+        let path = segment_path(dir, id);
+        let file = vfs
+            .open(&path, OpenMode::Read)
+            .map_err(|error| Error::io("open", &path, error))?;
+        let header = SegmentHeader::read(&*file, &path, id)?;
+        Ok(OpenSegment { file, path, header })
+    }
+
+    /// An error when a stale segment begins with a frame that says something.
+    fn refuse_content(&self) -> Result<()> {
+        let life = self.header.life();
+        let mut reader = FrameReader::new(&*self.file, &self.path, life, FRAME_HEADER_BYTES)?;
+        let Some(header) = reader.header(HEADER_BYTES)? else {
+            return Ok(());
+        };
+        let says_something = matches!(header.kind, FrameKind::Data | FrameKind::Cut);
+        if says_something && reader.body(HEADER_BYTES, &header)?.is_some() {
+            let reason = "holds entries, but no later segment continues it";
+            return Err(Error::corrupt(&self.path, HEADER_BYTES, reason));
+        }
+        Ok(())
+    }
+
+    /// Walks the frames up to `bound`, or as far as they are valid when this is the last segment.
+    fn scan(
+        &self,
+        vfs: &dyn Vfs,
+        dir: &Path,
+        bound: Option<u64>,
+        marks: &mut Marks,
+        next_index: &mut Index,
+    ) -> Result<ScannedSegment> {
+        let id = self.header.id;
+        let mut reader =
+            FrameReader::new(&*self.file, &self.path, self.header.life(), WINDOW_BYTES)?;
+        let mut scanned = ScannedSegment {
+            header: self.header,
+            file_len: reader.file_len,
+            end_offset: HEADER_BYTES,
+            synced_offset: HEADER_BYTES,
+            end: End::Stated,
+            frames: 0,
+            entries: 0,
+            has_content: false,
+        };
+        let corrupt = |offset, reason: String| Error::corrupt(&self.path, offset, reason);
+        marks.restart_at(Mark {
+            first_index: *next_index,
+            segment_id: id,
+            offset: HEADER_BYTES,
+        });
+        // A frame is looked at a second time before it is called damaged: in a log that is being
+        // written, it may have been completed since the first look.
+        let mut is_second_look = false;
+        loop {
+            let offset = scanned.end_offset;
+            match bound {
+                Some(bound) if offset == bound => return Ok(scanned),
+                Some(bound) if offset > bound => {
+                    let reason = format!("a frame crosses the end of the segment at {bound}");
+                    return Err(corrupt(offset, reason));
+                }
+                _ => {}
+            }
+            let header = match reader.header(offset)? {
+                Some(header) => match reader.body(offset, &header)? {
+                    Some(body) => {
+                        check_entries(&header, body).map_err(|why| corrupt(offset, why))?;
+                        Some(header)
+                    }
+                    None => None,
+                },
+                None => None,
+            };
+            let Some(header) = header else {
+                if let Some(bound) = bound {
+                    let reason = format!("not a valid frame; the log goes on up to offset {bound}");
+                    return Err(corrupt(offset, reason));
+                }
+                let proof = reader.proof_of_sync(offset)?;
+                reader.forget();
+                if let Some(proof) = proof {
+                    if is_second_look {
+                        let reason = format!(
+                            "not a valid frame, but the one at offset {proof} was written after \
+                             this one was synced"
+                        );
+                        return Err(corrupt(offset, reason));
+                    }
+                    is_second_look = true;
+                    continue;
+                }
+                if scanned.file_len < self.header.capacity_bytes {
+                    let reason = format!(
+                        "the file was cut to {} of {} bytes as a closed log is, but has no valid \
+                         seal here",
+                        scanned.file_len, self.header.capacity_bytes
+                    );
+                    return Err(corrupt(offset, reason));
+                }
+                scanned.end = End::Tail {
+                    torn: reader.is_begun(offset)?,
+                };
+                return Ok(scanned);
+            };
+            is_second_look = false;
+            let index_fits = match header.kind {
+                FrameKind::Cut => header.first_index < *next_index,
+                _ => header.first_index == *next_index,
+            };
+            if !index_fits {
+                let reason = format!(
+                    "index {} where {} was expected",
+                    header.first_index, *next_index
+                );
+                return Err(corrupt(offset, reason));
+            }
+            if header.kind == FrameKind::Continued {
+                if bound.is_some() {
+                    return Err(corrupt(offset, "marked as continued too early".to_owned()));
+                }
+                // In a log that is being written, the successor may be newer than our listing.
+                if list(vfs, dir)?
+                    .iter()
+                    .filter_map(|name| segment_id(name))
+                    .any(|it| it > id)
+                {
+                    scanned.end = End::Stated;
+                    return Ok(scanned);
+                }
+                return Err(Error::MissingFile {
+                    path: segment_path(dir, id + 1),
+                    reason: format!("{} says that the log goes on behind it", segment_name(id)),
+                });
+            }
+            if scanned.end == End::Sealed {
+                return Err(corrupt(offset, "a frame behind the seal".to_owned()));
+            }
+            let frame_end = offset + header.frame_len();
+            scanned.synced_offset = scanned.synced_offset.max(header.synced_offset);
+            scanned.end_offset = frame_end;
+            scanned.frames += 1;
+            let place = |offset| Mark {
+                first_index: header.first_index,
+                segment_id: id,
+                offset,
+            };
+            match header.kind {
+                FrameKind::Data => {
+                    marks.note_frame(place(offset));
+                    *next_index = header.end_index();
+                    scanned.entries += u64::from(header.entry_count);
+                    scanned.has_content = true;
+                }
+                FrameKind::Cut => {
+                    marks.restart_at(place(frame_end));
+                    *next_index = header.first_index;
+                    scanned.has_content = true;
+                }
+                FrameKind::Seal | FrameKind::Continued => {
+                    if bound.is_none() {
+                        scanned.end = End::Sealed;
+                        // One more look is needed only for the sign that a successor is missing.
+                        if reader
+                            .header(frame_end)?
+                            .is_none_or(|next| next.kind != FrameKind::Continued)
+                        {
+                            return Ok(scanned);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a body with a valid checksum holds what its header says.
+fn check_entries(header: &FrameHeader, body: &[u8]) -> Result<(), String> {
+    let mut entries = Entries::new(header, body);
+    entries.by_ref().for_each(drop);
+    if entries.is_complete() {
+        Ok(())
+    } else {
+        Err(format!(
+            "the frame does not hold {} entries",
+            header.entry_count
+        ))
+    }
+}

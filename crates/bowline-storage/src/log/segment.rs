@@ -1,0 +1,288 @@
+//! A segment's header page, the names of files, and how a spare becomes a segment.
+//!
+//! The header is written and synced under the spare's name and only then renamed, so a file with
+//! a segment's name always had a durable header: a bad one is damage, never an unfinished write.
+
+use std::path::{Path, PathBuf};
+
+use super::frame::{FRAME_HEADER_BYTES, Life};
+use super::preparer::Spare;
+use crate::codec::Reader;
+use crate::error::{Error, Result};
+use crate::types::Index;
+use crate::vfs::{self, Vfs, VfsFile};
+
+/// Bytes of the header page; the first frame follows it.
+pub(super) const HEADER_BYTES: u64 = 4096;
+/// Kept free at the end of each segment for a `Seal` and a `Continued` frame.
+pub(super) const TRAILER_BYTES: u64 = 2 * FRAME_HEADER_BYTES as u64;
+/// The format written, and the newest one read.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"bowl.log";
+const CRC_RANGE: std::ops::Range<usize> = 12..16;
+const FIELDS_END: usize = 72;
+const SEGMENT_SUFFIX: &str = ".log";
+const SPARE_PREFIX: &str = "spare-";
+const SPARE_SUFFIX: &str = ".tmp";
+
+const _: () = assert!(FIELDS_END as u64 <= HEADER_BYTES);
+
+/// The segment before, and where it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Link {
+    pub(super) id: u64,
+    pub(super) salt: u64,
+    /// The offset behind its last frame. Later frames in it are void for ever.
+    pub(super) end_offset: u64,
+}
+
+/// What the first page of a segment says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SegmentHeader {
+    /// Never 0; grows from segment to segment.
+    pub(super) id: u64,
+    pub(super) salt: u64,
+    /// The index that follows the last valid one of the segment before.
+    pub(super) first_index: Index,
+    /// Length of the file when it became a segment.
+    pub(super) capacity_bytes: u64,
+    /// `None` in the first segment of a log.
+    pub(super) previous: Option<Link>,
+}
+
+impl SegmentHeader {
+    pub(super) fn life(&self) -> Life {
+        Life::new(self.id, self.salt)
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let previous = self.previous.unwrap_or(Link {
+            id: 0,
+            salt: 0,
+            end_offset: 0,
+        });
+        let mut page = Vec::with_capacity(HEADER_BYTES as usize);
+        page.extend_from_slice(&MAGIC);
+        page.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        page.extend_from_slice(&[0; 4]);
+        for field in [
+            self.id,
+            self.salt,
+            self.first_index,
+            self.capacity_bytes,
+            previous.id,
+            previous.salt,
+            previous.end_offset,
+        ] {
+            page.extend_from_slice(&field.to_le_bytes());
+        }
+        debug_assert_eq!(page.len(), FIELDS_END);
+        page.resize(HEADER_BYTES as usize, 0);
+        let crc = page_crc(&page);
+        page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+        page
+    }
+
+    /// Reads the header page of the segment that is named `id`.
+    pub(super) fn decode(path: &Path, id: u64, page: &[u8]) -> Result<SegmentHeader> {
+        let corrupt = |offset, reason: &str| Error::corrupt(path, offset, reason);
+        let short = || corrupt(page.len() as u64, "the file ends inside the segment header");
+        if page.len() < HEADER_BYTES as usize {
+            return Err(short());
+        }
+        let mut reader = Reader::new(page);
+        if reader.take(MAGIC.len()).ok_or_else(short)? != MAGIC {
+            return Err(corrupt(0, "not a log segment: wrong magic"));
+        }
+        let version = reader.u32().ok_or_else(short)?;
+        if reader.u32().ok_or_else(short)? != page_crc(page) {
+            return Err(corrupt(0, "checksum of the segment header does not match"));
+        }
+        if version > FORMAT_VERSION {
+            return Err(Error::NewerFormat {
+                path: path.to_owned(),
+                found: version,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let mut field = || reader.u64().ok_or_else(short);
+        let header_id = field()?;
+        let salt = field()?;
+        let first_index = field()?;
+        let capacity_bytes = field()?;
+        let link = Link {
+            id: field()?,
+            salt: field()?,
+            end_offset: field()?,
+        };
+        if header_id != id {
+            return Err(corrupt(
+                16,
+                &format!("holds segment {header_id}, not the one it is named"),
+            ));
+        }
+        let link_fits = link.id < id && (link.id == 0 || link.end_offset >= HEADER_BYTES);
+        if version == 0 || id == 0 || first_index == 0 || !link_fits {
+            return Err(corrupt(16, "the segment header contradicts itself"));
+        }
+        let previous = (link.id != 0).then_some(link);
+        Ok(SegmentHeader {
+            id,
+            salt,
+            first_index,
+            capacity_bytes,
+            previous,
+        })
+    }
+
+    /// Reads the header of an open segment.
+    pub(super) fn read(file: &dyn VfsFile, path: &Path, id: u64) -> Result<SegmentHeader> {
+        let mut page = vec![0; HEADER_BYTES as usize];
+        let read = vfs::read_full_at(file, path, &mut page, 0)?;
+        SegmentHeader::decode(path, id, &page[..read])
+    }
+}
+
+/// Checksum of the header page except the checksum itself.
+fn page_crc(page: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&page[..CRC_RANGE.start]);
+    crc32c::crc32c_append(crc, &page[CRC_RANGE.end..HEADER_BYTES as usize])
+}
+
+/// The file name of a segment.
+pub(super) fn segment_name(id: u64) -> String {
+    format!("{id:016x}{SEGMENT_SUFFIX}")
+}
+
+/// The path of a segment.
+pub(super) fn segment_path(dir: &Path, id: u64) -> PathBuf {
+    dir.join(segment_name(id))
+}
+
+/// The id in a segment's file name; `None` for any other name.
+pub(super) fn segment_id(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SEGMENT_SUFFIX)?;
+    let id = u64::from_str_radix(digits, 16).ok()?;
+    (id != 0 && segment_name(id) == name).then_some(id)
+}
+
+/// The file name of a spare.
+pub(super) fn spare_name(number: u64) -> String {
+    format!("{SPARE_PREFIX}{number:016x}{SPARE_SUFFIX}")
+}
+
+/// Whether a file name is a spare's.
+pub(super) fn is_spare_name(name: &str) -> bool {
+    name.starts_with(SPARE_PREFIX) && name.ends_with(SPARE_SUFFIX)
+}
+
+/// How far an activation got before it failed.
+#[derive(Debug)]
+pub(super) enum ActivationError {
+    /// No segment was named: the log is as before, and the spare is of no use any more.
+    BeforeNaming(Error),
+    /// The directory may or may not hold the new segment.
+    WhileNaming(Error),
+}
+
+impl From<ActivationError> for Error {
+    fn from(error: ActivationError) -> Error {
+        match error {
+            ActivationError::BeforeNaming(error) | ActivationError::WhileNaming(error) => error,
+        }
+    }
+}
+
+/// Makes `spare` the segment that `header` describes, durably.
+pub(super) fn activate(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    spare: &Spare,
+    header: &SegmentHeader,
+) -> Result<(), ActivationError> {
+    let file = &*spare.file;
+    vfs::write_all_at(file, &spare.path, &header.encode(), 0)
+        .and_then(|()| vfs::sync_data(file, &spare.path))
+        .map_err(ActivationError::BeforeNaming)?;
+    let path = segment_path(dir, header.id);
+    vfs.rename(&spare.path, &path)
+        .map_err(|error| match Error::io("rename", &path, error) {
+            full @ Error::NoSpace { .. } => ActivationError::BeforeNaming(full),
+            other => ActivationError::WhileNaming(other),
+        })?;
+    vfs::sync_parent(vfs, &path).map_err(ActivationError::WhileNaming)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> SegmentHeader {
+        SegmentHeader {
+            id: 9,
+            salt: 0xdead_beef,
+            first_index: 77,
+            capacity_bytes: 1 << 20,
+            previous: Some(Link {
+                id: 7,
+                salt: 5,
+                end_offset: 8192,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_as_written() {
+        for previous in [header().previous, None] {
+            let header = SegmentHeader {
+                previous,
+                ..header()
+            };
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &header.encode());
+            assert_eq!(decoded.expect("valid"), header);
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_of_the_page_is_damage() {
+        let page = header().encode();
+        for position in 0..page.len() {
+            let mut damaged = page.clone();
+            damaged[position] ^= 0x10;
+            let error = SegmentHeader::decode(Path::new("x"), 9, &damaged).expect_err("damaged");
+            assert!(error.is_corruption(), "byte {position}: {error}");
+        }
+        let error = SegmentHeader::decode(Path::new("x"), 9, &page[..4095]).expect_err("short");
+        assert!(error.is_corruption());
+        let error = SegmentHeader::decode(Path::new("x"), 8, &page).expect_err("other name");
+        assert!(error.is_corruption());
+    }
+
+    #[test]
+    fn a_newer_format_is_named_as_such() {
+        let mut page = header().encode();
+        page[8] = 2;
+        let crc = page_crc(&page);
+        page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+        let error = SegmentHeader::decode(Path::new("x"), 9, &page).expect_err("newer");
+        assert!(
+            matches!(error, Error::NewerFormat { found: 2, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn names_tell_segments_from_spares_and_strangers() {
+        assert_eq!(segment_id(&segment_name(0xab)), Some(0xab));
+        assert_eq!(
+            segment_id("00000000000000AB.log"),
+            None,
+            "upper case is not ours"
+        );
+        assert_eq!(segment_id("0000000000000000.log"), None);
+        assert_eq!(segment_id("ab.log"), None);
+        assert_eq!(segment_id(&spare_name(3)), None);
+        assert!(is_spare_name(&spare_name(3)) && !is_spare_name("notes.tmp"));
+    }
+}

@@ -1,0 +1,142 @@
+//! The active segment as writer and syncing threads share it, and the flush.
+//!
+//! Who may touch what: the writer (one thread at a time, it owns the `Log`) changes `file`, `path`
+//! and `end_offset`; whoever holds `sync_lock` changes `synced_offset` and `durable_index`. A
+//! rotation and a cut hold `sync_lock` too, so a flush never straddles them. One flush at a time
+//! is also what makes a failure reach everyone: the system reports a failed flush to only one of
+//! several callers, and the others find the log poisoned.
+//!
+//! Order of locks: `sync_lock`, then `active`. `active` is never held during I/O.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::types::Index;
+use crate::vfs::{self, VfsFile};
+
+/// State of the active segment.
+///
+/// Invariants: `synced_offset <= end_offset`, `durable_index <= written_index`, and what is synced
+/// to its end is durable to its last index.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) file: Arc<dyn VfsFile>,
+    pub(super) path: Arc<Path>,
+    /// Behind the last written frame.
+    pub(super) end_offset: u64,
+    pub(super) synced_offset: u64,
+    pub(super) written_index: Index,
+    pub(super) durable_index: Index,
+    pub(super) poison: Option<Arc<str>>,
+    pub(super) is_closed: bool,
+}
+
+impl Active {
+    fn check(&self) -> Result<()> {
+        match &self.poison {
+            Some(reason) => Err(Error::Poisoned {
+                reason: reason.clone(),
+            }),
+            None if self.is_closed => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the writer and its sync handles share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    sync_lock: Mutex<()>,
+    active: Mutex<Active>,
+    counters: Arc<Counters>,
+}
+
+impl Shared {
+    pub(super) fn new(active: Active, counters: Arc<Counters>) -> Shared {
+        Shared {
+            sync_lock: Mutex::new(()),
+            active: Mutex::new(active),
+            counters,
+        }
+    }
+
+    /// The state, when the log still takes writes.
+    pub(super) fn active(&self) -> Result<MutexGuard<'_, Active>> {
+        let active = self.active.lock();
+        active.check()?;
+        Ok(active)
+    }
+
+    /// The state, whatever became of the log.
+    pub(super) fn any_active(&self) -> MutexGuard<'_, Active> {
+        self.active.lock()
+    }
+
+    /// Keeps flushes out while the writer changes segments or cuts.
+    pub(super) fn lock_sync(&self) -> MutexGuard<'_, ()> {
+        self.sync_lock.lock()
+    }
+
+    /// Refuses everything from now on; returns the error to give to the caller.
+    pub(super) fn poison(&self, cause: &Error) -> Error {
+        let mut active = self.active.lock();
+        let reason = active.poison.get_or_insert_with(|| {
+            tracing::error!(%cause, "the log refuses writes from now on");
+            cause.to_string().into()
+        });
+        Error::Poisoned {
+            reason: reason.clone(),
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<Index> {
+        let _only_one = self.sync_lock.lock();
+        self.sync_locked()
+    }
+
+    /// [`Shared::sync`] for a caller that holds `sync_lock`.
+    pub(super) fn sync_locked(&self) -> Result<Index> {
+        let (file, path, end_offset, written_index) = {
+            let active = self.active()?;
+            if active.synced_offset == active.end_offset {
+                return Ok(active.durable_index);
+            }
+            (
+                active.file.clone(),
+                active.path.clone(),
+                active.end_offset,
+                active.written_index,
+            )
+        };
+        self.counters.log_syncs.add(1);
+        if let Err(error) = vfs::sync_data(&*file, &path) {
+            return Err(self.poison(&error));
+        }
+        let mut active = self.active.lock();
+        active.synced_offset = end_offset;
+        active.durable_index = written_index;
+        Ok(written_index)
+    }
+}
+
+/// Syncs the log from any thread, while its owner goes on writing.
+#[derive(Clone, Debug)]
+pub struct LogSync(pub(super) Arc<Shared>);
+
+impl LogSync {
+    /// Makes everything written so far durable; returns the highest durable index. Returns at
+    /// once when a flush of another thread has covered it.
+    pub fn sync(&self) -> Result<Index> {
+        self.0.sync()
+    }
+
+    /// The highest index known durable.
+    #[must_use]
+    pub fn durable_index(&self) -> Index {
+        self.0.any_active().durable_index
+    }
+}

@@ -1,0 +1,339 @@
+//! Bytes that are not what was written: what was never synced is cut off, what was synced is an
+//! error, and no byte anywhere turns into a wrong entry.
+
+use super::*;
+use crate::error::Error;
+use crate::log::frame::{FRAME_HEADER_BYTES, FrameKind, Life, finish_frame};
+use crate::log::segment::SegmentHeader;
+
+/// Three synced groups, the last one's place and length.
+fn three_groups() -> (Disk, u64, u64) {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"first group", b"second group"]);
+    let offset = FRAMES_START + 2 * 56;
+    write(&mut log, &[b"third", b"group"]);
+    (disk, offset, 56)
+}
+
+fn header_of(disk: &Disk, id: u64) -> SegmentHeader {
+    let file = disk.open(&segment(id), OpenMode::Read).expect("open");
+    SegmentHeader::read(&*file, &segment(id), id).expect("header")
+}
+
+#[test]
+fn an_unsynced_group_garbled_at_any_byte_is_cut_off() {
+    let (disk, offset, len) = three_groups();
+    let (_, all) = open(&disk.crashed(Crash::Kill), 0).expect("open");
+    assert_eq!(
+        all,
+        entries(1, &[b"first group", b"second group", b"third", b"group"])
+    );
+    for position in offset..offset + len {
+        let damaged = disk.crashed(Crash::Kill);
+        let byte = bytes_of(&disk, &segment(1))[position as usize];
+        overwrite(&damaged, &segment(1), position, &[byte ^ 0x5a]);
+        for attempt in 0..2 {
+            let (log, found) = open(&damaged, 0).expect("open");
+            assert_eq!(found, all[..2], "byte {position}, attempt {attempt}");
+            assert_eq!(log.next_index(), 3);
+        }
+    }
+}
+
+#[test]
+fn an_unsynced_group_cut_at_any_byte_is_cut_off() {
+    let (disk, offset, len) = three_groups();
+    for kept in 0..len {
+        let damaged = disk.crashed(Crash::Kill);
+        overwrite(
+            &damaged,
+            &segment(1),
+            offset + kept,
+            &vec![0; (len - kept) as usize],
+        );
+        let (mut log, found) = open(&damaged, 0).expect("open");
+        let is_padding_only = kept >= FRAME_HEADER_BYTES as u64 + 12;
+        assert_eq!(
+            found.len(),
+            if is_padding_only { 4 } else { 2 },
+            "{kept} bytes kept"
+        );
+        let next = log.stage(b"new");
+        log.write().expect("write");
+        log.sync().expect("sync");
+        let (_, again) = open(&damaged.crashed(Crash::PowerLoss), 0).expect("open");
+        assert_eq!(again.last(), Some(&(next, b"new".to_vec())));
+        assert_eq!(again[..again.len() - 1], found);
+    }
+}
+
+#[test]
+fn a_synced_group_garbled_at_any_byte_is_damage_with_its_place() {
+    let (disk, third, _) = three_groups();
+    for position in FRAMES_START..third {
+        let damaged = disk.crashed(Crash::Kill);
+        let byte = bytes_of(&disk, &segment(1))[position as usize];
+        overwrite(&damaged, &segment(1), position, &[byte ^ 0x01]);
+        let start = FRAMES_START + (position - FRAMES_START) / 56 * 56;
+        match open(&damaged, 0) {
+            Err(Error::Corrupt { path, offset, .. }) => {
+                assert_eq!((path, offset), (segment(1), start), "byte {position}");
+            }
+            // Only the third group proves that the second was synced, and it is intact here.
+            other => panic!("byte {position}: {:?}", other.map(|(_, found)| found)),
+        }
+        assert!(
+            Log::verify(&damaged, Path::new(DIR)).is_err(),
+            "byte {position}"
+        );
+    }
+}
+
+#[test]
+fn a_zeroed_sector_in_synced_groups_is_damage() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[[9u8; 400].as_slice(); 8]);
+    drop(log);
+    for sector in (4096..4096 + 3000).step_by(512) {
+        let damaged = disk.crashed(Crash::Kill);
+        overwrite(&damaged, &segment(1), sector, &[0; 512]);
+        let error = open(&damaged, 0).expect_err("damaged");
+        assert!(matches!(error, Error::Corrupt { .. }), "{sector}: {error}");
+    }
+}
+
+#[test]
+fn of_two_unsynced_groups_the_second_does_not_survive_the_first() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"synced"]);
+    write(&mut log, &[b"lost"]);
+    let lost_at = FRAMES_START + 48;
+    write(&mut log, &[b"survives alone"]);
+    drop(log);
+    overwrite(&disk, &segment(1), lost_at, &[0; 48]);
+    for _ in 0..3 {
+        let (_, found) = open(&disk, 0).expect("a torn tail, not damage");
+        assert_eq!(found, entries(1, &[b"synced"]));
+    }
+    // The group that survived would fit exactly behind this one, in the old segment.
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"new2"]);
+    let (_, found) = open(&disk.crashed(Crash::PowerLoss), 0).expect("open");
+    assert_eq!(found, entries(1, &[b"synced", b"new2"]));
+}
+
+#[test]
+fn a_damaged_cut_that_was_synced_is_damage() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"one", b"two", b"three"]);
+    log.cut_suffix(2).expect("cut");
+    log.sync().expect("sync");
+    // Indices go on below what the log held before the cut: offsets tell, indices would not.
+    commit_each(&mut log, &[b"new two"]);
+    overwrite(&disk, &segment(1), FRAMES_START + 3 * 48, &[0; 8]);
+    let error = open(&disk, 0).expect_err("damaged");
+    assert!(
+        matches!(error, Error::Corrupt { offset: 4240, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_byte_of_a_closed_log_is_checked() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    let payloads = [[3u8; 900].as_slice(); 6];
+    commit_each(&mut log, &payloads);
+    log.close().expect("close");
+    let count = names(&disk, Path::new(DIR)).0.len() as u64;
+    assert!(count >= 2);
+    for id in 1..=count {
+        let bytes = bytes_of(&disk, &segment(id));
+        // A segment that is continued: up to the end that its successor states.
+        let end = match id == count {
+            true => bytes.len() as u64,
+            false => {
+                header_of(&disk, id + 1)
+                    .previous
+                    .expect("linked")
+                    .end_offset
+            }
+        };
+        for position in 0..end {
+            let damaged = disk.crashed(Crash::Kill);
+            let flipped = bytes[position as usize] ^ 0x80;
+            overwrite(&damaged, &segment(id), position, &[flipped]);
+            match Log::verify(&damaged, Path::new(DIR)) {
+                Err(error) => assert!(error.is_corruption(), "{id} {position}: {error}"),
+                Ok(_) => panic!("segment {id}, byte {position}: not noticed"),
+            }
+        }
+    }
+}
+
+#[test]
+fn any_byte_of_any_file_never_gives_a_wrong_entry() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    let payloads: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i; 200]).collect();
+    let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
+    commit_each(&mut log, &payloads);
+    drop(log);
+    let expected = entries(1, &payloads);
+    let mut random = fastrand::Rng::with_seed(11);
+    let segments = names(&disk, Path::new(DIR)).0;
+    for _ in 0..3000 {
+        let damaged = disk.crashed(Crash::Kill);
+        let path = Path::new(DIR).join(&segments[random.usize(..segments.len())]);
+        let len = bytes_of(&damaged, &path).len();
+        let position = random.usize(..len);
+        let noise: Vec<u8> = (0..random.usize(1..20)).map(|_| random.u8(..)).collect();
+        let noise = &noise[..noise.len().min(len - position)];
+        overwrite(&damaged, &path, position as u64, noise);
+        match open(&damaged, 0) {
+            Ok((_, found)) => {
+                assert!(expected.starts_with(&found), "wrong entries");
+                assert!(
+                    found.len() >= 39,
+                    "only the last group is not proven synced"
+                );
+            }
+            Err(error) => assert!(error.is_corruption(), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_destroyed_header_is_damage_and_never_an_empty_segment() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"acknowledged"]);
+    drop(log);
+    for len in [512, 4096] {
+        let damaged = disk.crashed(Crash::Kill);
+        overwrite(&damaged, &segment(1), 0, &vec![0; len]);
+        let error = open(&damaged, 0).expect_err("damaged");
+        assert!(matches!(error, Error::Corrupt { offset: 0, .. }), "{error}");
+    }
+    for len in [0, 100, 4096, 5000] {
+        let damaged = disk.crashed(Crash::Kill);
+        let file = damaged
+            .open(&segment(1), OpenMode::ReadWrite)
+            .expect("open");
+        file.set_len(len).expect("cut");
+        let error = open(&damaged, 0).expect_err("cut short");
+        assert!(matches!(error, Error::Corrupt { .. }), "{len}: {error}");
+    }
+}
+
+#[test]
+fn a_segment_of_another_log_under_the_right_name_is_damage() {
+    let (disk, other) = (Disk::new(), Disk::new());
+    for disk in [&disk, &other] {
+        let (mut log, _) = open(disk, 0).expect("open");
+        commit_each(&mut log, &[[5u8; 3000].as_slice(); 3]);
+    }
+    overwrite(&disk, &segment(1), 0, &bytes_of(&other, &segment(1)));
+    let error = open(&disk, 0).expect_err("swapped");
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+/// A frame as an earlier life of the file would have left it.
+fn stale_frame(life: Life, offset: u64, index: Index) -> Vec<u8> {
+    let mut frame = vec![0; FRAME_HEADER_BYTES];
+    crate::codec::put_bytes(&mut frame, b"stale");
+    finish_frame(&mut frame, life, offset, FrameKind::Data, index, 1, offset);
+    frame
+}
+
+#[test]
+fn a_frame_of_an_earlier_life_is_never_accepted() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"one"]);
+    drop(log);
+    let header = header_of(&disk, 1);
+    let offset = FRAMES_START + 48;
+    // The index continues exactly, the place is right: only the life differs.
+    for life in [
+        Life::new(header.id, header.salt ^ 1),
+        Life::new(header.id + 1, header.salt),
+        Life::new(0, 0),
+    ] {
+        let crafted = disk.crashed(Crash::Kill);
+        overwrite(&crafted, &segment(1), offset, &stale_frame(life, offset, 2));
+        let (_, found) = open(&crafted, 0).expect("open");
+        assert_eq!(found, entries(1, &[b"one"]));
+    }
+    let crafted = disk.crashed(Crash::Kill);
+    overwrite(
+        &crafted,
+        &segment(1),
+        offset,
+        &stale_frame(header.life(), offset, 2),
+    );
+    let (_, found) = open(&crafted, 0).expect("open");
+    assert_eq!(
+        found,
+        entries(1, &[b"one", b"stale"]),
+        "the crafted frame is well made"
+    );
+}
+
+#[test]
+fn a_recycled_segment_shows_nothing_of_its_earlier_life() {
+    let disk = Disk::new();
+    let options = LogOptions {
+        first_segment_bytes: 8 << 10,
+        segment_bytes: 8 << 10,
+        ..small()
+    };
+    let open = |disk: &Disk, after| {
+        open_with(
+            Arc::new(disk.clone()),
+            Path::new(DIR),
+            options.clone(),
+            after,
+            false,
+        )
+    };
+    let (mut log, _) = open(&disk, 0).expect("open");
+    // All frames of one size, so that those of every life begin at the same places.
+    let mut index = 0;
+    let mut recycled = 0;
+    for _ in 0..200 {
+        index += 1;
+        let payload = format!("{index:<200}");
+        commit_each(&mut log, &[payload.as_bytes()]);
+        log.release_prefix(index - 1).expect("release");
+        recycled += u64::from(names(&disk, Path::new(DIR)).1.len() == 1);
+        let first = log.first_index();
+        let (_, found) = open(&disk.crashed(Crash::PowerLoss), first - 1).expect("open");
+        assert_eq!(found.len() as u64, index - first + 1);
+        for (index, payload) in found {
+            assert_eq!(payload, format!("{index:<200}").as_bytes());
+        }
+    }
+    assert!(recycled > 0, "segments were recycled");
+}
+
+#[test]
+fn a_frame_moved_within_its_segment_is_not_accepted() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"one"]);
+    drop(log);
+    let bytes = bytes_of(&disk, &segment(1));
+    overwrite(
+        &disk,
+        &segment(1),
+        FRAMES_START + 48,
+        &bytes[4096..4096 + 48],
+    );
+    let (_, found) = open(&disk, 0).expect("open");
+    assert_eq!(found, entries(1, &[b"one"]));
+}

@@ -1,0 +1,575 @@
+//! The log as its owner holds it: stage, write, rotate, cut, release, close.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::LogOptions;
+use super::frame::{
+    BODY_BYTES_MAX, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, Life, bare_frame, finish_frame,
+};
+use super::marks::{Mark, Marks};
+use super::plan::plan;
+use super::preparer::{Preparer, Spare};
+use super::reader::{Reader, Segment, Visit};
+use super::recovery::{apply, mark_continued};
+use super::scan::scan;
+use super::segment::{
+    ActivationError, HEADER_BYTES, Link, SegmentHeader, TRAILER_BYTES, activate, segment_path,
+};
+use super::sync::{Active, LogSync, Shared};
+use super::verify::{Report, verify};
+use crate::codec::put_bytes;
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::types::Index;
+use crate::value::Value;
+use crate::vfs::{self, OpenMode, Vfs};
+
+/// Segment sizes are multiples of this.
+const SEGMENT_ALIGN: u64 = 4096;
+const SEGMENT_BYTES_MIN: u64 = 2 * HEADER_BYTES;
+const REPLAY_READ_AHEAD_BYTES: usize = 256 << 10;
+const READ_AHEAD_BYTES: usize = 64 << 10;
+/// A group buffer that grew beyond the first is shrunk to the second.
+const GROUP_BYTES_KEPT: (usize, usize) = (8 << 20, 1 << 20);
+
+/// The open log. One owner writes; [`LogSync`] handles flush from any thread.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use bowline_storage::{counters::Counters, log::{Log, LogOptions}, vfs::MemoryVfs};
+/// # fn main() -> bowline_storage::Result<()> {
+/// let (vfs, counters) = (Arc::new(MemoryVfs::default()), Arc::new(Counters::default()));
+/// let open = |visit: &mut dyn FnMut(u64, &[u8]) -> bowline_storage::Result<()>| {
+///     Log::open(vfs.clone(), "log".into(), LogOptions::default(), counters.clone(), 0, false, visit)
+/// };
+/// let mut log = open(&mut |_, _| Ok(()))?;
+/// assert_eq!(log.stage(b"first"), 1);
+/// assert_eq!(log.stage(b"second"), 2);
+/// log.write()?;
+/// assert_eq!(log.sync()?, 2);
+/// drop(log);
+/// let mut seen = Vec::new();
+/// open(&mut |index, payload| {
+///     seen.push((index, payload.to_vec()));
+///     Ok(())
+/// })?;
+/// assert_eq!(seen, [(1, b"first".to_vec()), (2, b"second".to_vec())]);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Log {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    options: LogOptions,
+    counters: Arc<Counters>,
+    shared: Arc<Shared>,
+    reader: Reader,
+    preparer: Preparer,
+    /// Oldest first; the last one is active.
+    segments: VecDeque<Segment>,
+    marks: Marks,
+    active_life: Life,
+    /// Room for a frame header, then the staged entries.
+    group: Vec<u8>,
+    group_entries: u64,
+    next_segment_bytes: u64,
+    is_next_requested: bool,
+}
+
+impl Log {
+    /// Opens the log in `dir`, recovers it, and hands every entry above `after` to `visit`, in
+    /// order. `after` is the last index whose entries the caller has safely elsewhere; the log
+    /// must hold or continue at the next one. An absent or empty directory is a new log that
+    /// starts there, unless `must_exist`: then it is a [`Error::MissingFile`].
+    ///
+    /// Reading comes first: damage is reported before anything is changed.
+    pub fn open(
+        vfs: Arc<dyn Vfs>,
+        dir: PathBuf,
+        options: LogOptions,
+        counters: Arc<Counters>,
+        after: Index,
+        must_exist: bool,
+        visit: &mut dyn FnMut(Index, &[u8]) -> Result<()>,
+    ) -> Result<Log> {
+        let mut plan = plan(scan(&*vfs, &dir)?, &dir, after, must_exist)?;
+        tracing::debug!(dir = %dir.display(), %plan, "recovering the log");
+        let preparer = Preparer::new(
+            vfs.clone(),
+            dir.clone(),
+            counters.clone(),
+            options.background,
+        )?;
+        let segment_bytes = segment_size(options.first_segment_bytes, &options);
+        let (header, file) = apply(&*vfs, &dir, &mut plan, &preparer, segment_bytes)?;
+        counters.log_bytes_written.add(HEADER_BYTES);
+        let mut segments: VecDeque<Segment> = plan
+            .kept
+            .iter()
+            .map(|kept| Segment {
+                id: kept.header.id,
+                salt: kept.header.salt,
+                file_len: kept.file_len,
+            })
+            .collect();
+        segments.push_back(Segment {
+            id: header.id,
+            salt: header.salt,
+            file_len: header.capacity_bytes,
+        });
+        let written_index = header.first_index - 1;
+        let active = Active {
+            file,
+            path: segment_path(&dir, header.id).into(),
+            end_offset: HEADER_BYTES,
+            synced_offset: HEADER_BYTES,
+            written_index,
+            durable_index: written_index,
+            poison: None,
+            is_closed: false,
+        };
+        let log = Log {
+            reader: Reader::new(vfs.clone(), dir.clone()),
+            shared: Arc::new(Shared::new(active, counters.clone())),
+            next_segment_bytes: segment_size(segment_bytes * 2, &options),
+            active_life: header.life(),
+            marks: plan.marks,
+            group: vec![0; FRAME_HEADER_BYTES],
+            group_entries: 0,
+            is_next_requested: false,
+            vfs,
+            dir,
+            options,
+            counters,
+            preparer,
+            segments,
+        };
+        log.visit_range(
+            after + 1,
+            written_index + 1,
+            REPLAY_READ_AHEAD_BYTES,
+            &mut |index, bytes| visit(index, bytes).map(ControlFlow::Continue),
+        )?;
+        Ok(log)
+    }
+
+    /// Makes sure that `bytes` more (payloads plus [`LogOptions::ENTRY_OVERHEAD_BYTES`] for each)
+    /// fit into the group being built, so that [`Log::write`] will not have to make a segment.
+    ///
+    /// The only place where [`Error::NoSpace`] arises (also when [`Log::write`] calls it for
+    /// lack of a large enough reservation). Nothing has been written then, and the same call can
+    /// be made again.
+    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
+        self.make_room((self.staged_bytes() as u64).saturating_add(bytes))
+    }
+
+    /// Adds an entry to the group being built; returns the index it will have.
+    pub fn stage(&mut self, payload: &[u8]) -> Index {
+        let index = self.next_index();
+        put_bytes(&mut self.group, payload);
+        self.group_entries += 1;
+        index
+    }
+
+    /// Bytes the group being built takes in the log, without its frame header.
+    #[must_use]
+    pub fn staged_bytes(&self) -> usize {
+        self.group.len() - FRAME_HEADER_BYTES
+    }
+
+    /// Forgets the group being built.
+    pub fn discard_staged(&mut self) {
+        self.group.truncate(FRAME_HEADER_BYTES);
+        self.group_entries = 0;
+        let (limit, kept) = GROUP_BYTES_KEPT;
+        if self.group.capacity() > limit {
+            self.group.shrink_to(kept);
+        }
+    }
+
+    /// Writes the group being built as one frame. It is durable after the next [`Log::sync`].
+    ///
+    /// After [`Error::NoSpace`] or [`Error::BatchTooLarge`] the group is still staged.
+    pub fn write(&mut self) -> Result<()> {
+        if self.group_entries == 0 {
+            return self.shared.active().map(drop);
+        }
+        self.make_room(self.staged_bytes() as u64)?;
+        let (offset, synced_offset, first_index) = {
+            let active = self.shared.active()?;
+            (
+                active.end_offset,
+                active.synced_offset,
+                active.written_index + 1,
+            )
+        };
+        finish_frame(
+            &mut self.group,
+            self.active_life,
+            offset,
+            FrameKind::Data,
+            first_index,
+            // `make_room` bounds the body, and an entry has at least one byte of it.
+            self.group_entries as u32,
+            synced_offset,
+        );
+        self.append(offset, &self.group)?;
+        self.marks.note_frame(Mark {
+            first_index,
+            segment_id: self.active_id(),
+            offset,
+        });
+        let end_offset = offset + self.group.len() as u64;
+        {
+            let mut active = self.shared.any_active();
+            active.end_offset = end_offset;
+            active.written_index += self.group_entries;
+        }
+        self.discard_staged();
+        if !self.is_next_requested && end_offset >= self.active_capacity_bytes() / 2 {
+            self.is_next_requested = true;
+            self.preparer.request(self.next_segment_bytes);
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable; returns the highest durable index.
+    pub fn sync(&self) -> Result<Index> {
+        self.shared.sync()
+    }
+
+    /// A handle that syncs from another thread.
+    #[must_use]
+    pub fn sync_handle(&self) -> LogSync {
+        LogSync(self.shared.clone())
+    }
+
+    /// The index the next staged entry gets.
+    #[must_use]
+    pub fn next_index(&self) -> Index {
+        self.written_index() + 1 + self.group_entries
+    }
+
+    /// The lowest index that can be read; the next one when the log is empty.
+    #[must_use]
+    pub fn first_index(&self) -> Index {
+        self.marks
+            .first_index()
+            .unwrap_or_else(|| self.written_index() + 1)
+    }
+
+    /// The highest index known durable.
+    #[must_use]
+    pub fn durable_index(&self) -> Index {
+        self.shared.any_active().durable_index
+    }
+
+    /// The highest index written, durable or not.
+    #[must_use]
+    pub fn written_index(&self) -> Index {
+        self.shared.any_active().written_index
+    }
+
+    /// Written entries from `from` on: at most `max_bytes` of payload, but at least one entry
+    /// where there is one. `from` must not be below [`Log::first_index`].
+    pub fn read(&self, from: Index, max_bytes: usize) -> Result<Vec<(Index, Value)>> {
+        let mut entries = Vec::new();
+        let mut left = max_bytes;
+        let end = self.written_index() + 1;
+        self.visit_range(from, end, READ_AHEAD_BYTES, &mut |index, payload| {
+            match left.checked_sub(payload.len()) {
+                Some(rest) => left = rest,
+                None if entries.is_empty() => left = 0,
+                None => return Ok(ControlFlow::Break(())),
+            }
+            entries.push((index, Value::copy_from(payload)));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(entries)
+    }
+
+    /// Voids every entry from `from` on; the next one written gets that index. Durable after the
+    /// next [`Log::sync`]. A group being built must be written or discarded before.
+    pub fn cut_suffix(&mut self, from: Index) -> Result<()> {
+        let written_index = self.shared.active()?.written_index;
+        if self.group_entries > 0 {
+            return Err(Error::Internal("a cut with a staged group".to_owned()));
+        }
+        if from == written_index + 1 {
+            return Ok(());
+        }
+        let first_index = self.first_index();
+        if !(first_index..=written_index).contains(&from) {
+            let held = format!("{first_index}..={written_index}");
+            return Err(Error::Internal(format!(
+                "a cut at {from}, the log holds {held}"
+            )));
+        }
+        self.make_room(0)?;
+        let shared = self.shared.clone();
+        // A flush that began before the cut must not count the void entries as durable after it.
+        let _no_flush = shared.lock_sync();
+        let end_offset = self.append_bare(FrameKind::Cut, from)?;
+        self.marks.restart_at(Mark {
+            first_index: from,
+            segment_id: self.active_id(),
+            offset: end_offset,
+        });
+        let mut active = shared.any_active();
+        active.written_index = from - 1;
+        active.durable_index = active.durable_index.min(from - 1);
+        Ok(())
+    }
+
+    /// Gives up segments whose entries are all at or below `upto`; never the active one. The
+    /// caller has those entries durably elsewhere.
+    pub fn release_prefix(&mut self, upto: Index) -> Result<()> {
+        self.shared.active().map(drop)?;
+        while let [oldest, _, ..] = self.segments.make_contiguous() {
+            let oldest = oldest.clone();
+            // Beyond the oldest segment there is always the mark of the active one.
+            let behind = self.marks.first_index_behind(oldest.id);
+            if behind.is_none_or(|behind| behind - 1 > upto) {
+                break;
+            }
+            // What makes this segment superfluous may be a cut that is not durable yet.
+            self.shared.sync()?;
+            self.release(&oldest)?;
+        }
+        Ok(())
+    }
+
+    /// How many segments hold the log. Each opening adds one.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Bytes of the log's files: segments and ready spares.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        let segments: u64 = self.segments.iter().map(|segment| segment.file_len).sum();
+        segments + self.preparer.ready().1
+    }
+
+    /// Why the log refuses writes, if it does.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        self.shared.any_active().poison.clone()
+    }
+
+    /// Checks every frame of the log in `dir`, as recovery would, and changes nothing. May run
+    /// while the log is open and written to.
+    pub fn verify(vfs: &dyn Vfs, dir: &Path) -> Result<Report> {
+        verify(vfs, dir)
+    }
+
+    /// Syncs, seals the log, cuts its last file to the used length and removes the spares. A
+    /// staged group is lost. Without it, dropping the log leaves what a crash would leave.
+    pub fn close(mut self) -> Result<()> {
+        self.preparer.close();
+        self.seal()
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        self.shared.sync()?;
+        let next_index = self.written_index() + 1;
+        let end_offset = self.append_bare(FrameKind::Seal, next_index)?;
+        self.shared.sync()?;
+        let (file, path) = self.active_file();
+        // Only now: a file that was cut and has no seal is damaged.
+        file.set_len(end_offset)
+            .map_err(|error| Error::io("cut", &path, error))
+            .and_then(|()| vfs::sync_data(&*file, &path))
+            .map_err(|error| self.shared.poison(&error))
+    }
+
+    fn active_id(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.id)
+    }
+
+    fn active_capacity_bytes(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.file_len)
+    }
+
+    fn active_file(&self) -> (Arc<dyn vfs::VfsFile>, Arc<Path>) {
+        let active = self.shared.any_active();
+        (active.file.clone(), active.path.clone())
+    }
+
+    fn visit_range(
+        &self,
+        from: Index,
+        end: Index,
+        read_ahead_bytes: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        self.reader.visit(
+            &self.segments,
+            &self.marks,
+            from,
+            end,
+            read_ahead_bytes,
+            visit,
+        )
+    }
+
+    /// Writes a frame at the end of the active segment.
+    fn append(&self, offset: u64, frame: &[u8]) -> Result<()> {
+        let (file, path) = self.active_file();
+        vfs::write_all_at(&*file, &path, frame, offset)
+            .map_err(|error| self.shared.poison(&error))?;
+        self.counters.log_bytes_written.add(frame.len() as u64);
+        Ok(())
+    }
+
+    /// Appends a frame without entries; returns the offset behind it.
+    fn append_bare(&self, kind: FrameKind, index: Index) -> Result<u64> {
+        let (offset, synced_offset) = {
+            let active = self.shared.active()?;
+            (active.end_offset, active.synced_offset)
+        };
+        let frame = bare_frame(self.active_life, offset, kind, index, synced_offset);
+        self.append(offset, &frame)?;
+        let end_offset = offset + frame.len() as u64;
+        self.shared.any_active().end_offset = end_offset;
+        Ok(end_offset)
+    }
+
+    /// Goes on in a new segment when a body of `body_bytes` does not fit into the active one.
+    fn make_room(&mut self, body_bytes: u64) -> Result<()> {
+        let end_offset = self.shared.active()?.end_offset;
+        if body_bytes > BODY_BYTES_MAX {
+            return Err(Error::BatchTooLarge {
+                size: body_bytes,
+                limit: BODY_BYTES_MAX,
+            });
+        }
+        let frame_bytes =
+            FRAME_HEADER_BYTES as u64 + body_bytes.next_multiple_of(FRAME_ALIGN as u64);
+        if end_offset + frame_bytes + TRAILER_BYTES <= self.active_capacity_bytes() {
+            return Ok(());
+        }
+        self.rotate((HEADER_BYTES + frame_bytes + TRAILER_BYTES).next_multiple_of(SEGMENT_ALIGN))
+    }
+
+    /// Makes a new segment of at least `bytes_min` the active one.
+    fn rotate(&mut self, bytes_min: u64) -> Result<()> {
+        let spare = self
+            .preparer
+            .take(bytes_min, bytes_min.max(self.next_segment_bytes))?;
+        let shared = self.shared.clone();
+        let _no_flush = shared.lock_sync();
+        if let Err(error) = shared.sync_locked() {
+            self.preparer.keep(spare);
+            return Err(error);
+        }
+        let (file, path, link, written_index) = {
+            let active = shared.active()?;
+            let salt = self.segments.back().map_or(0, |segment| segment.salt);
+            let link = Link {
+                id: self.active_id(),
+                salt,
+                end_offset: active.end_offset,
+            };
+            (
+                active.file.clone(),
+                active.path.clone(),
+                link,
+                active.written_index,
+            )
+        };
+        let header = SegmentHeader {
+            id: link.id + 1,
+            salt: fastrand::u64(..),
+            first_index: written_index + 1,
+            capacity_bytes: spare.bytes,
+            previous: Some(link),
+        };
+        match activate(&*self.vfs, &self.dir, &spare, &header) {
+            Ok(()) => {}
+            Err(ActivationError::BeforeNaming(error)) => {
+                self.preparer.discard(&spare);
+                return Err(error);
+            }
+            Err(ActivationError::WhileNaming(error)) => return Err(shared.poison(&error)),
+        }
+        mark_continued(&*file, &path, link, header.first_index)
+            .map_err(|error| shared.poison(&error))?;
+        self.counters.log_syncs.add(1);
+        self.counters
+            .log_bytes_written
+            .add(HEADER_BYTES + FRAME_HEADER_BYTES as u64);
+        self.active_life = header.life();
+        self.segments.push_back(Segment {
+            id: header.id,
+            salt: header.salt,
+            file_len: header.capacity_bytes,
+        });
+        self.marks.restart_at(Mark {
+            first_index: header.first_index,
+            segment_id: header.id,
+            offset: HEADER_BYTES,
+        });
+        self.next_segment_bytes = segment_size(self.next_segment_bytes * 2, &self.options);
+        self.is_next_requested = false;
+        let mut active = shared.any_active();
+        active.file = spare.file;
+        active.path = segment_path(&self.dir, header.id).into();
+        active.end_offset = HEADER_BYTES;
+        active.synced_offset = HEADER_BYTES;
+        Ok(())
+    }
+
+    /// Removes the oldest segment, or makes it a spare.
+    fn release(&mut self, oldest: &Segment) -> Result<()> {
+        let path = segment_path(&self.dir, oldest.id);
+        let fits = (self.next_segment_bytes..=self.options.segment_bytes.max(SEGMENT_BYTES_MIN))
+            .contains(&oldest.file_len);
+        let spare_path = (fits && self.preparer.ready().0 < self.options.spares_max)
+            .then(|| self.preparer.next_path());
+        match &spare_path {
+            Some(spare_path) => self
+                .vfs
+                .rename(&path, spare_path)
+                .map_err(|error| Error::io("rename", &path, error))?,
+            None => self
+                .vfs
+                .remove_file(&path)
+                .map_err(|error| Error::io("remove", &path, error))?,
+        }
+        self.segments.pop_front();
+        self.marks.release(oldest.id);
+        self.reader.forget();
+        // Before the next one goes, so that a crash cannot leave a gap; and before a spare is
+        // written to, so that it cannot come back under its old name.
+        vfs::sync_parent(&*self.vfs, &path).map_err(|error| self.shared.poison(&error))?;
+        if let Some(path) = spare_path {
+            let file = self
+                .vfs
+                .open(&path, OpenMode::ReadWrite)
+                .map_err(|error| Error::io("open", &path, error))?;
+            self.preparer.keep(Spare {
+                path,
+                file,
+                bytes: oldest.file_len,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.shared.any_active().is_closed = true;
+    }
+}
+
+/// A segment size within what the options and the layout allow.
+fn segment_size(bytes: u64, options: &LogOptions) -> u64 {
+    let bytes = bytes.min(options.segment_bytes).max(SEGMENT_BYTES_MIN);
+    bytes.next_multiple_of(SEGMENT_ALIGN)
+}
