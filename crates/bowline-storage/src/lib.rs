@@ -10,6 +10,7 @@
 //! | [`vfs`] | every byte to and from disk, so that tests can be the disk |
 //! | [`clock`] | every reading of time, so that tests can be the clock |
 //! | [`log`] | the one segmented log: group append, one flush per group, recovery |
+//! | [`memtable`] | the newest versions in memory: hash for point reads, skiplist for order |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
@@ -19,6 +20,7 @@ pub mod codec;
 pub mod counters;
 mod error;
 pub mod log;
+pub mod memtable;
 mod types;
 mod value;
 pub mod vfs;

@@ -1,0 +1,221 @@
+//! The memory of a memtable: one zeroed block, handed out from the front, freed as a whole.
+//!
+//! The block is requested at its full capacity, and the operating system commits its pages when
+//! they are first touched, so an unused tail costs address space only. Places in it are numbers
+//! of 8-byte units from its start, held in 32 bits: half the size of a pointer, and nothing in
+//! the block ever holds an address. Unit 0 is never handed out, so that 0 can mean *nothing*.
+//!
+//! Everything that changes after it was published is an atomic, reached through [`Arena::view`].
+//! Plain bytes (keys and values) are written once, by the single writer, before anything points
+//! to them, and are only read from then on. Those two ways in are all there is: with them, no
+//! reader can meet a byte that is still being written.
+
+#![expect(unsafe_code, reason = "the one place that turns offsets into memory")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::num::NonZeroU32;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The unit of offsets, in bytes.
+pub(super) const UNIT: usize = 8;
+
+/// The largest block offsets can address, in bytes: 32 GiB less one unit on 64-bit machines.
+pub(super) const MAX_BYTES: usize = {
+    let addressable = (u32::MAX as usize).saturating_mul(UNIT);
+    let allocatable = isize::MAX as usize / UNIT * UNIT;
+    if addressable < allocatable {
+        addressable
+    } else {
+        allocatable
+    }
+};
+
+/// A type that may lie in an arena and be seen by many threads at once.
+///
+/// # Safety
+/// Made of atomics only (so that a shared reference may be written through), without padding
+/// that matters, valid when all its bytes are zero, and aligned to at most [`UNIT`].
+pub(super) unsafe trait Shared {}
+
+// SAFETY: an atomic, valid as zero, aligned to 4.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: an atomic, valid as zero, aligned to 8.
+unsafe impl Shared for AtomicU64 {}
+
+/// One zeroed block of memory. See the module's head.
+pub(super) struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the arena owns its block, and shared access goes through atomics, or through bytes that
+// are no longer written (the contracts of `write` and `bytes`).
+unsafe impl Send for Arena {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// A zeroed block of `bytes`, rounded up to whole units, at most [`MAX_BYTES`].
+    pub(super) fn new(bytes: usize) -> Arena {
+        let bytes = bytes.clamp(UNIT, MAX_BYTES).next_multiple_of(UNIT);
+        let layout = Arena::layout(bytes);
+        // SAFETY: the layout is not empty, since `bytes` is at least one unit.
+        let block = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(block) else {
+            handle_alloc_error(layout)
+        };
+        Arena { base, bytes }
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        // More than the unit would make the system allocator clear the block by hand, and so
+        // commit all of it.
+        Layout::from_size_align(bytes, UNIT).expect("the size is clamped to what can be allocated")
+    }
+
+    /// The size of the block, in bytes.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The atomics that lie `displacement` bytes after `offset`.
+    ///
+    /// # Panics
+    /// When they would lie outside the block, or not be aligned.
+    #[inline]
+    pub(super) fn view<T: Shared>(&self, offset: u32, displacement: usize) -> &T {
+        let start = offset as usize * UNIT + displacement;
+        assert!(
+            start + size_of::<T>() <= self.bytes && displacement.is_multiple_of(align_of::<T>())
+        );
+        // SAFETY: inside the block by the assertion; aligned, since the block and the offset are
+        // aligned to the unit, `T` to no more than that, and the displacement to `T`; zeroed or
+        // written as `T`; and `T` is made of atomics, so other threads may hold the same view.
+        unsafe { self.base.add(start).cast::<T>().as_ref() }
+    }
+
+    /// The `len` bytes that lie `displacement` bytes after `offset`.
+    ///
+    /// # Panics
+    /// When they would lie outside the block.
+    ///
+    /// # Safety
+    /// Nobody writes to these bytes any more: `offset` was published after they were written.
+    #[inline]
+    pub(super) unsafe fn bytes(&self, offset: u32, displacement: usize, len: usize) -> &[u8] {
+        let start = offset as usize * UNIT + displacement;
+        assert!(start + len <= self.bytes);
+        // SAFETY: inside the block by the assertion, initialised (zeroed at first), and not
+        // written while the reference lives, by this function's contract.
+        unsafe { std::slice::from_raw_parts(self.base.add(start).as_ptr(), len) }
+    }
+
+    /// Copies `bytes` to `displacement` bytes after `offset`.
+    ///
+    /// # Panics
+    /// When they would lie outside the block.
+    ///
+    /// # Safety
+    /// The place was reserved by the caller in this arena's [`Space`], and nothing that readers
+    /// can reach points to it yet.
+    #[inline]
+    pub(super) unsafe fn write(&self, offset: u32, displacement: usize, bytes: &[u8]) {
+        let start = offset as usize * UNIT + displacement;
+        assert!(start + bytes.len() <= self.bytes);
+        // SAFETY: inside the block by the assertion; `bytes` cannot overlap a place that nobody
+        // has a reference to, by this function's contract.
+        unsafe {
+            let target = self.base.add(start).as_ptr();
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout, and nothing borrowed from it is left.
+        unsafe { dealloc(self.base.as_ptr(), Arena::layout(self.bytes)) }
+    }
+}
+
+/// What of an arena is not handed out yet. The single writer holds it.
+pub(super) struct Space {
+    next_unit: u32,
+    end_unit: u32,
+}
+
+impl Space {
+    /// All of `arena` but the unit that stands for *nothing*.
+    pub(super) fn of(arena: &Arena) -> Space {
+        Space {
+            next_unit: 1,
+            end_unit: (arena.bytes / UNIT) as u32,
+        }
+    }
+
+    /// How many bytes can still be reserved.
+    #[inline]
+    pub(super) fn free_bytes(&self) -> usize {
+        (self.end_unit - self.next_unit) as usize * UNIT
+    }
+
+    /// Takes `bytes`, rounded up to whole units; `None` when they are not there.
+    #[inline]
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<NonZeroU32> {
+        if bytes > self.free_bytes() {
+            return None;
+        }
+        let offset = NonZeroU32::new(self.next_unit)?;
+        self.next_unit += bytes.div_ceil(UNIT) as u32;
+        Some(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_new_arena_is_zero_and_hands_out_distinct_places_until_it_is_full() {
+        let arena = Arena::new(10 * UNIT);
+        let mut space = Space::of(&arena);
+        assert_eq!(
+            space.free_bytes(),
+            9 * UNIT,
+            "the first unit stands for nothing"
+        );
+        let first = space.reserve(1).expect("room").get();
+        let second = space.reserve(2 * UNIT).expect("room").get();
+        assert_eq!((first, second), (1, 2));
+        assert_eq!(arena.view::<AtomicU64>(second, 0).load(Relaxed), 0);
+        assert!(space.reserve(6 * UNIT + 1).is_none());
+        assert!(space.reserve(6 * UNIT).is_some());
+        assert!(space.reserve(1).is_none());
+        assert_eq!(arena.len(), 80);
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_were_written() {
+        let arena = Arena::new(1 << 12);
+        let mut space = Space::of(&arena);
+        let place = space.reserve(20).expect("room").get();
+        let next = space.reserve(8).expect("room").get();
+        arena.view::<AtomicU64>(next, 0).store(u64::MAX, Relaxed);
+        // SAFETY: reserved above, nobody else knows the place.
+        unsafe { arena.write(place, 4, b"sixteen bytes ok") };
+        // SAFETY: written above, never again.
+        assert_eq!(unsafe { arena.bytes(place, 4, 16) }, b"sixteen bytes ok");
+        assert_eq!(arena.view::<AtomicU64>(next, 0).load(Relaxed), u64::MAX);
+        assert_eq!(arena.view::<AtomicU32>(place, 0).load(Relaxed), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn a_view_past_the_end_is_refused() {
+        let arena = Arena::new(4 * UNIT);
+        arena.view::<AtomicU64>(4, 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! Walking a memtable in key order.
+//!
+//! A cursor owns a share of its memtable and remembers places in it, so it can be kept, sent to
+//! another thread, and outlive the engine's own reference. It takes no lock; entries inserted
+//! meanwhile appear or not, and those above the revision it reads at never do.
+//!
+//! A new cursor, and one that ran off either end, is not valid: it shows nothing and stays so
+//! until the next seek. Going back costs a search, since the list has no links backwards.
+
+use std::sync::Arc;
+
+use super::record::{Node, NodeAt, Record, RecordAt};
+use super::{Memtable, Tree};
+use crate::{EntryKind, Revision, TreeId};
+
+/// Where a cursor stands.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    node: NodeAt,
+    record: RecordAt,
+}
+
+impl Position {
+    fn new(node: Node<'_>, record: Record<'_>) -> Position {
+        Position {
+            node: node.at(),
+            record: record.at(),
+        }
+    }
+}
+
+/// A memtable's tree, and a place in it.
+#[derive(Debug)]
+struct Walk {
+    memtable: Arc<Memtable>,
+    tree: TreeId,
+    position: Option<Position>,
+}
+
+impl Walk {
+    fn new(memtable: &Arc<Memtable>, tree: TreeId) -> Walk {
+        Walk {
+            memtable: Arc::clone(memtable),
+            tree,
+            position: None,
+        }
+    }
+
+    #[inline]
+    fn tree(&self) -> &Tree {
+        self.memtable.tree(self.tree)
+    }
+
+    fn first(&self) -> Option<Node<'_>> {
+        self.tree().list.first(&self.memtable.arena)
+    }
+
+    fn last(&self) -> Option<Node<'_>> {
+        self.tree().list.last(&self.memtable.arena)
+    }
+
+    fn at_or_after(&self, key: &[u8]) -> Option<Node<'_>> {
+        self.tree().list.seek(&self.memtable.arena, key)
+    }
+
+    fn before(&self, key: &[u8]) -> Option<Node<'_>> {
+        self.tree().list.before(&self.memtable.arena, key)
+    }
+
+    #[inline]
+    fn node(&self) -> Option<Node<'_>> {
+        self.position
+            .map(|position| Node::new(&self.memtable.arena, position.node))
+    }
+
+    #[inline]
+    fn record(&self) -> Record<'_> {
+        let position = self.position.expect("the cursor is valid");
+        Record::new(&self.memtable.arena, position.record)
+    }
+}
+
+/// What a reader at one revision sees of one tree: for each key, the newest entry not above that
+/// revision, tombstones included. Keys that are newer altogether are not there.
+#[derive(Debug)]
+pub struct MemtableReadCursor {
+    walk: Walk,
+    at: Revision,
+}
+
+impl MemtableReadCursor {
+    /// The first visible entry from `node` on.
+    fn forward(&self, mut node: Option<Node<'_>>) -> Option<Position> {
+        loop {
+            let candidate = node?;
+            if let Some(record) = candidate.newest().visible_at(self.at) {
+                return Some(Position::new(candidate, record));
+            }
+            node = candidate.next(0);
+        }
+    }
+
+    /// The last visible entry up to `node`.
+    fn backward<'a>(&'a self, mut node: Option<Node<'a>>) -> Option<Position> {
+        loop {
+            let candidate = node?;
+            if let Some(record) = candidate.newest().visible_at(self.at) {
+                return Some(Position::new(candidate, record));
+            }
+            node = self.walk.before(candidate.key());
+        }
+    }
+
+    /// Goes to the smallest key.
+    pub fn seek_first(&mut self) {
+        self.walk.position = self.forward(self.walk.first());
+    }
+
+    /// Goes to the largest key.
+    pub fn seek_last(&mut self) {
+        self.walk.position = self.backward(self.walk.last());
+    }
+
+    /// Goes to the smallest key at or above `key`.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.walk.position = self.forward(self.walk.at_or_after(key));
+    }
+
+    /// Goes to the largest key below `key`.
+    pub fn seek_before(&mut self, key: &[u8]) {
+        self.walk.position = self.backward(self.walk.before(key));
+    }
+
+    /// Goes to the next larger key. A cursor that is not valid stays so.
+    #[inline]
+    pub fn next(&mut self) {
+        let next = self.walk.node().and_then(|node| node.next(0));
+        self.walk.position = self.forward(next);
+    }
+
+    /// Goes to the next smaller key. A cursor that is not valid stays so.
+    pub fn prev(&mut self) {
+        let before = self
+            .walk
+            .node()
+            .and_then(|node| self.walk.before(node.key()));
+        self.walk.position = self.backward(before);
+    }
+}
+
+/// Every version of every key of one tree: keys ascending, and revisions of a key descending.
+/// Forward only; made for the flush.
+#[derive(Debug)]
+pub struct MemtableVersionCursor {
+    walk: Walk,
+}
+
+impl MemtableVersionCursor {
+    fn newest_of(node: Option<Node<'_>>) -> Option<Position> {
+        node.map(|node| Position::new(node, node.newest()))
+    }
+
+    /// Goes to the newest version of the smallest key.
+    pub fn seek_first(&mut self) {
+        self.walk.position = Self::newest_of(self.walk.first());
+    }
+
+    /// Goes to the newest version of the smallest key at or above `key`.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.walk.position = Self::newest_of(self.walk.at_or_after(key));
+    }
+
+    /// Goes to the next older version, or else to the newest version of the next larger key. A
+    /// cursor that is not valid stays so.
+    #[inline]
+    pub fn next(&mut self) {
+        let Some(node) = self.walk.node() else { return };
+        self.walk.position = match self.walk.record().prev() {
+            Some(older) => Some(Position::new(node, older)),
+            None => Self::newest_of(node.next(0)),
+        };
+    }
+}
+
+macro_rules! show_the_entry {
+    ($cursor:ty) => {
+        impl $cursor {
+            /// Whether the cursor stands on an entry.
+            #[must_use]
+            #[inline]
+            pub fn valid(&self) -> bool {
+                self.walk.position.is_some()
+            }
+
+            /// The key.
+            ///
+            /// # Panics
+            /// When the cursor is not valid.
+            #[must_use]
+            #[inline]
+            pub fn key(&self) -> &[u8] {
+                self.walk.record().key()
+            }
+
+            /// The revision that wrote the entry.
+            ///
+            /// # Panics
+            /// When the cursor is not valid.
+            #[must_use]
+            #[inline]
+            pub fn revision(&self) -> Revision {
+                self.walk.record().revision()
+            }
+
+            /// Whether the entry sets the key or deletes it.
+            ///
+            /// # Panics
+            /// When the cursor is not valid.
+            #[must_use]
+            #[inline]
+            pub fn kind(&self) -> EntryKind {
+                self.walk.record().kind()
+            }
+
+            /// The value.
+            ///
+            /// # Panics
+            /// When the cursor is not valid.
+            #[must_use]
+            #[inline]
+            pub fn value(&self) -> &[u8] {
+                self.walk.record().value()
+            }
+        }
+    };
+}
+
+show_the_entry!(MemtableReadCursor);
+show_the_entry!(MemtableVersionCursor);
+
+impl Memtable {
+    /// A cursor over what a reader at revision `at` sees of `tree`. Not valid until it seeks.
+    #[must_use]
+    pub fn read_cursor(self: &Arc<Self>, tree: TreeId, at: Revision) -> MemtableReadCursor {
+        MemtableReadCursor {
+            walk: Walk::new(self, tree),
+            at,
+        }
+    }
+
+    /// A cursor over all versions in `tree`. Not valid until it seeks.
+    #[must_use]
+    pub fn version_cursor(self: &Arc<Self>, tree: TreeId) -> MemtableVersionCursor {
+        MemtableVersionCursor {
+            walk: Walk::new(self, tree),
+        }
+    }
+}

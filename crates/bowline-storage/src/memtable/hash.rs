@@ -1,0 +1,266 @@
+//! From a key to its newest record: an append-only hash table with open addressing.
+//!
+//! ```text
+//! slot, 64 bits    | tag: 32 bits of the key's hash | where the newest record lies: 32 bits |
+//! ```
+//!
+//! An empty slot is 0. A key's search starts at the slot its tag's high bits name and goes on to
+//! the next until it meets the key or an empty slot. The tag is enough to tell nearly all other
+//! keys apart, so a hit touches one slot and one record, and a miss touches one slot.
+//!
+//! The table doubles when it is half full. Because the place comes from the tag's high bits, the
+//! new array is filled from the old one nearly in order, without reading a key. It is published
+//! with `Release` by its number; the old arrays stay until the memtable is dropped (together no
+//! larger than the new one), so a reader that is still in one is never disturbed. What such a
+//! reader misses was inserted after it began, and so is newer than the revision it reads at.
+//!
+//! Slots never become empty, and a slot's key never changes: only its record does.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::arena::{Arena, UNIT};
+use super::record::{Record, RecordAt};
+
+/// Slots of the first array: 2^8. It is made at the first insertion.
+const FIRST_BITS: u32 = 8;
+/// Slots of the last array: 2^31, half filled by more keys than an arena can hold.
+const LAST_BITS: u32 = 31;
+const ARRAYS: usize = (LAST_BITS - FIRST_BITS + 1) as usize;
+
+/// The hash of a key, as far as the table uses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(u32);
+
+impl Tag {
+    #[inline]
+    pub(super) fn of(key: &[u8]) -> Tag {
+        Tag(xxh3_64(key) as u32)
+    }
+}
+
+/// One array of 2^`bits` slots.
+struct Slots {
+    memory: Arena,
+    bits: u32,
+}
+
+/// Where the search for a key ended: at its slot, or at the empty one it would get.
+pub(super) struct Probe<'a> {
+    slot: &'a AtomicU64,
+    tag: Tag,
+    pub(super) found: Option<Record<'a>>,
+}
+
+impl Probe<'_> {
+    /// Makes `record` what readers of this key find.
+    #[inline]
+    pub(super) fn publish(&self, record: RecordAt) {
+        self.slot.store(pack(self.tag, record), Release);
+    }
+}
+
+#[inline]
+fn pack(tag: Tag, record: RecordAt) -> u64 {
+    u64::from(tag.0) << 32 | u64::from(record.to_bits())
+}
+
+impl Slots {
+    fn new(bits: u32) -> Slots {
+        Slots {
+            memory: Arena::new(UNIT << bits),
+            bits,
+        }
+    }
+
+    #[inline]
+    fn start(&self, tag: Tag) -> u32 {
+        tag.0 >> (u32::BITS - self.bits)
+    }
+
+    #[inline]
+    fn after(&self, position: u32) -> u32 {
+        (position + 1) & ((1 << self.bits) - 1)
+    }
+
+    #[inline]
+    fn slot(&self, position: u32) -> &AtomicU64 {
+        self.memory.view(position, 0)
+    }
+
+    /// Ends, since at least one slot is empty.
+    #[inline]
+    fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Probe<'a> {
+        let mut position = self.start(tag);
+        loop {
+            let slot = self.slot(position);
+            let bits = slot.load(Acquire);
+            let Some(at) = RecordAt::from_bits(bits as u32) else {
+                return Probe {
+                    slot,
+                    tag,
+                    found: None,
+                };
+            };
+            if (bits >> 32) as u32 == tag.0 {
+                let record = Record::new(arena, at);
+                if record.key() == key {
+                    return Probe {
+                        slot,
+                        tag,
+                        found: Some(record),
+                    };
+                }
+            }
+            position = self.after(position);
+        }
+    }
+
+    /// Copies all slots of `smaller` into this array, which no reader sees yet.
+    fn fill_from(&self, smaller: &Slots) {
+        for old in 0..1 << smaller.bits {
+            let bits = smaller.slot(old).load(Relaxed);
+            if bits == 0 {
+                continue;
+            }
+            let mut position = self.start(Tag((bits >> 32) as u32));
+            while self.slot(position).load(Relaxed) != 0 {
+                position = self.after(position);
+            }
+            self.slot(position).store(bits, Relaxed);
+        }
+    }
+}
+
+/// The keys of one tree, by hash.
+pub(super) struct HashIndex {
+    /// The number of the array in use.
+    current: AtomicUsize,
+    /// Array `i` has 2^([`FIRST_BITS`] + i) slots; those before `current` are kept for readers.
+    arrays: [OnceLock<Slots>; ARRAYS],
+}
+
+impl HashIndex {
+    pub(super) fn new() -> HashIndex {
+        HashIndex {
+            current: AtomicUsize::new(0),
+            arrays: [const { OnceLock::new() }; ARRAYS],
+        }
+    }
+
+    #[inline]
+    fn current(&self) -> Option<&Slots> {
+        self.arrays[self.current.load(Acquire)].get()
+    }
+
+    /// The newest record of `key`.
+    #[inline]
+    pub(super) fn get<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Option<Record<'a>> {
+        self.current()?.probe(arena, tag, key).found
+    }
+
+    /// Where `key` is, or is to be. Only the writer calls it, after [`HashIndex::grow_for`].
+    pub(super) fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Option<Probe<'a>> {
+        Some(self.current()?.probe(arena, tag, key))
+    }
+
+    /// Makes room for `keys` keys in all, and gives the bytes newly taken. Only the writer calls
+    /// it, with at most one key more than the last time.
+    #[inline]
+    pub(super) fn grow_for(&self, keys: u64) -> usize {
+        let current = self.current.load(Relaxed);
+        let Some(slots) = self.arrays[current].get() else {
+            let slots = self.arrays[current].get_or_init(|| Slots::new(FIRST_BITS));
+            return UNIT << slots.bits;
+        };
+        if keys * 2 <= 1 << slots.bits || current + 1 == ARRAYS {
+            return 0;
+        }
+        let larger = self.arrays[current + 1].get_or_init(|| Slots::new(slots.bits + 1));
+        larger.fill_from(slots);
+        self.current.store(current + 1, Release);
+        UNIT << larger.bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arena::Space;
+    use super::super::record::{Node, Version};
+    use super::*;
+    use crate::EntryKind;
+
+    fn insert(index: &HashIndex, arena: &Arena, space: &mut Space, tag: Tag, key: &[u8]) {
+        let version = Version {
+            key,
+            revision: 1,
+            kind: EntryKind::Put,
+            value: key,
+        };
+        let (_, record) = Node::write(arena, space, 1, version).expect("room");
+        index
+            .probe(arena, tag, key)
+            .expect("grown before")
+            .publish(record.at());
+    }
+
+    #[test]
+    fn keys_are_found_before_and_after_every_doubling() {
+        let arena = Arena::new(4 << 20);
+        let mut space = Space::of(&arena);
+        let index = HashIndex::new();
+        assert!(index.get(&arena, Tag::of(b"0"), b"0").is_none());
+        let mut taken = 0;
+        for i in 0..20_000_u64 {
+            taken += index.grow_for(i + 1);
+            let key = i.to_string();
+            assert!(
+                index
+                    .get(&arena, Tag::of(key.as_bytes()), key.as_bytes())
+                    .is_none()
+            );
+            insert(
+                &index,
+                &arena,
+                &mut space,
+                Tag::of(key.as_bytes()),
+                key.as_bytes(),
+            );
+            if i.is_power_of_two() || i == 19_999 {
+                for old in 0..=i {
+                    let old = old.to_string().into_bytes();
+                    let found = index.get(&arena, Tag::of(&old), &old).map(Record::value);
+                    assert_eq!(found, Some(&old[..]), "after {i}");
+                }
+            }
+        }
+        let expected: usize = (8..=16).map(|bits| UNIT << bits).sum();
+        assert_eq!(
+            taken, expected,
+            "20,000 keys fill at most half of 2^16 slots"
+        );
+    }
+
+    #[test]
+    fn keys_with_the_same_tag_are_told_apart_and_wrap_around_the_end() {
+        let arena = Arena::new(1 << 16);
+        let mut space = Space::of(&arena);
+        let index = HashIndex::new();
+        let tag = Tag(u32::MAX);
+        for i in 0..100_u64 {
+            index.grow_for(i + 1);
+            insert(&index, &arena, &mut space, tag, &[i as u8]);
+        }
+        for i in 0..100_u8 {
+            assert_eq!(
+                index.get(&arena, tag, &[i]).map(Record::key),
+                Some(&[i][..])
+            );
+        }
+        assert!(index.get(&arena, tag, &[100]).is_none());
+        assert!(index.get(&arena, Tag(u32::MAX - 1), &[1]).is_none());
+    }
+}

@@ -1,0 +1,322 @@
+//! The newest versions, in memory: where every write goes first, until it is flushed to tables.
+//!
+//! One [`Memtable`] is one *generation*. It spans all trees, is switched and flushed as a whole,
+//! and is freed as a whole: dropping it gives back a few blocks of memory, however many entries
+//! they hold.
+//!
+//! ```text
+//!            hash index (per tree)            arena (one block, all trees)
+//!            | tag | record | ---------+      +----------------------------------------------+
+//!   get ---> | ... |  ...   |          +----> | record rev 9 --prev--> record rev 4          |
+//!            | tag | record |                 |   ^                       ^ (right behind it)|
+//!                                             |   newest                  |                  |
+//!            skiplist (per tree)              |   |                       |                  |
+//!   scan --> head ------------------------->  | node "a" ------------> node "b" ---> ...     |
+//!                                             +----------------------------------------------+
+//! ```
+//!
+//! * `arena`: one zeroed block, offsets instead of pointers. The only memory entries live in.
+//! * `record`: what lies in it. A record is one version of a key; versions form a chain from the
+//!   newest backwards, with jumps, so that old versions are found in logarithmic time.
+//! * `hash`: key to newest record, for point reads: one slot, one record, no more.
+//! * `skiplist`: keys in order, one node per key, for scans.
+//! * [`MemtableWriter`]: the single writer. Cursors: [`MemtableReadCursor`] shows what one revision
+//!   sees, [`MemtableVersionCursor`] shows every version, for the flush.
+//!
+//! # Who may do what
+//!
+//! One writer at a time (a mutex, taken once per batch), any number of readers, who take no lock
+//! and are never waited for. A writer makes an entry whole before it stores a link to it with
+//! `Release`; readers load links with `Acquire`. Nothing reachable is ever changed but links.
+//!
+//! Entries become reachable when they are inserted, which may be before their commit is visible:
+//! readers name the revision they read at, and newer entries are skipped. A reader that got its
+//! revision after the entries of that revision were inserted sees all of them.
+//!
+//! # Invariants
+//!
+//! * The versions of a key are inserted in revisions that do not fall; the second of two entries
+//!   with one key and revision replaces the first.
+//! * A key is in the hash index if and only if it is in the skiplist, once the writer is done with
+//!   the insertion; both lead to the same newest record.
+//! * An insertion either happens or fails without a trace.
+
+mod arena;
+mod cursor;
+mod hash;
+mod record;
+mod skiplist;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::ops::Bound;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Acquire;
+
+use parking_lot::Mutex;
+
+pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
+pub use writer::MemtableWriter;
+
+use crate::{EntryKind, Index, Revision, TreeId};
+use arena::{Arena, Space, UNIT};
+use hash::{HashIndex, Tag};
+use record::{MAX_HEIGHT, Record, node_bytes};
+use skiplist::SkipList;
+use writer::WriterState;
+
+/// One entry of a memtable, borrowed from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// The revision that wrote it.
+    pub revision: Revision,
+    /// Whether it sets the key or deletes it.
+    pub kind: EntryKind,
+    /// The value; empty for a tombstone unless the writer gave one.
+    pub value: &'a [u8],
+}
+
+impl<'a> From<Record<'a>> for Entry<'a> {
+    #[inline]
+    fn from(record: Record<'a>) -> Entry<'a> {
+        Entry {
+            revision: record.revision(),
+            kind: record.kind(),
+            value: record.value(),
+        }
+    }
+}
+
+/// What the writer counts and readers may ask for. Apart from what readers need all the time, so
+/// that an insertion does not take that out of their caches.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counts {
+    entries: AtomicU64,
+    used_bytes: AtomicU64,
+    /// 0 while empty.
+    min_revision: AtomicU64,
+    max_revision: AtomicU64,
+    max_index: AtomicU64,
+}
+
+/// The same for one tree.
+#[repr(align(128))]
+#[derive(Default)]
+struct TreeCounts {
+    entries: AtomicU64,
+    max_revision: AtomicU64,
+}
+
+struct Tree {
+    index: HashIndex,
+    list: SkipList,
+    counts: TreeCounts,
+}
+
+/// One generation of entries in memory, for all trees. See the module's head.
+///
+/// ```
+/// use bowline_storage::memtable::Memtable;
+/// use bowline_storage::{EntryKind, TreeId};
+///
+/// # fn main() -> bowline_storage::Result<()> {
+/// let memtable = Memtable::new(1, 1, 1 << 20);
+/// memtable.writer().insert(TreeId(0), b"key", 7, EntryKind::Put, b"old")?;
+/// memtable.writer().insert(TreeId(0), b"key", 9, EntryKind::Put, b"new")?;
+/// assert_eq!(memtable.get(TreeId(0), b"key", 8).map(|entry| entry.value), Some(&b"old"[..]));
+/// assert!(memtable.get(TreeId(0), b"key", 6).is_none());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Memtable {
+    generation: u64,
+    capacity_bytes: usize,
+    arena: Arena,
+    trees: Box<[Tree]>,
+    counts: Counts,
+    writer: Mutex<WriterState>,
+}
+
+impl std::fmt::Debug for Memtable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memtable")
+            .field("generation", &self.generation())
+            .field("entries", &self.entries())
+            .field("used_bytes", &self.used_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Memtable {
+    /// An empty memtable for the trees `0..trees`, which takes about `capacity_bytes` of entries
+    /// and indexes. Capacity costs address space; memory is taken as entries come.
+    ///
+    /// Less than `capacity_bytes` may be granted: offsets reach up to 32 GiB. See
+    /// [`Memtable::capacity_bytes`].
+    #[must_use]
+    pub fn new(generation: u64, trees: usize, capacity_bytes: usize) -> Memtable {
+        // On top of the capacity: the unit that stands for nothing, and the heads of the lists.
+        let fixed_bytes = UNIT + trees * node_bytes(MAX_HEIGHT);
+        let capacity_bytes = capacity_bytes
+            .min(arena::MAX_BYTES - fixed_bytes)
+            .next_multiple_of(UNIT);
+        let arena = Arena::new(capacity_bytes + fixed_bytes);
+        let mut space = Space::of(&arena);
+        let trees: Box<[Tree]> = (0..trees)
+            .map(|_| Tree {
+                index: HashIndex::new(),
+                list: SkipList::new(&arena, &mut space).expect("the arena has room for the heads"),
+                counts: TreeCounts::default(),
+            })
+            .collect();
+        let writer = Mutex::new(WriterState::new(generation, space, &trees));
+        Memtable {
+            generation,
+            capacity_bytes,
+            arena,
+            trees,
+            counts: Counts::default(),
+            writer,
+        }
+    }
+
+    /// The number given to [`Memtable::new`].
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The right to insert. Waits for another writer to finish; take it once per batch.
+    pub fn writer(&self) -> MemtableWriter<'_> {
+        MemtableWriter::new(self, self.writer.lock())
+    }
+
+    #[inline]
+    fn tree(&self, tree: TreeId) -> &Tree {
+        &self.trees[usize::from(tree.0)]
+    }
+
+    #[inline]
+    fn newest_record(&self, tree: TreeId, key: &[u8]) -> Option<Record<'_>> {
+        self.tree(tree).index.get(&self.arena, Tag::of(key), key)
+    }
+
+    /// What a reader at revision `at` finds for `key`: the newest entry not above it, which may
+    /// be a tombstone. `None` when this memtable does not say.
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, tree: TreeId, key: &[u8], at: Revision) -> Option<Entry<'_>> {
+        self.newest_record(tree, key)?
+            .visible_at(at)
+            .map(Entry::from)
+    }
+
+    /// The newest entry of `key`, visible yet or not.
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[must_use]
+    #[inline]
+    pub fn newest(&self, tree: TreeId, key: &[u8]) -> Option<Entry<'_>> {
+        self.newest_record(tree, key).map(Entry::from)
+    }
+
+    /// Whether any key in the range has an entry with a revision above `since`.
+    ///
+    /// Looks at every key in the range, unless nothing in the tree is that new.
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[must_use]
+    pub fn changed_since(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        since: Revision,
+    ) -> bool {
+        let tree = self.tree(tree);
+        if tree.counts.max_revision.load(Acquire) <= since {
+            return false;
+        }
+        let mut node = match lower {
+            Bound::Unbounded => tree.list.first(&self.arena),
+            Bound::Included(key) => tree.list.seek(&self.arena, key),
+            Bound::Excluded(key) => match tree.list.seek(&self.arena, key) {
+                Some(node) if node.key() == key => node.next(0),
+                node => node,
+            },
+        };
+        while let Some(candidate) = node {
+            let inside = match upper {
+                Bound::Unbounded => true,
+                Bound::Included(key) => candidate.key() <= key,
+                Bound::Excluded(key) => candidate.key() < key,
+            };
+            if !inside {
+                return false;
+            }
+            if candidate.newest().revision() > since {
+                return true;
+            }
+            node = candidate.next(0);
+        }
+        false
+    }
+
+    /// How many entries there are in all trees: every version counts.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.counts.entries.load(Acquire)
+    }
+
+    /// Whether nothing was inserted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries() == 0
+    }
+
+    /// How many entries there are in one tree: every version counts.
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[must_use]
+    pub fn tree_entries(&self, tree: TreeId) -> u64 {
+        self.tree(tree).counts.entries.load(Acquire)
+    }
+
+    /// Bytes taken by entries and indexes, hash arrays included.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.counts.used_bytes.load(Acquire) as usize
+    }
+
+    /// Bytes that entries may take. An empty memtable has room for exactly this.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+
+    /// The largest revision inserted; 0 when empty.
+    #[must_use]
+    pub fn max_revision(&self) -> Revision {
+        self.counts.max_revision.load(Acquire)
+    }
+
+    /// The smallest revision inserted; 0 when empty.
+    #[must_use]
+    pub fn min_revision(&self) -> Revision {
+        self.counts.min_revision.load(Acquire)
+    }
+
+    /// The largest log index the writer said it inserted; 0 when it said none.
+    #[must_use]
+    pub fn max_index(&self) -> Index {
+        self.counts.max_index.load(Acquire)
+    }
+}

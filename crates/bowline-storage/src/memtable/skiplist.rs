@@ -1,0 +1,263 @@
+//! The order of a tree's keys: a skiplist with one node per key.
+//!
+//! ```text
+//! level 1   head ------------> b ----------------> e ---> nothing
+//! level 0   head ---> a -----> b ---> c ---> d --> e ---> nothing
+//! ```
+//!
+//! Readers walk it without locks while the single writer adds nodes. A node is linked from the
+//! lowest level up, each link with `Release` after the node is whole, so a reader sees it or not,
+//! never a part of it, and every level is at all times a subsequence of the one below. Nodes are
+//! never removed. There are no links backwards: the predecessor of a key is found by a search.
+//!
+//! The writer remembers where it last inserted (a [`Splice`]) and starts the next search there,
+//! as high as it must: sorted batches, the usual shape of a commit, cost a few comparisons per key.
+
+use std::cmp::Ordering;
+
+use super::arena::{Arena, Space};
+use super::record::{MAX_HEIGHT, Node, NodeAt, prefix_of};
+
+/// The keys of one tree, in order.
+pub(super) struct SkipList {
+    head: NodeAt,
+}
+
+impl SkipList {
+    /// An empty list. `None` when the arena has no room for its head.
+    pub(super) fn new(arena: &Arena, space: &mut Space) -> Option<SkipList> {
+        Node::write_head(arena, space).map(|head| SkipList { head: head.at() })
+    }
+
+    #[inline]
+    fn head<'a>(&self, arena: &'a Arena) -> Node<'a> {
+        Node::new(arena, self.head)
+    }
+
+    /// The node, unless it is the head, which stands for no key.
+    fn unless_head<'a>(&self, node: Node<'a>) -> Option<Node<'a>> {
+        (node.at() != self.head).then_some(node)
+    }
+
+    /// The smallest key.
+    pub(super) fn first<'a>(&self, arena: &'a Arena) -> Option<Node<'a>> {
+        self.head(arena).next(0)
+    }
+
+    /// The largest key.
+    pub(super) fn last<'a>(&self, arena: &'a Arena) -> Option<Node<'a>> {
+        let mut node = self.head(arena);
+        for level in (0..MAX_HEIGHT).rev() {
+            while let Some(next) = node.next(level) {
+                node = next;
+            }
+        }
+        self.unless_head(node)
+    }
+
+    /// The smallest key at or above `key`.
+    pub(super) fn seek<'a>(&self, arena: &'a Arena, key: &[u8]) -> Option<Node<'a>> {
+        self.around(arena, key).1
+    }
+
+    /// The largest key below `key`.
+    pub(super) fn before<'a>(&self, arena: &'a Arena, key: &[u8]) -> Option<Node<'a>> {
+        self.unless_head(self.around(arena, key).0)
+    }
+
+    /// The last node below `key` (the head if there is none) and the first one not below it.
+    fn around<'a>(&self, arena: &'a Arena, key: &[u8]) -> (Node<'a>, Option<Node<'a>>) {
+        let prefix = prefix_of(key);
+        let mut below = self.head(arena);
+        let mut above = None;
+        for level in (0..MAX_HEIGHT).rev() {
+            (below, above) = advance(below, above, level, prefix, key);
+        }
+        (below, above)
+    }
+}
+
+/// Walks along `level` from a node below the key to the last such node. `bound` is a node known
+/// not to be below the key, found one level up: meeting it again needs no comparison.
+#[inline]
+fn advance<'a>(
+    mut below: Node<'a>,
+    bound: Option<Node<'a>>,
+    level: usize,
+    prefix: u64,
+    key: &[u8],
+) -> (Node<'a>, Option<Node<'a>>) {
+    loop {
+        let Some(next) = below.next(level) else {
+            return (below, None);
+        };
+        if bound.is_some_and(|bound| bound.at() == next.at())
+            || next.compare(prefix, key) != Ordering::Less
+        {
+            return (below, Some(next));
+        }
+        below = next;
+    }
+}
+
+/// Where the writer last was: at each level, the last node not above the key it last placed.
+///
+/// The gaps from each node to its successor are nested, a higher one around a lower one, because
+/// every insertion into the list goes through its one splice.
+pub(super) struct Splice([NodeAt; MAX_HEIGHT]);
+
+impl Splice {
+    pub(super) fn at_start_of(list: &SkipList) -> Splice {
+        Splice([list.head; MAX_HEIGHT])
+    }
+
+    /// Moves to the gap where `key`, which is not in the list, belongs.
+    pub(super) fn seek(&mut self, list: &SkipList, arena: &Arena, key: &[u8]) {
+        let prefix = prefix_of(key);
+        let mut below = list.head(arena);
+        let mut above = None;
+        let mut level = MAX_HEIGHT;
+        for (candidate_level, at) in self.0.iter().enumerate() {
+            let candidate = Node::new(arena, *at);
+            let starts_below = *at == list.head || candidate.compare(prefix, key) == Ordering::Less;
+            if !starts_below {
+                continue;
+            }
+            let next = candidate.next(candidate_level);
+            if next.is_none_or(|next| next.compare(prefix, key) == Ordering::Greater) {
+                (below, above, level) = (candidate, next, candidate_level);
+                break;
+            }
+        }
+        for level in (0..level).rev() {
+            (below, above) = advance(below, above, level, prefix, key);
+            self.0[level] = below.at();
+        }
+    }
+
+    /// Links a node whose key [`Splice::seek`] was last called with.
+    pub(super) fn link(&mut self, arena: &Arena, node: Node<'_>) {
+        let below = &mut self.0[..node.height()];
+        for (level, at) in below.iter().enumerate() {
+            node.set_next(level, Node::new(arena, *at).next(level));
+        }
+        for (level, at) in below.iter_mut().enumerate() {
+            Node::new(arena, *at).set_next(level, Some(node));
+            *at = node.at();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::record::Version;
+    use super::*;
+    use crate::EntryKind;
+
+    struct Fixture {
+        arena: Arena,
+        space: Space,
+        list: SkipList,
+        splice: Splice,
+        rng: fastrand::Rng,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let arena = Arena::new(1 << 20);
+            let mut space = Space::of(&arena);
+            let list = SkipList::new(&arena, &mut space).expect("room");
+            let splice = Splice::at_start_of(&list);
+            Fixture {
+                arena,
+                space,
+                list,
+                splice,
+                rng: fastrand::Rng::with_seed(5),
+            }
+        }
+
+        fn add(&mut self, key: &[u8]) {
+            let version = Version {
+                key,
+                revision: 1,
+                kind: EntryKind::Put,
+                value: b"",
+            };
+            let height = self.rng.usize(1..=MAX_HEIGHT);
+            let (node, _) =
+                Node::write(&self.arena, &mut self.space, height, version).expect("room");
+            self.splice.seek(&self.list, &self.arena, key);
+            self.splice.link(&self.arena, node);
+        }
+
+        fn keys_at(&self, level: usize) -> Vec<Vec<u8>> {
+            let mut node = self.list.head(&self.arena);
+            std::iter::from_fn(|| {
+                node = node.next(level)?;
+                Some(node.key().to_vec())
+            })
+            .collect()
+        }
+    }
+
+    #[test]
+    fn an_empty_list_has_no_ends() {
+        let fixture = Fixture::new();
+        assert!(fixture.list.first(&fixture.arena).is_none());
+        assert!(fixture.list.last(&fixture.arena).is_none());
+        assert!(fixture.list.seek(&fixture.arena, b"").is_none());
+        assert!(fixture.list.before(&fixture.arena, b"x").is_none());
+    }
+
+    #[test]
+    fn every_level_is_sorted_in_whatever_order_keys_come() {
+        for shape in 0..4 {
+            let mut fixture = Fixture::new();
+            let mut keys: Vec<Vec<u8>> = (0..500_u32)
+                .map(|i| format!("{:x}", i * 7919 % 4096).into_bytes())
+                .collect();
+            keys.push(Vec::new());
+            match shape {
+                0 => {}
+                1 => keys.sort(),
+                2 => keys.sort_by(|a, b| b.cmp(a)),
+                _ => keys.chunks_mut(20).for_each(<[Vec<u8>]>::sort),
+            }
+            for key in &keys {
+                fixture.add(key);
+            }
+            let sorted: BTreeSet<Vec<u8>> = keys.into_iter().collect();
+            assert!(fixture.keys_at(0).iter().eq(sorted.iter()), "shape {shape}");
+            for level in 1..MAX_HEIGHT {
+                let below: BTreeSet<Vec<u8>> = fixture.keys_at(level - 1).into_iter().collect();
+                let here = fixture.keys_at(level);
+                assert!(here.is_sorted() && here.iter().all(|key| below.contains(key)));
+            }
+        }
+    }
+
+    #[test]
+    fn seeking_finds_the_neighbours_of_present_and_absent_keys() {
+        let mut fixture = Fixture::new();
+        let keys: BTreeSet<Vec<u8>> = (0..300_u32)
+            .map(|i| format!("shared-prefix-{:04}", i * 37 % 1000).into_bytes())
+            .collect();
+        for key in &keys {
+            fixture.add(key);
+        }
+        for i in 0..1001 {
+            let probe = format!("shared-prefix-{i:04}").into_bytes();
+            let seek = fixture.list.seek(&fixture.arena, &probe).map(Node::key);
+            let before = fixture.list.before(&fixture.arena, &probe).map(Node::key);
+            assert_eq!(seek, keys.range(probe.clone()..).next().map(Vec::as_slice));
+            assert_eq!(before, keys.range(..probe).next_back().map(Vec::as_slice));
+        }
+        assert_eq!(
+            fixture.list.last(&fixture.arena).map(Node::key),
+            keys.last().map(Vec::as_slice)
+        );
+    }
+}
