@@ -11,6 +11,7 @@
 //! | [`clock`] | every reading of time, so that tests can be the clock |
 //! | [`log`] | the one segmented log: group append, one flush per group, recovery |
 //! | [`memtable`] | the newest versions in memory: hash for point reads, skiplist for order |
+//! | [`table`] | one immutable sorted file: pages, filter, index, footer |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
@@ -21,6 +22,7 @@ pub mod counters;
 mod error;
 pub mod log;
 pub mod memtable;
+pub mod table;
 mod types;
 mod value;
 pub mod vfs;

@@ -1,0 +1,266 @@
+//! A position among all entries of a table, moving both ways from page to page. The public
+//! cursors stand on it.
+
+use std::sync::Arc;
+
+use super::page::{Page, PageEntry};
+use super::page_cursor::PageCursor;
+use super::read_ahead::ReadAhead;
+use super::reader::Table;
+use crate::error::Result;
+use crate::types::Revision;
+
+/// How many steps are tried before a search: versions of a key are mostly few and near.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+/// A position among all entries of a table. After an error it is nowhere.
+#[derive(Debug)]
+pub(super) struct EntryCursor {
+    table: Arc<Table>,
+    /// Pages past the cache, for a cursor that does not use it.
+    read_ahead: Option<ReadAhead>,
+    /// The page the cursor in it is for, if any was loaded.
+    page_number: Option<usize>,
+    cursor: PageCursor,
+    valid: bool,
+    /// A key to compare with or search for while the cursor moves.
+    scratch: Vec<u8>,
+}
+
+impl EntryCursor {
+    pub(super) fn new(table: Arc<Table>, use_cache: bool) -> EntryCursor {
+        EntryCursor {
+            table,
+            read_ahead: (!use_cache).then(ReadAhead::default),
+            page_number: None,
+            cursor: PageCursor::new(),
+            valid: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Whether there is an entry here.
+    #[inline]
+    pub(super) fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    #[inline]
+    pub(super) fn entry(&self) -> &PageEntry {
+        self.cursor.entry()
+    }
+
+    #[inline]
+    pub(super) fn page(&self) -> &Page {
+        self.cursor.page()
+    }
+
+    /// Goes to the first entry.
+    pub(super) fn seek_first(&mut self) -> Result<()> {
+        self.valid = false;
+        if self.table.index().len() == 0 {
+            return Ok(());
+        }
+        self.load(0)?;
+        self.in_page(PageCursor::seek_first)?;
+        self.valid = true;
+        Ok(())
+    }
+
+    /// Goes to the last entry.
+    pub(super) fn seek_last(&mut self) -> Result<()> {
+        self.valid = false;
+        let Some(last) = self.table.index().len().checked_sub(1) else {
+            return Ok(());
+        };
+        self.load(last)?;
+        self.in_page(PageCursor::seek_last)?;
+        self.valid = true;
+        Ok(())
+    }
+
+    /// Goes to the first entry that is not before (`key`, `at`).
+    pub(super) fn seek(&mut self, key: &[u8], at: Revision) -> Result<()> {
+        self.valid = false;
+        let Some(page) = self.table.index().find(key, at) else {
+            return Ok(());
+        };
+        self.load(page)?;
+        if !self.in_page(|cursor| cursor.seek(key, at))? {
+            return Err(self
+                .table
+                .damaged(page, "the page ends before the key the index has"));
+        }
+        self.valid = true;
+        Ok(())
+    }
+
+    /// Goes to the next entry.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<()> {
+        let Some(page) = self.page_number.filter(|_| self.valid) else {
+            return Ok(());
+        };
+        self.valid = false;
+        if !self.in_page(PageCursor::next)? {
+            if page + 1 == self.table.index().len() {
+                return Ok(());
+            }
+            self.load(page + 1)?;
+            self.in_page(PageCursor::seek_first)?;
+        }
+        self.valid = true;
+        Ok(())
+    }
+
+    /// Goes to the entry before.
+    pub(super) fn prev(&mut self) -> Result<()> {
+        let Some(page) = self.page_number.filter(|_| self.valid) else {
+            return Ok(());
+        };
+        self.valid = false;
+        if !self.in_page(PageCursor::prev)? {
+            let Some(before) = page.checked_sub(1) else {
+                return Ok(());
+            };
+            self.load(before)?;
+            self.in_page(PageCursor::seek_last)?;
+        }
+        self.valid = true;
+        Ok(())
+    }
+
+    /// Goes forward to the first entry of another key.
+    pub(super) fn next_key(&mut self) -> Result<()> {
+        let mut steps = 0;
+        loop {
+            self.next()?;
+            if !self.valid || !self.cursor.same_key() {
+                return Ok(());
+            }
+            steps += 1;
+            if steps == STEPS_BEFORE_SEEK {
+                let key = self.take_key();
+                let sought = self.seek(&key, 0);
+                let same_key = self.valid && self.key() == key;
+                self.scratch = key;
+                sought?;
+                // An entry of revision 0 would be the last of its key, and take one more step.
+                if !same_key {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Goes back to the last entry of another key.
+    pub(super) fn prev_key(&mut self) -> Result<()> {
+        let key = self.take_key();
+        let moved = self.leave_backward(&key);
+        self.scratch = key;
+        moved
+    }
+
+    fn leave_backward(&mut self, key: &[u8]) -> Result<()> {
+        for _ in 0..STEPS_BEFORE_SEEK {
+            self.prev()?;
+            if !self.valid || self.key() != key {
+                return Ok(());
+            }
+        }
+        self.seek(key, Revision::MAX)?;
+        self.prev()
+    }
+
+    /// From an entry that is too new for `at`: goes on to the first that is not, of this key or a
+    /// later one.
+    pub(super) fn next_visible(&mut self, at: Revision) -> Result<()> {
+        let mut steps = 0;
+        while self.valid && self.entry().revision > at {
+            steps += 1;
+            if steps < STEPS_BEFORE_SEEK {
+                self.next()?;
+            } else {
+                steps = 0;
+                let key = self.take_key();
+                let sought = self.seek(&key, at);
+                self.scratch = key;
+                sought?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From the last entry of a key: goes back to the newest one of at most `at`, of this key or
+    /// an earlier one.
+    pub(super) fn prev_visible(&mut self, at: Revision) -> Result<()> {
+        while self.valid && self.entry().revision > at {
+            // All its other versions are newer still.
+            self.prev_key()?;
+        }
+        if !self.valid || !self.cursor.may_continue_key() {
+            return Ok(());
+        }
+        let key = self.take_key();
+        let moved = self.newest_backward(&key, at);
+        self.scratch = key;
+        moved
+    }
+
+    fn newest_backward(&mut self, key: &[u8], at: Revision) -> Result<()> {
+        for _ in 0..STEPS_BEFORE_SEEK {
+            self.prev()?;
+            if !self.valid {
+                return self.seek_first();
+            }
+            if self.key() != key || self.entry().revision > at {
+                return self.next();
+            }
+            if !self.cursor.may_continue_key() {
+                return Ok(());
+            }
+        }
+        self.seek(key, at)
+    }
+
+    /// A copy of the key, in the scratch buffer's memory.
+    fn take_key(&mut self) -> Vec<u8> {
+        let mut key = std::mem::take(&mut self.scratch);
+        key.clear();
+        key.extend_from_slice(self.key());
+        key
+    }
+
+    fn load(&mut self, number: usize) -> Result<()> {
+        if self.page_number == Some(number) {
+            return Ok(());
+        }
+        self.page_number = None;
+        let table = &*self.table;
+        let page = match &mut self.read_ahead {
+            None => table.page(number)?,
+            Some(read_ahead) => {
+                let bytes_read = &table.counters().compaction_bytes_read;
+                read_ahead.page(table.file(), table.index(), number, bytes_read)?
+            }
+        };
+        self.cursor.enter(page);
+        self.page_number = Some(number);
+        Ok(())
+    }
+
+    /// Moves in the page, and says of an error where it was.
+    #[inline]
+    fn in_page<T>(
+        &mut self,
+        step: impl FnOnce(&mut PageCursor) -> Result<T, super::frame::Reason>,
+    ) -> Result<T> {
+        step(&mut self.cursor)
+            .map_err(|reason| self.table.damaged(self.page_number.unwrap_or(0), reason))
+    }
+}

@@ -1,0 +1,41 @@
+//! How a table is written. Reading needs none of this: the file says what it holds.
+
+/// How the pages of a table are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Pages are stored as they are.
+    None,
+    /// Each page is an LZ4 block, unless that saves less than an eighth of it.
+    Lz4,
+}
+
+/// How a table is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableOptions {
+    /// A page is closed before it would grow beyond this many bytes; an entry that is larger
+    /// gets a page of its own. At most [`TableOptions::PAGE_BYTES_MAX`].
+    pub page_bytes: usize,
+    /// Every how many entries, at most, a key is written in full, so that a search can start
+    /// there. Large entries make it happen sooner.
+    pub restart_interval: usize,
+    /// Bits of filter per distinct key; 0 writes no filter.
+    pub filter_bits_per_key: usize,
+    /// How pages are compressed.
+    pub compression: Compression,
+}
+
+impl TableOptions {
+    /// The largest useful page target. Larger ones are taken as this.
+    pub const PAGE_BYTES_MAX: usize = 16 << 20;
+}
+
+impl Default for TableOptions {
+    fn default() -> TableOptions {
+        TableOptions {
+            page_bytes: 8 << 10,
+            restart_interval: 16,
+            filter_bits_per_key: 16,
+            compression: Compression::Lz4,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! An open table: point reads, and pages for cursors.
+//!
+//! Opening reads and checks the footer, the properties (against what the manifest says), the
+//! index and the filter, and keeps the last two in memory. A page is read when it is wanted; its
+//! checksum is verified and it is decompressed once, before it goes into the page cache.
+//!
+//! ```text
+//! get(key, at):  filter --maybe--> index --one page--> cache or disk --> hash index --> interval
+//!                   `--> None         `--> None                              `--> None
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+
+use super::cache::PageCache;
+use super::filter::{Filter, key_hash};
+use super::footer::{Footer, FooterError};
+use super::frame::{self, Payload, Reason};
+use super::index::{Index, PageLocation};
+use super::meta::{Properties, TableMeta};
+use super::page::Page;
+use super::read_cursor::TableReadCursor;
+use super::verify::{self, TableReport};
+use super::version_cursor::TableVersionCursor;
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::types::{EntryKind, Revision};
+use crate::value::Value;
+use crate::vfs::{self, OpenMode, Vfs, VfsFile};
+
+/// What a table says about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The revision that wrote the entry.
+    pub revision: Revision,
+    /// Whether the entry is a value or says that the key is absent.
+    pub kind: EntryKind,
+    /// The value; empty for a tombstone.
+    pub value: Value,
+}
+
+/// An open table. It is kept as `Arc<Table>` and shared by all readers.
+#[derive(Debug)]
+pub struct Table {
+    vfs: Arc<dyn Vfs>,
+    file: TableFile,
+    meta: TableMeta,
+    sections: Sections,
+    cache: Arc<PageCache>,
+    counters: Arc<Counters>,
+    obsolete: AtomicBool,
+}
+
+/// The file of a table, and what its checksums are bound to.
+#[derive(Debug)]
+pub(super) struct TableFile {
+    file: Arc<dyn VfsFile>,
+    path: PathBuf,
+    file_id: u64,
+}
+
+/// What a table keeps in memory, and what stands beside it in the file.
+#[derive(Debug)]
+pub(super) struct Sections {
+    pub(super) filter: Option<Filter>,
+    pub(super) index: Index,
+    pub(super) properties: Properties,
+    pub(super) footer: Footer,
+}
+
+impl Table {
+    /// Opens a table and checks that it is the one the manifest means by `expected`.
+    pub fn open(
+        vfs: &Arc<dyn Vfs>,
+        path: PathBuf,
+        expected: &TableMeta,
+        cache: Arc<PageCache>,
+        counters: Arc<Counters>,
+    ) -> Result<Table> {
+        let file = vfs
+            .open(&path, OpenMode::Read)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => Error::MissingFile {
+                    path: path.clone(),
+                    reason: format!(
+                        "the manifest names it as a table of {} entries",
+                        expected.entries
+                    ),
+                },
+                _ => Error::io("open", &path, error),
+            })?;
+        let file = TableFile {
+            file,
+            path,
+            file_id: expected.file_id,
+        };
+        let sections = file.read_sections(expected)?;
+        Ok(Table {
+            vfs: vfs.clone(),
+            file,
+            meta: expected.clone(),
+            sections,
+            cache,
+            counters,
+            obsolete: AtomicBool::new(false),
+        })
+    }
+
+    /// What the table holds.
+    #[must_use]
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// Bytes of filter and index in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let filter = self
+            .sections
+            .filter
+            .as_ref()
+            .map_or(0, Filter::memory_bytes);
+        filter + self.sections.index.memory_bytes()
+    }
+
+    /// The newest entry of `key` with a revision of at most `at`, be it a value or a tombstone.
+    pub fn get(&self, key: &[u8], at: Revision) -> Result<Option<TableEntry>> {
+        let hash = key_hash(key);
+        if let Some(filter) = &self.sections.filter
+            && !filter.may_contain(hash)
+        {
+            self.counters.filter_negatives.add(1);
+            return Ok(None);
+        }
+        if let Some(number) = self.sections.index.find(key, at) {
+            let page = self.page(number)?;
+            let found = page
+                .find(key, hash, at)
+                .map_err(|reason| self.damaged(number, reason))?;
+            if let Some(entry) = found {
+                return Ok(Some(TableEntry {
+                    revision: entry.revision,
+                    kind: entry.kind,
+                    value: Value::slice_of(page.bytes(), entry.value_start..entry.end),
+                }));
+            }
+        }
+        if self.sections.filter.is_some() {
+            self.counters.filter_false_positives.add(1);
+        }
+        Ok(None)
+    }
+
+    /// A cursor over the newest entry of each key with a revision of at most `at`.
+    #[must_use]
+    pub fn read_cursor(self: &Arc<Self>, at: Revision) -> TableReadCursor {
+        TableReadCursor::new(self.clone(), at)
+    }
+
+    /// A cursor over all entries. Without `use_cache` it reads ahead in large chunks, leaves the
+    /// page cache alone, and counts its reads as those of a compaction.
+    #[must_use]
+    pub fn version_cursor(self: &Arc<Self>, use_cache: bool) -> TableVersionCursor {
+        TableVersionCursor::new(self.clone(), use_cache)
+    }
+
+    /// Reads the whole file again and checks everything that can be checked: checksums, order,
+    /// the index, the hash indexes, the filter, and the counts in the properties. Returns the
+    /// first thing found wrong.
+    pub fn verify(&self) -> Result<TableReport> {
+        verify::verify(&self.file, &self.meta, &self.counters)
+    }
+
+    /// Says that no version of the database needs the table any more: its file is removed when
+    /// the last user drops it.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    pub(super) fn file(&self) -> &TableFile {
+        &self.file
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.sections.index
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// A page from the cache, or from disk into the cache.
+    #[inline]
+    pub(super) fn page(&self, number: usize) -> Result<Page> {
+        let location = self.sections.index.location(number);
+        match self.cache.get((self.meta.file_id, location.offset)) {
+            Some(page) => Ok(page),
+            None => self.load_page(location),
+        }
+    }
+
+    /// An error about a page whose checksum was right.
+    #[cold]
+    pub(super) fn damaged(&self, page: usize, reason: Reason) -> Error {
+        Error::corrupt(
+            &self.file.path,
+            self.sections.index.location(page).offset,
+            reason,
+        )
+    }
+
+    #[cold]
+    fn load_page(&self, location: PageLocation) -> Result<Page> {
+        let frame = self.file.read(location.offset, location.stored_bytes)?;
+        self.counters.read_bytes.add(frame.len() as u64);
+        let page = self.file.open_page(frame.into(), location)?;
+        if !self.obsolete.load(Ordering::Relaxed) {
+            self.cache
+                .insert((self.meta.file_id, location.offset), page.clone());
+        }
+        Ok(page)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !*self.obsolete.get_mut() {
+            return;
+        }
+        if let Err(error) = self.vfs.remove_file(&self.file.path) {
+            // Not named by the manifest any more, it is removed at the latest when the directory
+            // is next opened.
+            tracing::warn!(path = %self.file.path.display(), %error, "cannot remove a table");
+        }
+        for page in 0..self.sections.index.len() {
+            let offset = self.sections.index.location(page).offset;
+            self.cache.remove((self.meta.file_id, offset));
+        }
+    }
+}
+
+impl TableFile {
+    /// The bytes from `offset` on. The caller bounds `len` by the length of the file.
+    pub(super) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        vfs::read_exact_at(&*self.file, &self.path, &mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    /// Checks and opens the frame of a page.
+    pub(super) fn open_page(&self, mut frame: Bytes, location: PageLocation) -> Result<Page> {
+        let PageLocation {
+            offset, raw_bytes, ..
+        } = location;
+        frame::open(&frame, raw_bytes, self.file_id, offset)
+            .and_then(|payload| match payload {
+                Payload::Plain(len) => {
+                    frame.truncate(len);
+                    Page::parse(frame)
+                }
+                Payload::Decompressed(bytes) => Page::parse(bytes.into()),
+            })
+            .map_err(|reason| self.corrupt(offset, "a page", reason))
+    }
+
+    /// Reads and checks everything but the pages.
+    pub(super) fn read_sections(&self, expected: &TableMeta) -> Result<Sections> {
+        let file_bytes = self
+            .file
+            .len()
+            .map_err(|e| Error::io("stat", &self.path, e))?;
+        if file_bytes != expected.file_bytes {
+            let reason = format!("it has {file_bytes} bytes, not {}", expected.file_bytes);
+            return Err(Error::corrupt(
+                &self.path,
+                file_bytes.min(expected.file_bytes),
+                reason,
+            ));
+        }
+        let window = Footer::window_bytes(file_bytes);
+        let window = self.read(file_bytes - window as u64, window)?;
+        let footer = Footer::decode(&window, file_bytes, self.file_id).map_err(|e| match e {
+            FooterError::Newer(found) => Error::NewerFormat {
+                path: self.path.clone(),
+                found,
+                supported: super::footer::FORMAT_VERSION,
+            },
+            FooterError::Damaged(reason) => Error::corrupt(&self.path, file_bytes, reason),
+        })?;
+
+        let offset = footer.pages_bytes;
+        let filter = match footer.filter_bytes {
+            0 => None,
+            len => Some(self.section(offset, len, "the filter", Filter::decode)?),
+        };
+        let offset = offset + footer.filter_bytes;
+        let index = self.section(offset, footer.index_bytes, "the index", |section| {
+            Index::decode(section, footer.pages_bytes)
+        })?;
+        let offset = offset + footer.index_bytes;
+        let decode = |section: &[u8]| {
+            let properties = Properties::decode(section).ok_or("they are malformed")?;
+            if properties.meta != *expected {
+                return Err("they are not those the manifest has");
+            }
+            if properties.pages != index.len() as u64 {
+                return Err("their number of pages is not that of the index");
+            }
+            Ok(properties)
+        };
+        let properties = self.section(offset, footer.properties_bytes, "the properties", decode)?;
+        Ok(Sections {
+            filter,
+            index,
+            properties,
+            footer,
+        })
+    }
+
+    /// Reads, checks and decodes a section. The footer has bounded it by the file's length.
+    fn section<T>(
+        &self,
+        offset: u64,
+        len: u64,
+        what: &str,
+        decode: impl FnOnce(&[u8]) -> Result<T, Reason>,
+    ) -> Result<T> {
+        let bytes = usize::try_from(len).unwrap_or(usize::MAX);
+        let frame = self.read(offset, bytes)?;
+        frame::open_plain(&frame, self.file_id, offset)
+            .and_then(decode)
+            .map_err(|reason| self.corrupt(offset, what, reason))
+    }
+
+    /// An error about something that begins at `offset`.
+    #[cold]
+    pub(super) fn corrupt(&self, offset: u64, what: &str, reason: Reason) -> Error {
+        Error::corrupt(&self.path, offset, format!("{what}: {reason}"))
+    }
+}

@@ -1,0 +1,81 @@
+//! The cursor over everything a table holds, for compactions and history.
+
+use std::sync::Arc;
+
+use super::entry_cursor::EntryCursor;
+use super::reader::Table;
+use crate::error::Result;
+use crate::types::{EntryKind, Revision};
+
+/// Moves over all entries of a table: keys ascending, and the revisions of each descending.
+///
+/// A new cursor is nowhere until a seek. Moving a cursor that is nowhere does nothing. An error
+/// leaves it nowhere. Only where [`TableVersionCursor::valid`] is true do the entry's parts mean
+/// anything.
+#[derive(Debug)]
+pub struct TableVersionCursor {
+    entries: EntryCursor,
+}
+
+impl TableVersionCursor {
+    pub(super) fn new(table: Arc<Table>, use_cache: bool) -> TableVersionCursor {
+        TableVersionCursor {
+            entries: EntryCursor::new(table, use_cache),
+        }
+    }
+
+    /// Goes to the first entry.
+    pub fn seek_first(&mut self) -> Result<()> {
+        self.entries.seek_first()
+    }
+
+    /// Goes to the newest entry of the first key that is not smaller than `key`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.entries.seek(key, Revision::MAX)
+    }
+
+    /// Goes to the next entry.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor lends its entry and can fail"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        self.entries.next()
+    }
+
+    /// Whether there is an entry here.
+    #[must_use]
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.entries.valid()
+    }
+
+    /// The key.
+    #[must_use]
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.entries.key()
+    }
+
+    /// The revision that wrote the entry.
+    #[must_use]
+    #[inline]
+    pub fn revision(&self) -> Revision {
+        self.entries.entry().revision
+    }
+
+    /// Whether the entry is a value or a tombstone.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> EntryKind {
+        self.entries.entry().kind
+    }
+
+    /// The value.
+    #[must_use]
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.entries.page().value(self.entries.entry())
+    }
+}
