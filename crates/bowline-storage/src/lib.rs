@@ -12,6 +12,7 @@
 //! | [`log`] | the one segmented log: group append, one flush per group, recovery |
 //! | [`memtable`] | the newest versions in memory: hash for point reads, skiplist for order |
 //! | [`table`] | one immutable sorted file: pages, filter, index, footer |
+//! | [`version`] | which tables make up the database: manifest and its atomic edits |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
@@ -25,6 +26,7 @@ pub mod memtable;
 pub mod table;
 mod types;
 mod value;
+pub mod version;
 pub mod vfs;
 
 pub use clock::{Clock, SystemClock};
