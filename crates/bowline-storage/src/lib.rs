@@ -13,12 +13,14 @@
 //! | [`memtable`] | the newest versions in memory: hash for point reads, skiplist for order |
 //! | [`table`] | one immutable sorted file: pages, filter, index, footer |
 //! | [`version`] | which tables make up the database: manifest and its atomic edits |
+//! | [`compaction`] | which tables to merge, and the merge |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
 
 pub mod clock;
 pub mod codec;
+pub mod compaction;
 pub mod counters;
 mod error;
 pub mod log;
