@@ -14,6 +14,7 @@
 //! | [`table`] | one immutable sorted file: pages, filter, index, footer |
 //! | [`version`] | which tables make up the database: manifest and its atomic edits |
 //! | [`compaction`] | which tables to merge, and the merge |
+//! | [`tree`] | the engine: reads, commit rounds, flush, recovery, retention |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
@@ -26,6 +27,7 @@ mod error;
 pub mod log;
 pub mod memtable;
 pub mod table;
+pub mod tree;
 mod types;
 mod value;
 pub mod version;

@@ -1,0 +1,651 @@
+//! The engine: several trees over one log.
+//!
+//! ```text
+//!  Round ──► log (one write, one flush per round)
+//!    │
+//!    └─────► active memtable ──full──► sealed ──flush──► level 0 ──compaction──► deeper levels
+//!                │                        │                 │                        │
+//!  reads ◄───────┴────────────────────────┴─────────────────┴────────────────────────┘
+//! ```
+//!
+//! One memtable generation spans all trees: they are sealed and flushed together and one manifest
+//! edit records it, so "contained in the tables up to" is a single log index.
+//!
+//! Writing is done in *rounds*, one at a time ([`Engine::begin_round`]): a round takes any number
+//! of encoded batches, writes them to the log as one group, flushes once, and then publishes the
+//! last revision. Reading takes no lock: it loads the current [`SuperVersion`] and reads at a
+//! revision that is published.
+//!
+//! Invariants:
+//!
+//! - A revision is visible only when its batch, and every batch before it, is in the log and (with
+//!   [`SyncPolicy::Always`]) flushed. A reader filters by the visible revision, so entries of the
+//!   round in progress lie in the memtable unseen.
+//! - A failed write or flush of the log stops all writing: the memtable may then hold entries that
+//!   the log does not. They stay invisible; reopening starts from the log.
+//! - A memtable is flushed only after the log up to its last index is flushed, and history is given
+//!   up only after the log up to there is, so tables and manifest never run ahead of the log.
+//! - The super-version is replaced under one lock and loaded with one atomic read.
+
+mod background;
+mod batch;
+mod check;
+mod checkpoint;
+mod read;
+mod readers;
+mod recovery;
+mod round;
+mod super_version;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+pub use batch::{BatchReader, BatchWriter, Operation};
+pub use check::{CheckReport, FileReport, check_directory};
+pub use read::{Found, Scan, ScanDirection, VersionVisit};
+pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
+pub use round::Round;
+pub use super_version::SuperVersion;
+
+use crate::compaction::{CompactionOptions, Retention};
+use crate::counters::{Counters, CountersSnapshot};
+use crate::error::{Error, Result};
+use crate::log::{Background, Log, LogOptions, LogSync};
+use crate::memtable::Memtable;
+use crate::table::{PageCache, Table, TableOptions};
+use crate::version::{Edit, Identity, Layout, Manifest, Run, State, Version};
+use crate::vfs::{Vfs, VfsLock};
+use crate::{Clock, Index, Revision, TreeId};
+
+/// How many log segments an opening leaves as they are.
+const LOG_SEGMENTS_AT_OPEN_MAX: usize = 16;
+
+/// When a round's data is flushed to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Before the round is published.
+    Always,
+    /// In the background, this often at the latest; a power loss can take that much back.
+    Every(Duration),
+    /// There is no log; everything is gone with the process.
+    Never,
+}
+
+/// Settings of an engine.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// The table format of each tree; their number is the number of trees.
+    pub trees: Vec<TableOptions>,
+    /// The size of a memtable, in bytes.
+    pub memtable_bytes: usize,
+    /// How many full memtables may wait before writers are stopped.
+    pub sealed_memtables_max: usize,
+    /// The page cache, in bytes.
+    pub cache_bytes: u64,
+    /// The log.
+    pub log: LogOptions,
+    /// When data is flushed.
+    pub sync: SyncPolicy,
+    /// Compaction.
+    pub compaction: CompactionOptions,
+    /// How much of the past stays readable.
+    pub history: History,
+    /// How many revisions of history a slow watch may hold back.
+    pub watch_lag_max: u64,
+    /// The largest round, in encoded bytes.
+    pub round_bytes_max: u64,
+    /// The size from which a manifest is rewritten, in bytes, when it has also grown to four times
+    /// what it says.
+    pub manifest_rewrite_bytes: u64,
+    /// Whether a missing directory is created.
+    pub create: bool,
+}
+
+impl EngineOptions {
+    /// Default settings for `trees` trees.
+    #[must_use]
+    pub fn new(trees: usize) -> EngineOptions {
+        EngineOptions {
+            trees: vec![TableOptions::default(); trees],
+            memtable_bytes: 64 << 20,
+            sealed_memtables_max: 4,
+            cache_bytes: 64 << 20,
+            log: LogOptions::default(),
+            sync: SyncPolicy::Always,
+            compaction: CompactionOptions::default(),
+            history: History::None,
+            watch_lag_max: 1_000_000,
+            round_bytes_max: 512 << 20,
+            manifest_rewrite_bytes: 1 << 20,
+            create: true,
+        }
+    }
+
+    fn has_threads(&self) -> bool {
+        self.log.background == Background::Threads
+    }
+}
+
+/// The storage engine. Closed when dropped; [`Engine::close`] also tells whether it went well.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the engine and its threads share.
+#[derive(Debug)]
+struct Shared {
+    vfs: Arc<dyn Vfs>,
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    options: EngineOptions,
+    counters: Arc<Counters>,
+    cache: Arc<PageCache>,
+    /// The one writer's state. Held for the length of a round.
+    commit: Mutex<CommitState>,
+    log_sync: Option<LogSync>,
+    super_version: ArcSwap<SuperVersion>,
+    /// Held while a new super-version is built from the current one.
+    super_version_update: Mutex<()>,
+    manifest: Mutex<ManifestState>,
+    visible: AtomicU64,
+    next_file_id: AtomicU64,
+    next_run_id: AtomicU64,
+    readers: Arc<Readers>,
+    /// One flush at a time; one compaction at a time.
+    flushing: Mutex<()>,
+    compacting: Mutex<()>,
+    signals: Mutex<Signals>,
+    /// Work for the background threads.
+    work: Condvar,
+    /// A flush or compaction has finished (or failed).
+    done: Condvar,
+    is_closing: AtomicBool,
+    /// Released last, when nothing of this engine writes any more.
+    lock: Mutex<Option<Box<dyn VfsLock>>>,
+    database_id: u128,
+}
+
+#[derive(Debug)]
+struct CommitState {
+    log: Option<Log>,
+    last_revision: Revision,
+    last_index: Index,
+    throttle_debt_ns: u64,
+    failure: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct ManifestState {
+    manifest: Manifest,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+struct Signals {
+    flush_wanted: bool,
+    compaction_wanted: bool,
+    background_error: Option<Error>,
+}
+
+/// Sizes and counts, for people and metrics.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct EngineStats {
+    /// What was done so far, by cause.
+    pub counters: CountersSnapshot,
+    /// Bytes of all tables.
+    pub table_bytes: u64,
+    /// Bytes of the log's files.
+    pub log_bytes: u64,
+    /// Bytes of the manifest.
+    pub manifest_bytes: u64,
+    /// Bytes used in memtables.
+    pub memtable_bytes: u64,
+    /// Full memtables that wait for a flush.
+    pub sealed_memtables: u64,
+    /// Bytes in the page cache.
+    pub cache_bytes: u64,
+    /// Bytes of filters and indexes held in memory.
+    pub table_memory_bytes: u64,
+    /// Per tree, per level: (runs, tables, bytes, entries).
+    pub levels: Vec<Vec<LevelStats>>,
+}
+
+/// One level of one tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// Runs.
+    pub runs: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Entries, tombstones and old versions included.
+    pub entries: u64,
+}
+
+impl Engine {
+    /// Opens or creates the database in `path`: locks it, recovers it, starts the background
+    /// threads (unless they are `Manual`).
+    pub fn open(
+        vfs: Arc<dyn Vfs>,
+        clock: Arc<dyn Clock>,
+        path: impl Into<PathBuf>,
+        options: EngineOptions,
+    ) -> Result<Engine> {
+        let shared = Arc::new(recovery::open(vfs, clock, Layout::new(path), options)?);
+        let workers = background::start(&shared)?;
+        let engine = Engine {
+            shared,
+            workers: Mutex::new(workers),
+        };
+        // A program that opens, writes a little and closes leaves a segment each time. When many
+        // have come together, their content goes into tables, and the log starts over.
+        let segments = engine
+            .shared
+            .commit
+            .lock()
+            .log
+            .as_ref()
+            .map_or(0, Log::segment_count);
+        if segments > LOG_SEGMENTS_AT_OPEN_MAX
+            && let Err(error) = engine.flush()
+        {
+            // Nothing is lost by it, and what can be read shall be read, on a full disk too.
+            tracing::warn!(%error, "the log stays in many small segments");
+        }
+        engine.run_background_if_manual()?;
+        Ok(engine)
+    }
+
+    /// The newest published revision.
+    #[must_use]
+    #[inline]
+    pub fn visible(&self) -> Revision {
+        self.shared.visible.load(Ordering::Acquire)
+    }
+
+    /// The random id given to the database at its creation.
+    #[must_use]
+    pub fn database_id(&self) -> u128 {
+        self.shared.database_id
+    }
+
+    /// The oldest readable revision.
+    #[must_use]
+    pub fn history_floor(&self) -> Revision {
+        self.shared.readers.floor()
+    }
+
+    /// Pins the newest revision.
+    #[must_use]
+    pub fn pin_newest(&self) -> SnapshotPin {
+        self.shared.readers.pin_newest(&self.shared.visible)
+    }
+
+    /// Pins a revision of the past.
+    pub fn pin_at(&self, revision: Revision) -> Result<SnapshotPin, PinError> {
+        self.shared.readers.pin_at(revision, &self.shared.visible)
+    }
+
+    /// Keeps history for a watch that starts at `from`.
+    pub fn pin_watch(&self, from: Revision) -> Result<WatchPin, PinError> {
+        self.shared.readers.pin_watch(from, &self.shared.visible)
+    }
+
+    /// Reads a key at the newest revision.
+    #[inline]
+    pub fn read_newest<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        // First the sources, then the revision: whatever is visible is then in the sources.
+        let super_version = self.shared.super_version.load();
+        let at = self.visible();
+        super_version.get(tree, key, at, 0, read)
+    }
+
+    /// Reads a key at a pinned revision.
+    #[inline]
+    pub fn read_at<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        self.shared.super_version.load().get(tree, key, at, 0, read)
+    }
+
+    /// Reads a key's newest version, published or not, when it is above `since`. For the one who
+    /// holds the round (or is about to): it decides conflicts.
+    #[inline]
+    pub fn read_since<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        since: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        self.shared
+            .super_version
+            .load()
+            .get(tree, key, Revision::MAX, since, read)
+    }
+
+    /// Whether a key in the range has a version, published or not, above `since`.
+    pub fn changed_since(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        since: Revision,
+    ) -> Result<bool> {
+        self.shared
+            .super_version
+            .load()
+            .changed_since(tree, lower, upper, since)
+    }
+
+    /// Scans a range at a pinned (or the newest) revision.
+    #[must_use]
+    pub fn scan(
+        &self,
+        tree: TreeId,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+        at: Revision,
+        direction: ScanDirection,
+    ) -> Scan {
+        let super_version = self.shared.super_version.load_full();
+        Scan::new(super_version, tree, lower, upper, at, direction)
+    }
+
+    /// Visits every kept version of the range with a revision in `from..=to`; see
+    /// [`SuperVersion::for_each_version`].
+    pub fn for_each_version(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        (from, to): (Revision, Revision),
+        visit: &mut VersionVisit<'_>,
+    ) -> Result<()> {
+        let super_version = self.shared.super_version.load_full();
+        super_version.for_each_version(tree, lower, upper, from, to, visit)
+    }
+
+    /// Flushes the log to the disk. With [`SyncPolicy::Always`] there is nothing left to do.
+    pub fn sync(&self) -> Result<()> {
+        match &self.shared.log_sync {
+            Some(log) => log.sync().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives up history below `revision`, durably. Space comes back as compactions run.
+    pub fn compact_history(&self, revision: Revision) -> Result<Result<(), PinError>> {
+        if let Err(error) = self.shared.readers.compact(revision, &self.shared.visible) {
+            return Ok(Err(error));
+        }
+        let edit = Edit {
+            history_floor: Some(revision),
+            ..Edit::default()
+        };
+        self.shared.apply_edit(&edit, &[], None)?;
+        Ok(Ok(()))
+    }
+
+    /// Writes every memtable to tables.
+    pub fn flush(&self) -> Result<()> {
+        self.shared.seal_active()?;
+        self.shared.flush_all()
+    }
+
+    /// Merges every tree into one run each, dropping all that no reader may ask for.
+    pub fn compact_tables(&self) -> Result<()> {
+        self.flush()?;
+        self.shared.compact_all()
+    }
+
+    /// Runs pending flushes and compactions on this thread when the engine has none of its own.
+    pub fn run_background_if_manual(&self) -> Result<()> {
+        if self.shared.options.has_threads() {
+            return Ok(());
+        }
+        self.shared.flush_all()?;
+        while self.shared.compact_once()? {}
+        Ok(())
+    }
+
+    /// Sizes and counts.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.shared.stats()
+    }
+
+    /// Runs `look` while no flush and no compaction makes or removes a file. Writes go on.
+    pub fn while_files_rest<R>(&self, look: impl FnOnce() -> R) -> R {
+        let _flushing = self.shared.flushing.lock();
+        let _compacting = self.shared.compacting.lock();
+        let _manifest = self.shared.manifest.lock();
+        look()
+    }
+
+    /// Stops the background threads, flushes the log and closes it.
+    pub fn close(&self) -> Result<()> {
+        {
+            let _signals = self.shared.signals.lock();
+            self.shared.is_closing.store(true, Ordering::Release);
+            self.shared.work.notify_all();
+            self.shared.done.notify_all();
+        }
+        for worker in self.workers.lock().drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+        let mut commit = self.shared.commit.lock();
+        let result = match commit.log.take() {
+            Some(log) => log.close(),
+            None => Ok(()),
+        };
+        self.shared.lock.lock().take();
+        result
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "closing the database failed; the next open recovers it");
+        }
+    }
+}
+
+impl Shared {
+    fn retention(&self) -> Retention {
+        self.readers.retention(&self.visible, self.clock.wall_ms())
+    }
+
+    fn new_file(&self) -> (u64, PathBuf) {
+        let id = self.next_file_id.fetch_add(1, Ordering::Relaxed);
+        (id, self.layout.table(id))
+    }
+
+    /// Makes the active memtable a sealed one, if it has entries.
+    fn seal_active(&self) -> Result<()> {
+        let commit = self.commit.lock();
+        if let Some(reason) = commit.poisoned() {
+            return Err(Error::Poisoned { reason });
+        }
+        self.seal(&commit, 0);
+        Ok(())
+    }
+
+    /// The caller holds the commit lock, so no round is in progress.
+    fn seal(&self, _commit: &CommitState, room_bytes: usize) {
+        let _update = self.super_version_update.lock();
+        let current = self.super_version.load_full();
+        let capacity = self.options.memtable_bytes.max(room_bytes);
+        let mut sealed = current.sealed.clone();
+        if !current.active.is_empty() {
+            sealed.insert(0, current.active.clone());
+        }
+        let generation = current.active.generation() + 1;
+        let active = Arc::new(Memtable::new(
+            generation,
+            self.options.trees.len(),
+            capacity,
+        ));
+        let version = current.version.clone();
+        self.super_version.store(Arc::new(SuperVersion {
+            active,
+            sealed,
+            version,
+        }));
+        let mut signals = self.signals.lock();
+        signals.flush_wanted = true;
+        self.work.notify_all();
+    }
+
+    fn stats(&self) -> EngineStats {
+        let super_version = self.super_version.load_full();
+        let levels = super_version.version.trees.iter().map(|tree| {
+            let level = |runs: &Vec<Arc<Run>>| LevelStats {
+                runs: runs.len() as u64,
+                tables: runs.iter().map(|run| run.tables.len() as u64).sum(),
+                bytes: runs.iter().map(|run| run.bytes()).sum(),
+                entries: runs
+                    .iter()
+                    .flat_map(|run| &run.tables)
+                    .map(|t| t.meta().entries)
+                    .sum(),
+            };
+            tree.levels.iter().map(level).collect()
+        });
+        let tables = || super_version.version.tables();
+        EngineStats {
+            counters: self.counters.snapshot(),
+            table_bytes: tables().map(|table| table.meta().file_bytes).sum(),
+            table_memory_bytes: tables().map(|table| table.memory_bytes() as u64).sum(),
+            log_bytes: self.commit.lock().log.as_ref().map_or(0, Log::size_bytes),
+            manifest_bytes: self.manifest.lock().manifest.size_bytes(),
+            memtable_bytes: super_version
+                .memtables()
+                .map(|m| m.used_bytes() as u64)
+                .sum(),
+            sealed_memtables: super_version.sealed.len() as u64,
+            cache_bytes: self.cache.used_bytes(),
+            levels: levels.collect(),
+        }
+    }
+
+    /// Records an edit durably, then publishes the version it leads to. `opened` are the tables
+    /// the edit adds; `flushed` is the memtable they came from.
+    fn apply_edit(&self, edit: &Edit, opened: &[Arc<Table>], flushed: Option<u64>) -> Result<()> {
+        if let (Some(_), Some(log)) = (edit.history_floor, &self.log_sync) {
+            // A crash that took back revisions up to the floor would leave a database that is
+            // older than its own history, and refuses every reader.
+            log.sync()?;
+        }
+        let mut guard = self.manifest.lock();
+        let ManifestState { manifest, state } = &mut *guard;
+        let mut next = state.clone();
+        next.apply(edit).map_err(Error::Internal)?;
+        manifest.append(edit)?;
+        *state = next;
+
+        let mut retired = Vec::new();
+        {
+            let _update = self.super_version_update.lock();
+            let current = self.super_version.load_full();
+            let mut tables: HashMap<u64, Arc<Table>> = current
+                .version
+                .tables()
+                .chain(opened)
+                .map(|table| (table.meta().file_id, table.clone()))
+                .collect();
+            let version = Version::from_state(state, self.options.trees.len(), &mut |id| {
+                tables.remove(&id)
+            });
+            // What the state no longer names goes when its last reader lets go of it.
+            retired.extend(tables.into_values());
+            let mut sealed = current.sealed.clone();
+            sealed.retain(|memtable| Some(memtable.generation()) != flushed);
+            let active = current.active.clone();
+            let version = Arc::new(version);
+            self.super_version.store(Arc::new(SuperVersion {
+                active,
+                sealed,
+                version,
+            }));
+        }
+        for table in retired {
+            table.mark_obsolete();
+        }
+        self.rewrite_manifest_if_large(&mut guard);
+        Ok(())
+    }
+
+    /// A manifest that has grown far beyond its snapshot is replaced by one that starts with it.
+    /// The edit that made it grow is durable already, so a failure here is not the caller's.
+    fn rewrite_manifest_if_large(&self, guard: &mut ManifestState) {
+        let size = guard.manifest.size_bytes();
+        if size < self.options.manifest_rewrite_bytes {
+            return;
+        }
+        let mut snapshot = Vec::new();
+        guard.state.as_edit().encode(&mut snapshot);
+        if size < 4 * snapshot.len() as u64 {
+            return;
+        }
+        let number = guard.manifest.number() + 1;
+        let identity = Identity {
+            database_id: self.database_id,
+            manifest: number,
+        };
+        let (vfs, layout) = (&*self.vfs, &self.layout);
+        let staged = Manifest::create(vfs, layout, number, &guard.state, self.counters.clone())
+            .and_then(|manifest| identity.stage(vfs, layout).map(|()| manifest));
+        let manifest = match staged {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                tracing::warn!(%error, "the manifest is not rewritten yet; it only grows");
+                return;
+            }
+        };
+        if let Err(error) = Identity::switch(vfs, layout) {
+            // Either manifest may be the current one after a crash, so neither may grow.
+            tracing::error!(%error, "the manifest could not be replaced; reopen the database");
+            guard.manifest.fail(error);
+            return;
+        }
+        let old = layout.manifest(number - 1);
+        guard.manifest = manifest;
+        if let Err(cause) = vfs.remove_file(&old) {
+            tracing::warn!(path = %old.display(), %cause, "a replaced manifest stays until the next open");
+        }
+    }
+}
+
+impl CommitState {
+    fn poisoned(&self) -> Option<Arc<str>> {
+        let by_log = || self.log.as_ref().and_then(Log::poisoned);
+        self.failure.clone().or_else(by_log)
+    }
+}

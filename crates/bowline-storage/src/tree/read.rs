@@ -1,0 +1,635 @@
+//! Point reads and scans over memtables and tables.
+//!
+//! A point read asks the memtables, newest first, then one table per run, newest run first; the
+//! first hit is the newest version, because every source is newer than the next. A scan merges one
+//! cursor per source; each yields at most one version per key, so a key with many versions costs
+//! what a key with one costs.
+
+use std::cmp::Ordering;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use super::super_version::SuperVersion;
+use crate::error::Result;
+use crate::memtable::MemtableReadCursor;
+use crate::table::TableReadCursor;
+use crate::version::Run;
+use crate::{EntryKind, Revision, TreeId, Value};
+
+/// Takes a version: key, revision, kind, stored bytes. Returns whether to go on.
+pub type VersionVisit<'a> = dyn FnMut(&[u8], Revision, EntryKind, &[u8]) -> bool + 'a;
+
+/// A version found by a read.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// Its revision.
+    pub revision: Revision,
+    /// Put or tombstone.
+    pub kind: EntryKind,
+    value: Bytes<'a>,
+}
+
+#[derive(Debug)]
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Owned(Value),
+}
+
+impl Found<'_> {
+    /// The stored bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.value {
+            Bytes::Borrowed(bytes) => bytes,
+            Bytes::Owned(value) => value,
+        }
+    }
+
+    /// A part of the stored bytes, owned.
+    ///
+    /// # Panics
+    /// When `range` is not inside [`Found::bytes`].
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Value {
+        match &self.value {
+            Bytes::Borrowed(bytes) => Value::copy_from(&bytes[range]),
+            Bytes::Owned(value) => value.slice(range),
+        }
+    }
+}
+
+impl SuperVersion {
+    /// Reads the newest version with a revision not above `at` (tombstones included) from the
+    /// sources that may hold one above `above`, and hands it to `read`.
+    pub fn get<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Revision,
+        above: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        for memtable in self.memtables() {
+            if let Some(entry) = memtable.get(tree, key, at) {
+                let value = Bytes::Borrowed(entry.value);
+                let found = Found {
+                    revision: entry.revision,
+                    kind: entry.kind,
+                    value,
+                };
+                return Ok(read((found.revision > above).then_some(found)));
+            }
+        }
+        for run in self.version.tree(tree).runs() {
+            let Some(table) = run.find(key) else { continue };
+            if above > 0 && table.meta().max_revision <= above {
+                continue;
+            }
+            if let Some(entry) = table.get(key, at)? {
+                let value = Bytes::Owned(entry.value);
+                let found = Found {
+                    revision: entry.revision,
+                    kind: entry.kind,
+                    value,
+                };
+                return Ok(read((found.revision > above).then_some(found)));
+            }
+        }
+        Ok(read(None))
+    }
+
+    /// Whether any key in the range has a version above `since`.
+    pub fn changed_since(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        since: Revision,
+    ) -> Result<bool> {
+        for memtable in self.memtables() {
+            if memtable.max_revision() > since && memtable.changed_since(tree, lower, upper, since)
+            {
+                return Ok(true);
+            }
+        }
+        let mut changed = false;
+        self.for_each_table_version(
+            tree,
+            lower,
+            upper,
+            since + 1,
+            Revision::MAX,
+            &mut |_, _, _, _| {
+                changed = true;
+                false
+            },
+        )?;
+        Ok(changed)
+    }
+
+    /// Visits every version of the range with a revision in `from..=to`, in no particular order
+    /// over all; within a source by key, newest first. A version may be visited twice when it is
+    /// in two sources. `visit` returns whether to go on.
+    pub fn for_each_version(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        from: Revision,
+        to: Revision,
+        visit: &mut VersionVisit<'_>,
+    ) -> Result<()> {
+        for memtable in self.memtables() {
+            if memtable.is_empty() || memtable.max_revision() < from || memtable.min_revision() > to
+            {
+                continue;
+            }
+            let mut cursor = memtable.version_cursor(tree);
+            match lower {
+                Bound::Unbounded => cursor.seek_first(),
+                Bound::Included(key) | Bound::Excluded(key) => cursor.seek(key),
+            }
+            while cursor.valid() && is_before_end(cursor.key(), upper) {
+                let inside = (from..=to).contains(&cursor.revision());
+                if inside
+                    && is_after_start(cursor.key(), lower)
+                    && !visit(
+                        cursor.key(),
+                        cursor.revision(),
+                        cursor.kind(),
+                        cursor.value(),
+                    )
+                {
+                    return Ok(());
+                }
+                cursor.next();
+            }
+        }
+        self.for_each_table_version(tree, lower, upper, from, to, visit)
+    }
+
+    fn for_each_table_version(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        from: Revision,
+        to: Revision,
+        visit: &mut VersionVisit<'_>,
+    ) -> Result<()> {
+        for table in self.version.tree(tree).tables() {
+            let meta = table.meta();
+            if meta.max_revision < from
+                || meta.min_revision > to
+                || !is_before_end(&meta.min_key, upper)
+                || !is_after_start(&meta.max_key, lower)
+            {
+                continue;
+            }
+            let mut cursor = table.version_cursor(true);
+            match lower {
+                Bound::Unbounded => cursor.seek_first()?,
+                Bound::Included(key) | Bound::Excluded(key) => cursor.seek(key)?,
+            }
+            while cursor.valid() && is_before_end(cursor.key(), upper) {
+                let inside = (from..=to).contains(&cursor.revision());
+                if inside
+                    && is_after_start(cursor.key(), lower)
+                    && !visit(
+                        cursor.key(),
+                        cursor.revision(),
+                        cursor.kind(),
+                        cursor.value(),
+                    )
+                {
+                    return Ok(());
+                }
+                cursor.next()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_before_end(key: &[u8], upper: Bound<&[u8]>) -> bool {
+    match upper {
+        Bound::Unbounded => true,
+        Bound::Included(end) => key <= end,
+        Bound::Excluded(end) => key < end,
+    }
+}
+
+fn is_after_start(key: &[u8], lower: Bound<&[u8]>) -> bool {
+    match lower {
+        Bound::Unbounded => true,
+        Bound::Included(start) => key >= start,
+        Bound::Excluded(start) => key > start,
+    }
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanDirection {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+/// One sorted source of a scan.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a scan has few; a box would cost at every step"
+)]
+enum Source {
+    Memtable(MemtableReadCursor),
+    Run(RunCursor),
+}
+
+#[derive(Debug)]
+struct RunCursor {
+    run: Arc<Run>,
+    at: Revision,
+    index: usize,
+    cursor: Option<TableReadCursor>,
+}
+
+/// The present keys of a range at one revision, in order. Owns what it reads from.
+#[derive(Debug)]
+pub struct Scan {
+    super_version: Arc<SuperVersion>,
+    tree: TreeId,
+    at: Revision,
+    sources: Vec<Source>,
+    direction: ScanDirection,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    current: Option<usize>,
+    is_started: bool,
+}
+
+impl Scan {
+    /// A scan that stands before its first key.
+    #[must_use]
+    pub fn new(
+        super_version: Arc<SuperVersion>,
+        tree: TreeId,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+        at: Revision,
+        direction: ScanDirection,
+    ) -> Scan {
+        let mut sources = Vec::new();
+        for memtable in super_version.memtables() {
+            if memtable.tree_entries(tree) > 0 {
+                sources.push(Source::Memtable(memtable.read_cursor(tree, at)));
+            }
+        }
+        for run in super_version.version.tree(tree).runs() {
+            let outside = run.key_bounds().is_none_or(|(first, last)| {
+                !is_before_end(first, as_slice(&upper)) || !is_after_start(last, as_slice(&lower))
+            });
+            if !outside {
+                let run = run.clone();
+                sources.push(Source::Run(RunCursor {
+                    run,
+                    at,
+                    index: 0,
+                    cursor: None,
+                }));
+            }
+        }
+        Scan {
+            super_version,
+            tree,
+            at,
+            sources,
+            direction,
+            lower,
+            upper,
+            current: None,
+            is_started: false,
+        }
+    }
+
+    /// A scan of the same range, tree and revision in the other direction, from its start.
+    #[must_use]
+    pub fn opposite(&self) -> Scan {
+        let direction = match self.direction {
+            ScanDirection::Forward => ScanDirection::Backward,
+            ScanDirection::Backward => ScanDirection::Forward,
+        };
+        let (lower, upper) = (self.lower.clone(), self.upper.clone());
+        Scan::new(
+            self.super_version.clone(),
+            self.tree,
+            lower,
+            upper,
+            self.at,
+            direction,
+        )
+    }
+
+    /// Goes to the next present key; `false` at the end.
+    pub fn advance(&mut self) -> Result<bool> {
+        if !self.is_started {
+            self.is_started = true;
+            self.start()?;
+        } else if let Some(current) = self.current {
+            self.sources[current].step(self.direction)?;
+        } else {
+            return Ok(false);
+        }
+        loop {
+            self.choose()?;
+            let Some(current) = self.current else {
+                return Ok(false);
+            };
+            let source = &self.sources[current];
+            let is_inside = match self.direction {
+                ScanDirection::Forward => is_before_end(source.key(), as_slice(&self.upper)),
+                ScanDirection::Backward => is_after_start(source.key(), as_slice(&self.lower)),
+            };
+            if !is_inside {
+                self.current = None;
+                return Ok(false);
+            }
+            if source.kind() == EntryKind::Put {
+                return Ok(true);
+            }
+            self.sources[current].step(self.direction)?;
+        }
+    }
+
+    /// The key. Call only after [`Scan::advance`] returned `true`.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.current
+            .map_or(&[], |current| self.sources[current].key())
+    }
+
+    /// The revision of the value.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.current
+            .map_or(0, |current| self.sources[current].revision())
+    }
+
+    /// The stored bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.current
+            .map_or(&[], |current| self.sources[current].value())
+    }
+
+    /// A part of the stored bytes, owned.
+    ///
+    /// # Panics
+    /// When `range` is not inside [`Scan::bytes`].
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Value {
+        match self.current.map(|current| &self.sources[current]) {
+            Some(Source::Run(RunCursor {
+                cursor: Some(cursor),
+                ..
+            })) if range.len() > Value::INLINE_MAX => cursor.value_owned().slice(range),
+            _ => Value::copy_from(&self.bytes()[range]),
+        }
+    }
+
+    fn start(&mut self) -> Result<()> {
+        for source in &mut self.sources {
+            match (self.direction, &self.lower, &self.upper) {
+                (ScanDirection::Forward, Bound::Unbounded, _) => source.seek_first()?,
+                (ScanDirection::Forward, Bound::Included(key), _) => source.seek(key)?,
+                (ScanDirection::Forward, Bound::Excluded(key), _) => {
+                    source.seek(key)?;
+                    if source.valid() && source.key() == &key[..] {
+                        source.step(ScanDirection::Forward)?;
+                    }
+                }
+                (ScanDirection::Backward, _, Bound::Unbounded) => source.seek_last()?,
+                (ScanDirection::Backward, _, Bound::Excluded(key)) => source.seek_before(key)?,
+                (ScanDirection::Backward, _, Bound::Included(key)) => {
+                    // The keys before key + "\0" are the keys up to and including key.
+                    let mut successor = key.clone();
+                    successor.push(0);
+                    source.seek_before(&successor)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the next key and the newest source that has it; older sources step past it.
+    fn choose(&mut self) -> Result<()> {
+        let mut best: Option<usize> = None;
+        for at in 0..self.sources.len() {
+            if !self.sources[at].valid() {
+                continue;
+            }
+            let Some(held) = best else {
+                best = Some(at);
+                continue;
+            };
+            let ordering = self.sources[at].key().cmp(self.sources[held].key());
+            let ordering = match self.direction {
+                ScanDirection::Forward => ordering,
+                ScanDirection::Backward => ordering.reverse(),
+            };
+            match ordering {
+                Ordering::Less => best = Some(at),
+                Ordering::Greater => {}
+                // Sources are newest first, so the one held is the newer.
+                Ordering::Equal => self.sources[at].step(self.direction)?,
+            }
+        }
+        self.current = best;
+        Ok(())
+    }
+}
+
+fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+    }
+}
+
+impl Source {
+    fn valid(&self) -> bool {
+        match self {
+            Source::Memtable(cursor) => cursor.valid(),
+            Source::Run(run) => run.cursor.is_some(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Source::Memtable(cursor) => cursor.key(),
+            Source::Run(run) => run.cursor.as_ref().map_or(&[], |cursor| cursor.key()),
+        }
+    }
+
+    fn revision(&self) -> Revision {
+        match self {
+            Source::Memtable(cursor) => cursor.revision(),
+            Source::Run(run) => run.cursor.as_ref().map_or(0, TableReadCursor::revision),
+        }
+    }
+
+    fn kind(&self) -> EntryKind {
+        match self {
+            Source::Memtable(cursor) => cursor.kind(),
+            Source::Run(run) => run
+                .cursor
+                .as_ref()
+                .map_or(EntryKind::Delete, TableReadCursor::kind),
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match self {
+            Source::Memtable(cursor) => cursor.value(),
+            Source::Run(run) => run.cursor.as_ref().map_or(&[], |cursor| cursor.value()),
+        }
+    }
+
+    fn step(&mut self, direction: ScanDirection) -> Result<()> {
+        match self {
+            Source::Memtable(cursor) => {
+                match direction {
+                    ScanDirection::Forward => cursor.next(),
+                    ScanDirection::Backward => cursor.prev(),
+                }
+                Ok(())
+            }
+            Source::Run(run) => run.step(direction),
+        }
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(cursor) => {
+                cursor.seek_first();
+                Ok(())
+            }
+            Source::Run(run) => run.enter_first(0),
+        }
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        match self {
+            Source::Memtable(cursor) => {
+                cursor.seek_last();
+                Ok(())
+            }
+            Source::Run(run) => run.enter_last(run.run.tables.len()),
+        }
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        match self {
+            Source::Memtable(cursor) => {
+                cursor.seek(key);
+                Ok(())
+            }
+            Source::Run(run) => run.seek(key),
+        }
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        match self {
+            Source::Memtable(cursor) => {
+                cursor.seek_before(key);
+                Ok(())
+            }
+            Source::Run(run) => run.seek_before(key),
+        }
+    }
+}
+
+impl RunCursor {
+    /// Enters the first table from `from` on that has a key, at its first key.
+    fn enter_first(&mut self, from: usize) -> Result<()> {
+        self.cursor = None;
+        for index in from..self.run.tables.len() {
+            let mut cursor = self.run.tables[index].read_cursor(self.at);
+            cursor.seek_first()?;
+            if cursor.valid() {
+                (self.index, self.cursor) = (index, Some(cursor));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters the last table before `end` that has a key, at its last key.
+    fn enter_last(&mut self, end: usize) -> Result<()> {
+        self.cursor = None;
+        for index in (0..end).rev() {
+            let mut cursor = self.run.tables[index].read_cursor(self.at);
+            cursor.seek_last()?;
+            if cursor.valid() {
+                (self.index, self.cursor) = (index, Some(cursor));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.cursor = None;
+        let index = self
+            .run
+            .tables
+            .partition_point(|table| &table.meta().max_key[..] < key);
+        let Some(table) = self.run.tables.get(index) else {
+            return Ok(());
+        };
+        let mut cursor = table.read_cursor(self.at);
+        cursor.seek(key)?;
+        if cursor.valid() {
+            (self.index, self.cursor) = (index, Some(cursor));
+            return Ok(());
+        }
+        self.enter_first(index + 1)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.cursor = None;
+        let end = self
+            .run
+            .tables
+            .partition_point(|table| &table.meta().min_key[..] < key);
+        let Some(index) = end.checked_sub(1) else {
+            return Ok(());
+        };
+        let mut cursor = self.run.tables[index].read_cursor(self.at);
+        cursor.seek_before(key)?;
+        if cursor.valid() {
+            (self.index, self.cursor) = (index, Some(cursor));
+            return Ok(());
+        }
+        self.enter_last(index)
+    }
+
+    fn step(&mut self, direction: ScanDirection) -> Result<()> {
+        let Some(cursor) = &mut self.cursor else {
+            return Ok(());
+        };
+        match direction {
+            ScanDirection::Forward => cursor.next()?,
+            ScanDirection::Backward => cursor.prev()?,
+        }
+        if cursor.valid() {
+            return Ok(());
+        }
+        match direction {
+            ScanDirection::Forward => self.enter_first(self.index + 1),
+            ScanDirection::Backward => self.enter_last(self.index),
+        }
+    }
+}

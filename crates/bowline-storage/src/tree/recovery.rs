@@ -1,0 +1,455 @@
+//! Opening a directory: scan, plan, apply.
+//!
+//! *Scan* reads `BOWLINE`, the manifest and the directory and changes nothing. *Plan* decides from
+//! that what is missing, what is left over and whether the manifest must be replaced. *Apply* opens
+//! the tables, replays the log into memtables, and then removes leftovers. Every step may be cut
+//! off by a crash and repeated: leftovers are only removed, and replay only reads.
+//!
+//! What a scan reads may not be on the disk: a process that was killed leaves names and an edit
+//! that it had not synced yet, or whose sync had failed. So before anything is removed that only
+//! the older state needs, the names are synced and the last edit is written and synced again.
+//!
+//! Creating a database ends with the atomic appearance of `BOWLINE`. A directory without it that
+//! holds nothing but what creation makes before that point is an unfinished creation, and is
+//! created again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+use super::batch::BatchReader;
+use super::{
+    CommitState, EngineOptions, ManifestState, Readers, Shared, Signals, SuperVersion, SyncPolicy,
+};
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::memtable::{Memtable, MemtableWriter};
+use crate::table::{PageCache, Table};
+use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
+use crate::vfs::{Vfs, VfsLock};
+use crate::{Clock, Index, Revision};
+
+/// What a scan found.
+struct Scanned {
+    identity: Identity,
+    state: State,
+    position: ManifestPosition,
+    names: Vec<String>,
+    table_names: Vec<String>,
+}
+
+/// What opening will change.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// Files that nothing names: unfinished outputs, replaced manifests.
+    leftovers: Vec<std::path::PathBuf>,
+    /// The manifest ends in a torn record, so it is not appended to.
+    replace_manifest: bool,
+}
+
+pub(super) fn open(
+    vfs: Arc<dyn Vfs>,
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    options: EngineOptions,
+) -> Result<Shared> {
+    let counters = Arc::new(Counters::default());
+    prepare_directory(&*vfs, &layout, &options)?;
+    let lock = take_lock(&*vfs, &layout)?;
+    if Identity::read(&*vfs, &layout)?.is_none() {
+        create(&*vfs, &layout, counters.clone())?;
+    }
+    let scanned = scan(&*vfs, &layout)?;
+    let plan = plan(&scanned, &layout)?;
+    apply(vfs, clock, layout, options, counters, lock, scanned, &plan)
+}
+
+/// Makes sure the path is a directory that is, or may become, a database. Writes nothing into a
+/// directory that is not.
+fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) -> Result<()> {
+    let root = layout.root();
+    let stat = |path: &std::path::Path| vfs.metadata(path).map_err(|e| Error::io("stat", path, e));
+    let refuse = |reason: &str| {
+        Err(Error::NotADatabase {
+            path: root.to_owned(),
+            reason: reason.to_owned(),
+        })
+    };
+    match stat(root)? {
+        None if !options.create => return refuse("the directory does not exist"),
+        None => {
+            return vfs
+                .create_dir(root)
+                .map_err(|e| Error::io("create", root, e));
+        }
+        Some(found) if !found.is_dir => return refuse("it is a file"),
+        Some(_) => {}
+    }
+    if stat(&layout.identity())?.is_some() {
+        return Ok(());
+    }
+    let names = vfs.read_dir(root).map_err(|e| Error::io("list", root, e))?;
+    let of_creation = |name: &String| {
+        matches!(name.as_str(), "LOCK" | "BOWLINE.new" | "log" | "tables")
+            || Layout::manifest_number(name).is_some()
+    };
+    if let Some(foreign) = names.iter().find(|name| !of_creation(name)) {
+        return refuse(&format!("it holds {foreign:?} and no file BOWLINE"));
+    }
+    for directory in [layout.log(), layout.tables()] {
+        if stat(&directory)?.is_some() {
+            let list = vfs.read_dir(&directory);
+            if !list
+                .map_err(|e| Error::io("list", &directory, e))?
+                .is_empty()
+            {
+                let reason = format!("{} has files, but BOWLINE is gone", directory.display());
+                return Err(Error::MissingFile {
+                    path: layout.identity(),
+                    reason,
+                });
+            }
+        }
+    }
+    if names.is_empty() && !options.create {
+        return refuse("the directory is empty");
+    }
+    Ok(())
+}
+
+fn take_lock(vfs: &dyn Vfs, layout: &Layout) -> Result<Box<dyn VfsLock>> {
+    let path = layout.lock();
+    match vfs.lock(&path).map_err(|e| Error::io("lock", &path, e))? {
+        Some(lock) => Ok(lock),
+        None => Err(Error::Locked {
+            path: layout.root().to_owned(),
+        }),
+    }
+}
+
+fn create(vfs: &dyn Vfs, layout: &Layout, counters: Arc<Counters>) -> Result<()> {
+    // Also when the directory was there: whoever made it may have died before this.
+    crate::vfs::sync_parent(vfs, layout.root())?;
+    let tables = layout.tables();
+    if vfs
+        .metadata(&tables)
+        .map_err(|e| Error::io("stat", &tables, e))?
+        .is_none()
+    {
+        vfs.create_dir(&tables)
+            .map_err(|e| Error::io("create", &tables, e))?;
+    }
+    let state = State {
+        // As in etcd, a new database is at revision 1.
+        flushed_revision: 1,
+        history_floor: 1,
+        next_file_id: 1,
+        next_run_id: 1,
+        ..State::default()
+    };
+    // Creation syncs the directory, so `tables` and the manifest are durable before BOWLINE is.
+    Manifest::create(vfs, layout, 1, &state, counters)?;
+    let database_id = fastrand::u128(1..);
+    Identity {
+        database_id,
+        manifest: 1,
+    }
+    .write(vfs, layout)
+}
+
+fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
+    let identity = Identity::read(vfs, layout)?.ok_or_else(|| Error::MissingFile {
+        path: layout.identity(),
+        reason: "it was there a moment ago".to_owned(),
+    })?;
+    let (state, position) = Manifest::read(vfs, layout, identity.manifest)?;
+    let list = |path: &std::path::Path| vfs.read_dir(path).map_err(|e| Error::io("list", path, e));
+    let names = list(layout.root())?;
+    let table_names = list(&layout.tables())?;
+    Ok(Scanned {
+        identity,
+        state,
+        position,
+        names,
+        table_names,
+    })
+}
+
+fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
+    let mut leftovers = Vec::new();
+    for id in scanned.state.tables.keys() {
+        let path = layout.table(*id);
+        let is_there = path
+            .file_name()
+            .is_some_and(|name| scanned.table_names.iter().any(|other| **other == *name));
+        if !is_there {
+            let reason = "the manifest names it".to_owned();
+            return Err(Error::MissingFile { path, reason });
+        }
+    }
+    for name in &scanned.table_names {
+        let stem = name.strip_suffix(".table");
+        let id = stem.and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        if id.is_some_and(|id| !scanned.state.tables.contains_key(&id)) {
+            leftovers.push(layout.tables().join(name));
+        }
+    }
+    for name in &scanned.names {
+        let number = Layout::manifest_number(name);
+        if number.is_some_and(|number| number != scanned.identity.manifest) {
+            leftovers.push(layout.root().join(name));
+        }
+    }
+    if scanned.names.iter().any(|name| name == "BOWLINE.new") {
+        leftovers.push(layout.identity_new());
+    }
+    Ok(Plan {
+        leftovers,
+        replace_manifest: scanned.position.torn,
+    })
+}
+
+/// Writes a new manifest that starts with `state` and makes it the current one.
+fn replace_manifest(
+    vfs: &dyn Vfs,
+    layout: &Layout,
+    database_id: u128,
+    old: u64,
+    state: &State,
+    counters: Arc<Counters>,
+) -> Result<Manifest> {
+    let manifest = Manifest::create(vfs, layout, old + 1, state, counters)?;
+    Identity {
+        database_id,
+        manifest: old + 1,
+    }
+    .write(vfs, layout)?;
+    let path = layout.manifest(old);
+    if let Err(cause) = vfs.remove_file(&path) {
+        tracing::warn!(path = %path.display(), %cause, "a replaced manifest stays until the next open");
+    }
+    Ok(manifest)
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "called once; a struct would only rename them"
+)]
+fn apply(
+    vfs: Arc<dyn Vfs>,
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    options: EngineOptions,
+    counters: Arc<Counters>,
+    lock: Box<dyn VfsLock>,
+    scanned: Scanned,
+    plan: &Plan,
+) -> Result<Shared> {
+    let Scanned {
+        identity,
+        mut state,
+        position,
+        ..
+    } = scanned;
+    let number = identity.manifest;
+    let root = layout.root();
+    vfs.sync_dir(root).map_err(|e| Error::io("sync", root, e))?;
+    let intact = match plan.replace_manifest {
+        true => None,
+        false => Some(Manifest::open(
+            &*vfs,
+            &layout,
+            number,
+            position,
+            counters.clone(),
+        )?),
+    };
+    let cache = Arc::new(PageCache::new(options.cache_bytes, counters.clone()));
+    let trees = options.trees.len();
+    let mut opened = std::collections::HashMap::new();
+    for placed in state.tables.values() {
+        let id = placed.meta.file_id;
+        let path = layout.table(id);
+        if usize::from(placed.meta.tree.0) >= trees {
+            let reason = format!(
+                "it belongs to tree {}, which is unknown",
+                placed.meta.tree.0
+            );
+            return Err(Error::corrupt(&path, 0, reason));
+        }
+        let table = Table::open(&vfs, path, &placed.meta, cache.clone(), counters.clone())?;
+        opened.insert(id, Arc::new(table));
+    }
+    let version = Version::from_state(&state, trees, &mut |id| opened.remove(&id));
+
+    let mut replay = Replay::new(&options, &state);
+    let log = match options.sync {
+        SyncPolicy::Never => None,
+        SyncPolicy::Always | SyncPolicy::Every(_) => {
+            let mut visit = |index: Index, payload: &[u8]| replay.entry(&layout, index, payload);
+            let log = Log::open(
+                vfs.clone(),
+                layout.log(),
+                options.log.clone(),
+                counters.clone(),
+                state.flushed_index,
+                state.log_started,
+                &mut visit,
+            )?;
+            Some(log)
+        }
+    };
+    // Only now, when the log has proven that it goes on from where the manifest ends: if not, the
+    // manifest has lost its end, and what it does not name is no leftover. And before the manifest
+    // is replaced, whose files have the names that an interrupted replacement has left.
+    for path in &plan.leftovers {
+        vfs.remove_file(path)
+            .map_err(|e| Error::io("remove", path, e))?;
+    }
+    let mut manifest = match intact {
+        Some(manifest) => manifest,
+        None => {
+            let id = identity.database_id;
+            replace_manifest(&*vfs, &layout, id, number, &state, counters.clone())?
+        }
+    };
+    if log.is_some() && !state.log_started {
+        let edit = Edit {
+            log_started: true,
+            ..Edit::default()
+        };
+        manifest.append(&edit)?;
+        state.apply(&edit).map_err(Error::Internal)?;
+    }
+    let Replay {
+        mut memtables,
+        last_revision,
+        last_index,
+        ..
+    } = replay;
+    let active = memtables
+        .pop()
+        .unwrap_or_else(|| Arc::new(Memtable::new(1, trees, options.memtable_bytes)));
+    memtables.reverse();
+    let super_version = SuperVersion {
+        active,
+        sealed: memtables,
+        version: Arc::new(version),
+    };
+    let readers = Readers::new(options.history, options.watch_lag_max, state.history_floor);
+    let commit = CommitState {
+        log,
+        last_revision,
+        last_index,
+        throttle_debt_ns: 0,
+        failure: None,
+    };
+    let log_sync = commit.log.as_ref().map(Log::sync_handle);
+    Ok(Shared {
+        log_sync,
+        commit: Mutex::new(commit),
+        super_version: ArcSwap::from_pointee(super_version),
+        super_version_update: Mutex::new(()),
+        visible: AtomicU64::new(last_revision),
+        next_file_id: AtomicU64::new(state.next_file_id),
+        next_run_id: AtomicU64::new(state.next_run_id),
+        manifest: Mutex::new(ManifestState { manifest, state }),
+        readers: Arc::new(readers),
+        flushing: Mutex::new(()),
+        compacting: Mutex::new(()),
+        signals: Mutex::new(Signals {
+            flush_wanted: true,
+            compaction_wanted: true,
+            ..Signals::default()
+        }),
+        work: Condvar::new(),
+        done: Condvar::new(),
+        is_closing: AtomicBool::new(false),
+        lock: Mutex::new(Some(lock)),
+        database_id: identity.database_id,
+        vfs,
+        clock,
+        layout,
+        options,
+        counters,
+        cache,
+    })
+}
+
+/// Rebuilds memtables from log entries, oldest first.
+struct Replay {
+    trees: usize,
+    memtable_bytes: usize,
+    memtables: Vec<Arc<Memtable>>,
+    last_revision: Revision,
+    last_index: Index,
+}
+
+impl Replay {
+    fn new(options: &EngineOptions, state: &State) -> Replay {
+        Replay {
+            trees: options.trees.len(),
+            memtable_bytes: options.memtable_bytes,
+            memtables: vec![Arc::new(Memtable::new(
+                1,
+                options.trees.len(),
+                options.memtable_bytes,
+            ))],
+            last_revision: state.flushed_revision,
+            last_index: state.flushed_index,
+        }
+    }
+
+    fn entry(&mut self, layout: &Layout, index: Index, payload: &[u8]) -> Result<()> {
+        let corrupt = |reason: String| {
+            Error::corrupt(&layout.log(), 0, format!("log entry {index}: {reason}"))
+        };
+        if index != self.last_index + 1 {
+            return Err(corrupt(format!(
+                "entry {} was expected",
+                self.last_index + 1
+            )));
+        }
+        let mut reader = BatchReader::new(payload)
+            .ok_or_else(|| corrupt("its batch does not decode".to_owned()))?;
+        let revision = reader.revision();
+        if revision != self.last_revision && revision != self.last_revision + 1 {
+            let last = self.last_revision;
+            return Err(corrupt(format!("revision {revision} follows {last}")));
+        }
+        // Every operation takes at least two bytes of the payload.
+        let mut count = reader.clone();
+        let mut room = payload.len();
+        while let Some(op) = count
+            .next_operation()
+            .map_err(|reason| corrupt(reason.to_owned()))?
+        {
+            if usize::from(op.tree.0) >= self.trees {
+                return Err(corrupt(format!("tree {} is unknown", op.tree.0)));
+            }
+            room += MemtableWriter::cost_bytes(0, 0) + 16;
+        }
+        let full = |memtable: &Memtable| !memtable.writer().has_room(room);
+        if self.memtables.last().is_none_or(|memtable| full(memtable)) {
+            let generation = self.memtables.len() as u64 + 1;
+            let capacity = self.memtable_bytes.max(room);
+            self.memtables
+                .push(Arc::new(Memtable::new(generation, self.trees, capacity)));
+        }
+        if let Some(memtable) = self.memtables.last() {
+            let mut writer = memtable.writer();
+            while let Some(op) = reader
+                .next_operation()
+                .map_err(|reason| corrupt(reason.to_owned()))?
+            {
+                writer.insert(op.tree, op.key, revision, op.kind, op.value)?;
+            }
+            writer.set_max_index(index);
+        }
+        (self.last_index, self.last_revision) = (index, revision);
+        Ok(())
+    }
+}
