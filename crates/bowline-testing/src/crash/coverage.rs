@@ -1,0 +1,118 @@
+//! Which crash states were tried, out of how many.
+
+use std::fmt;
+
+/// The kinds of crash image. The module's table says what each is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ImageKind {
+    /// Nothing is lost.
+    Prefix,
+    /// Everything pending is lost.
+    LostAll,
+    /// One pending operation is lost.
+    MissingOne,
+    /// One pending operation is kept.
+    OnlyOne,
+    /// Two pending operations are lost.
+    Pair,
+    /// A write is torn at 512 bytes.
+    Torn512,
+    /// A write is torn at 4,096 bytes.
+    Torn4096,
+    /// Anything, by a seed.
+    Random,
+}
+
+impl ImageKind {
+    /// All kinds, in the order in which they are tried at a point.
+    pub const ALL: [ImageKind; 8] = [
+        ImageKind::Prefix,
+        ImageKind::LostAll,
+        ImageKind::MissingOne,
+        ImageKind::OnlyOne,
+        ImageKind::Pair,
+        ImageKind::Torn512,
+        ImageKind::Torn4096,
+        ImageKind::Random,
+    ];
+
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ImageKind::Prefix => "prefix",
+            ImageKind::LostAll => "lost-all",
+            ImageKind::MissingOne => "missing-one",
+            ImageKind::OnlyOne => "only-one",
+            ImageKind::Pair => "pair",
+            ImageKind::Torn512 => "torn512",
+            ImageKind::Torn4096 => "torn4096",
+            ImageKind::Random => "random",
+        }
+    }
+}
+
+/// How many images of each kind were given out, and how many there are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Coverage {
+    pub(super) tried: [u64; ImageKind::ALL.len()],
+    pub(super) existing: [u64; ImageKind::ALL.len()],
+    pub(super) points_tried: u64,
+    pub(super) points: u64,
+}
+
+impl Coverage {
+    /// Images of one kind given out.
+    #[must_use]
+    pub fn tried(&self, kind: ImageKind) -> u64 {
+        self.tried[kind as usize]
+    }
+
+    /// Images of one kind in the whole space.
+    #[must_use]
+    pub fn existing(&self, kind: ImageKind) -> u64 {
+        self.existing[kind as usize]
+    }
+
+    /// Images of all kinds given out.
+    #[must_use]
+    pub fn total_tried(&self) -> u64 {
+        self.tried.iter().sum()
+    }
+
+    /// Images of all kinds in the whole space.
+    #[must_use]
+    pub fn total_existing(&self) -> u64 {
+        self.existing.iter().sum()
+    }
+
+    /// Points of the recording at which at least one image was given out.
+    #[must_use]
+    pub fn points_tried(&self) -> u64 {
+        self.points_tried
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {} crash images at {} of {} points:",
+            self.total_tried(),
+            self.total_existing(),
+            self.points_tried,
+            self.points
+        )?;
+        for (position, kind) in ImageKind::ALL.into_iter().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            write!(
+                f,
+                "{comma} {} {}/{}",
+                kind.name(),
+                self.tried(kind),
+                self.existing(kind)
+            )?;
+        }
+        Ok(())
+    }
+}

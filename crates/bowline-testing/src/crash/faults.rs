@@ -1,0 +1,311 @@
+//! What a crash does to the operations that were pending.
+
+use std::fmt;
+
+use crate::disk::{Operation, Payload, Tree};
+
+/// What a crash does to the pending operations. Operations are named by their index in the
+/// recording; those that are already safe are not affected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Faults {
+    /// Nothing is lost, as when a process is killed.
+    AllKept,
+    /// Everything pending is lost.
+    AllLost,
+    /// These are lost, the rest is kept.
+    Missing(Vec<usize>),
+    /// These are kept, the rest is lost.
+    Only(Vec<usize>),
+    /// One write is torn.
+    Torn {
+        /// The write.
+        operation: usize,
+        /// How it is torn.
+        tear: Tear,
+        /// Whether the other pending operations are kept, or lost.
+        others_kept: bool,
+    },
+    /// Each pending operation is kept, lost or (if it is a write) torn, by this seed.
+    Random {
+        /// The seed.
+        seed: u64,
+    },
+}
+
+impl Faults {
+    /// The operations that the faults name.
+    pub(super) fn named(&self) -> &[usize] {
+        match self {
+            Faults::AllKept | Faults::AllLost | Faults::Random { .. } => &[],
+            Faults::Missing(operations) | Faults::Only(operations) => operations,
+            Faults::Torn { operation, .. } => std::slice::from_ref(operation),
+        }
+    }
+
+    pub(super) fn fates(&self) -> Fates<'_> {
+        let seed = if let Faults::Random { seed } = self {
+            *seed
+        } else {
+            0
+        };
+        let mut random = fastrand::Rng::with_seed(seed);
+        let lost_of_4 = random.u8(1..4);
+        Fates {
+            faults: self,
+            random,
+            lost_of_4,
+        }
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Faults::AllKept => write!(f, "nothing lost"),
+            Faults::AllLost => write!(f, "everything unsynced lost"),
+            Faults::Missing(operations) => write!(f, "missing {operations:?}"),
+            Faults::Only(operations) => write!(f, "of the unsynced only {operations:?} kept"),
+            Faults::Torn {
+                operation,
+                tear,
+                others_kept,
+            } => {
+                let others = if *others_kept { "kept" } else { "lost" };
+                write!(f, "torn #{operation} ({tear}), other unsynced {others}")
+            }
+            Faults::Random { seed } => write!(f, "random, seed {seed}"),
+        }
+    }
+}
+
+/// What becomes of one pending operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    Kept,
+    Lost,
+    Torn(Tear),
+}
+
+/// Decides fates; must be asked for the pending operations in order.
+#[derive(Debug)]
+pub(super) struct Fates<'a> {
+    faults: &'a Faults,
+    random: fastrand::Rng,
+    lost_of_4: u8,
+}
+
+impl Fates<'_> {
+    pub(super) fn decide(&mut self, index: usize, operation: &Operation) -> Fate {
+        let kept = match self.faults {
+            Faults::AllKept => true,
+            Faults::AllLost => false,
+            Faults::Missing(missing) => !missing.contains(&index),
+            Faults::Only(only) => only.contains(&index),
+            Faults::Torn {
+                operation: torn,
+                tear,
+                others_kept,
+            } => {
+                if *torn == index {
+                    return Fate::Torn(*tear);
+                }
+                *others_kept
+            }
+            Faults::Random { .. } => return self.decide_at_random(operation),
+        };
+        if kept { Fate::Kept } else { Fate::Lost }
+    }
+
+    fn decide_at_random(&mut self, operation: &Operation) -> Fate {
+        let random = &mut self.random;
+        if matches!(operation, Operation::Write { .. }) && random.u8(0..4) == 0 {
+            let sector_bytes = if random.bool() { 512 } else { 4096 };
+            let pattern = TearPattern::Random(random.u64(..));
+            return Fate::Torn(Tear {
+                sector_bytes,
+                pattern,
+                whole_length: random.bool(),
+            });
+        }
+        if random.u8(0..4) < self.lost_of_4 {
+            Fate::Lost
+        } else {
+            Fate::Kept
+        }
+    }
+}
+
+/// How one write is torn. Sectors lie at multiples of their size in the file; each is old or new.
+///
+/// For a write over `s` sectors there are: its first 1 to s-1 sectors kept (and, when the write
+/// grows the file, the same with the new length); its last 1 to s-1 kept; all but one in the
+/// middle; every other one; and, when it grows the file, none with the new length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tear {
+    /// Size of a sector: 512 or 4096.
+    pub sector_bytes: u64,
+    /// Which sectors are new.
+    pub pattern: TearPattern,
+    /// Whether the file is as long as the whole write makes it (what is missing reads as zeros),
+    /// or ends after the last new sector.
+    pub whole_length: bool,
+}
+
+/// Which sectors of a torn write are new, counted from 0 within the write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TearPattern {
+    /// None.
+    None,
+    /// That many first ones.
+    First(u64),
+    /// That many last ones.
+    Last(u64),
+    /// All but this one.
+    AllBut(u64),
+    /// Numbers 0, 2, 4, …
+    Even,
+    /// Numbers 1, 3, 5, …
+    Odd,
+    /// Each with an even chance, by this seed.
+    Random(u64),
+}
+
+impl Tear {
+    /// How many different tears [`Tear::nth`] gives for an operation; 0 unless it is a write.
+    pub(super) fn count(operation: &Operation, sector_bytes: u64) -> u64 {
+        let Operation::Write {
+            offset,
+            data,
+            grows,
+            ..
+        } = operation
+        else {
+            return 0;
+        };
+        let sectors = sectors_of(*offset, data.len(), sector_bytes);
+        let grows = u64::from(*grows);
+        let halves = if sectors >= 4 { 2 } else { 0 };
+        (sectors - 1) * (2 + grows) + sectors.saturating_sub(2) + halves + grows
+    }
+
+    /// The tear with number `nth`, which is below [`Tear::count`].
+    pub(super) fn nth(operation: &Operation, sector_bytes: u64, mut nth: u64) -> Tear {
+        let (sectors, grows) = match operation {
+            Operation::Write {
+                offset,
+                data,
+                grows,
+                ..
+            } => (sectors_of(*offset, data.len(), sector_bytes), *grows),
+            _ => (1, false),
+        };
+        let tear = |pattern, whole_length| Tear {
+            sector_bytes,
+            pattern,
+            whole_length,
+        };
+        let parts = sectors - 1;
+        for (whole_length, offered) in [(false, true), (true, grows)] {
+            if offered {
+                if nth < parts {
+                    return tear(TearPattern::First(nth + 1), whole_length);
+                }
+                nth -= parts;
+            }
+        }
+        if nth < parts {
+            return tear(TearPattern::Last(nth + 1), true);
+        }
+        nth -= parts;
+        let middle = sectors.saturating_sub(2);
+        if nth < middle {
+            return tear(TearPattern::AllBut(nth + 1), true);
+        }
+        nth -= middle;
+        match (sectors >= 4, nth) {
+            (true, 0) => tear(TearPattern::Even, true),
+            (true, 1) => tear(TearPattern::Odd, true),
+            _ => tear(TearPattern::None, true),
+        }
+    }
+
+    /// Carries out the part of a write that survives.
+    pub(super) fn apply(&self, tree: &mut Tree, operation: &Operation) {
+        let Operation::Write {
+            inode,
+            offset,
+            data,
+            ..
+        } = operation
+        else {
+            return;
+        };
+        let Some(contents) = tree.file_mut(*inode) else {
+            return;
+        };
+        let end = offset + data.len();
+        let first = offset / self.sector_bytes;
+        let sectors = sectors_of(*offset, data.len(), self.sector_bytes);
+        let mut keeps = self.pattern.keeper(sectors);
+        for sector in 0..sectors {
+            if !keeps(sector) {
+                continue;
+            }
+            let start = (*offset).max((first + sector) * self.sector_bytes);
+            let stop = end.min((first + sector + 1) * self.sector_bytes);
+            match data {
+                Payload::Zeros(_) => contents.write_zeros(stop - start, start),
+                Payload::Bytes(bytes) => {
+                    contents.write(
+                        &bytes[(start - offset) as usize..(stop - offset) as usize],
+                        start,
+                    );
+                }
+            }
+        }
+        if self.whole_length {
+            contents.grow_to(end);
+        }
+    }
+}
+
+impl TearPattern {
+    /// Says of each sector, asked in order, whether it is new.
+    fn keeper(self, sectors: u64) -> impl FnMut(u64) -> bool {
+        let seed = if let TearPattern::Random(seed) = self {
+            seed
+        } else {
+            0
+        };
+        let mut random = fastrand::Rng::with_seed(seed);
+        move |sector| match self {
+            TearPattern::None => false,
+            TearPattern::First(count) => sector < count,
+            TearPattern::Last(count) => sector + count >= sectors,
+            TearPattern::AllBut(missing) => sector != missing,
+            TearPattern::Even => sector % 2 == 0,
+            TearPattern::Odd => sector % 2 == 1,
+            TearPattern::Random(_) => random.bool(),
+        }
+    }
+}
+
+impl fmt::Display for Tear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = if self.whole_length {
+            "new length"
+        } else {
+            "length cut"
+        };
+        write!(
+            f,
+            "{} bytes a sector, kept {:?}, {length}",
+            self.sector_bytes, self.pattern
+        )
+    }
+}
+
+/// How many sectors a write of `len` bytes (at least 1) touches.
+fn sectors_of(offset: u64, len: u64, sector_bytes: u64) -> u64 {
+    (offset + len - 1) / sector_bytes - offset / sector_bytes + 1
+}

@@ -1,0 +1,388 @@
+//! The iterator over crash images.
+//!
+//! Every image of one kind has a number: those of point 0 come first, then those of point 1, and
+//! so on. The first pass over the recording counts them; a sample draws numbers; the second pass,
+//! which is the iteration, turns each chosen number into the faults it stands for. So neither the
+//! whole space nor a list of it is ever in memory.
+//!
+//! The sample gives every kind an equal share (what a small kind leaves over goes to the others),
+//! and cuts each kind's numbers into as many stretches as its share, of which it draws one each:
+//! the images lie evenly along the recording.
+
+use std::sync::Arc;
+
+use super::CrashImage;
+use super::coverage::{Coverage, ImageKind};
+use super::durable::Durable;
+use super::faults::{Faults, Tear};
+use crate::disk::Recording;
+
+const KINDS: usize = ImageKind::ALL.len();
+const RANDOM_PER_POINT: u64 = 8;
+
+/// Crash images of a recording, in ascending order of their point.
+///
+/// ```
+/// use bowline_storage::vfs::{OpenMode, Vfs};
+/// use bowline_testing::{Images, SimDisk};
+/// use std::path::Path;
+///
+/// let disk = SimDisk::new();
+/// let file = disk.open(Path::new("log"), OpenMode::CreateNew)?;
+/// for round in 0..50 {
+///     file.write_at(&[round; 3000], 3000 * u64::from(round))?;
+/// }
+/// let mut images = Images::sample(&disk.recording(), 42, 100);
+/// for image in &mut images {
+///     let crashed = image.build(); // open it, and compare what it holds with `image.marks()`
+///     assert!(crashed.recording().is_empty());
+/// }
+/// assert_eq!(images.coverage().total_tried(), 100);
+/// println!("{}", images.coverage());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Images {
+    recording: Recording,
+    seed: u64,
+    chosen: [Chosen; KINDS],
+    coverage: Coverage,
+    // Where the iteration stands: at this point, the kinds before `kind` are done.
+    point: usize,
+    kind: usize,
+    durable: Arc<Durable>,
+    counts: PointCounts,
+    /// The number of each kind's first image at this point.
+    starts: [u64; KINDS],
+    /// The last point at which an image was given out.
+    last_tried: Option<usize>,
+}
+
+/// The numbers of one kind's images that are given out, in ascending order.
+#[derive(Debug)]
+enum Chosen {
+    Every { next: u64 },
+    Some { numbers: std::vec::IntoIter<u64> },
+}
+
+impl Chosen {
+    /// The next number, if it is below `end`.
+    fn next_below(&mut self, end: u64) -> Option<u64> {
+        match self {
+            Chosen::Every { next } if *next < end => {
+                *next += 1;
+                Some(*next - 1)
+            }
+            Chosen::Some { numbers } if *numbers.as_slice().first()? < end => numbers.next(),
+            _ => None,
+        }
+    }
+}
+
+impl Images {
+    /// Every image of every kind. For small recordings: the number of images grows with the
+    /// square of what is pending.
+    #[must_use]
+    pub fn all(recording: &Recording, seed: u64) -> Images {
+        Images::new(recording, 0, seed, |_| {
+            [const { Chosen::Every { next: 0 } }; KINDS]
+        })
+    }
+
+    /// At most `count` images, spread evenly over kinds and points. The same recording, seed and
+    /// count give the same images.
+    #[must_use]
+    pub fn sample(recording: &Recording, seed: u64, count: u64) -> Images {
+        Images::sample_from(recording, 0, seed, count)
+    }
+
+    /// [`Images::sample`] of the crashes at point `first` and later.
+    ///
+    /// # Panics
+    /// When the recording has no such point.
+    #[must_use]
+    pub fn sample_from(recording: &Recording, first: usize, seed: u64, count: u64) -> Images {
+        let mut random = fastrand::Rng::with_seed(seed);
+        Images::new(recording, first, seed, |existing| {
+            let shares = shares(existing, count);
+            std::array::from_fn(|kind| {
+                let numbers = draw(&mut random, existing[kind], shares[kind]);
+                Chosen::Some {
+                    numbers: numbers.into_iter(),
+                }
+            })
+        })
+    }
+
+    fn new(
+        recording: &Recording,
+        first: usize,
+        seed: u64,
+        choose: impl FnOnce(&[u64; KINDS]) -> [Chosen; KINDS],
+    ) -> Images {
+        let mut coverage = Coverage {
+            points: (recording.len() - first) as u64 + 1,
+            ..Coverage::default()
+        };
+        let mut at_first = Durable::new(recording);
+        for (index, operation) in recording.operations()[..first].iter().enumerate() {
+            at_first.advance(index, operation, recording);
+        }
+        let mut durable = at_first.clone();
+        for point in first..=recording.len() {
+            let counts = PointCounts::of(&durable, recording);
+            for (total, count) in coverage.existing.iter_mut().zip(counts.by_kind) {
+                *total = total.saturating_add(count);
+            }
+            if let Some(operation) = recording.operations().get(point) {
+                durable.advance(point, operation, recording);
+            }
+        }
+        let durable = Arc::new(at_first);
+        Images {
+            recording: recording.clone(),
+            seed,
+            chosen: choose(&coverage.existing),
+            coverage,
+            point: first,
+            kind: 0,
+            counts: PointCounts::of(&durable, recording),
+            durable,
+            starts: [0; KINDS],
+            last_tried: None,
+        }
+    }
+
+    /// What was given out so far, and how much there is.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.coverage
+    }
+
+    /// Goes to the next point; `false` after the last.
+    fn next_point(&mut self) -> bool {
+        let Some(operation) = self.recording.operations.get(self.point) else {
+            return false;
+        };
+        // Copies the state only while an image of this point is still held.
+        Arc::make_mut(&mut self.durable).advance(self.point, operation, &self.recording);
+        for (start, count) in self.starts.iter_mut().zip(self.counts.by_kind) {
+            *start += count;
+        }
+        self.counts = PointCounts::of(&self.durable, &self.recording);
+        self.point += 1;
+        self.kind = 0;
+        true
+    }
+}
+
+impl Iterator for Images {
+    type Item = CrashImage;
+
+    fn next(&mut self) -> Option<CrashImage> {
+        loop {
+            let Some(kind) = ImageKind::ALL.get(self.kind).copied() else {
+                if self.next_point() {
+                    continue;
+                }
+                return None;
+            };
+            let start = self.starts[self.kind];
+            let end = start + self.counts.by_kind[self.kind];
+            let Some(number) = self.chosen[self.kind].next_below(end) else {
+                self.kind += 1;
+                continue;
+            };
+            self.coverage.tried[self.kind] += 1;
+            if self.last_tried != Some(self.point) {
+                self.coverage.points_tried += 1;
+                self.last_tried = Some(self.point);
+            }
+            let seed = mix(self.seed, number);
+            return Some(CrashImage {
+                faults: self
+                    .counts
+                    .faults(kind, number - start, seed, &self.recording),
+                recording: self.recording.clone(),
+                durable: self.durable.clone(),
+                point: self.point,
+            });
+        }
+    }
+}
+
+/// The images of one point: how many of each kind, and which.
+#[derive(Debug)]
+struct PointCounts {
+    uncertain: Vec<usize>,
+    by_kind: [u64; KINDS],
+}
+
+impl PointCounts {
+    fn of(durable: &Durable, recording: &Recording) -> PointCounts {
+        let uncertain: Vec<usize> = durable.uncertain().collect();
+        let pending = uncertain.len() as u64;
+        let others = PointCounts::others(&uncertain);
+        let tears = |sector_bytes| {
+            let count = |index: &usize| Tear::count(&recording.operations[*index], sector_bytes);
+            uncertain.iter().map(count).sum::<u64>() * others
+        };
+        let at_least = |least, count| if pending >= least { count } else { 0 };
+        let by_kind = ImageKind::ALL.map(|kind| match kind {
+            ImageKind::Prefix => 1,
+            ImageKind::LostAll => at_least(1, 1),
+            ImageKind::MissingOne => at_least(2, pending),
+            // With two pending, the one that is kept is the one that is not missing.
+            ImageKind::OnlyOne => at_least(3, pending),
+            ImageKind::Pair => at_least(4, pending * pending.saturating_sub(1) / 2),
+            ImageKind::Torn512 => tears(512),
+            ImageKind::Torn4096 => tears(4096),
+            ImageKind::Random => at_least(2, RANDOM_PER_POINT),
+        });
+        PointCounts { uncertain, by_kind }
+    }
+
+    /// With other operations pending, a tear is tried with them kept and with them lost.
+    fn others(uncertain: &[usize]) -> u64 {
+        if uncertain.len() >= 2 { 2 } else { 1 }
+    }
+
+    /// What the image with number `nth` among this point's images of `kind` does.
+    fn faults(&self, kind: ImageKind, nth: u64, seed: u64, recording: &Recording) -> Faults {
+        match kind {
+            ImageKind::Prefix => Faults::AllKept,
+            ImageKind::LostAll => Faults::AllLost,
+            ImageKind::MissingOne => Faults::Missing(vec![self.uncertain[nth as usize]]),
+            ImageKind::OnlyOne => Faults::Only(vec![self.uncertain[nth as usize]]),
+            ImageKind::Pair => {
+                let (first, second) = pair(nth, self.uncertain.len() as u64);
+                Faults::Missing(vec![self.uncertain[first], self.uncertain[second]])
+            }
+            ImageKind::Torn512 => self.torn(512, nth, recording),
+            ImageKind::Torn4096 => self.torn(4096, nth, recording),
+            ImageKind::Random => Faults::Random { seed },
+        }
+    }
+
+    fn torn(&self, sector_bytes: u64, nth: u64, recording: &Recording) -> Faults {
+        let others = PointCounts::others(&self.uncertain);
+        let mut left = nth / others;
+        for index in &self.uncertain {
+            let operation = &recording.operations[*index];
+            let count = Tear::count(operation, sector_bytes);
+            if left < count {
+                let tear = Tear::nth(operation, sector_bytes, left);
+                return Faults::Torn {
+                    operation: *index,
+                    tear,
+                    others_kept: nth.is_multiple_of(others),
+                };
+            }
+            left -= count;
+        }
+        unreachable!("the number of a tear is below their count")
+    }
+}
+
+/// The pair with number `nth` of (0,1), (0,2), …, (0,len-1), (1,2), …
+fn pair(mut nth: u64, len: u64) -> (usize, usize) {
+    let mut first = 0;
+    while nth >= len - 1 - first {
+        nth -= len - 1 - first;
+        first += 1;
+    }
+    (first as usize, (first + 1 + nth) as usize)
+}
+
+/// Deals `count` out to the kinds, no kind more than it has, as evenly as that allows.
+fn shares(existing: &[u64; KINDS], count: u64) -> [u64; KINDS] {
+    let mut by_size: [usize; KINDS] = std::array::from_fn(|kind| kind);
+    by_size.sort_by_key(|kind| existing[*kind]);
+    let mut shares = [0; KINDS];
+    let mut left = count;
+    for (done, kind) in by_size.into_iter().enumerate() {
+        shares[kind] = existing[kind].min(left / (KINDS - done) as u64);
+        left -= shares[kind];
+    }
+    shares
+}
+
+/// Draws `count` different numbers below `total`, one from each of `count` equal stretches.
+fn draw(random: &mut fastrand::Rng, total: u64, count: u64) -> Vec<u64> {
+    let edge = |stretch: u64| {
+        let edge = u128::from(stretch) * u128::from(total) / u128::from(count);
+        u64::try_from(edge).unwrap_or(total)
+    };
+    (0..count)
+        .map(|stretch| random.u64(edge(stretch)..edge(stretch + 1)))
+        .collect()
+}
+
+/// A seed for one image, from the seed of all and the image's number (splitmix64's finish).
+fn mix(seed: u64, number: u64) -> u64 {
+    let mut mixed = seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_numbered_without_gap_or_repetition() {
+        let pairs: Vec<_> = (0..10).map(|nth| pair(nth, 5)).collect();
+        let expected: Vec<_> = (0..5)
+            .flat_map(|a| (a + 1..5).map(move |b| (a, b)))
+            .collect();
+        assert_eq!(pairs, expected);
+    }
+
+    #[test]
+    fn small_kinds_leave_their_share_to_large_ones() {
+        assert_eq!(
+            shares(&[1, 0, 1000, 3, 1000, 1000, 1000, 0], 44),
+            [1, 0, 10, 3, 10, 10, 10, 0]
+        );
+        assert_eq!(shares(&[5; KINDS], 1000), [5; KINDS]);
+        assert_eq!(shares(&[5; KINDS], 3).iter().sum::<u64>(), 3);
+    }
+
+    #[test]
+    fn images_from_a_point_are_those_of_the_later_points() {
+        use crate::SimDisk;
+        use bowline_storage::vfs::{OpenMode, Vfs};
+        let disk = SimDisk::new();
+        let file = disk
+            .open(std::path::Path::new("f"), OpenMode::CreateNew)
+            .unwrap();
+        for round in 0..6 {
+            file.write_at(&[round; 600], 600 * u64::from(round))
+                .unwrap();
+        }
+        let recording = disk.recording();
+        let all = Images::all(&recording, 1).filter(|image| image.point() >= 4);
+        let from = Images::sample_from(&recording, 4, 1, u64::MAX);
+        let shown = |image: CrashImage| image.to_string();
+        assert_eq!(
+            from.filter(|i| !matches!(i.faults(), Faults::Random { .. }))
+                .map(shown)
+                .collect::<Vec<_>>(),
+            all.filter(|i| !matches!(i.faults(), Faults::Random { .. }))
+                .map(shown)
+                .collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn drawn_numbers_are_different_and_spread() {
+        let mut random = fastrand::Rng::with_seed(3);
+        assert_eq!(draw(&mut random, 5, 5), [0, 1, 2, 3, 4]);
+        let drawn = draw(&mut random, 1000, 10);
+        for (stretch, number) in drawn.iter().enumerate() {
+            assert_eq!((number / 100) as usize, stretch);
+        }
+        assert!(draw(&mut random, 0, 0).is_empty());
+    }
+}

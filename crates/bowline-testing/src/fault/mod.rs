@@ -1,0 +1,241 @@
+//! A `Vfs` that goes wrong when told to.
+//!
+//! [`FaultVfs`] passes every call on to another `Vfs`, counts it, and lets [`Rule`]s make it fail,
+//! fail after its work, or read or write less than asked. It can also run out of space. Nothing
+//! is random: the same calls and the same rules give the same faults. One lock guards counts and
+//! rules, so that the n-th call is well defined with several threads too.
+//!
+//! To try a fault at every step of a program, run it once, read [`FaultVfs::counts`], and run it
+//! once per call with [`Rule::nth`]. After a failed sync, a disk may have dropped the data for
+//! good; for that, use [`SimDisk::fail_syncs`](crate::SimDisk::fail_syncs) instead.
+
+mod file;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bowline_storage::vfs::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
+use parking_lot::Mutex;
+
+use file::FaultFile;
+use rule::Effect;
+pub use rule::{Call, Counts, Failure, Rule};
+
+/// A `Vfs` that goes wrong when told to. Clones share their rules and counts.
+///
+/// ```
+/// use bowline_storage::vfs::{OpenMode, Vfs};
+/// use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
+/// use bowline_testing::SimDisk;
+/// use std::path::Path;
+///
+/// let vfs = FaultVfs::new(SimDisk::new());
+/// vfs.add(Rule::on(Call::Sync).nth(2).fail(Failure::Io));
+/// let file = vfs.open(Path::new("log"), OpenMode::CreateNew)?;
+/// assert!(file.sync_data().is_ok());
+/// assert!(file.sync_data().is_err());
+/// assert_eq!(vfs.counts().get(Call::Sync), 2);
+/// assert_eq!(vfs.injected(), ["Sync 2 on log: Fail(Io)"]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultVfs {
+    inner: Arc<dyn Vfs>,
+    faults: Arc<Mutex<Faults>>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    counts: Counts,
+    /// Each rule with the number of calls it matched.
+    rules: Vec<(Rule, u64)>,
+    injected: Vec<String>,
+    /// How many bytes files may still grow by; `None` without a limit.
+    space_bytes: Option<u64>,
+}
+
+impl Faults {
+    /// Counts a call and finds what goes wrong with it. The first rule that applies wins; every
+    /// rule that matches counts the call.
+    fn before(&mut self, call: Call, paths: &[&Path]) -> Option<Effect> {
+        let number = self.counts.add(call);
+        let mut effect = None;
+        for (rule, seen) in &mut self.rules {
+            if rule.matches(call, paths) {
+                *seen += 1;
+                if rule.applies_to(*seen) {
+                    effect = effect.or(Some(rule.effect));
+                }
+            }
+        }
+        if let Some(effect) = effect {
+            let path = paths
+                .first()
+                .map_or_else(String::new, |path| path.display().to_string());
+            self.injected
+                .push(format!("{call:?} {number} on {path}: {effect:?}"));
+        }
+        effect
+    }
+}
+
+/// Does `work` as the rules want it.
+fn run<T>(
+    faults: &Mutex<Faults>,
+    call: Call,
+    paths: &[&Path],
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    // The lock is not held during the work: a slow call must not order the others.
+    let effect = faults.lock().before(call, paths);
+    match effect {
+        Some(Effect::Fail(failure)) => Err(failure.to_error()),
+        Some(Effect::FailAfter(failure)) => {
+            work()?;
+            Err(failure.to_error())
+        }
+        Some(Effect::Short(_)) | None => work(),
+    }
+}
+
+impl FaultVfs {
+    /// Wraps `inner`; nothing goes wrong yet.
+    pub fn new(inner: impl Vfs + 'static) -> FaultVfs {
+        FaultVfs {
+            inner: Arc::new(inner),
+            faults: Arc::default(),
+        }
+    }
+
+    /// Adds a rule. Of several that apply to a call, the oldest wins.
+    pub fn add(&self, rule: Rule) {
+        self.faults.lock().rules.push((rule, 0));
+    }
+
+    /// Removes all rules. The limit of space stays.
+    pub fn clear(&self) {
+        self.faults.lock().rules.clear();
+    }
+
+    /// How many calls were made, those that went wrong included.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.faults.lock().counts
+    }
+
+    /// The faults so far, one line each. A full disk is not among them.
+    #[must_use]
+    pub fn injected(&self) -> Vec<String> {
+        self.faults.lock().injected.clone()
+    }
+
+    /// Lets files grow by `bytes` more in total; then writes are cut short, and growth and
+    /// creation fail with `ENOSPC`. Overwriting goes on. What is cut off or removed gives its
+    /// bytes back (a file that is removed while open, at once).
+    pub fn limit_space(&self, bytes: u64) {
+        self.faults.lock().space_bytes = Some(bytes);
+    }
+
+    /// Space is back: there is no limit any more.
+    pub fn lift_space_limit(&self) {
+        self.faults.lock().space_bytes = None;
+    }
+
+    /// How many bytes files may still grow by; `None` without a limit.
+    #[must_use]
+    pub fn space_left_bytes(&self) -> Option<u64> {
+        self.faults.lock().space_bytes
+    }
+
+    fn run<T>(
+        &self,
+        call: Call,
+        paths: &[&Path],
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        run(&self.faults, call, paths, work)
+    }
+
+    fn check_space(&self) -> io::Result<()> {
+        match self.faults.lock().space_bytes {
+            Some(0) => Err(Failure::NoSpace.to_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does `work`, which takes away the file at `path`, and gives back its space.
+    fn freeing(&self, path: &Path, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let freed_bytes = self
+            .inner
+            .metadata(path)?
+            .map_or(0, |metadata| metadata.len);
+        work()?;
+        if let Some(space) = &mut self.faults.lock().space_bytes {
+            *space += freed_bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Vfs for FaultVfs {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
+        let call = if mode == OpenMode::CreateNew {
+            Call::Create
+        } else {
+            Call::Open
+        };
+        let inner = self.run(call, &[path], || {
+            if call == Call::Create {
+                self.check_space()?;
+            }
+            self.inner.open(path, mode)
+        })?;
+        Ok(Arc::new(FaultFile {
+            inner,
+            path: path.to_owned(),
+            faults: self.faults.clone(),
+        }))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.run(Call::CreateDir, &[path], || {
+            self.check_space()?;
+            self.inner.create_dir(path)
+        })
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.run(Call::ReadDir, &[path], || self.inner.read_dir(path))
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        self.run(Call::Stat, &[path], || self.inner.metadata(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.run(Call::Rename, &[from, to], || {
+            if from == to {
+                return self.inner.rename(from, to);
+            }
+            self.freeing(to, || self.inner.rename(from, to))
+        })
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.run(Call::Remove, &[path], || {
+            self.freeing(path, || self.inner.remove_file(path))
+        })
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.run(Call::SyncDir, &[path], || self.inner.sync_dir(path))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>> {
+        self.run(Call::Lock, &[path], || self.inner.lock(path))
+    }
+}

@@ -1,0 +1,113 @@
+//! Seeds of random tests: chosen by the environment, printed on failure.
+
+use std::fmt;
+use std::thread;
+
+/// The environment variable that chooses the seed.
+const VARIABLE: &str = "BOWLINE_SEED";
+
+/// The seed of a random test. Shown as the command line that repeats the test.
+///
+/// ```
+/// use bowline_testing::Seed;
+///
+/// let seed = Seed::from_env_or(42);
+/// let _printed_when_this_test_fails = seed.print_on_failure("my_random_test");
+/// let mut random = seed.rng();
+/// assert!(random.u8(0..10) < 10, "{seed}");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seed(pub u64);
+
+impl Seed {
+    /// The seed in `BOWLINE_SEED` (decimal, or hexadecimal after `0x`), else `default`.
+    ///
+    /// # Panics
+    /// When the variable is set to something else: a test must not quietly run with another seed
+    /// than the one it was asked to repeat.
+    #[must_use]
+    pub fn from_env_or(default: u64) -> Seed {
+        let Some(text) = std::env::var_os(VARIABLE) else {
+            return Seed(default);
+        };
+        match text.to_str().and_then(parse) {
+            Some(seed) => Seed(seed),
+            None => panic!(
+                "{VARIABLE} must be a number below 2^64, not {}",
+                text.display()
+            ),
+        }
+    }
+
+    /// A generator that starts at this seed.
+    #[must_use]
+    pub fn rng(self) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.0)
+    }
+
+    /// The seed of part `part` of a test: different parts get unrelated seeds.
+    #[must_use]
+    pub fn part(self, part: u64) -> Seed {
+        let mut random =
+            fastrand::Rng::with_seed(self.0 ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Seed(random.u64(..))
+    }
+
+    /// Prints how to repeat the test when the guard is dropped while the test panics.
+    pub fn print_on_failure(self, test: &'static str) -> SeedGuard {
+        SeedGuard { seed: self, test }
+    }
+}
+
+fn parse(text: &str) -> Option<u64> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+impl fmt::Display for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "repeat with: {VARIABLE}={} cargo test", self.0)
+    }
+}
+
+/// Prints the seed when its test fails.
+#[derive(Debug)]
+#[must_use = "the seed is printed when the guard is dropped during a panic"]
+pub struct SeedGuard {
+    seed: Seed,
+    test: &'static str,
+}
+
+impl Drop for SeedGuard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{} {}", self.seed, self.test);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_seed_reads_back() {
+        let shown = Seed(u64::MAX).to_string();
+        let number = shown.split(['=', ' ']).find_map(parse);
+        assert_eq!(number, Some(u64::MAX), "{shown}");
+        assert_eq!(parse("0xff"), Some(255));
+        assert_eq!(parse(" 7\n"), Some(7));
+        assert_eq!((parse("seven"), parse("-1"), parse("")), (None, None, None));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers_and_parts_differ() {
+        assert_eq!(Seed(5).rng().u64(..), Seed(5).rng().u64(..));
+        assert_eq!(Seed(5).part(1), Seed(5).part(1));
+        assert_ne!(Seed(5).part(1), Seed(5).part(2));
+        assert_ne!(Seed(5).part(1), Seed(6).part(1));
+    }
+}
