@@ -1,0 +1,245 @@
+//! The check of an open database: every file, then that what belongs together agrees.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use bowline_storage::tree::{CheckReport, ScanDirection, check_directory};
+use bowline_storage::vfs::{OsVfs, Vfs};
+use bowline_storage::{EntryKind, TreeId};
+
+use crate::db::Db;
+use crate::error::{Result, show_key};
+use crate::graph;
+use crate::kv::record;
+use crate::lease::decode_ttl;
+use crate::snapshot::Snapshot;
+use crate::trees;
+
+/// How many problems are listed; the rest is counted.
+const PROBLEMS_MAX: usize = 100;
+
+/// What a check found.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Check {
+    /// The files, each with its verdict.
+    pub files: CheckReport,
+    /// What does not agree, in words; at most a hundred.
+    pub problems: Vec<String>,
+    /// How many more there are.
+    pub more_problems: u64,
+    /// Keys read.
+    pub keys: u64,
+    /// Blocks read.
+    pub blocks: u64,
+    /// Edges read, each in both directions.
+    pub edges: u64,
+}
+
+impl Check {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.files.is_clean() && self.problems.is_empty()
+    }
+
+    fn new(files: CheckReport) -> Check {
+        Check {
+            files,
+            problems: Vec::new(),
+            more_problems: 0,
+            keys: 0,
+            blocks: 0,
+            edges: 0,
+        }
+    }
+
+    fn problem(&mut self, text: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(text);
+        } else {
+            self.more_problems += 1;
+        }
+    }
+}
+
+/// Verifies the files of a directory that is not open, one that refuses to open included.
+///
+/// # Errors
+/// `NotADatabase` when it is none; damage is in the result.
+pub fn check_files(path: impl AsRef<Path>) -> Result<CheckReport> {
+    let vfs: Arc<dyn Vfs> = Arc::new(OsVfs);
+    Ok(check_directory(&vfs, path.as_ref())?)
+}
+
+pub(crate) fn check_open(db: &Db, vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Check> {
+    let files = db
+        .core()
+        .engine
+        .while_files_rest(|| check_directory(vfs, path))?;
+    let mut check = Check::new(files);
+    let snapshot = db.snapshot();
+    let mut pass = Pass {
+        db,
+        snapshot: &snapshot,
+        check: &mut check,
+    };
+    pass.keys()?;
+    pass.attachments()?;
+    pass.blocks()?;
+    pass.edges_out()?;
+    pass.edges_in()?;
+    Ok(check)
+}
+
+struct Pass<'a> {
+    db: &'a Db,
+    snapshot: &'a Snapshot,
+    check: &'a mut Check,
+}
+
+impl Pass<'_> {
+    fn each(
+        &mut self,
+        tree: TreeId,
+        prefix: &[u8],
+        mut visit: impl FnMut(&mut Self, &[u8], u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let engine = &self.db.core().engine;
+        let at = self.snapshot.revision();
+        let mut scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
+        while scan.advance()? {
+            visit(self, scan.key(), scan.revision(), scan.bytes())?;
+        }
+        Ok(())
+    }
+
+    fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        let engine = &self.db.core().engine;
+        Ok(
+            engine.read_at(tree, key, self.snapshot.revision(), |found| {
+                found.is_some_and(|found| found.kind == EntryKind::Put)
+            })?,
+        )
+    }
+
+    fn keys(&mut self) -> Result<()> {
+        self.each(trees::KV, &[], |pass, key, revision, bytes| {
+            pass.check.keys += 1;
+            let Some((meta, _)) = record::decode(bytes, revision) else {
+                pass.check
+                    .problem(format!("key {}: its record does not decode", show_key(key)));
+                return Ok(());
+            };
+            let attachment = trees::attachment_key(meta.lease, key);
+            if meta.lease != 0 && !pass.has(trees::SYSTEM, &attachment)? {
+                let (key, lease) = (show_key(key), meta.lease);
+                pass.check
+                    .problem(format!("key {key}: lease {lease} does not know of it"));
+            }
+            Ok(())
+        })
+    }
+
+    fn attachments(&mut self) -> Result<()> {
+        self.each(
+            trees::SYSTEM,
+            &trees::attachments_prefix(),
+            |pass, key, _, _| {
+                let Some((lease, user_key)) = trees::split_attachment(key) else {
+                    pass.check
+                        .problem(format!("lease record {} does not decode", show_key(key)));
+                    return Ok(());
+                };
+                let entry = pass.snapshot.entry(user_key)?;
+                if entry.is_none_or(|entry| entry.lease != lease) {
+                    let key = show_key(user_key);
+                    pass.check
+                        .problem(format!("lease {lease}: key {key} is not attached to it"));
+                }
+                if !pass.has(trees::SYSTEM, &trees::lease_key(lease))? {
+                    pass.check
+                        .problem(format!("lease {lease} has keys but does not exist"));
+                }
+                Ok(())
+            },
+        )?;
+        self.each(
+            trees::SYSTEM,
+            &trees::leases_prefix(),
+            |pass, key, _, bytes| {
+                if decode_ttl(bytes).is_none() {
+                    pass.check
+                        .problem(format!("lease record {} does not decode", show_key(key)));
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn blocks(&mut self) -> Result<()> {
+        self.each(trees::BLOCK, &[], |pass, key, _, bytes| {
+            pass.check.blocks += 1;
+            let kind = graph::decode_block(bytes).map(|(kind, ..)| kind);
+            if key.len() != 16 || kind.is_none() {
+                pass.check
+                    .problem(format!("block {} does not decode", show_key(key)));
+            } else if kind
+                .and_then(|kind| pass.db.core().kinds.name(kind))
+                .is_none()
+            {
+                pass.check
+                    .problem(format!("block {}: its kind has no name", show_key(key)));
+            }
+            Ok(())
+        })
+    }
+
+    fn edges_out(&mut self) -> Result<()> {
+        self.each(trees::EDGE_OUT, &[], |pass, key, _, bytes| {
+            pass.check.edges += 1;
+            let Some((source, kind, target)) = graph::split_edge_key(key) else {
+                pass.check
+                    .problem(format!("edge {} does not decode", show_key(key)));
+                return Ok(());
+            };
+            if graph::decode_edge(bytes).is_none() {
+                pass.check
+                    .problem(format!("edge {source} -> {target} does not decode"));
+            }
+            if pass.db.core().kinds.name(kind).is_none() {
+                pass.check
+                    .problem(format!("edge {source} -> {target}: its kind has no name"));
+            }
+            if !pass.has(trees::EDGE_IN, &graph::edge_in_key(target, kind, source))? {
+                pass.check
+                    .problem(format!("edge {source} -> {target} is missing backwards"));
+            }
+            for id in [source, target] {
+                if !pass.has(trees::BLOCK, &graph::block_key(id))? {
+                    let text = format!("edge {source} -> {target}: block {id} does not exist");
+                    pass.check.problem(text);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn edges_in(&mut self) -> Result<()> {
+        self.each(trees::EDGE_IN, &[], |pass, key, _, _| {
+            let Some((target, kind, source)) = graph::split_edge_key(key) else {
+                pass.check
+                    .problem(format!("edge {} does not decode", show_key(key)));
+                return Ok(());
+            };
+            if !pass.has(trees::EDGE_OUT, &graph::edge_out_key(source, kind, target))? {
+                pass.check
+                    .problem(format!("edge {source} -> {target} is missing forwards"));
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,698 @@
+//! The commit queue: one order for all commits, one flush for many.
+//!
+//! Committers hand their request to the queue. The first to come while nobody leads becomes
+//! the *leader* of the round, on its own thread: a lone writer pays no hand-over. The others park.
+//! The leader takes everyone who waits, decides request by request in order, writes all of them to
+//! the log as one group with one flush, publishes, hands over the lead, and wakes its members:
+//!
+//! ```text
+//! writer A  ──lead─[decide A B C | write | flush | publish]─hand over to D, wake B C──►
+//! writer B  ──park──────────────────────────────────────────'
+//! writer C  ──park──────────────────────────────────────────'
+//! writer D            ──park (came during the flush)─────────'lead─[gather B C ...]──►
+//! ```
+//!
+//! Closed-loop writers that were just woken come back within microseconds. A leader that flushed
+//! at once would leave them for the next round, and rounds would settle at half the writers each
+//! (seen in every group-commit without it). So a leader whose predecessor's round had several
+//! members waits for as many to come, at most a fraction of what a flush takes.
+//!
+//! Invariants:
+//!
+//! - Requests are decided one at a time, each against everything decided before it, published or
+//!   not: the newest versions in the memtable include those of the round in progress.
+//! - A request that is refused leaves no trace.
+//! - Every request gets exactly one outcome, after its round is flushed (or has failed).
+//! - Watchers hear of a round after it is published and before the next one begins.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use bowline_storage::tree::{BatchWriter, Engine, Round};
+use bowline_storage::{EntryKind, Revision, TreeId, Value};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result, show_key};
+use crate::kv::record::{self, Entry, Meta};
+use crate::lease::LeaseId;
+use crate::options::Limits;
+use crate::trees;
+use crate::watch::{Change, ChangeKind, Hub};
+
+/// One write of a request.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) tree: TreeId,
+    pub(crate) key: Vec<u8>,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// For the kv tree: metadata is added at commit. Lease 0 = none.
+    PutEntry {
+        value: Value,
+        lease: LeaseId,
+    },
+    /// For the other trees: stored as it is.
+    PutRaw {
+        value: Vec<u8>,
+    },
+    Delete,
+}
+
+/// What must hold at commit, besides the reads.
+#[derive(Debug)]
+pub(crate) enum Guard {
+    /// The kv key's modification revision; 0 = absent.
+    Revision { key: Vec<u8>, expected: Revision },
+    /// The block exists.
+    Block { id: crate::BlockId },
+    /// The lease exists (or, for a grant, does not).
+    Lease { id: LeaseId, exists: bool },
+}
+
+/// A range of a tree: lower bound, upper bound.
+pub(crate) type TreeRange = (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// A transaction, ready to be decided.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) snapshot: Revision,
+    /// Keys that must not have changed since the snapshot.
+    pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
+    /// Ranges in which nothing may have changed since the snapshot.
+    pub(crate) ranges: Vec<TreeRange>,
+    pub(crate) guards: Vec<Guard>,
+    /// At most one per tree and key.
+    pub(crate) writes: Vec<Write>,
+}
+
+/// A request whose kv keys have been looked up.
+#[derive(Debug)]
+struct Prepared {
+    request: Request,
+    /// For each kv write: what its key held at `looked_up_at`, so that the leader need only look
+    /// at what is newer.
+    previous: Vec<Option<Meta>>,
+    looked_up_at: Revision,
+    encoded_bytes: u64,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The revision it committed at; for one that changed nothing, the current revision.
+    pub revision: Revision,
+    /// How many present keys it deleted.
+    pub deleted: u64,
+    /// Whether it changed anything.
+    pub changed: bool,
+}
+
+/// How much the members of a round may write, besides the leader, in encoded bytes.
+pub(crate) const MEMBERS_MAX_BYTES: u64 = 8 << 20;
+
+const WAITING: u8 = 0;
+const LEAD: u8 = 1;
+const DONE: u8 = 2;
+
+/// A parked committer.
+#[derive(Debug)]
+struct Seat {
+    state: AtomicU8,
+    thread: Thread,
+    request: Mutex<Option<Prepared>>,
+    outcome: Mutex<Option<Result<Committed>>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    is_led: bool,
+    waiting: Vec<Arc<Seat>>,
+}
+
+/// The queue and what the leader needs.
+#[derive(Debug)]
+pub(crate) struct CommitQueue {
+    queue: Mutex<Queue>,
+    /// The number of `waiting`, to be read without the lock.
+    waiting: AtomicUsize,
+    /// The size of the last round.
+    last_round: AtomicUsize,
+    /// A moving average of what a round takes, in ns.
+    round_ns: AtomicU64,
+    scratch: Mutex<Scratch>,
+}
+
+/// Buffers that rounds reuse.
+#[derive(Debug, Default)]
+struct Scratch {
+    batch: Vec<u8>,
+    head: Vec<u8>,
+    changes: Vec<Change>,
+    published: Vec<(Revision, Vec<Change>)>,
+}
+
+impl Request {
+    /// Looks the kv keys up ahead of the round, on the committer's own thread.
+    fn prepare(self, engine: &Engine) -> Result<Prepared> {
+        const OPERATION_OVERHEAD_BYTES: u64 = 32;
+        // Taken before the look-ups, so nothing newer can be missed later.
+        let looked_up_at = engine.visible();
+        let mut previous = Vec::new();
+        let mut encoded_bytes = 16;
+        for write in &self.writes {
+            let value_bytes = match &write.action {
+                Action::PutEntry { value, .. } => (value.len() + record::HEAD_MAX_BYTES) as u64,
+                Action::PutRaw { value } => value.len() as u64,
+                Action::Delete => 0,
+            };
+            encoded_bytes += write.key.len() as u64 + value_bytes + OPERATION_OVERHEAD_BYTES;
+            if write.tree == trees::KV {
+                let key = &write.key;
+                let meta = engine
+                    .read_newest(trees::KV, key, |found| record::meta_of(key, found.as_ref()))??;
+                // The key may get or lose an attachment to a lease.
+                encoded_bytes += 2 * (write.key.len() as u64 + OPERATION_OVERHEAD_BYTES);
+                previous.push(meta);
+            }
+        }
+        Ok(Prepared {
+            request: self,
+            previous,
+            looked_up_at,
+            encoded_bytes,
+        })
+    }
+}
+
+impl Prepared {
+    /// An upper bound of the operations this becomes, attachments included.
+    fn operations(&self) -> u64 {
+        3 * self.request.writes.len() as u64
+    }
+}
+
+impl CommitQueue {
+    pub(crate) fn new() -> CommitQueue {
+        CommitQueue {
+            queue: Mutex::new(Queue::default()),
+            waiting: AtomicUsize::new(0),
+            last_round: AtomicUsize::new(1),
+            round_ns: AtomicU64::new(100_000),
+            scratch: Mutex::new(Scratch::default()),
+        }
+    }
+
+    /// Commits a request: returns when it is decided and, in the default durability, flushed.
+    pub(crate) fn commit(&self, engine: &Engine, hub: &Hub, request: Request) -> Result<Committed> {
+        let request = request.prepare(engine)?;
+        let (size, limit) = (request.encoded_bytes, Limits::TRANSACTION_SIZE_BYTES);
+        if size > limit {
+            return Err(Error::TransactionTooLarge { size, limit });
+        }
+        let seat = {
+            let mut queue = self.queue.lock();
+            if !queue.is_led {
+                queue.is_led = true;
+                drop(queue);
+                return self.lead(engine, hub, request);
+            }
+            let seat = Arc::new(Seat {
+                state: AtomicU8::new(WAITING),
+                thread: std::thread::current(),
+                request: Mutex::new(Some(request)),
+                outcome: Mutex::new(None),
+            });
+            queue.waiting.push(seat.clone());
+            self.waiting.store(queue.waiting.len(), Ordering::Release);
+            seat
+        };
+        loop {
+            match seat.state.load(Ordering::Acquire) {
+                WAITING => std::thread::park(),
+                LEAD => {
+                    let own = seat.request.lock().take();
+                    return match own {
+                        Some(request) => self.lead(engine, hub, request),
+                        None => Err(internal("a leader has no request")),
+                    };
+                }
+                _ => {
+                    let outcome = seat.outcome.lock().take();
+                    return outcome.unwrap_or_else(|| Err(internal("a round gave no outcome")));
+                }
+            }
+        }
+    }
+
+    fn lead(&self, engine: &Engine, hub: &Hub, own: Prepared) -> Result<Committed> {
+        // Whatever happens, somebody must lead on.
+        let handover = Handover { queue: self };
+        let cohort = self.last_round.load(Ordering::Relaxed);
+        if cohort > 1 {
+            self.gather(cohort);
+        }
+        let members = Members(self.take_members());
+        let mut requests = Vec::with_capacity(members.0.len() + 1);
+        requests.push(own);
+        for seat in &members.0 {
+            requests.extend(seat.request.lock().take());
+        }
+        let start = Instant::now();
+        let outcomes = self.run_round(engine, hub, &requests);
+        self.note_round(requests.len(), start.elapsed());
+        let mut outcomes = outcomes.into_iter();
+        let own = outcomes
+            .next()
+            .unwrap_or_else(|| Err(internal("a round gave no outcome")));
+        // Before the members wake: the first to come back then leads at once, and gathers while
+        // the others are still being woken, instead of parking to be woken once more.
+        drop(handover);
+        for (seat, outcome) in members.0.iter().zip(outcomes) {
+            seat.finish(outcome);
+        }
+        own
+    }
+
+    /// Waits, yielding, until as many wait as the last round had, or a moment has passed.
+    fn gather(&self, cohort: usize) {
+        const GATHER_MAX: Duration = Duration::from_micros(200);
+        let round = Duration::from_nanos(self.round_ns.load(Ordering::Relaxed));
+        let patience = (round / 2).min(GATHER_MAX);
+        let start = Instant::now();
+        while self.waiting.load(Ordering::Acquire) + 1 < cohort && start.elapsed() < patience {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Those who wait, as many as fit: nobody is refused for what others write.
+    fn take_members(&self) -> Vec<Arc<Seat>> {
+        let mut queue = self.queue.lock();
+        let mut bytes = 0;
+        let mut count = 0;
+        for seat in &queue.waiting {
+            let size = seat
+                .request
+                .lock()
+                .as_ref()
+                .map_or(0, |request| request.encoded_bytes);
+            bytes += size;
+            if bytes > MEMBERS_MAX_BYTES {
+                break;
+            }
+            count += 1;
+        }
+        let members = queue.waiting.drain(..count).collect();
+        self.waiting.store(queue.waiting.len(), Ordering::Release);
+        members
+    }
+
+    fn note_round(&self, members: usize, took: Duration) {
+        self.last_round.store(members, Ordering::Relaxed);
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let average = self.round_ns.load(Ordering::Relaxed);
+        self.round_ns
+            .store(average - average / 8 + took / 8, Ordering::Relaxed);
+    }
+
+    fn run_round(
+        &self,
+        engine: &Engine,
+        hub: &Hub,
+        requests: &[Prepared],
+    ) -> Vec<Result<Committed>> {
+        let mut bytes = 0;
+        let mut operations = 0;
+        for request in requests {
+            bytes += request.encoded_bytes;
+            operations += request.operations();
+        }
+        let round = match engine.begin_round(requests.len() as u64, operations, bytes) {
+            Ok(round) => round,
+            Err(error) => return all_failed(requests.len(), &error),
+        };
+        let scratch = &mut *self.scratch.lock();
+        scratch.published.clear();
+        let (outcomes, finished) = decide_all(engine, hub, round, requests, scratch);
+        if let Err(error) = finished {
+            // Refused requests were refused for their own reason; the others are lost.
+            let lost = |outcome: Result<Committed>| match outcome {
+                Ok(committed) if committed.changed => Err(error.clone().into()),
+                other => other,
+            };
+            return outcomes.into_iter().map(lost).collect();
+        }
+        for (revision, changes) in scratch.published.drain(..) {
+            hub.publish(revision, changes);
+        }
+        hub.wake();
+        if let Err(error) = engine.run_background_if_manual() {
+            // The commits are durable; the next round meets the failure itself.
+            tracing::error!(%error, "flush or compaction failed");
+        }
+        outcomes
+    }
+}
+
+fn internal(what: &str) -> Error {
+    Error::Storage(bowline_storage::Error::Internal(what.to_owned()))
+}
+
+fn all_failed(count: usize, error: &bowline_storage::Error) -> Vec<Result<Committed>> {
+    (0..count).map(|_| Err(error.clone().into())).collect()
+}
+
+impl Seat {
+    fn finish(&self, outcome: Result<Committed>) {
+        *self.outcome.lock() = Some(outcome);
+        self.state.store(DONE, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// The members of a round. Should the leader panic, they are told, and not left waiting.
+struct Members(Vec<Arc<Seat>>);
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for seat in &self.0 {
+            if seat.state.load(Ordering::Acquire) != DONE {
+                seat.finish(Err(internal("the leader of the round panicked")));
+            }
+        }
+    }
+}
+
+/// Passes the lead on when a leader is done, or panics.
+struct Handover<'a> {
+    queue: &'a CommitQueue,
+}
+
+impl Drop for Handover<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.queue.queue.lock();
+        if queue.waiting.is_empty() {
+            queue.is_led = false;
+            return;
+        }
+        let next = queue.waiting.remove(0);
+        self.queue
+            .waiting
+            .store(queue.waiting.len(), Ordering::Release);
+        drop(queue);
+        next.state.store(LEAD, Ordering::Release);
+        next.thread.unpark();
+    }
+}
+
+type Decided = (Vec<Result<Committed>>, bowline_storage::Result<Revision>);
+
+fn decide_all(
+    engine: &Engine,
+    hub: &Hub,
+    mut round: Round<'_>,
+    requests: &[Prepared],
+    scratch: &mut Scratch,
+) -> Decided {
+    let is_watched = hub.is_watched();
+    let mut newest = round.last_revision();
+    let mut outcomes = Vec::with_capacity(requests.len());
+    let mut broken = None;
+    for request in requests {
+        if let Some(error) = &broken {
+            outcomes.push(Err(Error::Storage(Clone::clone(error))));
+            continue;
+        }
+        let decided = decide(engine, &round, &request.request)
+            .and_then(|()| encode(engine, &round, request, is_watched, scratch));
+        outcomes.push(match decided {
+            Ok(committed) if !committed.changed => Ok(committed),
+            Ok(committed) => match round.apply(&scratch.batch) {
+                Ok(_) => {
+                    // Also without changes of keys: watchers then need not look for them.
+                    if is_watched && committed.revision > newest {
+                        newest = committed.revision;
+                        let changes = std::mem::take(&mut scratch.changes);
+                        scratch.published.push((committed.revision, changes));
+                    }
+                    Ok(committed)
+                }
+                Err(error) => {
+                    broken = Some(error.clone());
+                    Err(error.into())
+                }
+            },
+            Err(error) => Err(error),
+        });
+    }
+    let finished = match broken {
+        Some(error) => Err(error),
+        None => round.finish(),
+    };
+    (outcomes, finished)
+}
+
+/// Whether the request may commit now.
+fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
+    let snapshot = request.snapshot;
+    let conflict = |what: String, revision| {
+        Err(Error::Conflict {
+            what,
+            revision,
+            snapshot,
+        })
+    };
+    for (tree, key) in &request.keys {
+        let newer = engine.read_since(*tree, key, snapshot, |found| found.map(|f| f.revision))?;
+        if let Some(revision) = newer {
+            return conflict(format!("{} {}", tree_name(*tree), show_key(key)), revision);
+        }
+    }
+    for (tree, lower, upper) in &request.ranges {
+        let (lower, upper) = (
+            lower.as_ref().map(Vec::as_slice),
+            upper.as_ref().map(Vec::as_slice),
+        );
+        if engine.changed_since(*tree, lower, upper, snapshot)? {
+            let what = format!("{} in {}", tree_name(*tree), show_range(lower, upper));
+            return conflict(what, round.last_revision());
+        }
+    }
+    for guard in &request.guards {
+        match guard {
+            Guard::Revision { key, expected } => {
+                let meta = engine.read_since(trees::KV, key, 0, |found| {
+                    record::meta_of(key, found.as_ref())
+                })??;
+                let actual = meta.map_or(0, |meta| meta.mod_revision);
+                if actual != *expected {
+                    let key = show_key(key);
+                    return Err(Error::CompareFailed {
+                        key,
+                        expected: *expected,
+                        actual,
+                    });
+                }
+            }
+            Guard::Block { id } => {
+                if !exists(engine, trees::BLOCK, &crate::graph::block_key(*id))? {
+                    return Err(Error::MissingBlock { id: *id });
+                }
+            }
+            Guard::Lease {
+                id,
+                exists: expected,
+            } => {
+                let found = exists(engine, trees::SYSTEM, &trees::lease_key(*id))?;
+                match (found, expected) {
+                    (false, true) => return Err(Error::LeaseNotFound { id: *id }),
+                    (true, false) => return Err(Error::LeaseExists { id: *id }),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn exists(engine: &Engine, tree: TreeId, key: &[u8]) -> Result<bool> {
+    let kind = engine.read_since(tree, key, 0, |found| found.map(|found| found.kind))?;
+    Ok(kind == Some(EntryKind::Put))
+}
+
+/// Encodes the request at the next revision into `scratch.batch`, with the metadata and the lease
+/// attachments its kv writes imply, and notes the changes for watchers.
+fn encode(
+    engine: &Engine,
+    round: &Round<'_>,
+    prepared: &Prepared,
+    is_watched: bool,
+    scratch: &mut Scratch,
+) -> Result<Committed> {
+    let Scratch {
+        batch,
+        head,
+        changes,
+        ..
+    } = scratch;
+    changes.clear();
+    // Leases and kinds are not numbered: a batch of nothing else keeps the last revision.
+    let mut metas = Vec::new();
+    // For each write outside the kv tree: whether it deletes what is not there.
+    let mut voids = Vec::new();
+    let request = &prepared.request;
+    let mut previous = prepared.previous.iter();
+    let mut is_numbered = false;
+    let mut changed = false;
+    for write in &request.writes {
+        if write.tree != trees::KV {
+            let is_graph = write.tree != trees::SYSTEM;
+            let is_void = is_graph
+                && matches!(write.action, Action::Delete)
+                && !exists(engine, write.tree, &write.key)?;
+            is_numbered |= is_graph && !is_void;
+            changed |= !is_void;
+            voids.push(is_void);
+            continue;
+        }
+        let known = previous.next().copied().flatten();
+        let key = &write.key;
+        let newer =
+            engine.read_since(trees::KV, key, prepared.looked_up_at, |found| match found {
+                Some(found) => record::meta_of(key, Some(&found)).map(Some),
+                None => Ok(None),
+            })??;
+        let meta = match newer {
+            // Nothing newer also when a newer deletion has been merged away since the look-up,
+            // together with what it deleted. Asked after reading: a merge raises the floor first.
+            None if known.is_some() && engine.history_floor() > prepared.looked_up_at => {
+                engine.read_since(trees::KV, key, 0, |found| {
+                    record::meta_of(key, found.as_ref())
+                })??
+            }
+            None => known,
+            Some(newer) => newer,
+        };
+        if meta.is_some() || !matches!(write.action, Action::Delete) {
+            is_numbered = true;
+            changed = true;
+        }
+        metas.push(meta);
+    }
+    if !changed {
+        let revision = round.last_revision();
+        return Ok(Committed {
+            revision,
+            deleted: 0,
+            changed: false,
+        });
+    }
+    let revision = if is_numbered {
+        round.next_revision()
+    } else {
+        round.last_revision()
+    };
+    let mut out = BatchWriter::start(batch, revision);
+    let mut deleted = 0;
+    let (mut metas, mut voids) = (metas.into_iter(), voids.into_iter());
+    for write in &request.writes {
+        let key = &write.key[..];
+        if write.tree != trees::KV {
+            if voids.next() == Some(true) {
+                continue;
+            }
+            match &write.action {
+                Action::PutRaw { value } => out.put(write.tree, key, value, &[]),
+                Action::PutEntry { .. } => return Err(internal("an entry outside the kv tree")),
+                Action::Delete => out.delete(write.tree, key),
+            }
+            continue;
+        }
+        let before = metas.next().flatten();
+        let old_lease = before.map_or(0, |meta| meta.lease);
+        let new_lease = match &write.action {
+            Action::PutEntry { value, lease } => {
+                let meta = Meta {
+                    create_revision: before.map_or(revision, |meta| meta.create_revision),
+                    mod_revision: revision,
+                    version: before.map_or(1, |meta| meta.version + 1),
+                    lease: *lease,
+                };
+                record::encode_head(&meta, head);
+                out.put(trees::KV, key, head, value);
+                if is_watched {
+                    let entry = meta.entry(key, value.clone());
+                    changes.push(Change::new(ChangeKind::Put, entry));
+                }
+                *lease
+            }
+            Action::Delete => {
+                if before.is_none() {
+                    continue;
+                }
+                deleted += 1;
+                out.delete(trees::KV, key);
+                if is_watched {
+                    changes.push(Change::deletion(Value::copy_from(key), revision));
+                }
+                0
+            }
+            Action::PutRaw { .. } => return Err(internal("a raw value in the kv tree")),
+        };
+        if old_lease != new_lease {
+            if old_lease != 0 {
+                out.delete(trees::SYSTEM, &trees::attachment_key(old_lease, key));
+            }
+            if new_lease != 0 {
+                out.put(
+                    trees::SYSTEM,
+                    &trees::attachment_key(new_lease, key),
+                    &[],
+                    &[],
+                );
+            }
+        }
+    }
+    Ok(Committed {
+        revision,
+        deleted,
+        changed: true,
+    })
+}
+
+fn tree_name(tree: TreeId) -> &'static str {
+    match tree {
+        trees::KV => "key",
+        trees::BLOCK => "block",
+        trees::EDGE_OUT | trees::EDGE_IN => "edge",
+        _ => "record",
+    }
+}
+
+fn show_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> String {
+    let show = |bound: Bound<&[u8]>| match bound {
+        Bound::Unbounded => String::new(),
+        Bound::Included(key) | Bound::Excluded(key) => show_key(key),
+    };
+    format!("{}..{}", show(lower), show(upper))
+}
+
+impl Change {
+    /// A deletion carries the key and the revision only, as in etcd.
+    pub(crate) fn deletion(key: Value, revision: Revision) -> Change {
+        let entry = Entry {
+            key,
+            value: Value::default(),
+            create_revision: 0,
+            mod_revision: revision,
+            version: 0,
+            lease: 0,
+        };
+        Change::new(ChangeKind::Delete, entry)
+    }
+}

@@ -1,0 +1,259 @@
+//! Values of blocks and edges in their trees.
+//!
+//! ```text
+//! block       | version 1 | kind varint | attributes | content bytes |
+//! edge_out    | version 1 | attributes |
+//! edge_in     empty: whoever needs the attributes reads edge_out
+//!
+//! attributes  | count varint | (name bytes, value bytes) * count |
+//! bytes       | length varint | that many bytes |
+//! ```
+//!
+//! The version comes first, so that a later layout can stand beside this one. Every value has one
+//! encoding only: names are strictly ascending, varints are minimal, nothing follows the end. The
+//! decoders refuse everything else, never panic, and allocate no more than they were given.
+
+use std::ops::Range;
+
+use bowline_storage::codec::{Reader, put_bytes, put_varint};
+
+use super::types::{Attributes, Block, KindId};
+
+const BLOCK_VERSION: u8 = 1;
+const EDGE_VERSION: u8 = 1;
+
+/// Appends the value of `block`, whose kind is registered as `kind`.
+pub(crate) fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
+    out.push(BLOCK_VERSION);
+    put_varint(out, u64::from(kind.0));
+    put_attributes(out, &block.attributes);
+    put_bytes(out, &block.content);
+}
+
+/// Reads the value of a block: its kind, its attributes, and where in `value` its content is.
+pub(crate) fn decode_block(value: &[u8]) -> Option<(KindId, Attributes, Range<usize>)> {
+    let mut reader = Reader::new(value);
+    if reader.u8()? != BLOCK_VERSION {
+        return None;
+    }
+    let kind = KindId(reader.varint_u32()?);
+    let attributes = read_attributes(&mut reader)?;
+    let content_len = reader.bytes()?.len();
+    if !reader.is_empty() {
+        return None;
+    }
+    Some((kind, attributes, value.len() - content_len..value.len()))
+}
+
+/// Reads only the kind of a block.
+pub(crate) fn block_kind(value: &[u8]) -> Option<KindId> {
+    let mut reader = Reader::new(value);
+    if reader.u8()? != BLOCK_VERSION {
+        return None;
+    }
+    reader.varint_u32().map(KindId)
+}
+
+/// Appends the value of an edge in `edge_out`.
+pub(crate) fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
+    out.push(EDGE_VERSION);
+    put_attributes(out, attributes);
+}
+
+/// Reads the value of an edge in `edge_out`.
+pub(crate) fn decode_edge(value: &[u8]) -> Option<Attributes> {
+    let mut reader = Reader::new(value);
+    if reader.u8()? != EDGE_VERSION {
+        return None;
+    }
+    let attributes = read_attributes(&mut reader)?;
+    reader.is_empty().then_some(attributes)
+}
+
+fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
+    put_varint(out, attributes.len() as u64);
+    for (name, value) in attributes {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+}
+
+fn read_attributes(reader: &mut Reader<'_>) -> Option<Attributes> {
+    let count = reader.varint_usize()?;
+    let mut attributes = Attributes::new();
+    // A count that lies ends the loop at the end of the bytes: each attribute takes two at least.
+    for _ in 0..count {
+        let name = std::str::from_utf8(reader.bytes()?).ok()?;
+        let value = std::str::from_utf8(reader.bytes()?).ok()?;
+        if attributes
+            .last_key_value()
+            .is_some_and(|(last, _)| last.as_str() >= name)
+        {
+            return None;
+        }
+        attributes.insert(name.to_owned(), value.to_owned());
+    }
+    Some(attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::BlockId;
+    use super::*;
+
+    fn block() -> Block {
+        Block::new(BlockId(1), "service")
+            .content("hello")
+            .attribute("zone", "eu")
+            .attribute("", "")
+            .attribute("größe", "10")
+    }
+
+    fn encoded(kind: KindId, block: &Block) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_block(kind, block, &mut out);
+        out
+    }
+
+    #[test]
+    fn blocks_round_trip() {
+        let content = vec![7u8; 70_000];
+        for block in [
+            block(),
+            Block::new(BlockId(1), "x"),
+            block().content(content),
+        ] {
+            for kind in [0, 127, 128, u32::MAX].map(KindId) {
+                let value = encoded(kind, &block);
+                let (found, attributes, content) = decode_block(&value).expect("decodes");
+                assert_eq!(found, kind);
+                assert_eq!(attributes, block.attributes);
+                assert_eq!(value[content], block.content);
+                assert_eq!(block_kind(&value), Some(kind));
+            }
+        }
+    }
+
+    #[test]
+    fn edges_round_trip() {
+        for attributes in [Attributes::new(), block().attributes] {
+            let mut value = Vec::new();
+            encode_edge(&attributes, &mut value);
+            assert_eq!(decode_edge(&value), Some(attributes));
+        }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        let block = Block::new(BlockId(1), "x")
+            .content("hi")
+            .attribute("a", "b");
+        assert_eq!(
+            encoded(KindId(300), &block),
+            b"\x01\xac\x02\x01\x01a\x01b\x02hi"
+        );
+        let mut edge = Vec::new();
+        encode_edge(&block.attributes, &mut edge);
+        assert_eq!(edge, b"\x01\x01\x01a\x01b");
+    }
+
+    #[test]
+    fn encoding_appends() {
+        let mut out = b"before".to_vec();
+        encode_block(KindId(1), &block(), &mut out);
+        assert!(out.starts_with(b"before\x01"));
+        assert_eq!(out["before".len()..], encoded(KindId(1), &block()));
+    }
+
+    #[test]
+    fn truncated_and_prolonged_values_are_refused() {
+        let mut value = encoded(KindId(1), &block());
+        for end in 0..value.len() {
+            assert_eq!(decode_block(&value[..end]), None, "{end}");
+        }
+        value.push(0);
+        assert_eq!(decode_block(&value), None, "trailing garbage");
+
+        let mut value = Vec::new();
+        encode_edge(&block().attributes, &mut value);
+        for end in 0..value.len() {
+            assert_eq!(decode_edge(&value[..end]), None, "{end}");
+        }
+        value.push(0);
+        assert_eq!(decode_edge(&value), None, "trailing garbage");
+    }
+
+    #[test]
+    fn impossible_attributes_are_refused() {
+        for (value, why) in [
+            (&b"\x01\x02\x01a\x00\x01a\x00"[..], "a name twice"),
+            (b"\x01\x02\x01b\x00\x01a\x00", "names not in order"),
+            (b"\x01\x01\x01\xff\x00", "a name that is not UTF-8"),
+            (b"\x01\x01\x01a\x01\xff", "a value that is not UTF-8"),
+            (
+                b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "a count beyond the bytes",
+            ),
+            (
+                b"\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "a length beyond the bytes",
+            ),
+            (b"\x01\x80\x00", "a padded varint"),
+            (b"\x02\x00", "a version never written"),
+            (b"\x00\x00", "no version"),
+        ] {
+            assert_eq!(decode_edge(value), None, "{why}");
+        }
+        assert_eq!(
+            decode_edge(b"\x01\x02\x01a\x00\x01b\x00").map(|found| found.len()),
+            Some(2)
+        );
+        assert_eq!(
+            decode_block(b"\x02\x00\x00\x00"),
+            None,
+            "a version never written"
+        );
+        assert_eq!(
+            block_kind(b"\x02\x00\x00\x00"),
+            None,
+            "a version never written"
+        );
+        assert_eq!(
+            block_kind(b"\x01\xff\xff\xff\xff\x1f"),
+            None,
+            "a kind above 32 bits"
+        );
+        assert_eq!(block_kind(b""), None);
+    }
+
+    /// Whatever decodes, encodes to the same bytes: there is one encoding per value.
+    #[test]
+    fn mutated_values_are_refused_or_decode_to_what_encodes_to_them() {
+        let mut random = fastrand::Rng::with_seed(0x000b_10c4);
+        let original = encoded(KindId(200), &block());
+        let mut accepted = 0;
+        for _ in 0..20_000 {
+            let mut value = original.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..value.len());
+                match random.u8(..3) {
+                    0 => value[at] = random.u8(..),
+                    1 => value.insert(at, random.u8(..)),
+                    _ => drop(value.remove(at)),
+                }
+            }
+            if let Some((kind, attributes, content)) = decode_block(&value) {
+                accepted += 1;
+                let content = value[content].to_vec();
+                let block = Block {
+                    id: BlockId(1),
+                    kind: String::new(),
+                    content,
+                    attributes,
+                };
+                assert_eq!(encoded(kind, &block), value);
+            }
+        }
+        assert!(accepted > 0, "some mutations only change a letter");
+    }
+}

@@ -1,0 +1,667 @@
+//! The graph at one revision: what users ask, by the names of kinds.
+//!
+//! Reads the trees of a [`Snapshot`] directly: an edge is found from either end by its prefix, so
+//! a neighbourhood is one short range scan. The algorithms themselves are in [`crate::graph`] and
+//! know nothing of trees.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bowline_storage::tree::ScanDirection;
+use bowline_storage::{EntryKind, TreeId};
+
+use crate::db::Db;
+use crate::error::{Error, Result, show_key};
+use crate::graph::{
+    self, Attributes, Block, BlockId, Direction, Edge, GraphSource, KindFilter, KindId,
+    NeighborRef, Precedence, Stop, components, order, path, reach, stats, traverse,
+};
+use crate::snapshot::Snapshot;
+use crate::trees;
+
+/// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
+///
+/// ```
+/// use bowline::{Block, BlockId, Direction, Edge};
+/// # let db = bowline::Db::in_memory()?;
+/// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// db.transact(|tx| {
+///     tx.put_block(&Block::new(app, "package"))?;
+///     tx.put_block(&Block::new(lib, "package"))?;
+///     tx.put_edge(&Edge::new(app, "depends_on", lib))
+/// })?;
+/// let graph = db.snapshot().graph();
+/// let users: Vec<_> = graph.neighbors(lib, Direction::In, ["depends_on"])?;
+/// assert_eq!(users[0].id, app);
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Graph {
+    snapshot: Snapshot,
+}
+
+/// A block next to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbor {
+    /// The other block.
+    pub id: BlockId,
+    /// The kind of the edge between them.
+    pub kind: Arc<str>,
+    /// `Out` when the edge goes to the neighbour, `In` when it comes from it.
+    pub direction: Direction,
+}
+
+/// One step of a traversal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visit {
+    /// The block.
+    pub id: BlockId,
+    /// How many edges from the start.
+    pub depth: u32,
+    /// The block it was reached from; `None` for a start.
+    pub parent: Option<BlockId>,
+    /// The kind of the edge it was reached by.
+    pub kind: Option<Arc<str>>,
+}
+
+/// What a traversal found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traversal {
+    /// The blocks, in the order visited, each once.
+    pub visits: Vec<Visit>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// How many edges were looked at.
+    pub edges_touched: u64,
+}
+
+/// A path between two blocks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Path {
+    /// The blocks, both ends included.
+    pub blocks: Vec<BlockId>,
+    /// The kinds of the edges between them; one fewer than blocks.
+    pub kinds: Vec<Arc<str>>,
+    /// The number of edges, or the sum of their weights.
+    pub cost: f64,
+}
+
+/// What [`Graph::stats`] counts.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct GraphStats {
+    /// Blocks.
+    pub blocks: u64,
+    /// Edges.
+    pub edges: u64,
+    /// Blocks by the name of their kind.
+    pub blocks_by_kind: BTreeMap<String, u64>,
+    /// Edges by the name of their kind.
+    pub edges_by_kind: BTreeMap<String, u64>,
+    /// Edges from a block to itself.
+    pub self_loops: u64,
+    /// The most edges that leave one block.
+    pub out_degree_max: u64,
+    /// The most edges that arrive at one block.
+    pub in_degree_max: u64,
+    /// Edges that leave or arrive at a block, on average.
+    pub degree_mean: f64,
+    /// Strongly connected components.
+    pub strong_components: u64,
+    /// Weakly connected components.
+    pub weak_components: u64,
+    /// Triples of blocks tied each to each, directions ignored.
+    pub triangles: u64,
+    /// The mean clustering coefficient of all blocks, directions ignored.
+    pub average_clustering: f64,
+    /// How much memory the computation's view of the graph took.
+    pub view_memory_bytes: u64,
+}
+
+impl Graph {
+    pub(crate) fn new(snapshot: Snapshot) -> Graph {
+        Graph { snapshot }
+    }
+
+    fn db(&self) -> &Db {
+        self.snapshot.db()
+    }
+
+    fn filter<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<KindFilter> {
+        self.db().core().kinds.filter(kinds)
+    }
+
+    fn kind_name(&self, id: KindId) -> Result<Arc<str>> {
+        kind_name(self.db(), id)
+    }
+
+    /// The revision it reads at.
+    #[must_use]
+    pub fn revision(&self) -> crate::Revision {
+        self.snapshot.revision()
+    }
+
+    fn raw<R>(&self, tree: TreeId, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let engine = &self.db().core().engine;
+        Ok(
+            engine.read_at(tree, key, self.snapshot.revision(), |found| {
+                let put = found.as_ref().filter(|found| found.kind == EntryKind::Put);
+                read(put.map(bowline_storage::tree::Found::bytes))
+            })?,
+        )
+    }
+
+    /// A block.
+    pub fn block(&self, id: BlockId) -> Result<Option<Block>> {
+        self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
+            bytes
+                .map(|bytes| block_of(self.db(), id, bytes))
+                .transpose()
+        })?
+    }
+
+    /// Whether a block exists.
+    pub fn has_block(&self, id: BlockId) -> Result<bool> {
+        self.raw(trees::BLOCK, &graph::block_key(id), |bytes| bytes.is_some())
+    }
+
+    /// An edge. `None` also when its kind was never used.
+    pub fn edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
+        let Some(kind_id) = self.db().core().kinds.id(kind) else {
+            return Ok(None);
+        };
+        let key = graph::edge_out_key(source, kind_id, target);
+        self.raw(trees::EDGE_OUT, &key, |bytes| {
+            bytes
+                .map(|bytes| edge_of(source, kind, target, &key, bytes))
+                .transpose()
+        })?
+    }
+
+    /// The blocks next to a block, by kind, then by id; for `Both` those it points to come first.
+    /// No kinds means every kind.
+    ///
+    /// # Errors
+    /// `MissingBlock`; `UnknownKind` for a kind that was never used.
+    pub fn neighbors<N: AsRef<str>>(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Neighbor>> {
+        let filter = self.filter(kinds)?;
+        if !self.has_block(id)? {
+            return Err(Error::MissingBlock { id });
+        }
+        let mut found = Vec::new();
+        GraphSource::neighbors(self, id, direction, &filter, &mut found)?;
+        let named = |found: NeighborRef| {
+            let kind = self.kind_name(found.kind)?;
+            Ok(Neighbor {
+                id: found.id,
+                kind,
+                direction: found.direction,
+            })
+        };
+        found.into_iter().map(named).collect()
+    }
+
+    /// A traversal from `start`, to be bounded and run.
+    pub fn traverse(&self, start: BlockId) -> Traverse {
+        Traverse {
+            graph: self.clone(),
+            starts: vec![start],
+            kinds: Vec::new(),
+            spec: traverse::TraverseSpec::default(),
+        }
+    }
+
+    /// Whether a path leads from `from` to `to`.
+    ///
+    /// # Errors
+    /// `MissingBlock`, `UnknownKind`.
+    pub fn is_reachable<N: AsRef<str>>(
+        &self,
+        from: BlockId,
+        to: BlockId,
+        direction: Direction,
+        kinds: impl IntoIterator<Item = N>,
+    ) -> Result<bool> {
+        reach::reachable(self, from, to, direction, &self.filter(kinds)?)
+    }
+
+    /// A shortest path from `from` to `to`, to be refined and found.
+    pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
+        ShortestPath {
+            graph: self.clone(),
+            from,
+            to,
+            direction: Direction::Out,
+            kinds: Vec::new(),
+            weight: None,
+            max_depth: None,
+        }
+    }
+
+    /// Every block in an order in which each edge's ends stand as `precedence` says: with
+    /// `SourceFirst` a block comes before all that it points to, with `TargetFirst` after them.
+    /// Of several orders, the one that has the smallest ids first.
+    ///
+    /// # Errors
+    /// `Cycle`, with the blocks of one; `UnknownKind`.
+    pub fn topological_order<N: AsRef<str>>(
+        &self,
+        kinds: impl IntoIterator<Item = N>,
+        precedence: Precedence,
+    ) -> Result<Vec<BlockId>> {
+        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        order::topological_order(&view, precedence)
+    }
+
+    /// The strongly connected components: sets of blocks that can all reach each other. Each is
+    /// sorted, and they are sorted by their first block.
+    ///
+    /// # Errors
+    /// `UnknownKind`.
+    pub fn strongly_connected_components<N: AsRef<str>>(
+        &self,
+        kinds: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Vec<BlockId>>> {
+        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        Ok(components::strong_components(&view))
+    }
+
+    /// The weakly connected components: sets of blocks that hang together when the direction of
+    /// edges is ignored. Sorted as the strong ones are.
+    ///
+    /// # Errors
+    /// `UnknownKind`.
+    pub fn weakly_connected_components<N: AsRef<str>>(
+        &self,
+        kinds: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Vec<BlockId>>> {
+        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        Ok(components::weak_components(&view))
+    }
+
+    /// Counts, degrees, components, triangles. Reads the whole graph.
+    ///
+    /// # Errors
+    /// `UnknownKind`.
+    pub fn stats<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<GraphStats> {
+        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, true)?;
+        let found = stats::graph_stats(&view);
+        let named = |counts: &BTreeMap<KindId, u64>| {
+            let name =
+                |(kind, count): (&KindId, &u64)| Ok((self.kind_name(*kind)?.to_string(), *count));
+            counts.iter().map(name).collect::<Result<_>>()
+        };
+        Ok(GraphStats {
+            blocks: found.blocks,
+            edges: found.edges,
+            blocks_by_kind: named(&found.block_kinds)?,
+            edges_by_kind: named(&found.edge_kinds)?,
+            self_loops: found.self_loops,
+            out_degree_max: found.out_degree_max,
+            in_degree_max: found.in_degree_max,
+            degree_mean: found.degree_mean,
+            strong_components: found.strong_components,
+            weak_components: found.weak_components,
+            triangles: found.triangles,
+            average_clustering: found.average_clustering,
+            view_memory_bytes: found.view_memory_bytes,
+        })
+    }
+
+    /// Visits every block, by id. Stops at the first error `visit` returns.
+    pub fn for_each_block(&self, mut visit: impl FnMut(Block) -> Result<()>) -> Result<()> {
+        self.scan(trees::BLOCK, &[], |key, bytes| {
+            let id = key.try_into().map(BlockId::from_bytes);
+            let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
+            visit(block_of(self.db(), id, bytes)?)
+        })
+    }
+
+    /// Visits every edge, by source, kind and target. Stops at the first error `visit` returns.
+    pub fn for_each_edge(&self, mut visit: impl FnMut(Edge) -> Result<()>) -> Result<()> {
+        self.scan(trees::EDGE_OUT, &[], |key, bytes| {
+            let (source, kind, target) = split(key)?;
+            visit(edge_of(source, &self.kind_name(kind)?, target, key, bytes)?)
+        })
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let engine = &self.db().core().engine;
+        let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let at = self.snapshot.revision();
+        let mut scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
+        while scan.advance()? {
+            visit(scan.key(), scan.bytes())?;
+        }
+        Ok(())
+    }
+
+    fn one_direction(
+        &self,
+        tree: TreeId,
+        direction: Direction,
+        id: BlockId,
+        kinds: &KindFilter,
+        out: &mut Vec<NeighborRef>,
+    ) -> Result<()> {
+        let mut push = |key: &[u8]| {
+            let (_, kind, far) = split(key)?;
+            if kinds.passes(kind) {
+                out.push(NeighborRef {
+                    id: far,
+                    kind,
+                    direction,
+                });
+            }
+            Ok(())
+        };
+        match kinds {
+            KindFilter::All => self.scan(tree, &graph::edge_prefix(id), |key, _| push(key)),
+            KindFilter::Only(kinds) => {
+                // Each kind is a range of its own; others are not read.
+                for kind in kinds {
+                    let prefix = graph::edge_kind_prefix(id, *kind);
+                    self.scan(tree, &prefix, |key, _| push(key))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
+    Error::InvalidRecord {
+        what,
+        key: show_key(key),
+        reason,
+    }
+}
+
+fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
+    graph::split_edge_key(key).ok_or_else(|| invalid("edge", key, "its key is not 36 bytes"))
+}
+
+pub(crate) fn kind_name(db: &Db, id: KindId) -> Result<Arc<str>> {
+    let key = trees::kind_key(id.0);
+    db.core()
+        .kinds
+        .name(id)
+        .ok_or_else(|| invalid("kind", &key, "it is used but not registered"))
+}
+
+pub(crate) fn block_of(db: &Db, id: BlockId, bytes: &[u8]) -> Result<Block> {
+    let key = graph::block_key(id);
+    let (kind, attributes, content) = graph::decode_block(bytes)
+        .ok_or_else(|| invalid("block", &key, "its record does not decode"))?;
+    let kind = kind_name(db, kind)?.to_string();
+    Ok(Block {
+        id,
+        kind,
+        content: bytes[content].to_vec(),
+        attributes,
+    })
+}
+
+pub(crate) fn edge_of(
+    source: BlockId,
+    kind: &str,
+    target: BlockId,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<Edge> {
+    let attributes = graph::decode_edge(bytes)
+        .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
+    Ok(Edge {
+        source,
+        kind: kind.to_owned(),
+        target,
+        attributes,
+    })
+}
+
+impl GraphSource for Graph {
+    fn neighbors(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        out: &mut Vec<NeighborRef>,
+    ) -> Result<()> {
+        if direction != Direction::In {
+            self.one_direction(trees::EDGE_OUT, Direction::Out, id, kinds, out)?;
+        }
+        if direction != Direction::Out {
+            self.one_direction(trees::EDGE_IN, Direction::In, id, kinds, out)?;
+        }
+        Ok(())
+    }
+
+    fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
+        self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
+            bytes.map(|b| b.len() as u64)
+        })
+    }
+
+    fn edge_attributes(
+        &self,
+        source: BlockId,
+        kind: KindId,
+        target: BlockId,
+    ) -> Result<Option<Attributes>> {
+        let key = graph::edge_out_key(source, kind, target);
+        self.raw(trees::EDGE_OUT, &key, |bytes| {
+            let decode = |bytes| {
+                graph::decode_edge(bytes)
+                    .ok_or_else(|| invalid("edge", &key, "its record does not decode"))
+            };
+            bytes.map(decode).transpose()
+        })?
+    }
+
+    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
+        self.scan(trees::BLOCK, &[], |key, bytes| {
+            let id = key.try_into().map(BlockId::from_bytes);
+            let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
+            let kind = graph::block_kind(bytes)
+                .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
+            visit(id, kind);
+            Ok(())
+        })
+    }
+
+    fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {
+        self.scan(trees::EDGE_OUT, &[], |key, _| {
+            let (source, kind, target) = split(key)?;
+            visit(source, kind, target);
+            Ok(())
+        })
+    }
+}
+
+/// A traversal being described. Made by [`Graph::traverse`].
+///
+/// ```
+/// # use bowline::{Block, BlockId, Direction};
+/// # let db = bowline::Db::in_memory()?;
+/// # let id = BlockId::from_name("x");
+/// # db.transact(|tx| tx.put_block(&Block::new(id, "k")))?;
+/// let graph = db.snapshot().graph();
+/// let found = graph.traverse(id).direction(Direction::In).max_depth(3).limit(10_000).run()?;
+/// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a traversal begins with `run`"]
+pub struct Traverse {
+    graph: Graph,
+    starts: Vec<BlockId>,
+    kinds: Vec<String>,
+    spec: traverse::TraverseSpec,
+}
+
+impl Traverse {
+    /// Which way edges are followed. Default: `Out`.
+    pub fn direction(mut self, direction: Direction) -> Traverse {
+        self.spec.direction = direction;
+        self
+    }
+
+    /// Follows only edges of these kinds. Default: every kind.
+    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> Traverse {
+        self.kinds.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// Another start.
+    pub fn also_from(mut self, start: BlockId) -> Traverse {
+        self.starts.push(start);
+        self
+    }
+
+    /// Nearest blocks first. The default.
+    pub fn breadth_first(mut self) -> Traverse {
+        self.spec.order = traverse::TraverseOrder::BreadthFirst;
+        self
+    }
+
+    /// Follows each path to its end before the next.
+    pub fn depth_first(mut self) -> Traverse {
+        self.spec.order = traverse::TraverseOrder::DepthFirst;
+        self
+    }
+
+    /// At most this many edges from the start. Default: no bound.
+    pub fn max_depth(mut self, depth: u32) -> Traverse {
+        self.spec.max_depth = Some(depth);
+        self
+    }
+
+    /// At most this many blocks. Default: no bound.
+    pub fn limit(mut self, blocks: u64) -> Traverse {
+        self.spec.limit = Some(blocks);
+        self
+    }
+
+    /// At most this many bytes of stored blocks. Default: no bound.
+    pub fn max_bytes(mut self, bytes: u64) -> Traverse {
+        self.spec.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// `MissingBlock` for a start, `UnknownKind`.
+    pub fn run(mut self) -> Result<Traversal> {
+        let graph = &self.graph;
+        self.spec.kinds = graph.filter(&self.kinds)?;
+        let found = traverse::traverse(graph, &self.starts, &self.spec)?;
+        let named = |visit: traverse::Visit| {
+            let kind = visit.kind.map(|kind| graph.kind_name(kind)).transpose()?;
+            Ok(Visit {
+                id: visit.id,
+                depth: visit.depth,
+                parent: visit.parent,
+                kind,
+            })
+        };
+        let visits = found.visits.into_iter().map(named).collect::<Result<_>>()?;
+        Ok(Traversal {
+            visits,
+            stop: found.stop,
+            edges_touched: found.edges_touched,
+        })
+    }
+}
+
+/// A shortest path being described. Made by [`Graph::shortest_path`].
+#[derive(Debug, Clone)]
+#[must_use = "a search begins with `find`"]
+pub struct ShortestPath {
+    graph: Graph,
+    from: BlockId,
+    to: BlockId,
+    direction: Direction,
+    kinds: Vec<String>,
+    weight: Option<String>,
+    max_depth: Option<u32>,
+}
+
+impl ShortestPath {
+    /// Which way edges are followed. Default: `Out`.
+    pub fn direction(mut self, direction: Direction) -> ShortestPath {
+        self.direction = direction;
+        self
+    }
+
+    /// Follows only edges of these kinds. Default: every kind.
+    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> ShortestPath {
+        self.kinds.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// Minimizes the sum of this edge attribute (a number; 1 where an edge has none) instead of
+    /// the number of edges.
+    pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
+        self.weight = Some(attribute.into());
+        self
+    }
+
+    /// At most this many edges. For unweighted paths only. Default: no bound.
+    pub fn max_depth(mut self, depth: u32) -> ShortestPath {
+        self.max_depth = Some(depth);
+        self
+    }
+
+    /// Finds it; `None` when no path leads there.
+    ///
+    /// # Errors
+    /// `MissingBlock`, `UnknownKind`, `InvalidWeight`; `NotSupported` for a depth bound on a
+    /// weighted path.
+    pub fn find(self) -> Result<Option<Path>> {
+        let graph = &self.graph;
+        let filter = graph.filter(&self.kinds)?;
+        let (from, to, direction) = (self.from, self.to, self.direction);
+        let found = match &self.weight {
+            None => path::unweighted::shortest_path(
+                graph,
+                from,
+                to,
+                direction,
+                &filter,
+                self.max_depth,
+            )?,
+            Some(_) if self.max_depth.is_some() => {
+                return Err(Error::NotSupported {
+                    what: "a depth bound on a weighted path",
+                    why: "the cheapest path may need more edges; leave one of the two out",
+                });
+            }
+            Some(weight) => {
+                path::weighted::lightest_path(graph, from, to, direction, &filter, weight)?
+            }
+        };
+        let named = |path: path::Path| {
+            let kinds = path.kinds.iter().map(|kind| graph.kind_name(*kind));
+            let kinds = kinds.collect::<Result<_>>()?;
+            Ok(Path {
+                blocks: path.blocks,
+                kinds,
+                cost: path.cost,
+            })
+        };
+        found.map(named).transpose()
+    }
+}

@@ -1,0 +1,130 @@
+//! The names of block and edge kinds, and the numbers they are stored by.
+//!
+//! A kind is registered by the first write that uses its name, in a small commit of its own that
+//! takes no revision. It is never removed, so a number always means the same name.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bowline_storage::tree::{Engine, ScanDirection};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result, show_key};
+use crate::graph::{KindFilter, KindId};
+use crate::trees;
+
+const NAME_MAX_BYTES: usize = 256;
+
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Names {
+    by_name: HashMap<Arc<str>, KindId>,
+    by_id: HashMap<KindId, Arc<str>>,
+}
+
+/// The registry.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    names: ArcSwap<Names>,
+    /// Held while a kind is registered.
+    pub(crate) registering: Mutex<()>,
+}
+
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX_BYTES {
+        let shown = name.chars().take(64).collect();
+        return Err(Error::InvalidKind { name: shown });
+    }
+    Ok(())
+}
+
+impl Kinds {
+    pub(crate) fn load(engine: &Engine) -> Result<Kinds> {
+        let prefix = trees::kinds_prefix();
+        let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let at = engine.visible();
+        let mut scan = engine.scan(trees::SYSTEM, lower, upper, at, ScanDirection::Forward);
+        let mut names = Names::default();
+        while scan.advance()? {
+            let invalid = |reason| Error::InvalidRecord {
+                what: "kind",
+                key: show_key(scan.key()),
+                reason,
+            };
+            let id = scan.key()[1..].try_into().map(u32::from_be_bytes);
+            let id = KindId(id.map_err(|_| invalid("its key is not 5 bytes"))?);
+            let name = std::str::from_utf8(scan.bytes()).map_err(|_| invalid("it is not text"))?;
+            names.insert(id, name);
+        }
+        Ok(Kinds {
+            names: ArcSwap::from_pointee(names),
+            registering: Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn id(&self, name: &str) -> Option<KindId> {
+        self.names.load().by_name.get(name).copied()
+    }
+
+    pub(crate) fn name(&self, id: KindId) -> Option<Arc<str>> {
+        self.names.load().by_id.get(&id).cloned()
+    }
+
+    /// The number after the largest in use.
+    pub(crate) fn next_id(&self) -> KindId {
+        KindId(
+            self.names
+                .load()
+                .by_id
+                .keys()
+                .map(|id| id.0 + 1)
+                .max()
+                .unwrap_or(1),
+        )
+    }
+
+    pub(crate) fn insert(&self, id: KindId, name: &str) {
+        let mut names = Names::clone(&self.names.load());
+        names.insert(id, name);
+        self.names.store(Arc::new(names));
+    }
+
+    /// Every name, sorted.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let names = self.names.load();
+        let mut all: Vec<_> = names.by_name.keys().map(ToString::to_string).collect();
+        all.sort();
+        all
+    }
+
+    /// A filter over these names; no names means every kind.
+    pub(crate) fn filter<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<KindFilter> {
+        let mut ids = Vec::new();
+        for name in names {
+            let name = name.as_ref();
+            let unknown = || Error::UnknownKind {
+                name: name.to_owned(),
+                known: self.all(),
+            };
+            ids.push(self.id(name).ok_or_else(unknown)?);
+        }
+        Ok(if ids.is_empty() {
+            KindFilter::All
+        } else {
+            KindFilter::only(ids)
+        })
+    }
+}
+
+impl Names {
+    fn insert(&mut self, id: KindId, name: &str) {
+        let name: Arc<str> = name.into();
+        self.by_name.insert(name.clone(), id);
+        self.by_id.insert(id, name);
+    }
+}

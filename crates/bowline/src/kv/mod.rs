@@ -1,0 +1,9 @@
+//! Keys and values: their records, ranges and iterators.
+
+pub(crate) mod iterator;
+pub(crate) mod range;
+pub(crate) mod record;
+
+pub use iterator::RangeIter;
+pub use range::Range;
+pub use record::{Entry, Version};

@@ -1,0 +1,76 @@
+//! A transactional key-value and graph database in one process.
+//!
+//! ```
+//! use bowline::{Block, BlockId, Db, Direction, Edge};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("data");
+//! let db = Db::open(&path)?;
+//!
+//! // Keys and values; each commit has a revision.
+//! let revision = db.put(b"svc/api", b"10.0.0.7")?;
+//! db.compare_and_swap(b"svc/api", revision, b"10.0.0.8")?;
+//!
+//! // Keys, blocks and edges in one transaction, at one revision.
+//! let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+//! db.transact(|tx| {
+//!     tx.put_block(&Block::new(app, "package").attribute("name", "app"))?;
+//!     tx.put_block(&Block::new(lib, "package").attribute("name", "lib"))?;
+//!     tx.put_edge(&Edge::new(app, "depends_on", lib))?;
+//!     tx.put(b"packages", b"2")
+//! })?;
+//!
+//! // Who depends on lib, within three steps?
+//! let graph = db.snapshot().graph();
+//! let users = graph.traverse(lib).direction(Direction::In).max_depth(3).run()?;
+//! assert_eq!(users.visits[1].id, app);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Promises
+//!
+//! - A commit that was acknowledged survives a crash and a power loss ([`Durability::Sync`], the
+//!   default). After a crash the state is a prefix of the commit order.
+//! - A transaction is atomic over keys, blocks and edges and has one [`Revision`]; revisions never
+//!   go back and never repeat.
+//! - The default isolation is serializable ([`Isolation`]).
+//! - A watch delivers every change in order, or says from where on it cannot ([`Watcher`]).
+//! - Every byte on disk is checksummed: damage is an error, never a wrong answer.
+
+/// The examples of the README, compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+mod check;
+mod commit;
+mod db;
+mod error;
+mod graph;
+mod graph_view;
+mod kinds;
+mod kv;
+mod lease;
+mod options;
+mod snapshot;
+mod transaction;
+mod trees;
+mod watch;
+
+pub use bowline_storage::counters::CountersSnapshot;
+pub use bowline_storage::tree::{CheckReport, EngineStats, FileReport, LevelStats};
+pub use bowline_storage::{Clock, Error as StorageError, Revision, SystemClock, Value, vfs};
+pub use check::{Check, check_files};
+pub use commit::Committed;
+pub use db::{Db, Stats};
+pub use error::{Error, Result};
+pub use graph::{Attributes, Block, BlockId, Direction, Edge, ParseBlockIdError, Precedence, Stop};
+pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal, Traverse, Visit};
+pub use kv::{Entry, Range, RangeIter, Version};
+pub use lease::{Lease, LeaseId};
+pub use options::{
+    Background, CompactionOptions, DbBuilder, Durability, History, Isolation, Limits, Strategy,
+};
+pub use snapshot::Snapshot;
+pub use transaction::{Transaction, TransactionRange};
+pub use watch::{Change, ChangeKind, Changes, WatchBuilder, Watcher};

@@ -1,0 +1,84 @@
+//! The database at one revision.
+
+use bowline_storage::tree::SnapshotPin;
+use bowline_storage::{Revision, Value};
+
+use crate::db::Db;
+use crate::error::Result;
+use crate::graph_view::Graph;
+use crate::kv::{Entry, Range, RangeIter, record};
+use crate::trees;
+
+/// The database at one revision. Later commits do not change what it reads.
+///
+/// Cheap to make and to clone. While it lives, what it can read is kept on disk.
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// db.put(b"k", b"old")?;
+/// let before = db.snapshot();
+/// db.put(b"k", b"new")?;
+/// assert_eq!(before.get(b"k")?.as_deref(), Some(&b"old"[..]));
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    db: Db,
+    pin: SnapshotPin,
+}
+
+impl Snapshot {
+    pub(crate) fn new(db: Db, pin: SnapshotPin) -> Snapshot {
+        Snapshot { db, pin }
+    }
+
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// The revision it reads at.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.pin.revision()
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let key = key.as_ref();
+        let engine = &self.db.core().engine;
+        engine.read_at(trees::KV, key, self.revision(), |found| {
+            record::value_of(key, found)
+        })?
+    }
+
+    /// The value of a key with its metadata.
+    pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
+        let key = key.as_ref();
+        let engine = &self.db.core().engine;
+        engine.read_at(trees::KV, key, self.revision(), |found| {
+            record::entry_of(key, found)
+        })?
+    }
+
+    /// The entries of a range, in key order, from both ends.
+    ///
+    /// # Errors
+    /// `InvalidRange` when it ends before it starts.
+    pub fn range(&self, range: impl Into<Range>) -> Result<RangeIter> {
+        let range = range.into().validate()?;
+        let engine = &self.db.core().engine;
+        Ok(RangeIter::new(
+            engine,
+            &range,
+            self.revision(),
+            Some(self.pin.clone()),
+        ))
+    }
+
+    /// The graph at this revision.
+    #[must_use]
+    pub fn graph(&self) -> Graph {
+        Graph::new(self.clone())
+    }
+}

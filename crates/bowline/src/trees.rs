@@ -1,0 +1,78 @@
+//! The trees of a database, and how keys are laid out in the system tree.
+
+use bowline_storage::TreeId;
+
+/// User keys; see [`crate::kv::record`].
+pub(crate) const KV: TreeId = TreeId(0);
+/// Blocks by id.
+pub(crate) const BLOCK: TreeId = TreeId(1);
+/// Edges by source, kind, target.
+pub(crate) const EDGE_OUT: TreeId = TreeId(2);
+/// Edges by target, kind, source.
+pub(crate) const EDGE_IN: TreeId = TreeId(3);
+/// Kinds and leases.
+pub(crate) const SYSTEM: TreeId = TreeId(4);
+/// How many trees there are.
+pub(crate) const COUNT: usize = 5;
+
+const TAG_KIND: u8 = b'k';
+const TAG_LEASE: u8 = b'l';
+const TAG_LEASE_KEY: u8 = b'a';
+
+/// `k` + kind id (u32 BE) → the kind's name.
+pub(crate) fn kind_key(id: u32) -> [u8; 5] {
+    let mut key = [TAG_KIND; 5];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// All kinds.
+pub(crate) fn kinds_prefix() -> [u8; 1] {
+    [TAG_KIND]
+}
+
+/// `l` + lease id (i64 BE) → its time to live in ms (varint).
+pub(crate) fn lease_key(id: i64) -> [u8; 9] {
+    let mut key = [TAG_LEASE; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// All leases.
+pub(crate) fn leases_prefix() -> [u8; 1] {
+    [TAG_LEASE]
+}
+
+/// `a` + lease id (i64 BE) + user key → nothing: the key is attached to the lease.
+pub(crate) fn attachment_key(id: i64, key: &[u8]) -> Vec<u8> {
+    let mut out = attachment_prefix(id).to_vec();
+    out.extend_from_slice(key);
+    out
+}
+
+/// All attachments of a lease.
+pub(crate) fn attachment_prefix(id: i64) -> [u8; 9] {
+    let mut key = [TAG_LEASE_KEY; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// All attachments.
+pub(crate) fn attachments_prefix() -> [u8; 1] {
+    [TAG_LEASE_KEY]
+}
+
+/// Takes an attachment key apart.
+pub(crate) fn split_attachment(key: &[u8]) -> Option<(i64, &[u8])> {
+    let rest = key.strip_prefix(&[TAG_LEASE_KEY])?;
+    let (id, user_key) = rest.split_first_chunk::<8>()?;
+    Some((i64::from_be_bytes(*id), user_key))
+}
+
+/// The smallest key above every key that starts with `prefix`; `None` when there is none.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end)
+}

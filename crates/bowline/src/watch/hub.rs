@@ -1,0 +1,197 @@
+//! The ring of recent changes, and the bell that wakes waiting watchers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bowline_storage::Revision;
+use parking_lot::{Condvar, Mutex};
+
+use super::{Change, Changes};
+
+/// One revision's changes as the ring keeps them.
+#[derive(Debug)]
+struct Slot {
+    changes: Arc<Changes>,
+    bytes: u64,
+}
+
+/// The ring and the bell. One leader at a time publishes; any number of watchers read.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    slots: Box<[ArcSwapOption<Slot>]>,
+    bytes_max: u64,
+    tail: Mutex<Tail>,
+    watchers: AtomicUsize,
+    waiting: AtomicUsize,
+    bell: Mutex<()>,
+    rung: Condvar,
+    is_closed: AtomicBool,
+}
+
+/// What the publisher knows of the ring. No watcher takes this lock.
+#[derive(Debug, Default)]
+struct Tail {
+    /// The oldest revision that may still be in the ring.
+    oldest: Revision,
+    /// One past the newest.
+    end: Revision,
+    bytes: u64,
+}
+
+impl Hub {
+    const SLOTS: usize = 4096;
+
+    pub(crate) fn new(bytes_max: u64) -> Hub {
+        Hub {
+            slots: (0..Hub::SLOTS).map(|_| ArcSwapOption::empty()).collect(),
+            bytes_max,
+            tail: Mutex::new(Tail::default()),
+            watchers: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            bell: Mutex::new(()),
+            rung: Condvar::new(),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    fn slot(&self, revision: Revision) -> &ArcSwapOption<Slot> {
+        &self.slots[(revision % Hub::SLOTS as u64) as usize]
+    }
+
+    /// Whether anybody watches. Without watchers nothing is put into the ring.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn watchers(&self) -> usize {
+        self.watchers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_watcher(&self) {
+        self.watchers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove_watcher(&self) {
+        self.watchers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Puts one revision's changes (none, when it changed no keys) into the ring, after the
+    /// revision is visible.
+    pub(crate) fn publish(&self, revision: Revision, changes: Vec<Change>) {
+        let bytes = changes.iter().map(Change::size_bytes).sum();
+        let mut tail = self.tail.lock();
+        if tail.end == 0 {
+            tail.oldest = revision;
+        }
+        tail.end = revision + 1;
+        tail.bytes += bytes;
+        let changes = Arc::new(Changes { revision, changes });
+        let replaced = self
+            .slot(revision)
+            .swap(Some(Arc::new(Slot { changes, bytes })));
+        if let Some(old) = replaced {
+            tail.bytes -= old.bytes;
+        }
+        tail.oldest = tail
+            .oldest
+            .max((revision + 1).saturating_sub(Hub::SLOTS as u64));
+        while tail.bytes > self.bytes_max && tail.oldest < tail.end {
+            let slot = self.slot(tail.oldest);
+            let is_it = slot
+                .load()
+                .as_ref()
+                .is_some_and(|s| s.changes.revision == tail.oldest);
+            if is_it && let Some(old) = slot.swap(None) {
+                tail.bytes -= old.bytes;
+            }
+            tail.oldest += 1;
+        }
+    }
+
+    /// The changes of a visible revision, when the ring has them.
+    pub(crate) fn get(&self, revision: Revision) -> Option<Arc<Changes>> {
+        let slot = self.slot(revision).load();
+        let slot = slot.as_ref()?;
+        (slot.changes.revision == revision).then(|| slot.changes.clone())
+    }
+
+    /// Wakes waiting watchers, after something became visible.
+    pub(crate) fn wake(&self) {
+        // Pairs with the fence in `wait`: either this sees the waiter, or the waiter sees the
+        // revision.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            let _bell = self.bell.lock();
+            self.rung.notify_all();
+        }
+    }
+
+    /// Waits until `is_ready` holds, `timeout` has passed, or the hub is closed.
+    pub(crate) fn wait(&self, timeout: Duration, is_ready: impl Fn() -> bool) {
+        let mut bell = self.bell.lock();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !is_ready() && !self.is_closed() {
+            self.rung.wait_for(&mut bell, timeout);
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let _bell = self.bell.lock();
+        self.rung.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_storage::Value;
+
+    fn change(len: usize) -> Change {
+        let mut change = Change::deletion(Value::from("k"), 1);
+        change.entry.value = Value::from(vec![0; len]);
+        change
+    }
+
+    #[test]
+    fn the_ring_forgets_the_oldest_first_and_stays_within_its_bytes() {
+        let hub = Hub::new(100_000);
+        for revision in 2..1000 {
+            hub.publish(revision, vec![change(1000)]);
+            assert!(hub.tail.lock().bytes <= 100_000);
+            assert_eq!(
+                hub.get(revision).unwrap().revision,
+                revision,
+                "the newest is there"
+            );
+        }
+        let oldest = hub.tail.lock().oldest;
+        assert!(oldest > 900);
+        for revision in 2..1000 {
+            assert_eq!(
+                hub.get(revision).is_some(),
+                revision >= oldest,
+                "{revision}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_slot_that_was_taken_by_a_newer_revision_is_not_mistaken() {
+        let hub = Hub::new(u64::MAX);
+        let slots = Hub::SLOTS as u64;
+        hub.publish(5, vec![change(1)]);
+        hub.publish(5 + slots, vec![change(1)]);
+        assert!(hub.get(5).is_none());
+        assert!(hub.get(5 + slots).is_some());
+        assert!(hub.get(6).is_none());
+    }
+}
