@@ -1,0 +1,22 @@
+//! The behaviour of the embedded database, tested from outside through its public interface.
+//!
+//! One binary, one module per topic. Where a promise must hold wherever the data lies, the same
+//! scenario runs in every [`support::Stage`]: memtable, tables, merged tables, reopened.
+
+mod anomalies;
+mod bad_input;
+mod commit_queue;
+mod concurrency;
+mod damage;
+mod disk_full;
+mod graph;
+mod history;
+mod keys;
+mod leases;
+mod limits;
+mod regressions;
+mod snapshots;
+mod support;
+mod transactions;
+mod upkeep;
+mod watch;

@@ -1,0 +1,570 @@
+//! Random work on a database over a [`SimDisk`], noted step by step.
+//!
+//! A *step* is one entry of the commit order, plus, for the sake of their promise, `compact`. It
+//! is noted with the point of the recording at which it was issued, and marked on the disk (with
+//! its number) when it was acknowledged: after a crash the state is that of some step between the
+//! last mark and the last step issued. Grants and revocations of empty leases take no revision, so
+//! a revision alone does not name a step.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bowline::{CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision};
+use bowline_testing::disk::Operation;
+use bowline_testing::model::Change;
+use bowline_testing::{ManualClock, Model, SimDisk};
+
+use crate::support::{BLOCKS, random_changes, random_key, random_value, small_database, stage};
+
+/// Where the database is on the disk.
+pub const PATH: &str = "db";
+
+const LEASES: i64 = 6;
+
+/// One kind of thing to do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Action {
+    Put,
+    PutLarge,
+    /// A key so long that the manifest grows by it at each flush.
+    PutLongKey,
+    Delete,
+    DeleteRange,
+    /// A compare-and-swap, right or wrong.
+    Swap,
+    /// Several keys, blocks and edges.
+    Transaction,
+    DeleteBlock,
+    Grant,
+    PutLeased,
+    Revoke,
+    /// Lets time pass, and expires what is due.
+    Expire,
+    /// Gives up history.
+    Compact,
+    Flush,
+    CompactTables,
+    Checkpoint,
+    /// Closes and opens again.
+    Reopen,
+    /// The process ends without closing anything, and the next one opens what is there.
+    Kill,
+    Sync,
+}
+
+/// What kinds of work, how much, and with which settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    pub name: &'static str,
+    pub durability: Durability,
+    pub history: History,
+    /// Actions, each with its weight.
+    pub mix: &'static [(u32, Action)],
+    /// Actions before the recording begins.
+    pub before: usize,
+    /// Actions that are recorded.
+    pub recorded: usize,
+}
+
+/// One entry of the commit order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub revision: Revision,
+    /// Leases and their time to live.
+    pub leases: BTreeMap<i64, Duration>,
+    /// What history was given up by `compact`.
+    pub floor: Revision,
+    /// The point of the recording before its first operation.
+    pub issued_at: usize,
+}
+
+/// A copy made by a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    pub path: String,
+    pub step: usize,
+    /// The point at which it was complete.
+    pub done_at: usize,
+}
+
+/// How often the recorded part crossed something.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Crossed {
+    pub actions: BTreeMap<Action, u64>,
+    pub commits: u64,
+    pub flushes: u64,
+    pub compactions: u64,
+    pub log_rotations: u64,
+    pub segments_recycled: u64,
+    pub manifest_bytes: u64,
+    pub manifest_replacements: u64,
+    pub tables_removed: u64,
+    pub checkpoints: u64,
+}
+
+/// Work in progress.
+pub struct Run {
+    pub workload: Workload,
+    pub disk: SimDisk,
+    pub clock: ManualClock,
+    pub model: Model,
+    pub steps: Vec<Step>,
+    pub copies: Vec<Copy>,
+    db: Option<Db>,
+    rng: fastrand::Rng,
+    deadlines: BTreeMap<i64, Duration>,
+    next_copy: usize,
+    crossed: Crossed,
+}
+
+impl Run {
+    /// Opens a new database and does what comes before the recording.
+    pub fn new(workload: Workload, seed: u64) -> Run {
+        // The database draws its ids and salts from here.
+        fastrand::seed(seed);
+        let mut run = Run {
+            workload,
+            disk: SimDisk::new(),
+            clock: ManualClock::new(),
+            model: Model::new(),
+            steps: vec![Step {
+                revision: 1,
+                leases: BTreeMap::new(),
+                floor: 0,
+                issued_at: 0,
+            }],
+            copies: Vec::new(),
+            db: None,
+            rng: fastrand::Rng::with_seed(seed),
+            deadlines: BTreeMap::new(),
+            next_copy: 0,
+            crossed: Crossed::default(),
+        };
+        run.open();
+        if workload.before > 0 {
+            for _ in 0..workload.before {
+                run.act().expect("nothing fails before the recording");
+            }
+            run.begin_recording();
+        }
+        run.crossed = Crossed::default();
+        run
+    }
+
+    /// Begins a new recording with the database as it is, everything durable.
+    fn begin_recording(&mut self) {
+        self.close();
+        self.disk = self.disk.after_kill();
+        let last = self.last().clone();
+        self.steps = vec![Step {
+            issued_at: 0,
+            ..last
+        }];
+        self.copies.clear();
+        self.open();
+    }
+
+    /// Does the recorded part; nothing may fail.
+    pub fn work(&mut self) {
+        for _ in 0..self.workload.recorded {
+            self.act().expect("nothing fails on a sound disk");
+        }
+    }
+
+    /// The settings of this database.
+    pub fn builder(&self) -> DbBuilder {
+        let Workload {
+            durability,
+            history,
+            ..
+        } = self.workload;
+        small_database(&self.disk, &self.clock)
+            .durability(durability)
+            .history(history)
+    }
+
+    pub fn db(&self) -> &Db {
+        self.db.as_ref().expect("it is open between actions")
+    }
+
+    pub fn last(&self) -> &Step {
+        self.steps.last().expect("there is a first step")
+    }
+
+    fn open(&mut self) {
+        self.db = Some(self.builder().open(PATH).expect("it opens"));
+        // An opened database starts every lease anew, and all it shows is durable.
+        let now = self.now();
+        let leases = self.last().leases.clone();
+        self.deadlines = leases
+            .into_iter()
+            .map(|(id, ttl)| (id, now + ttl))
+            .collect();
+        self.disk.mark(self.steps.len() as u64 - 1);
+    }
+
+    fn close(&mut self) {
+        self.add_counters();
+        self.db().close().expect("closing flushes");
+        self.db = None;
+    }
+
+    /// Ends the process. The disk keeps what was written, but what was not synced may still be
+    /// lost in a power loss later.
+    fn kill(&mut self) {
+        std::mem::forget(self.db.take());
+        self.disk.kill();
+    }
+
+    /// Ends the process after a commit that failed, and opens again. The commit either happened
+    /// or did not; gives back which, and goes on from there.
+    pub fn kill_after_failure(&mut self, before: (Model, usize)) -> bool {
+        self.kill();
+        self.disk.fail_syncs(0);
+        let db = self.builder().open(PATH).expect("it opens");
+        let happened = db.revision() == self.model.revision();
+        if !happened {
+            self.model = before.0;
+            self.steps.truncate(before.1);
+        }
+        assert_eq!(db.revision(), self.model.revision());
+        self.db = Some(db);
+        self.disk.mark(self.steps.len() as u64 - 1);
+        happened
+    }
+
+    fn now(&self) -> Duration {
+        bowline::Clock::monotonic(&self.clock)
+    }
+
+    /// What the recorded part crossed so far.
+    pub fn crossed(&mut self) -> Crossed {
+        self.add_counters();
+        let mut crossed = self.crossed.clone();
+        for operation in self.disk.recording().operations() {
+            let is = |path: &std::path::Path, part: &str| path.to_string_lossy().contains(part);
+            match operation {
+                Operation::Rename { from, to, .. } => {
+                    let (from, to) = (&*from.path, &*to.path);
+                    crossed.log_rotations += u64::from(is(to, ".log"));
+                    crossed.segments_recycled += u64::from(is(from, ".log") && is(to, "spare"));
+                    crossed.manifest_replacements += u64::from(is(to, "BOWLINE"));
+                }
+                Operation::Remove { at, .. } => {
+                    crossed.tables_removed += u64::from(is(&at.path, ".table"));
+                }
+                _ => {}
+            }
+        }
+        crossed
+    }
+
+    fn add_counters(&mut self) {
+        let CountersSnapshot {
+            commits,
+            flushes,
+            compactions,
+            manifest_bytes_written,
+            ..
+        } = self.db().stats().engine.counters;
+        self.crossed.commits += commits;
+        self.crossed.flushes += flushes;
+        self.crossed.compactions += compactions;
+        self.crossed.manifest_bytes += manifest_bytes_written;
+    }
+
+    /// Issues steps (already in the model) by one call, and marks the last when it succeeds.
+    /// The second part of each is the change of the leases that comes with it.
+    fn issue<T>(
+        &mut self,
+        steps: Vec<(Revision, BTreeMap<i64, Duration>)>,
+        call: impl FnOnce(&Db) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let floor = self.last().floor;
+        let issued_at = self.disk.point();
+        let new = steps.into_iter().map(|(revision, leases)| Step {
+            revision,
+            leases,
+            floor,
+            issued_at,
+        });
+        self.steps.extend(new);
+        let result = call(self.db())?;
+        self.acknowledged();
+        Ok(result)
+    }
+
+    fn acknowledged(&self) {
+        if self.workload.durability == Durability::Sync {
+            self.disk.mark(self.steps.len() as u64 - 1);
+        }
+    }
+
+    /// Commits changes to the model and by `call`, and compares the revision.
+    fn commit(
+        &mut self,
+        changes: &[Change],
+        call: impl FnOnce(&Db) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let before = self.model.revision();
+        let revision = self.model.commit(changes).expect("the change is valid");
+        if revision > before {
+            let leases = self.last().leases.clone();
+            self.issue(vec![(revision, leases)], call)?;
+        } else {
+            call(self.db())?;
+        }
+        assert_eq!(self.db().revision(), revision, "after {changes:?}");
+        Ok(())
+    }
+
+    /// Does one random thing.
+    pub fn act(&mut self) -> Result<(), Error> {
+        let total = self.workload.mix.iter().map(|(weight, _)| weight).sum();
+        let mut drawn = self.rng.u32(0..total);
+        let mut mix = self.workload.mix.iter();
+        let action = loop {
+            let (weight, action) = mix.next().expect("the weights sum up to the total");
+            match drawn.checked_sub(*weight) {
+                None => break *action,
+                Some(rest) => drawn = rest,
+            }
+        };
+        *self.crossed.actions.entry(action).or_insert(0) += 1;
+        self.carry_out(action)
+    }
+
+    fn carry_out(&mut self, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Put => {
+                let (key, value) = (self.key(), self.value(200));
+                self.put(&key, &value, 0)
+            }
+            Action::PutLarge => {
+                let (key, value) = (self.key(), self.value(6000));
+                self.put(&key, &value, 0)
+            }
+            Action::PutLongKey => {
+                let mut key = vec![b'z'; 40_000];
+                key.push(self.rng.u8(0..2));
+                self.put(&key, b"long", 0)
+            }
+            Action::PutLeased => {
+                let (key, value) = (self.key(), self.value(60));
+                let lease = self.some_lease().unwrap_or(0);
+                self.put(&key, &value, lease)
+            }
+            Action::Delete => {
+                let key = self.key();
+                self.commit(&[Change::delete(&key)], |db| db.delete(&key).map(drop))
+            }
+            Action::DeleteRange => {
+                let (start, end) = (self.key(), self.key());
+                let (start, end) = (start.clone().min(end.clone()), end.max(start));
+                let held = self
+                    .model
+                    .range(start.clone()..end.clone(), self.model.revision());
+                let changes: Vec<_> = held.map(|(key, _)| Change::delete(key)).collect();
+                self.commit(&changes, |db| {
+                    assert_eq!(db.delete_range(start..end)?, changes.len() as u64);
+                    Ok(())
+                })
+            }
+            Action::Swap => self.swap(),
+            Action::Transaction => self.transaction(),
+            Action::DeleteBlock => {
+                let id = self.rng.u128(1..=BLOCKS);
+                self.transact(&[Change::DeleteBlock { id }])
+            }
+            Action::Grant => self.grant(),
+            Action::Revoke => self.revoke(),
+            Action::Expire => self.expire(),
+            Action::Compact => self.compact(),
+            Action::Flush => self.db().flush(),
+            Action::CompactTables => self.db().compact_tables(),
+            Action::Checkpoint => self.checkpoint(),
+            Action::Reopen => {
+                self.close();
+                self.open();
+                Ok(())
+            }
+            Action::Kill => {
+                self.add_counters();
+                self.kill();
+                self.open();
+                Ok(())
+            }
+            Action::Sync => {
+                self.db().sync()?;
+                self.disk.mark(self.steps.len() as u64 - 1);
+                Ok(())
+            }
+        }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        random_key(&mut self.rng)
+    }
+
+    fn value(&mut self, most: usize) -> Vec<u8> {
+        random_value(&mut self.rng, most)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Result<(), Error> {
+        let change = Change::Put {
+            key: key.to_vec(),
+            value: value.to_vec(),
+            lease,
+        };
+        self.commit(&[change], |db| {
+            db.put_with_lease(key, value, lease).map(drop)
+        })
+    }
+
+    fn swap(&mut self) -> Result<(), Error> {
+        let (key, value) = (self.key(), self.value(100));
+        let held = self.model.get(&key, self.model.revision());
+        let actual = held.map_or(0, |entry| entry.mod_revision);
+        if self.rng.u8(0..4) > 0 {
+            let change = Change::put(&key, &value);
+            return self.commit(&[change], |db| {
+                db.compare_and_swap(&key, actual, &value).map(drop)
+            });
+        }
+        match self.db().compare_and_swap(&key, actual + 1, &value) {
+            Err(Error::CompareFailed { actual: found, .. }) if found == actual => Ok(()),
+            Err(error) => Err(error),
+            Ok(revision) => panic!("a wrong compare-and-swap committed at {revision}"),
+        }
+    }
+
+    fn transact(&mut self, changes: &[Change]) -> Result<(), Error> {
+        self.commit(changes, |db| {
+            db.transact(|tx| changes.iter().try_for_each(|change| stage(tx, change)))
+        })
+    }
+
+    fn transaction(&mut self) -> Result<(), Error> {
+        let mut changes = random_changes(&mut self.rng, &self.model);
+        if self.rng.u8(0..12) == 0 {
+            // Refused as a whole: nothing of it may ever be seen.
+            changes.push(Change::put_edge(1, "calls", BLOCKS + 1, b""));
+            let result = self
+                .db()
+                .transact(|tx| changes.iter().try_for_each(|c| stage(tx, c)));
+            return match result {
+                Err(Error::MissingBlock { .. }) => Ok(()),
+                Err(error) => Err(error),
+                Ok(()) => panic!("an edge to a missing block was taken"),
+            };
+        }
+        self.transact(&changes)
+    }
+
+    fn some_lease(&mut self) -> Option<i64> {
+        let ids: Vec<i64> = self.last().leases.keys().copied().collect();
+        self.rng.choice(ids)
+    }
+
+    fn grant(&mut self) -> Result<(), Error> {
+        let id = self.rng.i64(1..=LEASES);
+        let ttl = Duration::from_millis(self.rng.u64(1..10_000));
+        let mut leases = self.last().leases.clone();
+        if leases.insert(id, ttl).is_some() {
+            let result = self.db().grant_lease_with_id(id, ttl);
+            assert!(!matches!(result, Ok(())), "lease {id} was granted twice");
+            return result.or_else(|error| match error {
+                Error::LeaseExists { .. } => Ok(()),
+                error => Err(error),
+            });
+        }
+        let revision = self.model.revision();
+        self.issue(vec![(revision, leases)], |db| {
+            db.grant_lease_with_id(id, ttl)
+        })?;
+        self.deadlines.insert(id, self.now() + ttl);
+        Ok(())
+    }
+
+    /// Ends a lease in the model; gives the step that this is, and how many keys went.
+    fn end_lease(
+        &mut self,
+        id: i64,
+        leases: &mut BTreeMap<i64, Duration>,
+    ) -> ((Revision, BTreeMap<i64, Duration>), u64) {
+        let held = self.model.range(.., self.model.revision());
+        let attached = held.filter(|(_, entry)| entry.lease == id);
+        let changes: Vec<_> = attached.map(|(key, _)| Change::delete(key)).collect();
+        let revision = self.model.commit(&changes).expect("deletes are valid");
+        leases.remove(&id);
+        self.deadlines.remove(&id);
+        ((revision, leases.clone()), changes.len() as u64)
+    }
+
+    fn revoke(&mut self) -> Result<(), Error> {
+        let Some(id) = self.some_lease() else {
+            return Ok(());
+        };
+        let mut leases = self.last().leases.clone();
+        let (step, keys) = self.end_lease(id, &mut leases);
+        let deleted = self.issue(vec![step], |db| db.revoke_lease(id))?;
+        assert_eq!(deleted, keys);
+        Ok(())
+    }
+
+    fn expire(&mut self) -> Result<(), Error> {
+        self.clock
+            .advance(Duration::from_millis(self.rng.u64(0..3000)));
+        if let Some(id) = self.some_lease()
+            && self.deadlines[&id] > self.now()
+            && self.rng.bool()
+        {
+            self.db().keep_alive(id)?;
+            self.deadlines
+                .insert(id, self.now() + self.last().leases[&id]);
+        }
+        let now = self.now();
+        let due = self
+            .deadlines
+            .iter()
+            .filter(|(_, deadline)| **deadline <= now);
+        let due: Vec<i64> = due.map(|(id, _)| *id).collect();
+        let mut leases = self.last().leases.clone();
+        let steps: Vec<_> = due
+            .iter()
+            .map(|id| self.end_lease(*id, &mut leases).0)
+            .collect();
+        let count = self.issue(steps, Db::expire_leases)?;
+        assert_eq!(count, due.len() as u64);
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Result<(), Error> {
+        let (oldest, newest) = (self.db().oldest_revision(), self.db().revision());
+        let floor = self.rng.u64(oldest..=newest);
+        let step = Step {
+            floor,
+            issued_at: self.disk.point(),
+            ..self.last().clone()
+        };
+        self.steps.push(step);
+        self.db().compact(floor)?;
+        self.acknowledged();
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Error> {
+        let path = format!("copy-{}", self.next_copy);
+        self.next_copy += 1;
+        let revision = self.db().checkpoint(&path)?;
+        assert_eq!(revision, self.model.revision());
+        let (step, done_at) = (self.steps.len() - 1, self.disk.point());
+        self.copies.push(Copy {
+            path,
+            step,
+            done_at,
+        });
+        self.crossed.checkpoints += 1;
+        Ok(())
+    }
+}
