@@ -1,0 +1,281 @@
+//! The arguments of the commands about blocks, edges and the graph they make.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Write;
+use crate::import::BlockRef;
+use crate::units::parse_size;
+
+/// `bowline block`.
+#[derive(Debug, Subcommand)]
+pub enum Block {
+    /// Put a block, replacing one of that id
+    #[command(after_help = "Examples:
+  bowline block put ann --kind person --attr age=41 --attr city=Bonn
+  bowline block put readme --kind file --content - < README.md")]
+    Put {
+        /// Its name, or its id as a UUID
+        #[arg(value_parser = parse_block)]
+        block: BlockRef,
+        /// Its kind
+        #[arg(long)]
+        kind: String,
+        /// Its content; read from standard input if `-`
+        #[arg(
+            long,
+            value_name = "TEXT",
+            default_value = "",
+            hide_default_value = true
+        )]
+        content: String,
+        /// An attribute; may be given several times
+        #[arg(long = "attr", value_parser = parse_attribute, value_name = "KEY=VALUE")]
+        attributes: Vec<(String, String)>,
+        /// How the write is acknowledged.
+        #[command(flatten)]
+        write: Write,
+    },
+    /// Print a block
+    #[command(after_help = "Examples:
+  bowline block get ann
+  bowline -o json block get ann --rev 5")]
+    Get {
+        /// Its name, or its id as a UUID
+        #[arg(value_parser = parse_block)]
+        block: BlockRef,
+        /// As it was at this revision
+        #[arg(long, value_name = "REVISION")]
+        rev: Option<u64>,
+    },
+    /// Delete a block and all of its edges
+    #[command(after_help = "Examples:
+  bowline block del ann")]
+    Del {
+        /// Its name, or its id as a UUID
+        #[arg(value_parser = parse_block)]
+        block: BlockRef,
+        /// How the write is acknowledged.
+        #[command(flatten)]
+        write: Write,
+    },
+}
+
+/// `bowline edge`.
+#[derive(Debug, Subcommand)]
+pub enum Edge {
+    /// Put an edge between two blocks that exist
+    #[command(after_help = "Examples:
+  bowline edge put ann knows bob
+  bowline edge put ann knows bob --attr since=2019 --attr weight=0.5")]
+    Put {
+        /// The two blocks and the kind.
+        #[command(flatten)]
+        edge: EdgeKey,
+        /// An attribute; may be given several times
+        #[arg(long = "attr", value_parser = parse_attribute, value_name = "KEY=VALUE")]
+        attributes: Vec<(String, String)>,
+        /// How the write is acknowledged.
+        #[command(flatten)]
+        write: Write,
+    },
+    /// Delete an edge
+    #[command(after_help = "Examples:
+  bowline edge del ann knows bob")]
+    Del {
+        /// The two blocks and the kind.
+        #[command(flatten)]
+        edge: EdgeKey,
+        /// How the write is acknowledged.
+        #[command(flatten)]
+        write: Write,
+    },
+}
+
+/// Which edge: between two blocks there is one of each kind.
+#[derive(Debug, Args)]
+pub struct EdgeKey {
+    /// The block it leaves, by name or id
+    #[arg(value_parser = parse_block)]
+    pub source: BlockRef,
+    /// Its kind
+    pub kind: String,
+    /// The block it enters, by name or id
+    #[arg(value_parser = parse_block)]
+    pub target: BlockRef,
+}
+
+/// `bowline graph`.
+#[derive(Debug, Subcommand)]
+pub enum Graph {
+    /// List the blocks one edge away
+    #[command(after_help = "Examples:
+  bowline graph neighbors ann
+  bowline graph neighbors libc@0.2.180 --direction in --kind depends_on")]
+    Neighbors {
+        /// The block, by name or id
+        #[arg(value_parser = parse_block)]
+        block: BlockRef,
+        /// Which edges count.
+        #[command(flatten)]
+        edges: EdgeFilter,
+        /// At most this many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// List every block that can be reached, with its distance
+    ///
+    /// Says which bound stopped it, if one did.
+    #[command(after_help = "Examples:
+  bowline graph reach ann
+  bowline graph reach libc@0.2.180 --direction in --max-depth 3
+  bowline graph reach ann --kind knows --limit 1000 --max-bytes 16MiB --depth-first --rev 5")]
+    Reach {
+        /// The block to start from, by name or id
+        #[arg(value_parser = parse_block)]
+        block: BlockRef,
+        /// Which edges count.
+        #[command(flatten)]
+        edges: EdgeFilter,
+        /// How far.
+        #[command(flatten)]
+        bounds: Bounds,
+        /// Follow each path to its end before the next, not by distance
+        #[arg(long)]
+        depth_first: bool,
+    },
+    /// Find a shortest path between two blocks
+    ///
+    /// The exit code is 1 if there is none.
+    #[command(after_help = "Examples:
+  bowline graph path ann dan
+  bowline graph path bonn rome --weight km
+  bowline graph path app@0.1.0 libc@0.2.180 --kind depends_on --max-depth 5")]
+    Path {
+        /// Where it starts, by name or id
+        #[arg(value_parser = parse_block)]
+        from: BlockRef,
+        /// Where it ends, by name or id
+        #[arg(value_parser = parse_block)]
+        to: BlockRef,
+        /// Add up this attribute of the edges, a number not below 0, instead of counting edges
+        #[arg(long, value_name = "ATTRIBUTE")]
+        weight: Option<String>,
+        /// Which edges count.
+        #[command(flatten)]
+        edges: EdgeFilter,
+        /// How far.
+        #[command(flatten)]
+        bounds: Bounds,
+    },
+    /// List the blocks so that every edge leads forward; refuses a cycle and shows it
+    #[command(after_help = "Examples:
+  bowline graph order
+  bowline graph order --kind depends_on")]
+    Order {
+        /// Which edges count.
+        #[command(flatten)]
+        scope: Scope,
+    },
+    /// List the connected components, the largest first
+    #[command(after_help = "Examples:
+  bowline graph components
+  bowline graph components --strong --limit 10")]
+    Components {
+        /// Which edges count.
+        #[command(flatten)]
+        scope: Scope,
+        /// Blocks belong together if each reaches the other along the edges' direction
+        #[arg(long)]
+        strong: bool,
+        /// At most this many components
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// Count blocks and edges by kind, and degrees
+    #[command(after_help = "Examples:
+  bowline graph stats
+  bowline -o json graph stats --rev 5")]
+    Stats {
+        /// Which edges count.
+        #[command(flatten)]
+        scope: Scope,
+    },
+    /// Print the graph, or what a block reaches, as Graphviz DOT
+    #[command(after_help = "Examples:
+  bowline graph dot | dot -Tsvg > graph.svg
+  bowline graph dot libc@0.2.180 --direction in --max-depth 2")]
+    Dot {
+        /// Only what this block reaches, by name or id
+        #[arg(value_parser = parse_block)]
+        block: Option<BlockRef>,
+        /// Which edges count.
+        #[command(flatten)]
+        edges: EdgeFilter,
+        /// How far.
+        #[command(flatten)]
+        bounds: Bounds,
+    },
+}
+
+/// Which way edges are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// From source to target
+    Out,
+    /// From target to source
+    In,
+    /// Either way
+    Both,
+}
+
+/// Which part of the graph, at which revision.
+#[derive(Debug, Clone, Args)]
+pub struct Scope {
+    /// Only edges of this kind; may be given several times
+    #[arg(long = "kind", value_name = "KIND")]
+    pub kinds: Vec<String>,
+    /// As it was at this revision
+    #[arg(long, value_name = "REVISION")]
+    pub rev: Option<u64>,
+}
+
+/// Which edges count, and which way.
+#[derive(Debug, Clone, Args)]
+pub struct EdgeFilter {
+    /// Which way edges are followed
+    #[arg(long, value_enum, default_value_t = Direction::Out)]
+    pub direction: Direction,
+    /// Which kinds and when.
+    #[command(flatten)]
+    pub scope: Scope,
+}
+
+/// How far a traversal goes.
+#[derive(Debug, Clone, Args)]
+pub struct Bounds {
+    /// At most this many edges from the start
+    #[arg(long, value_name = "N")]
+    pub max_depth: Option<u32>,
+    /// At most this many blocks
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// At most this much memory, as in 64MiB
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub max_bytes: Option<u64>,
+}
+
+/// Reads a block's name or id.
+fn parse_block(text: &str) -> Result<BlockRef, String> {
+    if text.is_empty() {
+        return Err("a block has a name of at least one byte, or an id".to_owned());
+    }
+    Ok(BlockRef::parse(text))
+}
+
+/// Reads an attribute.
+fn parse_attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}

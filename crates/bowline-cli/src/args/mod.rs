@@ -1,0 +1,234 @@
+//! The command line: every command, option and help text, in one tree.
+//!
+//! Help, completions and parsing all come from these types. Every command ends with examples,
+//! and a test parses each of them, so none can go stale. What a text means (a duration, a size, a
+//! block by id or name) is decided here, so that the commands get values, not strings.
+
+mod files;
+mod graph;
+mod keys;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use files::{
+    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Tour,
+};
+pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
+pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
+
+use crate::exit::Exit;
+
+/// A transactional key-value and graph database.
+///
+/// Keys, values, blocks and edges live in one directory and share one history: every change has
+/// a revision, and what was true at a revision can still be asked. New here? `bowline tour` needs
+/// no argument and shows it all in one go.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bowline",
+    version,
+    after_help = top_help(),
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The end of `bowline --help`.
+fn top_help() -> String {
+    format!(
+        "Examples:\n  bowline tour\n  bowline put greeting hello\n  bowline get greeting\n  bowline \
+         import Cargo.lock\n  bowline graph reach libc@0.2.180 --direction in --max-depth \
+         3\n\n{}",
+        Exit::table()
+    )
+}
+
+/// Options that every command takes.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// The directory that holds the database
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_DATA_DIR",
+        default_value = "./bowline-data",
+        value_name = "DIR",
+        value_hint = clap::ValueHint::DirPath
+    )]
+    pub data_dir: PathBuf,
+    /// How results are printed: a table for people, or one JSON object per line for programs
+    #[arg(
+        short,
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_enum,
+        default_value_t = Output::Table,
+        value_name = "FORMAT"
+    )]
+    pub output: Output,
+    /// Print results only: no progress bar, no remarks
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Aligned columns
+    Table,
+    /// One JSON object per line
+    Json,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Set a key to a value
+    #[command(after_help = "Examples:
+  bowline put greeting hello
+  bowline put config < config.json
+  bowline put svc/a up --lease 7
+  bowline put --hex 00ff cafe")]
+    Put(Put),
+    /// Print the value of a key
+    #[command(after_help = "Examples:
+  bowline get greeting
+  bowline get greeting --rev 5
+  bowline get config --raw > config.json
+  bowline -o json get greeting")]
+    Get(Get),
+    /// Delete a key, a range or every key with a prefix
+    #[command(after_help = "Examples:
+  bowline del greeting
+  bowline del --prefix svc/
+  bowline del --range a b")]
+    Del(Del),
+    /// List keys and values in order
+    #[command(after_help = "Examples:
+  bowline range
+  bowline range a b --limit 10
+  bowline range svc/ --prefix --keys-only
+  bowline range svc/ --prefix --rev 5 --reverse")]
+    Range(Range),
+    /// List every kept version of a key
+    #[command(after_help = "Examples:
+  bowline history greeting
+  bowline -o json history greeting --limit 3")]
+    History(History),
+    /// Print changes in order, from the past if asked
+    #[command(after_help = "Examples:
+  bowline watch greeting --from 2 --timeout 1s
+  bowline watch svc/ --prefix --from 1 --count 10
+  bowline -o json watch --from 1 --timeout 500ms")]
+    Watch(Watch),
+    /// Compare and swap: set a key only if it is at the expected revision
+    ///
+    /// The revision is the one that `get` and `range` show as `modified`; 0 means that the key must
+    /// be absent. If another change came first, nothing is written and the exit code is 3.
+    #[command(after_help = "Examples:
+  bowline cas leader 0 node-1
+  bowline cas counter 7 8")]
+    Cas(Cas),
+    /// Grant, keep alive, revoke and list leases
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline lease grant 30s
+  bowline put svc/a up --lease 7
+  bowline lease keep-alive 7"
+    )]
+    Lease(Lease),
+    /// Put, get and delete blocks: the nodes of the graph
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline block put ann --kind person
+  bowline block get ann
+  bowline block del ann"
+    )]
+    Block(Block),
+    /// Put and delete edges between blocks
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline edge put ann knows bob
+  bowline edge del ann knows bob"
+    )]
+    Edge(Edge),
+    /// Ask the graph: neighbours, reach, paths, order, components
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline graph neighbors ann
+  bowline graph path ann dan
+  bowline graph stats"
+    )]
+    Graph(Graph),
+    /// Read a Cargo.lock, an edge list or JSON Lines into the database
+    ///
+    /// What is malformed is skipped, counted and reported with its line and column. Importing the
+    /// same file twice changes nothing.
+    #[command(after_help = "Examples:
+  bowline import Cargo.lock
+  bowline import web-Google.txt --strict
+  bowline import follows.csv --skip-lines 1 --block-kind user --edge-kind follows
+  gzip -dc web-Google.txt.gz | bowline import - --format edge-list")]
+    Import(Import),
+    /// Write the database as JSON Lines, or its graph as Graphviz DOT
+    #[command(after_help = "Examples:
+  bowline export backup.jsonl
+  bowline export - --rev 5 | bowline --data-dir other import - --format jsonl
+  bowline export graph.dot --format dot")]
+    Export(Export),
+    /// Give up old history and merge the tables
+    #[command(after_help = "Examples:
+  bowline compact
+  bowline compact 1000")]
+    Compact(Compact),
+    /// Read every byte of the database and verify it
+    ///
+    /// The exit code is 6 if anything is damaged or missing.
+    #[command(after_help = "Examples:
+  bowline check
+  bowline -o json check")]
+    Check,
+    /// Show revisions, sizes, counts and amplification
+    #[command(after_help = "Examples:
+  bowline stats
+  bowline -o json stats")]
+    Stats,
+    /// Make a copy of the database that can be opened on its own
+    #[command(after_help = "Examples:
+  bowline checkpoint backup/monday
+  bowline --data-dir backup/monday check")]
+    Checkpoint(Checkpoint),
+    /// See what Bowline does, on a real dependency graph, in one minute
+    ///
+    /// Takes the Cargo.lock of the current directory, or else the one that this program was built
+    /// from. Works in a temporary directory and leaves nothing behind, unless --keep says where.
+    #[command(after_help = "Examples:
+  bowline tour
+  bowline tour --keep ./tour-data")]
+    Tour(Tour),
+    /// Print a script that completes commands and options in a shell
+    #[command(after_help = "Examples:
+  bowline completions bash > ~/.local/share/bash-completion/completions/bowline
+  bowline completions zsh > ~/.zfunc/_bowline
+  bowline completions fish > ~/.config/fish/completions/bowline.fish")]
+    Completions(Completions),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! What the command line takes, and that its help is true.
+
+use std::time::Duration;
+
+use clap::{Command as Tree, CommandFactory};
+
+use super::*;
+use crate::import::{self, BlockRef};
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line.split_whitespace())
+}
+
+fn command(line: &str) -> Command {
+    parse(line)
+        .unwrap_or_else(|error| panic!("{line}: {error}"))
+        .command
+}
+
+/// Calls `visit` with every command below `tree` and its path.
+fn walk(tree: &Tree, path: &str, visit: &mut dyn FnMut(&Tree, &str)) {
+    for command in tree
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help")
+    {
+        let path = format!("{path} {}", command.get_name());
+        visit(command, &path);
+        walk(command, &path, visit);
+    }
+}
+
+#[test]
+fn the_tree_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_has_examples_of_itself_and_all_of_them_parse() {
+    let mut examples = 0;
+    let mut check = |tree: &Tree, path: &str| {
+        let help = tree
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let lines = help
+            .strip_prefix("Examples:\n")
+            .unwrap_or_else(|| panic!("{path}: {help}"));
+        let mut own = false;
+        for line in lines.lines().take_while(|line| !line.is_empty()) {
+            // Whatever the shell does with the output is not for us to parse.
+            let called = &line[line.find("bowline").unwrap_or_else(|| panic!("{line}"))..];
+            let called = called
+                .split([' '])
+                .take_while(|word| !matches!(*word, "|" | "<" | ">"));
+            let called: Vec<&str> = called.collect();
+            let parsed = Cli::try_parse_from(&called);
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            own |= format!("{} ", called.join(" ")).contains(&format!("{path} "))
+                || path.split(' ').skip(1).all(|word| called.contains(&word));
+            examples += 1;
+        }
+        assert!(own, "{path} has no example of itself");
+    };
+    check(&Cli::command(), "bowline");
+    walk(&Cli::command(), "bowline", &mut check);
+    assert!(examples > 60, "{examples}");
+}
+
+#[test]
+fn every_command_and_option_explains_itself() {
+    walk(&Cli::command(), "bowline", &mut |tree, path| {
+        let about = tree
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        // The documentation of a type must not end up as the help of a command.
+        assert!(
+            !about.is_empty() && !about.contains('`') && !about.ends_with('.'),
+            "{path}: {about}"
+        );
+        for option in tree.get_arguments() {
+            assert!(option.get_help().is_some(), "{path} {}", option.get_id());
+        }
+    });
+    let help = Cli::command().render_long_help().to_string();
+    assert!(
+        help.contains("A transactional key-value and graph database"),
+        "{help}"
+    );
+    assert!(help.contains("Exit codes:\n  0  done"), "{help}");
+}
+
+#[test]
+fn global_options_stand_before_or_after_the_command() {
+    for line in [
+        "bowline -o json --data-dir d get k",
+        "bowline get k -o json --data-dir d",
+        "bowline --output=json get --data-dir d k",
+    ] {
+        let cli = parse(line).unwrap();
+        assert_eq!(cli.global.output, Output::Json);
+        assert_eq!(cli.global.data_dir, PathBuf::from("d"));
+    }
+    let cli = parse("bowline graph stats -q").unwrap();
+    assert!(cli.global.quiet);
+    assert_eq!(cli.global.output, Output::Table);
+}
+
+#[test]
+fn values_may_be_negative_numbers_or_absent() {
+    let Command::Put(put) = command("bowline put k -5 --lease 7") else {
+        panic!()
+    };
+    assert_eq!((put.value.as_deref(), put.lease), (Some("-5"), Some(7)));
+    let Command::Put(put) = command("bowline put k") else {
+        panic!()
+    };
+    assert_eq!((put.value, put.write.durability), (None, Durability::Sync));
+    let Command::Put(put) = command("bowline put k -") else {
+        panic!()
+    };
+    assert_eq!(put.value.as_deref(), Some("-"));
+    let Command::Put(put) = command("bowline put -- -k --value") else {
+        panic!()
+    };
+    assert_eq!(
+        (put.key.as_str(), put.value.as_deref()),
+        ("-k", Some("--value"))
+    );
+    let Command::Cas(cas) = command("bowline cas k 0 -1.5") else {
+        panic!()
+    };
+    assert_eq!((cas.expected_revision, cas.value.as_str()), (0, "-1.5"));
+}
+
+#[test]
+fn del_takes_exactly_one_of_key_prefix_and_range() {
+    let Command::Del(del) = command("bowline del --range a b") else {
+        panic!()
+    };
+    assert_eq!(del.range, Some(vec!["a".to_owned(), "b".to_owned()]));
+    let Command::Del(del) = command("bowline del --prefix a") else {
+        panic!()
+    };
+    assert_eq!((del.key.as_deref(), del.prefix), (Some("a"), true));
+    for line in [
+        "bowline del",
+        "bowline del --prefix",
+        "bowline del --range a",
+        "bowline del k --range a b",
+        "bowline del --prefix --range a b",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    for line in [
+        "bowline",
+        "bowline frobnicate",
+        "bowline range a b --prefix",
+        "bowline range --prefix",
+        "bowline watch --prefix",
+        "bowline watch k --timeout 5",
+        "bowline cas k -1 v",
+        "bowline lease grant soon",
+        "bowline block put a",
+        "bowline block put a --kind k --attr novalue",
+        "bowline block put a --kind k --attr =v",
+        "bowline graph neighbors a --direction up",
+        "bowline import f --batch 0",
+        "bowline import f --format yaml",
+        "bowline put k v --durability batched:0ms",
+        "bowline put k v --durability never",
+        "bowline put k v -o yaml",
+    ] {
+        let error = parse(line).expect_err(line);
+        assert_eq!(error.exit_code(), i32::from(Exit::Usage.code()), "{line}");
+    }
+}
+
+#[test]
+fn texts_become_values() {
+    let Command::Watch(watch) = command("bowline watch k --timeout 500ms") else {
+        panic!()
+    };
+    assert_eq!(watch.timeout, Some(Duration::from_millis(500)));
+    let line = "bowline block put a --kind k --attr a=b=c --attr d=";
+    let Command::Block(Block::Put {
+        block,
+        attributes,
+        content,
+        ..
+    }) = command(line)
+    else {
+        panic!()
+    };
+    assert_eq!(block, BlockRef::Name("a".to_owned()));
+    assert_eq!(content, "");
+    let pairs = [("a", "b=c"), ("d", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(attributes, pairs);
+    let id = "0123abcd-4567-89ef-fedc-ba9876543210";
+    let line = format!("bowline graph reach {id} --max-bytes 1KiB --kind a --kind b");
+    let Command::Graph(Graph::Reach {
+        block,
+        bounds,
+        edges,
+        ..
+    }) = command(&line)
+    else {
+        panic!()
+    };
+    assert!(matches!(block, BlockRef::Id(_)));
+    assert_eq!(bounds.max_bytes, Some(1024));
+    assert_eq!(edges.scope.kinds, ["a", "b"]);
+    assert_eq!(edges.direction, Direction::Out);
+}
+
+#[test]
+fn import_options_reach_the_parsers() {
+    let line = "bowline import f --block-kind a --edge-kind b --third-column c --skip-lines 2 \
+                --max-line 1KiB --format jsonl";
+    let Command::Import(import) = command(line) else {
+        panic!()
+    };
+    let expected = import::Options {
+        block_kind: Some("a".to_owned()),
+        edge_kind: Some("b".to_owned()),
+        third_column: "c".to_owned(),
+        skip_lines: 2,
+        line_max_bytes: Some(1024),
+    };
+    assert_eq!(import.options(), expected);
+    assert_eq!(import.format.fixed(), Some(import::Format::JsonLines));
+    let Command::Import(plain) = command("bowline import f") else {
+        panic!()
+    };
+    assert_eq!(plain.options(), import::Options::default());
+    assert_eq!(
+        (plain.format.fixed(), plain.batch, plain.batch_bytes),
+        (None, 1_000, 4 << 20)
+    );
+}
+
+#[test]
+fn durability_reads_and_writes() {
+    for text in ["sync", "batched:10ms", "batched:1s"] {
+        assert_eq!(text.parse::<Durability>().unwrap().to_string(), text);
+    }
+    assert_eq!(
+        "batched".parse::<Durability>().unwrap().to_string(),
+        "batched:10ms"
+    );
+}
+
+#[test]
+fn hexadecimal_is_decoded_only_if_asked_for() {
+    let plain = Encoding { hex: false };
+    let hex = Encoding { hex: true };
+    assert_eq!(plain.decode("00ff"), Ok(b"00ff".to_vec()));
+    assert_eq!(hex.decode("00fF"), Ok(vec![0, 255]));
+    assert_eq!(hex.decode(""), Ok(vec![]));
+    for text in ["0", "0g", "0x00", "é0"] {
+        assert!(hex.decode(text).is_err(), "{text}");
+    }
+}

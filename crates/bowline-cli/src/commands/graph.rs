@@ -1,0 +1,349 @@
+//! `graph neighbors|reach|path|order|components|stats|dot`.
+
+use std::collections::HashSet;
+
+use bowline::{BlockId, Error, Precedence, Stop, Traversal};
+
+use super::resolve::{Labels, find};
+use super::transfer::{block_item, edge_item};
+use super::{Context, not_found, snapshot};
+use crate::args::{self, Bounds, EdgeFilter, ExportFormat, Graph, Scope};
+use crate::exit::Failure;
+use crate::export;
+use crate::import::BlockRef;
+use crate::output::Field;
+use crate::units::show_size;
+
+pub(super) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {
+    match args {
+        Graph::Neighbors {
+            block,
+            edges,
+            limit,
+        } => neighbors(context, block, edges, *limit),
+        Graph::Reach {
+            block,
+            edges,
+            bounds,
+            depth_first,
+        } => reach(context, block, edges, bounds, *depth_first),
+        Graph::Path {
+            from,
+            to,
+            weight,
+            edges,
+            bounds,
+        } => path(context, (from, to), weight.as_deref(), edges, bounds),
+        Graph::Order { scope } => order(context, scope),
+        Graph::Components {
+            scope,
+            strong,
+            limit,
+        } => components(context, scope, *strong, *limit),
+        Graph::Stats { scope } => stats(context, scope),
+        Graph::Dot {
+            block,
+            edges,
+            bounds,
+        } => dot(context, block.as_ref(), edges, bounds),
+    }
+}
+
+fn direction(direction: args::Direction) -> bowline::Direction {
+    match direction {
+        args::Direction::Out => bowline::Direction::Out,
+        args::Direction::In => bowline::Direction::In,
+        args::Direction::Both => bowline::Direction::Both,
+    }
+}
+
+fn neighbors(
+    context: &mut Context<'_, '_>,
+    block: &BlockRef,
+    edges: &EdgeFilter,
+    limit: Option<u64>,
+) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, edges.scope.rev)?.graph();
+    let id = find(&graph, block)?;
+    let found = graph.neighbors(id, direction(edges.direction), &edges.scope.kinds)?;
+    let limit = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    let mut labels = Labels::default();
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&["block", "kind", "direction", "id"]);
+    for neighbor in found.into_iter().take(limit) {
+        let way = if neighbor.direction == bowline::Direction::In {
+            "in"
+        } else {
+            "out"
+        };
+        rows.push(vec![
+            labels.get(&graph, neighbor.id)?.into(),
+            neighbor.kind.as_ref().into(),
+            way.into(),
+            neighbor.id.to_string().into(),
+        ])?;
+    }
+    rows.finish()?;
+    Ok(())
+}
+
+fn traverse(
+    graph: &bowline::Graph,
+    start: BlockId,
+    edges: &EdgeFilter,
+    bounds: &Bounds,
+    depth_first: bool,
+) -> Result<Traversal, Failure> {
+    let mut traversal = graph
+        .traverse(start)
+        .direction(direction(edges.direction))
+        .kinds(&edges.scope.kinds);
+    if depth_first {
+        traversal = traversal.depth_first();
+    }
+    if let Some(depth) = bounds.max_depth {
+        traversal = traversal.max_depth(depth);
+    }
+    if let Some(limit) = bounds.limit {
+        traversal = traversal.limit(limit);
+    }
+    if let Some(bytes) = bounds.max_bytes {
+        traversal = traversal.max_bytes(bytes);
+    }
+    Ok(traversal.run()?)
+}
+
+fn stop_text(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Exhausted => "everything reachable was visited",
+        Stop::MaxDepth => "stopped by --max-depth; there is more beyond",
+        Stop::Limit => "stopped by --limit; there is more",
+        Stop::MaxBytes => "stopped by --max-bytes; there is more",
+    }
+}
+
+fn reach(
+    context: &mut Context<'_, '_>,
+    block: &BlockRef,
+    edges: &EdgeFilter,
+    bounds: &Bounds,
+    depth_first: bool,
+) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, edges.scope.rev)?.graph();
+    let start = find(&graph, block)?;
+    let found = traverse(&graph, start, edges, bounds, depth_first)?;
+    let mut labels = Labels::default();
+    let count = found.visits.len();
+    {
+        let mut printer = context.printer(false);
+        let mut rows = printer.rows(&["depth", "block", "from", "kind", "id"]);
+        for visit in found.visits {
+            let from = visit
+                .parent
+                .map(|parent| labels.get(&graph, parent))
+                .transpose()?;
+            rows.push(vec![
+                u64::from(visit.depth).into(),
+                labels.get(&graph, visit.id)?.into(),
+                from.into(),
+                visit.kind.map(|kind| kind.to_string()).into(),
+                visit.id.to_string().into(),
+            ])?;
+        }
+        rows.finish()?;
+    }
+    let stop = stop_text(found.stop);
+    context.remark(&format!(
+        "{count} blocks over {} edges: {stop}",
+        found.edges_touched
+    ))
+}
+
+fn path(
+    context: &mut Context<'_, '_>,
+    (from, to): (&BlockRef, &BlockRef),
+    weight: Option<&str>,
+    edges: &EdgeFilter,
+    bounds: &Bounds,
+) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, edges.scope.rev)?.graph();
+    let (start, end) = (find(&graph, from)?, find(&graph, to)?);
+    let mut search = graph
+        .shortest_path(start, end)
+        .direction(direction(edges.direction))
+        .kinds(&edges.scope.kinds);
+    if let Some(weight) = weight {
+        search = search.weight(weight);
+    }
+    if let Some(depth) = bounds.max_depth {
+        search = search.max_depth(depth);
+    }
+    let Some(found) = search.find()? else {
+        return Err(not_found(format!("no path leads from {from} to {to}")));
+    };
+    let mut labels = Labels::default();
+    {
+        let mut printer = context.printer(false);
+        let mut rows = printer.rows(&["step", "block", "over", "id"]);
+        for (step, id) in found.blocks.iter().enumerate() {
+            let over = step
+                .checked_sub(1)
+                .map(|edge| found.kinds[edge].to_string());
+            let label = labels.get(&graph, *id)?;
+            let step = step as u64;
+            rows.push(vec![
+                step.into(),
+                label.into(),
+                over.into(),
+                id.to_string().into(),
+            ])?;
+        }
+        rows.finish()?;
+    }
+    context.remark(&format!("{} edges, cost {}", found.kinds.len(), found.cost))
+}
+
+fn order(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, scope.rev)?.graph();
+    let mut labels = Labels::default();
+    let ids = match graph.topological_order(&scope.kinds, Precedence::SourceFirst) {
+        Ok(ids) => ids,
+        Err(Error::Cycle { cycle }) => {
+            // With the names people know, not only the ids.
+            let names = cycle.iter().map(|id| labels.get(&graph, *id));
+            let names: Vec<_> = names.collect::<Result<_, _>>()?;
+            let text = format!("the graph has a cycle: {}", names.join(" -> "));
+            return Err(Failure::new(crate::exit::Exit::Invalid, text));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&["position", "block", "id"]);
+    for (position, id) in ids.into_iter().enumerate() {
+        let label = labels.get(&graph, id)?;
+        rows.push(vec![
+            (position as u64 + 1).into(),
+            label.into(),
+            id.to_string().into(),
+        ])?;
+    }
+    rows.finish()?;
+    Ok(())
+}
+
+fn components(
+    context: &mut Context<'_, '_>,
+    scope: &Scope,
+    strong: bool,
+    limit: Option<u64>,
+) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, scope.rev)?.graph();
+    let mut found = if strong {
+        graph.strongly_connected_components(&scope.kinds)?
+    } else {
+        graph.weakly_connected_components(&scope.kinds)?
+    };
+    // Stable, so that equally large ones keep their order.
+    found.sort_by_key(|component| std::cmp::Reverse(component.len()));
+    let count = found.len();
+    let limit = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    let mut labels = Labels::default();
+    {
+        let mut printer = context.printer(false);
+        let mut rows = printer.rows(&["component", "size", "blocks"]);
+        for (number, component) in found.into_iter().take(limit).enumerate() {
+            let size = component.len() as u64;
+            let names = component.into_iter().map(|id| labels.get(&graph, id));
+            let names = Field::List(names.collect::<Result<_, _>>()?);
+            rows.push(vec![(number as u64 + 1).into(), size.into(), names])?;
+        }
+        rows.finish()?;
+    }
+    let what = if strong { "strongly" } else { "weakly" };
+    context.remark(&format!("{count} {what} connected components"))
+}
+
+fn stats(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, scope.rev)?.graph();
+    let stats = graph.stats(&scope.kinds)?;
+    let counts = |counts: &std::collections::BTreeMap<String, u64>| {
+        let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
+        Field::Attributes(counts.iter().map(text).collect())
+    };
+    Ok(context.printer(false).record(&[
+        ("revision", graph.revision().into()),
+        ("blocks", stats.blocks.into()),
+        ("edges", stats.edges.into()),
+        ("blocks_by_kind", counts(&stats.blocks_by_kind)),
+        ("edges_by_kind", counts(&stats.edges_by_kind)),
+        ("self_loops", stats.self_loops.into()),
+        ("out_degree_max", stats.out_degree_max.into()),
+        ("in_degree_max", stats.in_degree_max.into()),
+        ("degree_mean", Field::Real(stats.degree_mean)),
+        ("strong_components", stats.strong_components.into()),
+        ("weak_components", stats.weak_components.into()),
+        ("triangles", stats.triangles.into()),
+        ("average_clustering", Field::Real(stats.average_clustering)),
+        ("view_memory", show_size(stats.view_memory_bytes).into()),
+    ])?)
+}
+
+fn dot(
+    context: &mut Context<'_, '_>,
+    block: Option<&BlockRef>,
+    edges: &EdgeFilter,
+    bounds: &Bounds,
+) -> Result<(), Failure> {
+    let db = context.open()?;
+    let graph = snapshot(&db, edges.scope.rev)?.graph();
+    let mut chosen: HashSet<BlockId> = HashSet::new();
+    let start = block.map(|block| find(&graph, block)).transpose()?;
+    if let Some(start) = start {
+        let found = traverse(&graph, start, edges, bounds, false)?;
+        chosen.extend(found.visits.into_iter().map(|visit| visit.id));
+    }
+    let is_chosen = |id: &BlockId| start.is_none() || chosen.contains(id);
+    let mut writer = export::writer(ExportFormat::Dot, &mut *context.streams.stdout);
+    let mut failure = None;
+    let mut write = |item: &crate::import::Item| {
+        writer.item(item).map_err(|error| {
+            failure = Some(error);
+            Error::Closed
+        })
+    };
+    let kinds = &edges.scope.kinds;
+    let result = graph
+        .for_each_block(|block| {
+            if is_chosen(&block.id) {
+                write(&block_item(block))
+            } else {
+                Ok(())
+            }
+        })
+        .and_then(|()| {
+            graph.for_each_edge(|edge| {
+                let passes = kinds.is_empty() || kinds.contains(&edge.kind);
+                if passes && is_chosen(&edge.source) && is_chosen(&edge.target) {
+                    write(&edge_item(edge))
+                } else {
+                    Ok(())
+                }
+            })
+        });
+    // A writer's failure ends the scan by an error that stands for it.
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    result?;
+    Ok(writer.finish()?)
+}

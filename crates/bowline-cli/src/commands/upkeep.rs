@@ -1,0 +1,161 @@
+//! `compact`, `check`, `stats`, `checkpoint`, `completions`.
+
+use clap::CommandFactory;
+
+use super::Context;
+use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
+use crate::exit::{Exit, Failure};
+use crate::output::Field;
+use crate::units::show_size;
+
+pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
+    let db = context.open()?;
+    let before = db.stats().engine.table_bytes;
+    if let Some(revision) = args.revision {
+        db.compact(revision)?;
+    }
+    db.compact_tables()?;
+    let stats = db.stats();
+    db.close()?;
+    Ok(context.printer(false).record(&[
+        ("oldest_revision", stats.oldest_revision.into()),
+        ("revision", stats.revision.into()),
+        ("table_bytes_before", before.into()),
+        ("table_bytes", stats.engine.table_bytes.into()),
+    ])?)
+}
+
+pub(super) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let path = context.global.data_dir.clone();
+    // First without opening: a damaged database may refuse to open, and all damage is listed.
+    let files = match context.open() {
+        Ok(db) => {
+            let check = db.check()?;
+            let counts = [
+                ("keys", check.keys.into()),
+                ("blocks", check.blocks.into()),
+                ("edges", check.edges.into()),
+            ];
+            db.close()?;
+            let mut problems = check.problems.clone();
+            if check.more_problems > 0 {
+                problems.push(format!("and {} more", check.more_problems));
+            }
+            let clean = check.is_clean();
+            print_files(context, &check.files)?;
+            for problem in &problems {
+                context
+                    .printer(false)
+                    .record(&[("problem", problem.as_str().into())])?;
+            }
+            if clean {
+                return Ok(context.printer(false).record(&counts)?);
+            }
+            return Err(damaged(check.files.errors().count() + problems.len()));
+        }
+        Err(failure) if failure.exit == Exit::Corrupt => bowline::check_files(&path)?,
+        Err(failure) => return Err(failure),
+    };
+    print_files(context, &files)?;
+    Err(damaged(files.errors().count().max(1)))
+}
+
+fn damaged(count: usize) -> Failure {
+    let text = format!("{count} problems found; restore from a checkpoint or an export");
+    Failure::new(Exit::Corrupt, text)
+}
+
+fn print_files(
+    context: &mut Context<'_, '_>,
+    report: &bowline::CheckReport,
+) -> Result<(), Failure> {
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&["file", "verdict", "found"]);
+    for file in &report.files {
+        let (verdict, found) = match &file.error {
+            None => ("ok", file.summary.clone()),
+            Some(error) => ("damaged", error.to_string()),
+        };
+        rows.push(vec![
+            file.path.display().to_string().into(),
+            verdict.into(),
+            found.into(),
+        ])?;
+    }
+    rows.finish()?;
+    Ok(())
+}
+
+pub(super) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let db = context.open()?;
+    let stats = db.stats();
+    let id = db.id();
+    let is_table = context.global.output == Output::Table;
+    let size = |bytes: u64| {
+        if is_table {
+            Field::Text(show_size(bytes))
+        } else {
+            Field::Number(bytes)
+        }
+    };
+    let engine = &stats.engine;
+    let entries = |tree: usize| -> u64 {
+        engine
+            .levels
+            .get(tree)
+            .map_or(0, |levels| levels.iter().map(|level| level.entries).sum())
+    };
+    let mut fields = vec![
+        ("id", Field::Text(format!("{id:032x}"))),
+        ("revision", stats.revision.into()),
+        ("oldest_revision", stats.oldest_revision.into()),
+        ("leases", stats.leases.into()),
+        ("kinds", Field::List(stats.kinds.clone())),
+        ("table_bytes", size(engine.table_bytes)),
+        ("log_bytes", size(engine.log_bytes)),
+        ("manifest_bytes", size(engine.manifest_bytes)),
+        ("memtable_bytes", size(engine.memtable_bytes)),
+        ("table_memory_bytes", size(engine.table_memory_bytes)),
+        ("cache_bytes", size(engine.cache_bytes)),
+        ("entries_key_table", entries(0).into()),
+        ("entries_block_table", entries(1).into()),
+        ("entries_edge_tables", (entries(2) + entries(3)).into()),
+    ];
+    let counters = engine.counters.named();
+    fields.extend(
+        counters
+            .into_iter()
+            .map(|(name, value)| (name, Field::Number(value))),
+    );
+    db.close()?;
+    Ok(context.printer(false).record(&fields)?)
+}
+
+pub(super) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Result<(), Failure> {
+    let db = context.open()?;
+    if let Some(parent) = args.path.parent() {
+        // `checkpoint backup/monday` is not to fail for want of `backup`.
+        std::fs::create_dir_all(parent).map_err(|error| {
+            Failure::new(
+                Exit::Io,
+                format!("cannot create {}: {error}", parent.display()),
+            )
+        })?;
+    }
+    let revision = db.checkpoint(&args.path)?;
+    db.close()?;
+    Ok(context.printer(false).record(&[
+        ("path", args.path.display().to_string().into()),
+        ("revision", revision.into()),
+    ])?)
+}
+
+pub(super) fn completions(
+    context: &mut Context<'_, '_>,
+    args: &Completions,
+) -> Result<(), Failure> {
+    // The generator panics where its writer fails, so it writes into memory.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "bowline", &mut script);
+    Ok(context.streams.stdout.write_all(&script)?)
+}

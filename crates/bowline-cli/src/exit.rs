@@ -1,0 +1,242 @@
+//! How the program ends: one small table of exit codes that scripts can rely on.
+//!
+//! The codes never change their meaning. `2` is what the argument parser uses, `1` is what `grep`
+//! and `diff` use for "the answer is no". Everything else is grouped by what a script would do
+//! next: look again, retry, fix its input, wait, restore, make room, report.
+
+use std::fmt;
+use std::io;
+use std::process::{ExitCode, Termination};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// The answer is "no": no such key, block, lease or path, or a wait that ran out.
+    NotFound = 1,
+    /// The command line is not understood.
+    Usage = 2,
+    /// A compare-and-swap lost, or a transaction kept conflicting. Nothing was written.
+    Conflict = 3,
+    /// What was given is not acceptable: a malformed file, a value too large, a revision that is
+    /// compacted or in the future.
+    Invalid = 4,
+    /// Another process has the data directory open.
+    Locked = 5,
+    /// Bytes on disk are damaged or missing.
+    Corrupt = 6,
+    /// The operating system refused: no space, no permission, no such file.
+    Io = 7,
+    /// A bug in Bowline.
+    Internal = 8,
+}
+
+impl Exit {
+    /// Every way to end, in the order of the codes.
+    pub const ALL: [Exit; 9] = [
+        Exit::Done,
+        Exit::NotFound,
+        Exit::Usage,
+        Exit::Conflict,
+        Exit::Invalid,
+        Exit::Locked,
+        Exit::Corrupt,
+        Exit::Io,
+        Exit::Internal,
+    ];
+
+    /// The number the shell sees.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// One line for the help.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Exit::Done => "done",
+            Exit::NotFound => "not found: no such key, block, lease or path; or a wait ran out",
+            Exit::Usage => "the command line is not understood",
+            Exit::Conflict => "a compare-and-swap lost, or a transaction kept conflicting",
+            Exit::Invalid => {
+                "input refused: malformed file, value too large, revision out of range"
+            }
+            Exit::Locked => "another process has the data directory open",
+            Exit::Corrupt => "bytes on disk are damaged or missing",
+            Exit::Io => "the system refused: no space, no permission, no such file",
+            Exit::Internal => "a bug in bowline; please report it",
+        }
+    }
+
+    /// How an error of the database ends the program. The one place that decides it.
+    #[must_use]
+    pub fn of_database(error: &bowline::Error) -> Exit {
+        use bowline::Error as E;
+        match error {
+            E::Storage(error) => Exit::of_storage(error),
+            E::Conflict { .. }
+            | E::TooManyConflicts { .. }
+            | E::CompareFailed { .. }
+            | E::LeaseExists { .. } => Exit::Conflict,
+            E::MissingBlock { .. } | E::UnknownKind { .. } | E::LeaseNotFound { .. } => {
+                Exit::NotFound
+            }
+            E::EmptyKey
+            | E::KeyTooLarge { .. }
+            | E::ValueTooLarge { .. }
+            | E::TransactionTooLarge { .. }
+            | E::InvalidRange { .. }
+            | E::FutureRevision { .. }
+            | E::Compacted { .. }
+            | E::InvalidKind { .. }
+            | E::Cycle { .. }
+            | E::InvalidWeight { .. }
+            | E::InvalidTtl { .. }
+            | E::NotSupported { .. } => Exit::Invalid,
+            E::InvalidRecord { .. } => Exit::Corrupt,
+            // `TransactionDone` and `Closed` are this program's own mistakes, and the enum may grow.
+            _ => Exit::Internal,
+        }
+    }
+
+    /// How an error of the engine below ends the program.
+    fn of_storage(error: &bowline_storage::Error) -> Exit {
+        use bowline_storage::Error as E;
+        match error {
+            E::Io { .. } | E::NoSpace { .. } | E::Poisoned { .. } => Exit::Io,
+            E::Corrupt { .. } | E::MissingFile { .. } => Exit::Corrupt,
+            E::Locked { .. } => Exit::Locked,
+            E::NotADatabase { .. } | E::NewerFormat { .. } | E::BatchTooLarge { .. } => {
+                Exit::Invalid
+            }
+            _ => Exit::Internal,
+        }
+    }
+
+    /// The table for the help text.
+    #[must_use]
+    pub fn table() -> String {
+        let mut table = String::from("Exit codes:\n");
+        for exit in Exit::ALL {
+            table.push_str(&format!("  {}  {}\n", exit.code(), exit.meaning()));
+        }
+        table.truncate(table.trim_end().len());
+        table
+    }
+}
+
+impl Termination for Exit {
+    fn report(self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+}
+
+/// A command that did not get done: the code to end with and what to tell the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// What happened and what to do next, without a trailing newline. Empty where the code says
+    /// it all, as it does when the reader of a pipe has gone.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its message.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
+        Failure {
+            exit,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<bowline::Error> for Failure {
+    fn from(error: bowline::Error) -> Failure {
+        Failure::new(Exit::of_database(&error), with_sources(&error))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            // `bowline range | head` is no failure.
+            io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),
+            io::ErrorKind::InvalidData => Failure::new(Exit::Invalid, with_sources(&error)),
+            _ => Failure::new(Exit::Io, with_sources(&error)),
+        }
+    }
+}
+
+/// An error and its chain of causes on one line.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // A transparent wrapper shows its source's text already.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn codes_are_what_the_documentation_promises() {
+        let codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(Exit::table().contains("  5  another process has the data directory open"));
+        assert!(!Exit::table().ends_with('\n'));
+    }
+
+    #[test]
+    fn errors_of_the_database_map_to_what_a_script_would_do_next() {
+        let lost = bowline::Error::CompareFailed {
+            key: "\"k\"".into(),
+            expected: 1,
+            actual: 2,
+        };
+        assert_eq!(Exit::of_database(&lost), Exit::Conflict);
+        assert_eq!(Exit::of_database(&bowline::Error::EmptyKey), Exit::Invalid);
+        assert_eq!(Exit::of_database(&bowline::Error::Closed), Exit::Internal);
+        let locked = bowline_storage::Error::Locked { path: "d".into() };
+        assert_eq!(Exit::of_database(&locked.into()), Exit::Locked);
+        let damaged = bowline_storage::Error::corrupt(Path::new("d/1.table"), 7, "bad checksum");
+        assert_eq!(Exit::of_database(&damaged.into()), Exit::Corrupt);
+    }
+
+    #[test]
+    fn a_failure_names_the_cause_below_once() {
+        let refused = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = bowline_storage::Error::io("open", Path::new("d/LOCK"), refused);
+        let failure = Failure::from(bowline::Error::from(error));
+        assert_eq!(failure.exit, Exit::Io);
+        assert_eq!(failure.message, "cannot open d/LOCK: permission denied");
+    }
+
+    #[test]
+    fn a_closed_pipe_ends_the_program_in_silence() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(failure, Failure::new(Exit::Done, ""));
+    }
+}

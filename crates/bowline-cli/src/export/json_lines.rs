@@ -1,0 +1,250 @@
+//! Bowline's JSON Lines, as [`import::json_lines`](crate::import::json_lines) reads them.
+//!
+//! Whatever is written is read back as the same items, byte for byte: text where it is UTF-8,
+//! Base64 where it is not. Fields that are empty are left out where leaving them out means empty.
+//! Write blocks before the edges between them; an import puts them in the order of the file.
+
+use std::io::{self, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use super::ItemWriter;
+use crate::import::{Attributes, BlockRef, Item};
+
+/// Writes JSON Lines.
+pub struct JsonLinesWriter<W> {
+    out: W,
+}
+
+impl<W: Write> JsonLinesWriter<W> {
+    /// Writes onto `out`, which should be buffered.
+    pub fn new(out: W) -> JsonLinesWriter<W> {
+        JsonLinesWriter { out }
+    }
+}
+
+impl<W: Write> ItemWriter for JsonLinesWriter<W> {
+    fn item(&mut self, item: &Item) -> io::Result<()> {
+        let line = match item {
+            Item::KeyValue(pair) => {
+                let (key, key_base64) = text_or_base64(&pair.key);
+                let (value, value_base64) = text_or_base64(&pair.value);
+                Line::KeyValue(KeyValueFields {
+                    key,
+                    key_base64,
+                    value,
+                    value_base64,
+                })
+            }
+            Item::Block(block) => {
+                let (id, name) = match &block.block {
+                    BlockRef::Id(_) => (Some(block.block.to_string()), None),
+                    BlockRef::Name(name) => (None, Some(name.as_str())),
+                };
+                let (content, content_base64) = text_or_base64(&block.content);
+                let content = content.filter(|text| !text.is_empty());
+                let kind = &block.kind;
+                let attributes = &block.attributes;
+                Line::Block(BlockFields {
+                    id,
+                    name,
+                    kind,
+                    content,
+                    content_base64,
+                    attributes,
+                })
+            }
+            Item::Edge(edge) => Line::Edge(EdgeFields {
+                source: edge.source.to_string(),
+                kind: &edge.kind,
+                target: edge.target.to_string(),
+                attributes: &edge.attributes,
+            }),
+        };
+        serde_json::to_writer(&mut self.out, &line)?;
+        self.out.write_all(b"\n")
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// One line.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<'a> {
+    Block(BlockFields<'a>),
+    Edge(EdgeFields<'a>),
+    #[serde(untagged)]
+    KeyValue(KeyValueFields<'a>),
+}
+
+#[derive(Serialize)]
+struct KeyValueFields<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+}
+
+#[derive(Serialize)]
+struct BlockFields<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_base64: Option<String>,
+    #[serde(skip_serializing_if = "Attributes::is_empty")]
+    attributes: &'a Attributes,
+}
+
+#[derive(Serialize)]
+struct EdgeFields<'a> {
+    source: String,
+    kind: &'a str,
+    target: String,
+    #[serde(skip_serializing_if = "Attributes::is_empty")]
+    attributes: &'a Attributes,
+}
+
+/// Bytes as text if they are UTF-8, as Base64 if not.
+fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
+    match str::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(_) => (None, Some(STANDARD.encode(bytes))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::{self, Block, Edge, Event, Format, KeyValue, Options};
+
+    fn written(items: &[Item]) -> String {
+        let mut out = Vec::new();
+        let mut writer = JsonLinesWriter::new(&mut out);
+        let all = items.iter().cloned().map(Ok::<Item, io::Error>);
+        assert_eq!(
+            super::super::write_all(&mut writer, all).unwrap(),
+            items.len() as u64
+        );
+        String::from_utf8(out).expect("JSON is UTF-8")
+    }
+
+    fn read(file: &str) -> Vec<Item> {
+        let item = |event: io::Result<Event>| match event {
+            Ok(Event::Item { item, .. }) => item,
+            other => panic!("{other:?}"),
+        };
+        import::read(file.as_bytes(), Format::JsonLines, &Options::default())
+            .map(item)
+            .collect()
+    }
+
+    #[test]
+    fn the_form_is_the_documented_one() {
+        let block = Block {
+            block: BlockRef::Id(1),
+            kind: "file".into(),
+            content: b"\xFF".to_vec(),
+            attributes: Attributes::from([("a".into(), "é".into())]),
+            if_absent: false,
+        };
+        let edge = Edge {
+            source: BlockRef::Id(1),
+            kind: "in".into(),
+            target: BlockRef::Name("top".into()),
+            attributes: Attributes::new(),
+        };
+        let pair = KeyValue {
+            key: b"k".to_vec(),
+            value: vec![],
+        };
+        assert_eq!(
+            written(&[Item::KeyValue(pair), Item::Block(block), Item::Edge(edge)]),
+            "{\"key\":\"k\",\"value\":\"\"}\n\
+             {\"block\":{\"id\":\"00000000-0000-0000-0000-000000000001\",\"kind\":\"file\",\
+             \"content_base64\":\"/w==\",\"attributes\":{\"a\":\"é\"}}}\n\
+             {\"edge\":{\"source\":\"00000000-0000-0000-0000-000000000001\",\"kind\":\"in\",\
+             \"target\":\"top\"}}\n"
+        );
+    }
+
+    /// Bytes that are sometimes text, sometimes not, sometimes empty.
+    fn some_bytes(random: &mut fastrand::Rng) -> Vec<u8> {
+        let length = random.usize(0..20);
+        if random.bool() {
+            (0..length).map(|_| random.u8(..)).collect()
+        } else {
+            some_text(random).into_bytes()
+        }
+    }
+
+    fn some_text(random: &mut fastrand::Rng) -> String {
+        (0..random.usize(0..8)).map(|_| random.char(..)).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_whatever_it_holds() {
+        let mut random = fastrand::Rng::with_seed(20);
+        let mut items = Vec::new();
+        for number in 0..2_000_u32 {
+            let mut attributes = Attributes::new();
+            for _ in 0..random.usize(0..3) {
+                attributes.insert(some_text(&mut random), some_text(&mut random));
+            }
+            let kind = format!("k{}", some_text(&mut random));
+            items.push(match number % 3 {
+                0 => {
+                    let mut key = some_bytes(&mut random);
+                    key.push(0);
+                    Item::KeyValue(KeyValue {
+                        key,
+                        value: some_bytes(&mut random),
+                    })
+                }
+                1 => Item::Block(Block {
+                    block: BlockRef::Id(random.u128(..)),
+                    kind,
+                    content: some_bytes(&mut random),
+                    attributes,
+                    if_absent: false,
+                }),
+                _ => Item::Edge(Edge {
+                    source: BlockRef::Id(random.u128(..)),
+                    kind,
+                    target: BlockRef::Name(format!("n{}", some_text(&mut random))),
+                    attributes,
+                }),
+            });
+        }
+        let file = written(&items);
+        assert_eq!(file.lines().count(), items.len(), "one line each");
+        assert_eq!(read(&file), items);
+    }
+
+    #[test]
+    fn a_block_by_name_reads_back_with_its_name() {
+        let line = "{\"block\":{\"name\":\"a\",\"kind\":\"k\",\"attributes\":{\"name\":\"a\"}}}\n";
+        assert_eq!(written(&read(line)), line);
+    }
+
+    #[test]
+    fn an_error_of_the_source_stops_the_export() {
+        let mut out = Vec::new();
+        let items = [Err(io::Error::other("the snapshot is gone"))];
+        let result = super::super::write_all(&mut JsonLinesWriter::new(&mut out), items);
+        assert_eq!(result.unwrap_err().to_string(), "the snapshot is gone");
+    }
+}

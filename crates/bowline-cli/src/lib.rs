@@ -1,0 +1,164 @@
+//! The `bowline` program: words in, calls out.
+//!
+//! ```text
+//!   args ──▶ lib::run ──▶ the commands ──▶ output       (tables and JSON on standard output)
+//!                │             │
+//!                │             ├── import, export         (formats, without the database)
+//!                │             ├── progress               (on standard error, for people)
+//!                ▼             ▼
+//!              exit ◀──────────┘                          (one table of exit codes)
+//! ```
+//!
+//! Nothing in here is logic that a user of the library would want; that lives in `bowline`.
+
+pub mod args;
+mod commands;
+pub mod exit;
+pub mod export;
+pub mod import;
+pub mod output;
+pub mod progress;
+pub mod units;
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+
+use clap::Parser;
+
+use args::Cli;
+use exit::{Exit, Failure};
+
+/// What a run of the program reads and writes.
+pub struct Streams<'a> {
+    /// Standard input.
+    pub stdin: &'a mut dyn BufRead,
+    /// Standard output: results.
+    pub stdout: &'a mut dyn Write,
+    /// Standard error: what went wrong.
+    pub stderr: &'a mut dyn Write,
+}
+
+/// Runs the program with its arguments, of which the first is its own name.
+pub fn run<A>(arguments: A, streams: &mut Streams<'_>) -> Exit
+where
+    A: IntoIterator,
+    A::Item: Into<OsString> + Clone,
+{
+    let done = match Cli::try_parse_from(arguments) {
+        Ok(cli) => commands::execute(cli, streams),
+        // Help and the version are errors to the parser, and results to the user.
+        Err(error) if !error.use_stderr() => {
+            write!(streams.stdout, "{}", error.render()).map_err(Failure::from)
+        }
+        Err(error) => Err(Failure::new(
+            Exit::Usage,
+            error.render().to_string().trim_end(),
+        )),
+    };
+    let done = done.and_then(|()| streams.stdout.flush().map_err(Failure::from));
+    let Err(failure) = done else {
+        return Exit::Done;
+    };
+    if !failure.message.is_empty() {
+        let lead = if failure.exit == Exit::Usage {
+            ""
+        } else {
+            "error: "
+        };
+        // If even standard error is gone, the exit code is all there is left to say.
+        let _ = writeln!(streams.stderr, "{lead}{failure}").and_then(|()| streams.stderr.flush());
+    }
+    failure.exit
+}
+
+/// Runs the program on the process's own streams.
+pub fn run_process() -> Exit {
+    let mut stdin = io::stdin().lock();
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    let mut stderr = io::stderr();
+    let mut streams = Streams {
+        stdin: &mut stdin,
+        stdout: &mut stdout,
+        stderr: &mut stderr,
+    };
+    run(std::env::args_os(), &mut streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a command line and gives how it ended and what it wrote.
+    fn bowline(line: &str) -> (Exit, String, String) {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut streams = Streams {
+            stdin: &mut io::empty(),
+            stdout: &mut stdout,
+            stderr: &mut stderr,
+        };
+        let exit = run(format!("bowline {line}").split_whitespace(), &mut streams);
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (exit, text(stdout), text(stderr))
+    }
+
+    #[test]
+    fn help_and_version_are_results() {
+        for line in [
+            "--help",
+            "-h",
+            "help graph reach",
+            "put --help",
+            "--version",
+        ] {
+            let (exit, stdout, stderr) = bowline(line);
+            assert_eq!((exit, stderr.as_str()), (Exit::Done, ""), "{line}");
+            assert!(stdout.contains("bowline"), "{line}: {stdout}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_goes_to_standard_error() {
+        let (exit, stdout, stderr) = bowline("put");
+        assert_eq!((exit, stdout.as_str()), (Exit::Usage, ""));
+        assert!(
+            stderr.starts_with("error: ") && stderr.contains("<KEY>"),
+            "{stderr}"
+        );
+    }
+
+    #[test]
+    fn completions_know_every_command_in_every_shell() {
+        for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+            let (exit, stdout, _) = bowline(&format!("completions {shell}"));
+            assert_eq!(exit, Exit::Done);
+            for command in ["checkpoint", "keep-alive", "neighbors", "tour"] {
+                assert!(stdout.contains(command), "{shell} does not know {command}");
+            }
+        }
+    }
+
+    /// A reader of our output that has gone.
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_failure() {
+        let mut stderr = Vec::new();
+        let mut streams = Streams {
+            stdin: &mut io::empty(),
+            stdout: &mut Gone,
+            stderr: &mut stderr,
+        };
+        assert_eq!(run(["bowline", "--help"], &mut streams), Exit::Done);
+        assert!(stderr.is_empty());
+    }
+}

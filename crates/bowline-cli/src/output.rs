@@ -1,0 +1,483 @@
+//! Results on standard output: aligned columns for people, JSON for programs.
+//!
+//! JSON is one object per line, written as soon as it is known, so that a long range or a watch
+//! streams. A table is laid out in chunks of [`CHUNK_ROWS`] rows, so memory is bounded there too;
+//! columns never get narrower from one chunk to the next.
+//!
+//! Keys and values are bytes. How they are shown depends on what they hold:
+//!
+//! ```text
+//!   bytes           table             JSON
+//!   UTF-8           text, with \n     "value": "text"
+//!                   and \\ escaped
+//!   not UTF-8       \xff escapes      "value_base64": "/w=="
+//!   with --hex      ff                "value_hex": "ff"
+//! ```
+//!
+//! In a table nothing reaches the terminal that could move the cursor, change colours or reorder
+//! text: control and direction characters are escaped. Escaping is reversible, as a backslash is
+//! escaped too.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use comfy_table::{CellAlignment, ColumnConstraint, Table, Width, presets};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::args::Output;
+use crate::import::Attributes;
+
+/// How many rows of a table are laid out at once.
+pub const CHUNK_ROWS: usize = 1_000;
+
+/// A value of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Field {
+    /// Nothing: `-` in a table, `null` in JSON.
+    Absent,
+    /// Text of ours.
+    Text(String),
+    /// Bytes of the user's.
+    Bytes(Vec<u8>),
+    /// A count, a size, a revision.
+    Number(u64),
+    /// A lease's id.
+    Signed(i64),
+    /// A ratio or a weight.
+    Real(f64),
+    /// Yes or no.
+    Flag(bool),
+    /// Attributes: `key=value` pairs in a table, an object in JSON.
+    Attributes(Attributes),
+    /// Several texts: with commas in a table, an array in JSON.
+    List(Vec<String>),
+}
+
+impl From<&str> for Field {
+    fn from(text: &str) -> Field {
+        Field::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Field {
+    fn from(text: String) -> Field {
+        Field::Text(text)
+    }
+}
+
+impl From<u64> for Field {
+    fn from(number: u64) -> Field {
+        Field::Number(number)
+    }
+}
+
+impl<T: Into<Field>> From<Option<T>> for Field {
+    fn from(field: Option<T>) -> Field {
+        field.map_or(Field::Absent, Into::into)
+    }
+}
+
+impl Field {
+    /// As the cell of a table.
+    fn cell(&self, hex: bool) -> String {
+        match self {
+            Field::Absent => "-".to_owned(),
+            Field::Text(text) => escape(text.as_bytes()).into_owned(),
+            Field::Bytes(bytes) if hex => hexadecimal(bytes),
+            Field::Bytes(bytes) => escape(bytes).into_owned(),
+            Field::Number(number) => number.to_string(),
+            Field::Signed(number) => number.to_string(),
+            Field::Real(number) => format!("{number:.3}"),
+            Field::Flag(true) => "yes".to_owned(),
+            Field::Flag(false) => "no".to_owned(),
+            Field::Attributes(attributes) => {
+                let pair = |(key, value): (&String, &String)| format!("{key}={value}");
+                let pairs: Vec<String> = attributes.iter().map(pair).collect();
+                escape(pairs.join(" ").as_bytes()).into_owned()
+            }
+            Field::List(texts) => escape(texts.join(", ").as_bytes()).into_owned(),
+        }
+    }
+
+    fn is_number(&self) -> bool {
+        matches!(self, Field::Number(_) | Field::Signed(_) | Field::Real(_))
+    }
+}
+
+/// Prints results.
+pub struct Printer<'a> {
+    out: &'a mut dyn Write,
+    output: Output,
+    hex: bool,
+}
+
+impl<'a> Printer<'a> {
+    /// Prints to `out` as `output`; bytes in hexadecimal if `hex`.
+    pub fn new(out: &'a mut dyn Write, output: Output, hex: bool) -> Printer<'a> {
+        Printer { out, output, hex }
+    }
+
+    /// Prints many results of one shape.
+    pub fn rows(&mut self, columns: &'static [&'static str]) -> Rows<'_, 'a> {
+        Rows {
+            printer: self,
+            columns,
+            rows: Vec::new(),
+            widths: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// Prints one result: a line per field in a table, one object in JSON.
+    pub fn record(&mut self, fields: &[(&str, Field)]) -> io::Result<()> {
+        match self.output {
+            Output::Json => self.json(fields.iter().map(|(name, field)| (*name, field))),
+            Output::Table => {
+                let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+                for (name, field) in fields {
+                    let name = name.replace('_', " ");
+                    writeln!(self.out, "{name:width$}  {}", field.cell(self.hex))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn json<'f>(
+        &mut self,
+        fields: impl Iterator<Item = (&'f str, &'f Field)> + Clone,
+    ) -> io::Result<()> {
+        serde_json::to_writer(
+            &mut *self.out,
+            &Object {
+                fields,
+                hex: self.hex,
+            },
+        )?;
+        self.out.write_all(b"\n")
+    }
+}
+
+/// Results of one shape on their way out. Call [`finish`](Rows::finish) at the end.
+#[must_use = "rows that are not finished may not be printed"]
+pub struct Rows<'p, 'a> {
+    printer: &'p mut Printer<'a>,
+    columns: &'static [&'static str],
+    /// Rows of a table that are not laid out yet.
+    rows: Vec<Vec<Field>>,
+    /// The widest content of each column so far; empty before the first chunk.
+    widths: Vec<u16>,
+    count: u64,
+}
+
+impl Rows<'_, '_> {
+    /// Adds a row, with a field for each column.
+    pub fn push(&mut self, row: Vec<Field>) -> io::Result<()> {
+        assert_eq!(
+            row.len(),
+            self.columns.len(),
+            "a row has a field for each column"
+        );
+        self.count += 1;
+        match self.printer.output {
+            Output::Json => self.printer.json(self.columns.iter().copied().zip(&row)),
+            Output::Table => {
+                self.rows.push(row);
+                if self.rows.len() >= CHUNK_ROWS {
+                    self.lay_out()
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Prints what there is, for results that come slowly.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.lay_out()?;
+        self.printer.out.flush()
+    }
+
+    /// Prints the rest. Gives how many rows there were.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.lay_out()?;
+        Ok(self.count)
+    }
+
+    fn lay_out(&mut self) -> io::Result<()> {
+        let Some(first) = self.rows.first() else {
+            return Ok(());
+        };
+        let numeric: Vec<bool> = first.iter().map(Field::is_number).collect();
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        let is_first_chunk = self.widths.is_empty();
+        if is_first_chunk {
+            table.set_header(
+                self.columns
+                    .iter()
+                    .map(|name| name.to_uppercase().replace('_', " ")),
+            );
+        }
+        for row in self.rows.drain(..) {
+            table.add_row(row.iter().map(|field| field.cell(self.printer.hex)));
+        }
+        let mut widths = table.column_max_content_widths();
+        for (width, before) in widths.iter_mut().zip(&self.widths) {
+            *width = (*width).max(*before);
+        }
+        for (column, (width, numeric)) in table.column_iter_mut().zip(widths.iter().zip(numeric)) {
+            column.set_padding((0, 2));
+            // The constraint includes the padding.
+            let width = Width::Fixed(width.saturating_add(2));
+            column.set_constraint(ColumnConstraint::LowerBoundary(width));
+            if numeric {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        self.widths = widths;
+        writeln!(self.printer.out, "{}", table.trim_fmt())
+    }
+}
+
+/// One JSON object in the order of its fields.
+struct Object<I> {
+    fields: I,
+    hex: bool,
+}
+
+impl<'f, I: Iterator<Item = (&'f str, &'f Field)> + Clone> Serialize for Object<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, field) in self.fields.clone() {
+            match field {
+                Field::Absent => map.serialize_entry(name, &())?,
+                Field::Text(text) => map.serialize_entry(name, text)?,
+                Field::Bytes(bytes) if self.hex => {
+                    map.serialize_entry(&format!("{name}_hex"), &hexadecimal(bytes))?;
+                }
+                Field::Bytes(bytes) => match str::from_utf8(bytes) {
+                    Ok(text) => map.serialize_entry(name, text)?,
+                    Err(_) => {
+                        map.serialize_entry(&format!("{name}_base64"), &STANDARD.encode(bytes))?;
+                    }
+                },
+                Field::Number(number) => map.serialize_entry(name, number)?,
+                Field::Signed(number) => map.serialize_entry(name, number)?,
+                Field::Real(number) => map.serialize_entry(name, number)?,
+                Field::Flag(flag) => map.serialize_entry(name, flag)?,
+                Field::Attributes(attributes) => map.serialize_entry(name, attributes)?,
+                Field::List(texts) => map.serialize_entry(name, texts)?,
+            }
+        }
+        map.end()
+    }
+}
+
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(
+        String::with_capacity(bytes.len() * 2),
+        |mut digits, byte| {
+            // Writing into a string does not fail.
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        },
+    )
+}
+
+/// Bytes as text on one line that a terminal shows as it is. Reversible.
+#[must_use]
+pub fn escape(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(bytes)
+        && text.chars().all(is_plain)
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => shown.push_str("\\\\"),
+                '\n' => shown.push_str("\\n"),
+                '\r' => shown.push_str("\\r"),
+                '\t' => shown.push_str("\\t"),
+                c if is_plain(c) => shown.push(c),
+                c if c.is_ascii() => {
+                    let _ = write!(shown, "\\x{:02x}", u32::from(c));
+                }
+                c => {
+                    let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
+                }
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a character can be shown as it is: no control character, no line or paragraph
+/// separator, nothing invisible that changes the direction or the width of what is around it.
+fn is_plain(c: char) -> bool {
+    !(c == '\\'
+        || c.is_control()
+        || matches!(
+            c,
+            '\u{061C}'
+                | '\u{200B}'..='\u{200F}'
+                | '\u{2028}'..='\u{202E}'
+                | '\u{2060}'..='\u{206F}'
+                | '\u{FEFF}'
+                | '\u{FFF9}'..='\u{FFFB}'
+                | '\u{E0000}'..='\u{E0FFF}'
+        ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &[u8]) -> Field {
+        Field::Bytes(text.to_vec())
+    }
+
+    /// What `print` prints.
+    fn printed(
+        output: Output,
+        hex: bool,
+        print: impl FnOnce(&mut Printer<'_>) -> io::Result<()>,
+    ) -> String {
+        let mut out = Vec::new();
+        print(&mut Printer::new(&mut out, output, hex)).expect("a vector takes everything");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    fn entries(printer: &mut Printer<'_>) -> io::Result<()> {
+        let mut rows = printer.rows(&["key", "value", "modified_at"]);
+        rows.push(vec![bytes(b"a"), bytes(b"line\nbreak"), 7.into()])?;
+        rows.push(vec![bytes(b"\xFFz"), Field::Absent, 12345.into()])?;
+        assert_eq!(rows.finish()?, 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_table_aligns_columns_and_escapes_bytes() {
+        assert_eq!(
+            printed(Output::Table, false, entries),
+            "KEY    VALUE        MODIFIED AT\n\
+             a      line\\nbreak            7\n\
+             \\xffz  -                  12345\n"
+        );
+    }
+
+    #[test]
+    fn json_is_one_object_per_line_in_the_order_of_columns() {
+        assert_eq!(
+            printed(Output::Json, false, entries),
+            "{\"key\":\"a\",\"value\":\"line\\nbreak\",\"modified_at\":7}\n\
+             {\"key_base64\":\"/3o=\",\"value\":null,\"modified_at\":12345}\n"
+        );
+    }
+
+    #[test]
+    fn hex_shows_bytes_as_digits() {
+        let one = |printer: &mut Printer<'_>| printer.record(&[("key", bytes(b"a\xFF"))]);
+        assert_eq!(printed(Output::Table, true, one), "key  61ff\n");
+        assert_eq!(printed(Output::Json, true, one), "{\"key_hex\":\"61ff\"}\n");
+    }
+
+    #[test]
+    fn a_record_shows_every_kind_of_field() {
+        let attributes = Attributes::from([("a".into(), "1".into()), ("b".into(), "x\ty".into())]);
+        let record = |printer: &mut Printer<'_>| {
+            printer.record(&[
+                ("name", "é".into()),
+                ("lease_id", Field::Signed(-1)),
+                ("ratio", Field::Real(1.5)),
+                ("ok", Field::Flag(true)),
+                ("attributes", Field::Attributes(attributes.clone())),
+                ("kinds", Field::List(vec!["x".into(), "y".into()])),
+                ("none", None::<u64>.into()),
+            ])
+        };
+        assert_eq!(
+            printed(Output::Table, false, record),
+            "name        é\nlease id    -1\nratio       1.500\nok          yes\nattributes  a=1 \
+             b=x\\ty\nkinds       x, y\nnone        -\n"
+        );
+        assert_eq!(
+            printed(Output::Json, false, record),
+            "{\"name\":\"é\",\"lease_id\":-1,\"ratio\":1.5,\"ok\":true,\"attributes\":{\"a\":\"1\",\
+             \"b\":\"x\\ty\"},\"kinds\":[\"x\",\"y\"],\"none\":null}\n"
+        );
+    }
+
+    #[test]
+    fn no_rows_print_nothing() {
+        for output in [Output::Table, Output::Json] {
+            let none = |printer: &mut Printer<'_>| printer.rows(&["key"]).finish().map(drop);
+            assert_eq!(printed(output, false, none), "");
+        }
+    }
+
+    #[test]
+    fn long_tables_come_in_chunks_under_one_header_and_stay_aligned() {
+        let text = printed(Output::Table, false, |printer| {
+            let mut rows = printer.rows(&["key", "n"]);
+            rows.push(vec!["a long key".into(), 1.into()])?;
+            rows.flush()?;
+            for n in 0..2 * CHUNK_ROWS as u64 {
+                rows.push(vec!["k".into(), n.into()])?;
+                assert!(rows.rows.len() < CHUNK_ROWS);
+            }
+            rows.finish().map(drop)
+        });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2 + 2 * CHUNK_ROWS);
+        assert_eq!(lines.iter().filter(|line| line.contains("KEY")).count(), 1);
+        assert_eq!(lines[1], "a long key  1");
+        assert_eq!(lines[2].find('k'), Some(0));
+        assert_eq!(lines[2].len() - lines[2].trim_end_matches('0').len(), 1);
+        assert!(
+            lines[2..]
+                .iter()
+                .all(|line| line.len() > "a long key  ".len()),
+            "{}",
+            lines[2]
+        );
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_that_could_command_it() {
+        assert_eq!(escape(b"\x1B[31mred\x07\x7F"), "\\x1b[31mred\\x07\\x7f");
+        assert_eq!(
+            escape("abc\u{202E}txt\u{85}".as_bytes()),
+            "abc\\u{202e}txt\\u{85}"
+        );
+        assert_eq!(escape(b"a\\b\r\n\t"), "a\\\\b\\r\\n\\t");
+        assert_eq!(escape("naïve → 日本".as_bytes()), "naïve → 日本");
+        assert_eq!(escape(b"\xC3\xA9\xC3"), "é\\xc3");
+        assert!(matches!(escape(b"plain"), Cow::Borrowed("plain")));
+    }
+
+    #[test]
+    fn escaping_keeps_different_bytes_different() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut seen = std::collections::HashMap::new();
+        let alphabet = [b'\\', b'x', b'n', b'f', b'\n', 0xC3, 0xA9, 0xFF, b'u', b'{'];
+        for _ in 0..20_000 {
+            let bytes: Vec<u8> = (0..random.usize(0..6))
+                .map(|_| alphabet[random.usize(0..10)])
+                .collect();
+            let shown = escape(&bytes).into_owned();
+            let before = seen.entry(shown.clone()).or_insert_with(|| bytes.clone());
+            assert_eq!(*before, bytes, "both shown as {shown}");
+        }
+    }
+}

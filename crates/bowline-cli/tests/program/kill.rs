@@ -1,0 +1,151 @@
+//! SIGKILL at random moments: what the program acknowledged is there afterwards.
+//!
+//! The record of what was acknowledged is kept here, outside the program: a `put` counts when the
+//! program printed its revision. `BOWLINE_KILLS` sets how often, `BOWLINE_SEED` repeats a run.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::Place;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+#[test]
+fn every_acknowledged_put_survives() {
+    let (kills, seed) = (setting("BOWLINE_KILLS", 60), setting("BOWLINE_SEED", 0xB0));
+    println!(
+        "repeat with: BOWLINE_SEED={seed} BOWLINE_KILLS={kills} cargo test -p bowline-cli --test program kill"
+    );
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let place = Place::new();
+    let mut acknowledged: BTreeMap<String, (String, u64)> = BTreeMap::new();
+    // What was being written to a key since its last acknowledgement, when the kill came.
+    let mut in_doubt: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut killed, mut round, mut newest) = (0, 0u64, 1);
+    while killed < kills {
+        round += 1;
+        let key = format!("key-{}", rng.u32(0..20));
+        let value = format!("value-{round}");
+        let mut child = place
+            .command(&["-o", "json", "put", &key, &value])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(rng.u64(0..25_000)));
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        if text.ends_with('\n') {
+            let row: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let revision = row["revision"].as_u64().unwrap();
+            assert!(revision > newest, "revision {revision} after {newest}");
+            newest = revision;
+            acknowledged.insert(key.clone(), (value, revision));
+            in_doubt.remove(&key);
+        } else if output.status.code().is_some() {
+            // It ended by itself, so it has to say why.
+            panic!(
+                "the program failed: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        } else {
+            killed += 1;
+            in_doubt.entry(key).or_default().push(value);
+        }
+    }
+    assert!(
+        !acknowledged.is_empty(),
+        "no put was fast enough to be acknowledged"
+    );
+    for (key, (value, revision)) in &acknowledged {
+        let entry = &place.json(&format!("get {key}"))[0];
+        let (found, at) = (
+            entry["value"].as_str().unwrap(),
+            entry["modified"].as_u64().unwrap(),
+        );
+        let unacknowledged = in_doubt
+            .get(key)
+            .is_some_and(|all| all.iter().any(|v| v == found));
+        assert!(
+            (found == value && at == *revision) || (unacknowledged && at > *revision),
+            "{key}: {found} at {at}, acknowledged {value} at {revision}"
+        );
+    }
+    place.check_is_clean();
+    println!(
+        "{} keys acknowledged in {round} runs, {killed} killed",
+        acknowledged.len()
+    );
+}
+
+#[test]
+fn a_killed_import_leaves_whole_batches_and_can_be_repeated() {
+    let mut rng = fastrand::Rng::with_seed(setting("BOWLINE_SEED", 0xB1));
+    let place = Place::new();
+    let mut text = String::new();
+    for number in 0..20_000 {
+        text.push_str(&format!("{} {}\n", number, (number * 7 + 1) % 20_000));
+    }
+    place.write("graph.txt", &text);
+    let mut interrupted = 0;
+    for _ in 0..8 {
+        let mut child = place
+            .command(&[
+                "import",
+                "graph.txt",
+                "--batch",
+                "50",
+                "--durability",
+                "batched:1ms",
+            ])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(rng.u64(5..120)));
+        child.kill().unwrap();
+        interrupted += u64::from(child.wait().unwrap().code().is_none());
+        if place.data().join("BOWLINE").exists() {
+            // Opens, and both directions of every edge agree.
+            place.check_is_clean();
+        }
+    }
+    assert!(
+        interrupted > 0,
+        "every import was done before it was killed"
+    );
+    let row = &place.json("import graph.txt --durability batched")[0];
+    assert_eq!(
+        (&row["edges"], &row["refused"]),
+        (&20_000.into(), &0.into())
+    );
+    assert_eq!(place.json("graph stats")[0]["edges"], 20_000);
+    place.check_is_clean();
+}
+
+#[test]
+fn a_killed_watch_or_keep_alive_loses_nothing() {
+    let place = Place::new();
+    place.ok("lease grant 60s --id 5");
+    let mut child = place
+        .command(&["-o", "json", "lease", "keep-alive", "5"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.contains("\"lease\":5"), "{line}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(place.json("lease list")[0]["lease"], 5);
+}

@@ -1,0 +1,135 @@
+//! Import and export.
+
+use super::Place;
+
+fn counts(row: &serde_json::Value) -> [u64; 5] {
+    ["blocks", "edges", "keys", "changed", "refused"].map(|name| row[name].as_u64().unwrap())
+}
+
+#[test]
+fn importing_the_same_file_twice_changes_nothing() {
+    let place = Place::new();
+    let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+    let first = &place.json(&format!("import {lock}"))[0];
+    let [blocks, edges, _, changed, refused] = counts(first);
+    assert!(blocks > 50 && edges > blocks, "{first}");
+    assert_eq!((changed, refused), (blocks + edges, 0));
+    let second = &place.json(&format!("import {lock}"))[0];
+    assert_eq!(counts(second), [blocks, edges, 0, 0, 0]);
+    assert_eq!(second["revision"], first["revision"]);
+    place.check_is_clean();
+}
+
+#[test]
+fn edge_lists_with_any_separator_are_read() {
+    let place = Place::new();
+    place.write(
+        "graph.txt",
+        "# a comment\n1\t2\n2 3\r\n3,1,0.5\n\n% another\n",
+    );
+    let row = &place.json("import graph.txt")[0];
+    assert_eq!((&row["edges"], &row["refused"]), (&3.into(), &0.into()));
+    let found = place.json("graph neighbors 3");
+    assert_eq!(found[0]["block"], "1");
+    let again = &place.json("import graph.txt")[0];
+    assert_eq!(again["changed"], 0);
+}
+
+#[test]
+fn what_is_refused_is_named_by_line_and_column_and_the_rest_is_kept() {
+    let place = Place::new();
+    let lines = concat!(
+        "{\"block\": {\"name\": \"a\", \"kind\": \"k\"}}\n",
+        "{\"block\": {\"name\": \"b\"}}\n",
+        "nonsense\n",
+        "{\"edge\": {\"source\": \"a\", \"kind\": \"k\", \"target\": \"nobody\"}}\n",
+        "{\"key\": \"x\", \"value\": \"y\"}\n",
+    );
+    place.write("data.jsonl", lines);
+    let run = place.run("-o json import data.jsonl");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let row: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(counts(&row), [1, 0, 1, 2, 3]);
+    for part in [
+        "line 2, column",
+        "line 3, column 2",
+        "line 4, column",
+        "block nobody does not exist",
+    ] {
+        assert!(
+            run.stderr.contains(part),
+            "{part} is missing: {}",
+            run.stderr
+        );
+    }
+
+    let strict = Place::new();
+    strict.write("data.jsonl", lines);
+    assert!(
+        strict
+            .fails("import data.jsonl --strict", 4)
+            .contains("line 2, column")
+    );
+    assert_eq!(
+        strict.json("block get a")[0]["kind"],
+        "k",
+        "what stood before it is kept"
+    );
+    assert!(
+        strict.fails("get x", 1).contains("does not exist"),
+        "what stood after it is not"
+    );
+}
+
+#[test]
+fn an_export_imports_to_the_same_database() {
+    let place = Place::new();
+    place.run_with_input("put --hex 00ff", &[1, 254]);
+    place.ok("put text hello");
+    place.ok("block put a --kind k --content body --attr x=1");
+    place.ok("block put b --kind k");
+    place.ok("edge put a ties b --attr weight=2");
+    let file = place.path("all.jsonl");
+    let row = &place.json(&format!("export {}", file.display()))[0];
+    assert_eq!(row["items"], 5);
+    let other = Place::new();
+    let row = &other.json(&format!("import {}", file.display()))[0];
+    assert_eq!(counts(row), [2, 1, 2, 5, 0]);
+    assert_eq!(other.ok("export -"), place.ok("export -"));
+    assert!(place.ok("export - --format dot").contains("->"));
+    assert!(!place.path("all.jsonl.unfinished").exists());
+    let old = place.ok("export - --rev 3");
+    assert_eq!(
+        old.lines().count(),
+        2,
+        "at revision 3 there were two keys: {old}"
+    );
+}
+
+#[test]
+fn a_published_graph_has_its_published_figures() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/data/facebook_combined.txt"
+    );
+    if !std::path::Path::new(file).exists() {
+        println!("skipped: the file facebook_combined.txt is not at hand");
+        return;
+    }
+    let place = Place::new();
+    let row = &place.json(&format!("import {file} --durability batched"))[0];
+    assert_eq!(
+        (&row["edges"], &row["refused"]),
+        (&88_234.into(), &0.into())
+    );
+    let stats = &place.json("graph stats")[0];
+    assert_eq!(
+        (&stats["blocks"], &stats["edges"]),
+        (&4_039.into(), &88_234.into())
+    );
+    assert_eq!(stats["triangles"], 1_612_010);
+    assert_eq!(stats["weak_components"], 1);
+    let again = &place.json(&format!("import {file} --durability batched"))[0];
+    assert_eq!(again["changed"], 0);
+    place.check_is_clean();
+}
