@@ -1,0 +1,31 @@
+# What a contributor runs. `just verify` changes no file; `just fix` does.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# List the recipes.
+default:
+    @just --list
+
+# Everything that must hold before a commit. Reads only.
+verify:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo test --workspace
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Format, and apply what clippy can mend by itself.
+fix:
+    cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+    cargo fmt --all
+
+# See what Bowline does, on a real dependency graph.
+tour:
+    cargo run --release -- tour
+
+# The benchmarks of the database crate.
+bench *ARGS:
+    cargo bench -p bowline {{ ARGS }}
+
+# The crash tests of the database with the seeds 1 to N.
+crash N="10":
+    for seed in $(seq {{ N }}); do BOWLINE_SEED=$seed cargo test -p bowline --test crash; done
