@@ -7,7 +7,7 @@
 //! test asserts that they did. Then images of the crashes at all points are sampled, and each is
 //! opened with the shipped code: see [`verify`]. Of some, the recovery is crashed again, twice.
 //!
-//! `BOWLINE_CRASH_IMAGES` sets how many images all tests together try (default 2,400), and
+//! `BOWLINE_CRASH_IMAGES` sets how many images all tests together try (default 6,000), and
 //! `BOWLINE_SEED` the seed. `--nocapture` shows what was covered.
 
 #[path = "../support/mod.rs"]
@@ -25,7 +25,7 @@ use verify::{Tried, Verifier};
 use workload::{Action, Crossed, Run, Workload};
 
 /// The images of all tests together, unless the environment says otherwise.
-const IMAGES_DEFAULT: u64 = 2_400;
+const IMAGES_DEFAULT: u64 = 6_000;
 
 /// A test's part of the images to try.
 fn share(percent: u64) -> u64 {
