@@ -260,6 +260,42 @@ fn exchanged_tables_are_noticed() -> Result<()> {
     Ok(())
 }
 
+/// A table from another database that agrees in name, length, counts and bounds with the one whose
+/// place it takes, and differs in one byte of one value, was read without notice.
+#[test]
+fn a_table_of_another_database_is_noticed() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fill = |name: &str, last: u8| -> Result<PathBuf> {
+        let path = directory.path().join(name);
+        let db = Db::open(&path)?;
+        let mut noise = fastrand::Rng::with_seed(5);
+        for number in 0..50u32 {
+            // Noise does not compress, so both tables are equally long.
+            let mut value: Vec<u8> = (0..64).map(|_| noise.u8(..)).collect();
+            value[63] = if number == 49 { last } else { 0 };
+            db.put(number.to_be_bytes(), value)?;
+        }
+        db.flush()?;
+        db.close()?;
+        let mut tables = fs::read_dir(path.join("tables")).expect("tables");
+        Ok(tables.next().expect("a table").expect("a name").path())
+    };
+    let (own, twin) = (fill("own", 1)?, fill("twin", 2)?);
+    let (before, after) = (
+        fs::read(&own).expect("read"),
+        fs::read(&twin).expect("read"),
+    );
+    assert_eq!(
+        (own.file_name(), before.len()),
+        (twin.file_name(), after.len())
+    );
+    assert_ne!(before, after);
+    fs::write(&own, after).expect("written");
+    let error = Db::open(directory.path().join("own")).expect_err("it is not its own");
+    assert_eq!(place_of(&error).0, own);
+    Ok(())
+}
+
 #[test]
 fn damage_of_the_manifest_is_noticed() -> Result<()> {
     let victim = Victim::new()?;
