@@ -26,6 +26,8 @@ pub mod counters;
 mod error;
 pub mod log;
 pub mod memtable;
+#[doc(hidden)]
+pub mod sync;
 pub mod table;
 pub mod tree;
 mod types;

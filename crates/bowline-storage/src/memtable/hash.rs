@@ -17,13 +17,13 @@
 //! Slots never become empty, and a slot's key never changes: only its record does.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::arena::{Arena, UNIT};
 use super::record::{Record, RecordAt};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// Slots of the first array: 2^8. It is made at the first insertion.
 const FIRST_BITS: u32 = 8;

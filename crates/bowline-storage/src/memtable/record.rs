@@ -44,10 +44,10 @@
 
 use std::cmp::Ordering;
 use std::num::NonZeroU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{Arena, Shared, Space, UNIT};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::{EntryKind, Revision};
 
 /// The largest number of links of a node. With one node in four reaching the next height, good

@@ -43,12 +43,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
-
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 
 pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
@@ -62,6 +57,9 @@ use crate::counters::{Counters, CountersSnapshot};
 use crate::error::{Error, Result};
 use crate::log::{Background, Log, LogOptions, LogSync};
 use crate::memtable::Memtable;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table, TableOptions};
 use crate::version::{Edit, Identity, Layout, Manifest, Run, State, Version};
 use crate::vfs::{Vfs, VfsLock};

@@ -14,10 +14,6 @@
 //! created again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 
 use super::batch::BatchReader;
 use super::{
@@ -27,6 +23,8 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::memtable::{Memtable, MemtableWriter};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
 use crate::vfs::{Vfs, VfsLock};

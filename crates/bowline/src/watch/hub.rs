@@ -1,12 +1,11 @@
 //! The ring of recent changes, and the bell that wakes waiting watchers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use bowline_storage::Revision;
-use parking_lot::{Condvar, Mutex};
+use bowline_storage::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use bowline_storage::sync::{ArcSwapOption, Condvar, Mutex};
 
 use super::{Change, Changes};
 

@@ -1,8 +1,9 @@
 //! One watcher: a cursor over revisions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bowline_storage::sync::Instant;
 use bowline_storage::tree::{PinError, WatchPin};
 use bowline_storage::{EntryKind, Revision, Value};
 
