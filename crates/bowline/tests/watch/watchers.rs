@@ -45,6 +45,11 @@ pub struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
+    /// Whether a watcher never loses what it has not been given.
+    fn holds_everything(&self) -> bool {
+        self.lag_max == u64::MAX && self.given_up.load(Ordering::SeqCst) == 0
+    }
+
     fn check(&self, oldest: Revision, newest: Revision, kept: u64, who: &Watching) {
         let given_up = self.given_up.load(Ordering::SeqCst);
         // A new database is at revision 1.
@@ -201,7 +206,13 @@ impl Watching {
                     assert!(changes.revision >= next);
                     let after = watcher.next_revision();
                     assert!(after > changes.revision, "{after} comes next");
-                    let floor = db.oldest_revision();
+                    let span = self.spans.last().expect("a span");
+                    let floor = if bounds.holds_everything() && changes.revision > span.from {
+                        // Its pin held what was before each change.
+                        0
+                    } else {
+                        db.oldest_revision()
+                    };
                     let seen = Seen::new(&changes, &self.range, self.with_previous, floor);
                     self.spans.last_mut().expect("a span").seen.push(seen);
                 }
