@@ -735,26 +735,29 @@ fn expire_loop(core: Arc<Core>) {
         inner: Arc::new(inner),
     };
     let core = db.core();
+    let mut pause = Duration::ZERO;
     loop {
-        let mut wait = core
-            .leases
-            .next_deadline(core.clock.monotonic())
-            .unwrap_or(IDLE);
-        if wait.is_zero() {
-            wait = match db.expire_leases() {
-                Ok(_) => PAUSE,
-                Err(Error::Closed) => return,
-                Err(error) => {
-                    tracing::error!(%error, "leases could not be expired; it is tried again");
-                    RETRY_AFTER
-                }
-            };
+        {
+            let mut bell = core.lease_bell.lock();
+            if core.is_closed.load(Ordering::Acquire) {
+                return;
+            }
+            // Asked under the bell's lock: who grants a lease after this finds a waiter to wake.
+            let next = core.leases.next_deadline(core.clock.monotonic());
+            let wait = next.unwrap_or(IDLE).min(IDLE).max(pause);
+            if !wait.is_zero() {
+                core.lease_rung.wait_for(&mut bell, wait);
+            }
         }
-        let mut bell = core.lease_bell.lock();
-        if core.is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        core.lease_rung.wait_for(&mut bell, wait.min(IDLE));
+        pause = match db.expire_leases() {
+            Ok(0) => Duration::ZERO,
+            Ok(_) => PAUSE,
+            Err(Error::Closed) => return,
+            Err(error) => {
+                tracing::error!(%error, "leases could not be expired; it is tried again");
+                RETRY_AFTER
+            }
+        };
     }
 }
 
