@@ -8,6 +8,7 @@
 //! | [`fault`] | [`FaultVfs`]: errors, short reads and writes, and a full disk, on any `Vfs` |
 //! | [`clock`] | [`ManualClock`]: time that passes only when told |
 //! | [`model`] | [`Model`]: what a database must answer, in plain maps |
+//! | [`isolation`] | [`isolation::check`]: which anomalies a history of transactions shows |
 //! | [`seed`] | [`Seed`]: random tests that say how to repeat themselves |
 //!
 //! # What the disk models
@@ -71,6 +72,7 @@ pub mod clock;
 pub mod crash;
 pub mod disk;
 pub mod fault;
+pub mod isolation;
 pub mod model;
 pub mod seed;
 
