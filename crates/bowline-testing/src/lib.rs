@@ -72,6 +72,7 @@ pub mod crash;
 pub mod disk;
 pub mod fault;
 pub mod model;
+pub mod replay;
 pub mod seed;
 
 pub use clock::ManualClock;
@@ -79,4 +80,5 @@ pub use crash::{CrashImage, Images};
 pub use disk::SimDisk;
 pub use fault::FaultVfs;
 pub use model::Model;
+pub use replay::replay;
 pub use seed::Seed;
