@@ -24,6 +24,9 @@ pub mod codec;
 pub mod compaction;
 pub mod counters;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod log;
 pub mod memtable;
 #[doc(hidden)]

@@ -52,6 +52,20 @@ impl Life {
         bytes.starts_with(&self.tag.to_le_bytes())
     }
 
+    /// Gives the frame that `bytes` begin with the tag and the checksums of this life and place;
+    /// returns its length. `None` when its body is not there.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn repair(self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        let body_len = Reader::new(bytes.get(8..)?).u32()? as usize;
+        let end = FRAME_HEADER_BYTES + body_len.next_multiple_of(FRAME_ALIGN);
+        let body_crc = self.checksum(offset, bytes.get(FRAME_HEADER_BYTES..end)?);
+        bytes[0..4].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[12..16].copy_from_slice(&body_crc.to_le_bytes());
+        let header_crc = self.checksum(offset, &bytes[8..FRAME_HEADER_BYTES]);
+        bytes[4..8].copy_from_slice(&header_crc.to_le_bytes());
+        Some(end)
+    }
+
     fn checksum(self, offset: u64, bytes: &[u8]) -> u32 {
         let seed = crc32c::crc32c_append(self.seed, &offset.to_le_bytes());
         crc32c::crc32c_append(seed, bytes)

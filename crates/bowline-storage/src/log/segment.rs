@@ -144,6 +144,14 @@ impl SegmentHeader {
     }
 }
 
+/// Gives a header page the magic and the checksum it must have.
+#[cfg(any(test, fuzzing))]
+pub(super) fn repair_header(page: &mut [u8]) {
+    page[..MAGIC.len()].copy_from_slice(&MAGIC);
+    let crc = page_crc(page);
+    page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// Checksum of the header page except the checksum itself.
 fn page_crc(page: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&page[..CRC_RANGE.start]);

@@ -31,6 +31,8 @@ mod background;
 mod batch;
 mod check;
 mod checkpoint;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod read;
 mod readers;
 mod recovery;

@@ -91,6 +91,29 @@ fn record_at(bytes: &[u8], number: u64, offset: usize) -> Option<(&[u8], usize)>
     ))
 }
 
+/// Puts the checksums of the header and of every record right, as far as the records' lengths
+/// lead.
+#[cfg(any(test, fuzzing))]
+pub(super) fn repair(bytes: &mut [u8], number: u64) {
+    if bytes.len() < HEADER_BYTES as usize {
+        return;
+    }
+    bytes[..8].copy_from_slice(MAGIC);
+    let crc = crc32c::crc32c(&bytes[..12]).to_le_bytes();
+    bytes[12..16].copy_from_slice(&crc);
+    let mut offset = HEADER_BYTES as usize;
+    while let Some(header) = bytes.get(offset..offset + RECORD_HEADER_BYTES) {
+        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let start = offset + RECORD_HEADER_BYTES;
+        let Some(payload) = bytes.get(start..start + len) else {
+            return;
+        };
+        let crc = record_crc(number, offset as u64, payload).to_le_bytes();
+        bytes[offset + 4..start].copy_from_slice(&crc);
+        offset = (start + len).next_multiple_of(8);
+    }
+}
+
 impl Manifest {
     /// Writes a new manifest that starts with `state`, durably (the directory too).
     pub fn create(

@@ -22,6 +22,8 @@
 //!   the log from `flushed_index + 1` on top of the tables gives the database.
 
 mod edit;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod identity;
 mod manifest;
 
