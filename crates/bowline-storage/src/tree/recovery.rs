@@ -112,8 +112,13 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
             }
         }
     }
-    if names.is_empty() && !options.create {
-        return refuse("the directory is empty");
+    if !options.create {
+        // Also when a creation, or a checkpoint into it, was interrupted: that would make an empty
+        // database of it.
+        return refuse(match names.is_empty() {
+            true => "the directory is empty",
+            false => "its creation was interrupted: it was never a database",
+        });
     }
     Ok(())
 }
