@@ -25,8 +25,13 @@ use super::record::{Record, RecordAt};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Slots of the first array: 2^8. It is made at the first insertion.
-const FIRST_BITS: u32 = 8;
+/// Slots of the first array: 2^8. It is made at the first insertion. Where interleavings are tried,
+/// the array doubles from the second key on.
+const FIRST_BITS: u32 = if cfg!(any(bowline_shuttle, miri)) {
+    1
+} else {
+    8
+};
 /// Slots of the last array: 2^31, half filled by more keys than an arena can hold.
 const LAST_BITS: u32 = 31;
 const ARRAYS: usize = (LAST_BITS - FIRST_BITS + 1) as usize;
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn keys_are_found_before_and_after_every_doubling() {
-        const KEYS: u64 = if cfg!(miri) { 140 } else { 20_000 };
+        const KEYS: u64 = if cfg!(miri) { 40 } else { 20_000 };
         let arena = Arena::new(KEYS as usize * 200);
         let mut space = Space::of(&arena);
         let index = HashIndex::new();
@@ -239,7 +244,7 @@ mod tests {
             }
         }
         let last_bits = (2 * KEYS).next_power_of_two().ilog2();
-        let expected: usize = (8..=last_bits).map(|bits| UNIT << bits).sum();
+        let expected: usize = (FIRST_BITS..=last_bits).map(|bits| UNIT << bits).sum();
         assert_eq!(taken, expected, "{KEYS} keys fill at most half of the last");
     }
 
