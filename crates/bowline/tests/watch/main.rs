@@ -311,12 +311,14 @@ fn every_watcher_sees_every_change_once_whole_and_in_order() {
 /// Hundreds of watchers that take nothing hold no writer up, and get all of it afterwards.
 #[test]
 fn stalled_watchers_hold_up_no_writer() {
-    const COMMITS: u64 = 5_000;
+    // More than the ring has places for.
+    const COMMITS: u64 = 9_000;
     within_patience("a writer beside stalled watchers", || {
-        for lag_max in [u64::MAX, 100] {
+        let all = u64::MAX;
+        for (lag_max, ring_bytes) in [(all, 1 << 10), (100, 1 << 10), (all, 1 << 30)] {
             let db = small()
                 .vfs(Arc::new(MemoryVfs::default()))
-                .watch_ring_bytes(1 << 10)
+                .watch_ring_bytes(ring_bytes)
                 .watch_lag_max(lag_max)
                 .open("/db")
                 .expect("the database opens");
@@ -349,4 +351,28 @@ fn stalled_watchers_hold_up_no_writer() {
             }
         }
     });
+}
+
+/// A watcher that reads history ahead holds what was before each change that it has not given out
+/// yet.
+#[test]
+fn what_is_read_ahead_keeps_what_was_before_it() -> bowline::Result<()> {
+    let db = small()
+        .vfs(Arc::new(MemoryVfs::default()))
+        .background(bowline::Background::Manual)
+        .watch_ring_bytes(0)
+        .open("/db")?;
+    let mut watcher = db.watch(..).with_previous().start()?;
+    for number in 0..50 {
+        db.put("k", number.to_string())?;
+    }
+    for number in 0..50 {
+        let changes = watcher.poll()?.expect("it is there");
+        let previous = changes.changes[0].previous.as_ref();
+        let value = previous.map(|entry| entry.value.to_vec());
+        let expected = (number > 0).then(|| (number - 1).to_string().into_bytes());
+        assert_eq!(value, expected, "before {number}");
+        db.compact_tables()?;
+    }
+    Ok(())
 }
