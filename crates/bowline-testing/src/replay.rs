@@ -29,7 +29,7 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
             .unwrap_or_else(|_| panic!("{CASES_VARIABLE} must be a number, not {text}"))
     });
     if std::env::var_os(WRITE_VARIABLE).is_some() {
-        write_seeds(corpus, &seeds);
+        write_seeds(test, corpus, &seeds);
     }
     let mut inputs = seeds;
     inputs.push(Vec::new());
@@ -79,10 +79,10 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn write_seeds(corpus: &Path, seeds: &[Vec<u8>]) {
+fn write_seeds(test: &str, corpus: &Path, seeds: &[Vec<u8>]) {
     fs::create_dir_all(corpus).expect("the corpus can be created");
     for (number, seed) in seeds.iter().enumerate() {
-        fs::write(corpus.join(format!("seed-{number:02}")), seed).expect("a seed can be written");
+        fs::write(corpus.join(format!("{test}-{number}")), seed).expect("a seed can be written");
     }
 }
 

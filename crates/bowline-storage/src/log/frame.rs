@@ -23,6 +23,10 @@ pub(super) const FRAME_ALIGN: usize = 8;
 /// The longest body: groups beyond it are refused.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
 
+/// Indices and segment ids stay below this, so that the next one always exists. At a thousand
+/// million entries a second a log gets there in 146 years.
+pub(super) const NUMBER_LIMIT: u64 = 1 << 62;
+
 const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN));
 const _: () = assert!(BODY_BYTES_MAX <= u32::MAX as u64);
 
@@ -131,8 +135,7 @@ impl FrameHeader {
             FrameKind::Data => entry_count > 0 && body_len >= entry_count,
             _ => entry_count == 0 && body_len == 0,
         };
-        let indices_fit =
-            first_index > 0 && first_index.checked_add(u64::from(entry_count)).is_some();
+        let indices_fit = first_index > 0 && first_index < NUMBER_LIMIT - u64::from(entry_count);
         let fits = shape_fits
             && indices_fit
             && reader.rest() == [0; 3]
