@@ -114,8 +114,9 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
             }
         }
     }
-    if names.is_empty() && !options.create {
-        return refuse("the directory is empty");
+    if !options.create {
+        // Not even what an unfinished creation, or an unfinished copy, has left.
+        return refuse("it holds no file BOWLINE");
     }
     Ok(())
 }
