@@ -2,7 +2,8 @@
 //!
 //! The memtables are flushed, then the tables of one version are copied, a manifest that names
 //! them is written, and `BOWLINE` comes last: an unfinished copy is not a database. The copy has
-//! no log; its revision is that of the version.
+//! no log; its revision is that of the version. When it fails, what was made is removed again, the
+//! name `BOWLINE` first, except for the two directories: so it can be tried again at once.
 
 use std::path::Path;
 
@@ -22,6 +23,16 @@ impl Engine {
         let vfs = &*shared.vfs;
         let layout = Layout::new(target);
         prepare_target(vfs, &layout)?;
+        let result = self.copy_to(&layout);
+        if result.is_err() {
+            remove_unfinished(vfs, &layout);
+        }
+        result
+    }
+
+    fn copy_to(&self, layout: &Layout) -> Result<Revision> {
+        let shared = &*self.shared;
+        let vfs = &*shared.vfs;
         self.flush()?;
         let current = shared.super_version.load_full();
         let version = &current.version;
@@ -54,12 +65,12 @@ impl Engine {
         let tables = layout.tables();
         vfs.sync_dir(&tables)
             .map_err(|e| Error::io("sync", &tables, e))?;
-        Manifest::create(vfs, &layout, 1, &state, shared.counters.clone())?;
+        Manifest::create(vfs, layout, 1, &state, shared.counters.clone())?;
         Identity {
             database_id: shared.database_id,
             manifest: 1,
         }
-        .write(vfs, &layout)?;
+        .write(vfs, layout)?;
         Ok(state.flushed_revision)
     }
 }
@@ -78,15 +89,47 @@ fn prepare_target(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
         }
         Some(_) => {
             let names = vfs.read_dir(root).map_err(|e| Error::io("list", root, e))?;
-            if !names.is_empty() {
+            let tables = layout.tables();
+            let is_free = match &names[..] {
+                [] => true,
+                // What is left of an unfinished copy.
+                [name] if name == "tables" => {
+                    let list = vfs.read_dir(&tables);
+                    list.map_err(|e| Error::io("list", &tables, e))?.is_empty()
+                }
+                _ => false,
+            };
+            if !is_free {
                 let error = std::io::Error::from(std::io::ErrorKind::DirectoryNotEmpty);
                 return Err(Error::io("create", root, error));
+            }
+            // Whoever made it may have failed before this.
+            vfs::sync_parent(vfs, root)?;
+            if !names.is_empty() {
+                return Ok(());
             }
         }
     }
     let tables = layout.tables();
     vfs.create_dir(&tables)
         .map_err(|e| Error::io("create", &tables, e))
+}
+
+/// Removes the files of a copy that could not be finished, as far as the disk lets it. What stays
+/// is no database, unless not even `BOWLINE` could be removed: that one is complete.
+fn remove_unfinished(vfs: &dyn Vfs, layout: &Layout) {
+    let tables = layout.tables();
+    let in_tables = vfs.read_dir(&tables).unwrap_or_default();
+    let files = [layout.identity(), layout.identity_new(), layout.manifest(1)]
+        .into_iter()
+        .chain(in_tables.into_iter().map(|name| tables.join(name)));
+    for path in files {
+        if let Err(cause) = vfs.remove_file(&path)
+            && cause.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %cause, "a part of an unfinished copy stays: remove it");
+        }
+    }
 }
 
 fn copy(vfs: &dyn Vfs, from: &Path, to: &Path) -> Result<()> {

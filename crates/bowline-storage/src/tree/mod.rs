@@ -64,7 +64,7 @@ use crate::sync::thread::JoinHandle;
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table, TableOptions};
 use crate::version::{Edit, Identity, Layout, Manifest, Run, State, Version};
-use crate::vfs::{Vfs, VfsLock};
+use crate::vfs::{UninterruptedVfs, Vfs, VfsLock};
 use crate::{Clock, Index, Revision, TreeId};
 
 /// How many log segments an opening leaves as they are.
@@ -245,6 +245,7 @@ impl Engine {
         path: impl Into<PathBuf>,
         options: EngineOptions,
     ) -> Result<Engine> {
+        let vfs: Arc<dyn Vfs> = Arc::new(UninterruptedVfs::new(vfs));
         let shared = Arc::new(recovery::open(vfs, clock, Layout::new(path), options)?);
         let workers = background::start(&shared)?;
         let engine = Engine {

@@ -277,8 +277,10 @@ impl Manifest {
         encode_record(self.number, self.end, edit, &mut self.buffer);
         vfs::write_all_at(&*self.file, &self.path, &self.buffer, self.end)?;
         if let Err(error) = vfs::sync_data(&*self.file, &self.path) {
-            self.failed = Some(error.clone());
-            return Err(error);
+            // Not `NoSpace`, which would say that it can be tried again.
+            let reason = error.to_string().into();
+            self.failed = Some(error);
+            return Err(Error::Poisoned { reason });
         }
         self.end += self.buffer.len() as u64;
         self.counters
