@@ -1,8 +1,9 @@
 //! A consistent copy of the database in another directory, made while writes go on.
 //!
 //! The memtables are flushed, then the tables of one version are copied, a manifest that names
-//! them is written, and `BOWLINE` comes last: an unfinished copy is not a database. The copy has
-//! no log; its revision is that of the version.
+//! them is written, and `BOWLINE` comes last: an unfinished copy is not a database, and a mark says
+//! that it is not an unfinished creation either. The copy has no log; its revision is that of the
+//! version.
 
 use std::path::Path;
 
@@ -60,6 +61,11 @@ impl Engine {
             manifest: 1,
         }
         .write(vfs, &layout)?;
+        let unfinished = layout.unfinished();
+        if let Err(cause) = vfs.remove_file(&unfinished) {
+            // Beside `BOWLINE` it means nothing, and the next opening removes it.
+            tracing::warn!(path = %unfinished.display(), %cause, "a mark of a checkpoint stays");
+        }
         Ok(state.flushed_revision)
     }
 }
@@ -84,6 +90,12 @@ fn prepare_target(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
             }
         }
     }
+    // Before everything else: without its tables, or with none yet, what follows looks like a
+    // creation that was cut off, which opening finishes as an empty database.
+    let unfinished = layout.unfinished();
+    vfs.open(&unfinished, OpenMode::CreateNew)
+        .map_err(|e| Error::io("create", &unfinished, e))?;
+    vfs.sync_dir(root).map_err(|e| Error::io("sync", root, e))?;
     let tables = layout.tables();
     vfs.create_dir(&tables)
         .map_err(|e| Error::io("create", &tables, e))

@@ -60,6 +60,9 @@ impl Layout {
         &self.root
     }
 
+    /// The name of [`Layout::unfinished`].
+    pub const UNFINISHED: &str = "CHECKPOINT-UNFINISHED";
+
     /// The lock file.
     #[must_use]
     pub fn lock(&self) -> PathBuf {
@@ -76,6 +79,12 @@ impl Layout {
     #[must_use]
     pub fn identity_new(&self) -> PathBuf {
         self.root.join("BOWLINE.new")
+    }
+
+    /// Stands in the directory of a checkpoint until it is complete.
+    #[must_use]
+    pub fn unfinished(&self) -> PathBuf {
+        self.root.join(Layout::UNFINISHED)
     }
 
     /// The manifest with this number.
