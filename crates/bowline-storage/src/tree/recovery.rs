@@ -90,6 +90,9 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
         return Ok(());
     }
     let names = vfs.read_dir(root).map_err(|e| Error::io("list", root, e))?;
+    if names.iter().any(|name| name == Layout::UNFINISHED) {
+        return refuse("it is a checkpoint that was not finished; delete it and make it again");
+    }
     let of_creation = |name: &String| {
         matches!(name.as_str(), "LOCK" | "BOWLINE.new" | "log" | "tables")
             || Layout::manifest_number(name).is_some()
@@ -208,6 +211,9 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
     }
     if scanned.names.iter().any(|name| name == "BOWLINE.new") {
         leftovers.push(layout.identity_new());
+    }
+    if scanned.names.iter().any(|name| name == Layout::UNFINISHED) {
+        leftovers.push(layout.unfinished());
     }
     Ok(Plan {
         leftovers,
