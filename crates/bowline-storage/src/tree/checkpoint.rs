@@ -1,7 +1,7 @@
 //! A consistent copy of the database in another directory, made while writes go on.
 //!
-//! The memtables are flushed, then the tables of one version are copied, a manifest that names
-//! them is written, and `BOWLINE` comes last: an unfinished copy is not a database. The copy has
+//! The memtables are flushed, then the tables of one version are verified and copied (a damaged
+//! one is an error: a copy is what one falls back on), a manifest that names them is written, and `BOWLINE` comes last: an unfinished copy is not a database. The copy has
 //! no log; its revision is that of the version.
 
 use std::path::Path;
@@ -39,6 +39,8 @@ impl Engine {
                     state.next_run_id = state.next_run_id.max(run.id + 1);
                     for table in &run.tables {
                         let meta = table.meta().clone();
+                        // A copy of damage would only be found when it is needed.
+                        table.verify()?;
                         copy(vfs, table.path(), &layout.table(meta.file_id))?;
                         state.next_file_id = state.next_file_id.max(meta.file_id + 1);
                         let placed = PlacedTable {
@@ -54,12 +56,12 @@ impl Engine {
         let tables = layout.tables();
         vfs.sync_dir(&tables)
             .map_err(|e| Error::io("sync", &tables, e))?;
-        Manifest::create(vfs, &layout, 1, &state, shared.counters.clone())?;
-        Identity {
+        let identity = Identity {
             database_id: shared.database_id,
             manifest: 1,
-        }
-        .write(vfs, &layout)?;
+        };
+        Manifest::create(vfs, &layout, &identity, &state, shared.counters.clone())?;
+        identity.write(vfs, &layout)?;
         Ok(state.flushed_revision)
     }
 }

@@ -85,6 +85,10 @@ impl Identity {
                 .and_then(|hex| u64::from_str_radix(hex, 16).ok())
                 .ok_or_else(|| corrupt("the line `manifest` is damaged"))?,
         };
+        // One way to write it: a checksum in other letters, or more after it, is damage too.
+        if text != identity.text() {
+            return Err(corrupt("it is not written as this program writes it"));
+        }
         Ok(Some(identity))
     }
 
@@ -155,12 +159,16 @@ mod tests {
         let (vfs, layout, identity) = written();
         let text = identity.text().into_bytes();
         let file = vfs.open(&layout.identity(), OpenMode::ReadWrite).unwrap();
-        // All but the last line's end.
-        for (at, byte) in text[..text.len() - 1].iter().enumerate() {
-            file.write_at(&[byte ^ 1], at as u64).unwrap();
-            assert!(Identity::read(&vfs, &layout).is_err(), "byte {at}");
+        for (at, byte) in text.iter().enumerate() {
+            for bit in 0..8 {
+                file.write_at(&[byte ^ (1 << bit)], at as u64).unwrap();
+                let found = Identity::read(&vfs, &layout);
+                assert!(found.is_err(), "byte {at}, bit {bit}");
+            }
             file.write_at(&[*byte], at as u64).unwrap();
         }
+        file.write_at(b" ", text.len() as u64).unwrap();
+        assert!(Identity::read(&vfs, &layout).is_err(), "one more byte");
     }
 
     #[test]
