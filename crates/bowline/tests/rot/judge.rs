@@ -10,7 +10,7 @@ use bowline_storage::tree::check_directory;
 use bowline_testing::SimDisk;
 
 use crate::damage::{Damage, Decay, Part, is_log, is_table};
-use crate::layout::{Frame, log_frames};
+use crate::layout::{Frame, log_frames, manifest_records};
 use crate::reads::{PROBE, Reader, Truth};
 use crate::victim::{Ending, Files, Step, Victim, files_of};
 
@@ -26,7 +26,8 @@ pub enum Outcome {
     /// Opening left out or wrote anew what was damaged. Nothing is missing.
     Repaired(&'static str),
     /// The last groups of a log that looks unclosed are gone: what cannot be told from a torn tail.
-    Window(&'static str),
+    /// How many groups, too.
+    Window(&'static str, u64),
     /// The bytes mean nothing.
     Harmless(&'static str),
 }
@@ -85,7 +86,7 @@ impl<'a> Judge<'a> {
         disk: &SimDisk,
         db: &Db,
         step: &Step,
-        lost: bool,
+        lost: u64,
         is_listed: bool,
         rng: &mut fastrand::Rng,
     ) -> Result<Outcome, String> {
@@ -128,7 +129,7 @@ impl<'a> Judge<'a> {
             let found = (check.problems, check.files);
             return Err(format!("opened again: {errors} errors, {found:?}"));
         }
-        Ok(self.why_all_is_well(lost))
+        self.why_all_is_well(lost)
     }
 
     fn open(&self, disk: &SimDisk) -> Result<Db, Error> {
@@ -212,9 +213,9 @@ impl<'a> Judge<'a> {
             .map(|report| report.next_index)
     }
 
-    /// What the database must hold, and whether groups of the log are lost. Only those may be that
+    /// What the database must hold, and how many groups of the log are lost. Only those may be that
     /// were hit themselves, all at the end of the last segment.
-    fn step(&self, db: &Db, log_end: Option<u64>) -> Result<(&'a Step, bool), String> {
+    fn step(&self, db: &Db, log_end: Option<u64>) -> Result<(&'a Step, u64), String> {
         let frames = self.frames();
         let is_lost = |frame: &Frame| log_end.is_some_and(|end| frame.first_index >= end);
         let has_log = !frames.is_empty();
@@ -222,7 +223,7 @@ impl<'a> Judge<'a> {
         let lost: Vec<_> = lost.filter(|(_, frame)| frame.is_data).collect();
         let last = self.victim.last();
         if lost.is_empty() {
-            return Ok((last, false));
+            return Ok((last, 0));
         }
         let Some(damage) = self.damage else {
             return Err("groups are lost without damage".to_owned());
@@ -257,7 +258,7 @@ impl<'a> Judge<'a> {
         let step = steps
             .next()
             .ok_or("no prefix of the commits has these leases")?;
-        Ok((step, true))
+        Ok((step, lost.len() as u64))
     }
 
     /// Every frame of the undamaged log.
@@ -329,39 +330,43 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Why a damaged database holds everything, or all but the last groups.
-    fn why_all_is_well(&self, lost: bool) -> Outcome {
+    /// Why a damaged database holds everything, or all but the last groups. What has no reason here
+    /// went unnoticed.
+    fn why_all_is_well(&self, lost: u64) -> Result<Outcome, String> {
         let Some(damage) = self.damage else {
-            return Outcome::Harmless("nothing is damaged");
+            return Ok(Outcome::Harmless("nothing is damaged"));
         };
-        if lost {
-            return Outcome::Window(match (self.victim.ending, damage.decay) {
+        if lost > 0 {
+            let what = match (self.victim.ending, damage.decay) {
                 (Ending::Closed, _) => "an older copy of the last segment of a closed log",
                 (_, Decay::StaleFile) => "an older copy of the last segment of an unclosed log",
                 _ => "the last groups of an unclosed log, all of them hit",
-            });
+            };
+            return Ok(Outcome::Window(what, lost));
         }
-        let hit_frame = self.frames().iter().any(|(path, frame)| {
-            let hit = damage.changed(&self.victim.files, path);
-            hit.iter().any(|at| frame.at.contains(at))
+        let hit = |path: &str| damage.changed(&self.victim.files, path);
+        let outcomes = damage.changes.iter().map(|(path, _)| {
+            if path.ends_with(".tmp") {
+                return Ok(Outcome::Harmless("a spare of the log holds nothing"));
+            }
+            if path.ends_with(".log") {
+                let frames = log_frames(path, &self.victim.files[path]);
+                let is_hit = |frame: &Frame| hit(path).iter().any(|at| frame.at.contains(at));
+                return Ok(match frames.iter().any(is_hit) {
+                    true => Outcome::Repaired("a frame without entries at the end of the log"),
+                    false => Outcome::Harmless("behind the last frame of a segment"),
+                });
+            }
+            if path.contains("/manifest-") {
+                return manifest_ends(&self.victim.files[path], &hit(path));
+            }
+            Err("no part of this file is free".to_owned())
         });
-        let small = |path: &String| !is_log(path) && !is_table(path);
-        let is_small = damage.changes.iter().all(|(path, _)| small(path));
-        let only_spares = damage
-            .changes
-            .iter()
-            .all(|(path, _)| path.ends_with(".tmp"));
-        if only_spares {
-            Outcome::Harmless("a spare of the log holds nothing")
-        } else if is_small && damage.part == Part::Identity {
-            Outcome::Repaired("BOWLINE names an older manifest")
-        } else if is_small {
-            Outcome::Repaired("the manifest's end was torn, the log has what it said")
-        } else if hit_frame {
-            Outcome::Repaired("a frame without entries at the end of the log")
-        } else {
-            Outcome::Harmless("behind the last frame of a segment")
-        }
+        let outcomes: Result<Vec<_>, String> = outcomes.collect();
+        let outcomes = outcomes.map_err(|why| format!("UNNOTICED: {why}"))?;
+        // Of two, the graver.
+        let gravest = outcomes.into_iter().min();
+        gravest.ok_or_else(|| "nothing was changed".to_owned())
     }
 
     /// A refused opening leaves everything as it was, but for spares of the log. One that is
@@ -381,5 +386,29 @@ impl<'a> Judge<'a> {
             true => Ok(()),
             false => Err(format!("a refused opening changed {changed:?}")),
         }
+    }
+}
+
+/// What a manifest may have lost without an error: its last records, when all of them were hit, as
+/// by a torn write.
+fn manifest_ends(bytes: &[u8], hit: &[usize]) -> Result<Outcome, String> {
+    let records = manifest_records(bytes);
+    let is_hit = |record: &&std::ops::Range<usize>| hit.iter().any(|at| record.contains(at));
+    let first = records.iter().position(|record| is_hit(&record));
+    let end = records
+        .last()
+        .map_or(0, |last| last.end.next_multiple_of(8));
+    match first {
+        Some(first) if records[first..].iter().all(|record| is_hit(&record)) => Ok(
+            Outcome::Repaired("the manifest's end was torn, the log has what it said"),
+        ),
+        Some(first) => Err(format!("record {first} of {} was hit", records.len())),
+        None if hit.iter().all(|at| *at >= end) => Ok(Outcome::Repaired(
+            "what follows the manifest's last record was left out",
+        )),
+        None if hit.iter().all(|at| *at >= 16) => {
+            Ok(Outcome::Harmless("between two records of the manifest"))
+        }
+        None => Err("its header was hit".to_owned()),
     }
 }

@@ -64,6 +64,18 @@ pub fn log_frames(path: &str, bytes: &[u8]) -> Vec<Frame> {
     frames
 }
 
+/// The records of a manifest, without what fills them up to a multiple of eight.
+pub fn manifest_records(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut records = Vec::new();
+    let mut at = 16;
+    while at + 8 <= bytes.len() {
+        let end = at + 8 + u32_at(bytes, at);
+        records.push(at..end);
+        at = end.next_multiple_of(8);
+    }
+    records
+}
+
 /// Pages, filter, index, properties and footer of a table.
 pub fn table_parts(bytes: &[u8]) -> [Range<usize>; 5] {
     let footer = bytes.len() - 52;

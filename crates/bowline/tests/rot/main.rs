@@ -98,7 +98,8 @@ impl Victims {
 #[derive(Default)]
 struct Results {
     cells: BTreeMap<(Part, Decay), BTreeMap<&'static str, u64>>,
-    outcomes: BTreeMap<Outcome, u64>,
+    /// How often, and the most groups that were lost.
+    outcomes: BTreeMap<Outcome, (u64, u64)>,
     failures: Vec<String>,
     largest: Taken,
 }
@@ -141,7 +142,7 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::ReadError => "read error",
         Outcome::Listed => "listed",
         Outcome::Repaired(_) => "repaired",
-        Outcome::Window(_) => "window",
+        Outcome::Window(..) => "window",
         Outcome::Harmless(_) => "harmless",
     }
 }
@@ -178,7 +179,13 @@ fn every_damage_is_an_error_or_a_repair() {
             let mut results = results.lock().expect("sound");
             let key = match outcome {
                 Ok(outcome) => {
-                    *results.outcomes.entry(outcome).or_default() += 1;
+                    let (kind, groups) = match outcome {
+                        Outcome::Window(what, groups) => (Outcome::Window(what, 0), groups),
+                        other => (other, 0),
+                    };
+                    let (count, most) = results.outcomes.entry(kind).or_default();
+                    *count += 1;
+                    *most = groups.max(*most);
                     word(outcome)
                 }
                 Err(why) => {
@@ -256,8 +263,15 @@ fn print_results(results: &Results, cases: u64, took: Duration) {
         }
     }
     println!();
-    for (outcome, count) in &results.outcomes {
-        println!("{count:>6} {outcome:?}");
+    for (outcome, (count, groups)) in &results.outcomes {
+        match outcome {
+            Outcome::Window(what, _) => {
+                println!("{count:>6} window: {what}; at most {groups} groups");
+            }
+            Outcome::Repaired(what) => println!("{count:>6} repaired: {what}"),
+            Outcome::Harmless(what) => println!("{count:>6} harmless: {what}"),
+            other => println!("{count:>6} {}", word(*other)),
+        }
     }
 }
 

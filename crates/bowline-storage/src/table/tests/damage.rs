@@ -392,7 +392,7 @@ fn what_is_sealed_but_false_fails_verification() {
     let first = pages[0].clone();
     assert_eq!(bad[first.start + 4], 30);
     forge(&mut bad, meta.salt, 0, first.len() as u64, |page| {
-        page[4] = 5
+        page[4] = 5;
     });
     assert!(verify(&bad, &meta).contains("order"));
 
