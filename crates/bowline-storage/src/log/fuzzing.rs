@@ -74,6 +74,7 @@ fn log(data: &[u8]) -> Option<MemoryVfs> {
             let header = SegmentHeader {
                 id: next,
                 salt: 9,
+                owner: header.owner,
                 first_index,
                 capacity_bytes: HEADER_BYTES + 64,
                 previous: Some(Link {
@@ -109,6 +110,8 @@ type Entries = Vec<(Index, Vec<u8>)>;
 
 fn open(vfs: &MemoryVfs, after: Index) -> crate::Result<(Log, Entries)> {
     let options = LogOptions {
+        // Whose bytes in the header stay zeros.
+        owner: 0,
         segment_bytes: 16 << 10,
         first_segment_bytes: 8 << 10,
         background: Background::Manual,

@@ -21,7 +21,8 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"bowl.log";
 const CRC_RANGE: std::ops::Range<usize> = 12..16;
-const FIELDS_END: usize = 72;
+const OWNER_OFFSET: u64 = 72;
+const FIELDS_END: usize = 88;
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_SUFFIX: &str = ".tmp";
@@ -43,6 +44,8 @@ pub(super) struct SegmentHeader {
     /// Never 0; grows from segment to segment.
     pub(super) id: u64,
     pub(super) salt: u64,
+    /// Whose log it is.
+    pub(super) owner: u128,
     /// The index that follows the last valid one of the segment before.
     pub(super) first_index: Index,
     /// Length of the file when it became a segment.
@@ -77,6 +80,8 @@ impl SegmentHeader {
         ] {
             page.extend_from_slice(&field.to_le_bytes());
         }
+        debug_assert_eq!(page.len() as u64, OWNER_OFFSET);
+        page.extend_from_slice(&self.owner.to_le_bytes());
         debug_assert_eq!(page.len(), FIELDS_END);
         page.resize(HEADER_BYTES as usize, 0);
         let crc = page_crc(&page);
@@ -116,6 +121,7 @@ impl SegmentHeader {
             salt: field()?,
             end_offset: field()?,
         };
+        let owner = u128::from(field()?) | u128::from(field()?) << 64;
         if header_id != id {
             return Err(corrupt(
                 16,
@@ -131,10 +137,21 @@ impl SegmentHeader {
         Ok(SegmentHeader {
             id,
             salt,
+            owner,
             first_index,
             capacity_bytes,
             previous,
         })
+    }
+
+    /// An error when the segment belongs to another log.
+    pub(super) fn check_owner(&self, dir: &Path, owner: u128) -> Result<()> {
+        if self.owner == owner {
+            return Ok(());
+        }
+        let reason = format!("it belongs to {:032x}, not to {owner:032x}", self.owner);
+        let path = segment_path(dir, self.id);
+        Err(Error::corrupt(&path, OWNER_OFFSET, reason))
     }
 
     /// Reads the header of an open segment.
@@ -231,6 +248,7 @@ mod tests {
         SegmentHeader {
             id: 9,
             salt: 0xdead_beef,
+            owner: 0xaaaa_bbbb << 64 | 0xcccc,
             first_index: 77,
             capacity_bytes: 1 << 20,
             previous: Some(Link {

@@ -96,7 +96,12 @@ impl Log {
         must_exist: bool,
         visit: &mut dyn FnMut(Index, &[u8]) -> Result<()>,
     ) -> Result<Log> {
-        let mut plan = plan(scan(&*vfs, &dir)?, &dir, after, must_exist)?;
+        let scan = scan(&*vfs, &dir)?;
+        if let Some(last) = scan.segments.last() {
+            // It names the salts of the others.
+            last.header.check_owner(&dir, options.owner)?;
+        }
+        let mut plan = plan(scan, &dir, after, must_exist)?;
         tracing::debug!(dir = %dir.display(), %plan, "recovering the log");
         let preparer = Preparer::new(
             vfs.clone(),
@@ -105,7 +110,8 @@ impl Log {
             options.background,
         )?;
         let segment_bytes = segment_size(options.first_segment_bytes, &options);
-        let (header, file) = apply(&*vfs, &dir, &mut plan, &preparer, segment_bytes)?;
+        let owner = options.owner;
+        let (header, file) = apply(&*vfs, &dir, &mut plan, &preparer, segment_bytes, owner)?;
         counters.log_bytes_written.add(HEADER_BYTES);
         let mut segments: VecDeque<Segment> = plan
             .kept
@@ -363,7 +369,8 @@ impl Log {
     }
 
     /// Checks every frame of the log in `dir`, as recovery would, and changes nothing. May run
-    /// while the log is open and written to.
+    /// while the log is open and written to. Whether it is the wanted log, and reaches as far as
+    /// it must, is for the caller to compare.
     pub fn verify(vfs: &dyn Vfs, dir: &Path) -> Result<Report> {
         verify(vfs, dir)
     }
@@ -486,6 +493,7 @@ impl Log {
         let header = SegmentHeader {
             id: link.id + 1,
             salt: fastrand::u64(..),
+            owner: self.options.owner,
             first_index: written_index + 1,
             capacity_bytes: spare.bytes,
             previous: Some(link),

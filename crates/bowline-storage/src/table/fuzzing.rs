@@ -365,6 +365,7 @@ pub(super) fn repair(bytes: &mut [u8]) -> Option<TableMeta> {
     let end = offset.checked_sub(OVERHEAD_BYTES)?;
     let mut properties = Properties::decode(bytes.get(properties_start..end)?)?;
     properties.meta.file_id = FILE_ID;
+    properties.meta.salt = FILE_ID;
     properties.meta.file_bytes = bytes.len() as u64;
     properties.meta.content_crc = content_crc;
     let mut section = Vec::new();
@@ -424,6 +425,7 @@ pub fn table_file(data: &[u8]) {
     };
     let meta = repaired.unwrap_or_else(|| TableMeta {
         file_id: FILE_ID,
+        salt: FILE_ID,
         tree: TREE,
         file_bytes: bytes.len() as u64,
         entries: 1,

@@ -1,10 +1,11 @@
 //! A consistent copy of the database in another directory, made while writes go on.
 //!
-//! The memtables are flushed, then the tables of one version are copied, a manifest that names
-//! them is written, and `BOWLINE` comes last: an unfinished copy is not a database, and a mark says
-//! that it is not an unfinished creation either. The copy has no log; its revision is that of the
-//! version. When it fails, what was made is removed again, the name `BOWLINE` first and the mark
-//! last, except for the two directories: so it can be tried again at once.
+//! The memtables are flushed, then the tables of one version are verified and copied (a damaged
+//! one is an error: a copy is what one falls back on), a manifest that names them is written, and
+//! `BOWLINE` comes last: an unfinished copy is not a database, and a mark says that it is not an
+//! unfinished creation either. The copy has no log; its revision is that of the version. When it
+//! fails, what was made is removed again, the name `BOWLINE` first and the mark last, except for
+//! the two directories: so it can be tried again at once.
 
 use std::path::Path;
 
@@ -51,6 +52,8 @@ impl Engine {
                     state.next_run_id = state.next_run_id.max(run.id + 1);
                     for table in &run.tables {
                         let meta = table.meta().clone();
+                        // A copy of damage would only be found when it is needed.
+                        table.verify()?;
                         copy(vfs, table.path(), &layout.table(meta.file_id))?;
                         state.next_file_id = state.next_file_id.max(meta.file_id + 1);
                         let placed = PlacedTable {
@@ -66,12 +69,12 @@ impl Engine {
         let tables = layout.tables();
         vfs.sync_dir(&tables)
             .map_err(|e| Error::io("sync", &tables, e))?;
-        Manifest::create(vfs, layout, 1, &state, shared.counters.clone())?;
-        Identity {
+        let identity = Identity {
             database_id: shared.database_id,
             manifest: 1,
-        }
-        .write(vfs, layout)?;
+        };
+        Manifest::create(vfs, layout, &identity, &state, shared.counters.clone())?;
+        identity.write(vfs, layout)?;
         let unfinished = layout.unfinished();
         if let Err(cause) = vfs.remove_file(&unfinished) {
             // Beside `BOWLINE` it means nothing, and the next opening removes it.

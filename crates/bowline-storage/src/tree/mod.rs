@@ -621,7 +621,7 @@ impl Shared {
             manifest: number,
         };
         let (vfs, layout) = (&*self.vfs, &self.layout);
-        let staged = Manifest::create(vfs, layout, number, &guard.state, self.counters.clone())
+        let staged = Manifest::create(vfs, layout, &identity, &guard.state, self.counters.clone())
             .and_then(|manifest| identity.stage(vfs, layout).map(|()| manifest));
         let manifest = match staged {
             Ok(manifest) => manifest,

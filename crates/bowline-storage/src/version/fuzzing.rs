@@ -13,8 +13,12 @@ use crate::vfs::{MemoryVfs, OpenMode, Vfs};
 const IDENTITY: u8 = 1;
 const REPAIR: u8 = 2;
 const BARE_EDIT: u8 = 4;
-/// The manifest's number.
+/// The database that the manifest belongs to, and the manifest's number.
 const NUMBER: u64 = 5;
+const OWNER: Identity = Identity {
+    database_id: 0xfeed << 64,
+    manifest: NUMBER,
+};
 
 fn put(vfs: &MemoryVfs, path: &Path, bytes: &[u8]) {
     let file = vfs.open(path, OpenMode::CreateNew).expect("it is new");
@@ -75,10 +79,10 @@ fn records(data: &[u8], repair: bool) {
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
     let mut bytes = data.to_vec();
     if repair {
-        super::manifest::repair(&mut bytes, NUMBER);
+        super::manifest::repair(&mut bytes, &OWNER);
     }
     put(&vfs, &layout.manifest(NUMBER), &bytes);
-    let (state, position) = match Manifest::read(&vfs, &layout, NUMBER) {
+    let (state, position) = match Manifest::read(&vfs, &layout, &OWNER) {
         Ok(read) => read,
         Err(error) => return assert_blames_the_bytes(&error),
     };
@@ -93,14 +97,18 @@ fn records(data: &[u8], repair: bool) {
     let mut expected = state.clone();
     expected.apply(&more).expect("a floor that rises");
     if !position.torn {
-        let mut old = Manifest::open(&vfs, &layout, NUMBER, position, counters()).expect("opens");
+        let mut old = Manifest::open(&vfs, &layout, &OWNER, position, counters()).expect("opens");
         old.append(&more).expect("memory takes it");
-        let (read, _) = Manifest::read(&vfs, &layout, NUMBER).expect("reads");
+        let (read, _) = Manifest::read(&vfs, &layout, &OWNER).expect("reads");
         assert_eq!(read, expected);
     }
-    let mut new = Manifest::create(&vfs, &layout, 6, &state, counters()).expect("memory takes it");
+    let next = Identity {
+        manifest: NUMBER + 1,
+        ..OWNER
+    };
+    let mut new = Manifest::create(&vfs, &layout, &next, &state, counters()).expect("memory takes it");
     new.append(&more).expect("memory takes it");
-    let (read, position) = Manifest::read(&vfs, &layout, 6).expect("reads");
+    let (read, position) = Manifest::read(&vfs, &layout, &next).expect("reads");
     assert_eq!(read, expected);
     assert!(!position.torn && position.end <= new.size_bytes());
 }
@@ -122,6 +130,7 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
             min_revision: 4,
             max_revision: 800,
             content_crc: 5,
+            salt: 6,
         },
     };
     let first = Edit {
@@ -141,16 +150,12 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
     };
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
     let counters = Arc::new(Counters::default());
-    let mut manifest = Manifest::create(&vfs, &layout, NUMBER, &State::default(), counters)
+    let mut manifest = Manifest::create(&vfs, &layout, &OWNER, &State::default(), counters)
         .expect("memory takes it");
     for edit in [&first, &second] {
         manifest.append(edit).expect("memory takes it");
     }
-    let identity = Identity {
-        database_id: 0xfeed << 64,
-        manifest: NUMBER,
-    };
-    identity.write(&vfs, &layout).expect("memory takes it");
+    OWNER.write(&vfs, &layout).expect("memory takes it");
     let manifest = bytes_of(&vfs, &layout.manifest(NUMBER));
     let identity = bytes_of(&vfs, &layout.identity());
     // Without its last line, which the repair writes.

@@ -160,13 +160,15 @@ mod tests {
         let text = identity.text().into_bytes();
         let file = vfs.open(&layout.identity(), OpenMode::ReadWrite).unwrap();
         for (at, byte) in text.iter().enumerate() {
-            // Bit 5 makes letters upper case.
-            for bit in [1, 0x20] {
-                file.write_at(&[byte ^ bit], at as u64).unwrap();
-                assert!(Identity::read(&vfs, &layout).is_err(), "byte {at}");
+            for bit in 0..8 {
+                file.write_at(&[byte ^ (1 << bit)], at as u64).unwrap();
+                let found = Identity::read(&vfs, &layout);
+                assert!(found.is_err(), "byte {at}, bit {bit}");
             }
             file.write_at(&[*byte], at as u64).unwrap();
         }
+        file.write_at(b" ", text.len() as u64).unwrap();
+        assert!(Identity::read(&vfs, &layout).is_err(), "one more byte");
     }
 
     /// Found by fuzzing: what stood behind the checksum, a checksum in upper case and a number
