@@ -8,6 +8,7 @@
 //! | [`fault`] | [`FaultVfs`]: errors, short reads and writes, and a full disk, on any `Vfs` |
 //! | [`clock`] | [`ManualClock`]: time that passes only when told |
 //! | [`model`] | [`Model`]: what a database must answer, in plain maps |
+//! | [`isolation`] | [`isolation::check`]: which anomalies a history of transactions shows |
 //! | [`seed`] | [`Seed`]: random tests that say how to repeat themselves |
 //!
 //! # What the disk models
@@ -71,7 +72,9 @@ pub mod clock;
 pub mod crash;
 pub mod disk;
 pub mod fault;
+pub mod isolation;
 pub mod model;
+pub mod replay;
 pub mod seed;
 
 pub use clock::ManualClock;
@@ -79,4 +82,5 @@ pub use crash::{CrashImage, Images};
 pub use disk::SimDisk;
 pub use fault::FaultVfs;
 pub use model::Model;
+pub use replay::replay;
 pub use seed::Seed;

@@ -54,6 +54,8 @@
 //!    [`Log::open`] treats a log that ends before `after` as damaged.
 
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod marks;
 mod plan;
 mod preparer;

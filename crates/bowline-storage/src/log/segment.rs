@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::frame::{FRAME_HEADER_BYTES, Life};
+use super::frame::{FRAME_HEADER_BYTES, Life, NUMBER_LIMIT};
 use super::preparer::Spare;
 use crate::codec::Reader;
 use crate::error::{Error, Result};
@@ -129,7 +129,8 @@ impl SegmentHeader {
             ));
         }
         let link_fits = link.id < id && (link.id == 0 || link.end_offset >= HEADER_BYTES);
-        if version == 0 || id == 0 || first_index == 0 || !link_fits {
+        let is_number = |number: u64| (1..NUMBER_LIMIT).contains(&number);
+        if version == 0 || !is_number(id) || !is_number(first_index) || !link_fits {
             return Err(corrupt(16, "the segment header contradicts itself"));
         }
         let previous = (link.id != 0).then_some(link);
@@ -159,6 +160,14 @@ impl SegmentHeader {
         let read = vfs::read_full_at(file, path, &mut page, 0)?;
         SegmentHeader::decode(path, id, &page[..read])
     }
+}
+
+/// Gives a header page the magic and the checksum it must have.
+#[cfg(any(test, fuzzing))]
+pub(super) fn repair_header(page: &mut [u8]) {
+    page[..MAGIC.len()].copy_from_slice(&MAGIC);
+    let crc = page_crc(page);
+    page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Checksum of the header page except the checksum itself.
@@ -275,6 +284,22 @@ mod tests {
         assert!(error.is_corruption());
         let error = SegmentHeader::decode(Path::new("x"), 8, &page).expect_err("other name");
         assert!(error.is_corruption());
+    }
+
+    /// Found by fuzzing: recovery added one to the id, and panicked (or went on with segment 0).
+    #[test]
+    fn a_number_after_which_there_is_none_is_damage() {
+        for last in [NUMBER_LIMIT, u64::MAX] {
+            for (id, first_index) in [(9, last), (last, 77)] {
+                let header = SegmentHeader {
+                    id,
+                    first_index,
+                    ..header()
+                };
+                let decoded = SegmentHeader::decode(Path::new("x"), id, &header.encode());
+                assert!(decoded.expect_err("no room").is_corruption());
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The log as its owner holds it: stage, write, rotate, cut, release, close.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -539,16 +540,16 @@ impl Log {
             .contains(&oldest.file_len);
         let spare_path = (fits && self.preparer.ready().0 < self.options.spares_max)
             .then(|| self.preparer.next_path());
-        match &spare_path {
-            Some(spare_path) => self
-                .vfs
-                .rename(&path, spare_path)
-                .map_err(|error| Error::io("rename", &path, error))?,
-            None => self
-                .vfs
-                .remove_file(&path)
-                .map_err(|error| Error::io("remove", &path, error))?,
-        }
+        let (operation, result) = match &spare_path {
+            Some(spare_path) => ("rename", self.vfs.rename(&path, spare_path)),
+            None => ("remove", self.vfs.remove_file(&path)),
+        };
+        let spare_path = match result {
+            Ok(()) => spare_path,
+            // An attempt that was said to have failed had done it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::io(operation, &path, error)),
+        };
         self.segments.pop_front();
         self.marks.release(oldest.id);
         self.reader.forget();

@@ -41,6 +41,8 @@ mod entry_cursor;
 mod filter;
 mod footer;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod index;
 mod meta;
 mod options;

@@ -12,7 +12,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
@@ -28,6 +27,7 @@ use super::verify::{self, TableReport};
 use super::version_cursor::TableVersionCursor;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};

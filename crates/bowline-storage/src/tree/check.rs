@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::log::{self, Log};
 use crate::table::{PageCache, Table};
 use crate::version::{Identity, Layout, Manifest, State};
-use crate::vfs::Vfs;
+use crate::vfs::{UninterruptedVfs, Vfs};
 
 /// One file's verdict.
 #[derive(Debug, Clone)]
@@ -58,6 +58,7 @@ impl CheckReport {
 ///
 /// An error is returned only when the directory is not a database at all; damage is in the report.
 pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<CheckReport> {
+    let vfs: &Arc<dyn Vfs> = &(Arc::new(UninterruptedVfs::new(vfs.clone())) as Arc<dyn Vfs>);
     let layout = Layout::new(path);
     let mut report = CheckReport::default();
     let identity = match Identity::read(&**vfs, &layout) {

@@ -14,10 +14,6 @@
 //! created again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 
 use super::batch::BatchReader;
 use super::{
@@ -27,6 +23,8 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions};
 use crate::memtable::{Memtable, MemtableWriter};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
 use crate::vfs::{Vfs, VfsLock};
@@ -92,6 +90,9 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
         return Ok(());
     }
     let names = vfs.read_dir(root).map_err(|e| Error::io("list", root, e))?;
+    if names.iter().any(|name| name == Layout::UNFINISHED) {
+        return refuse("it is a checkpoint that was not finished; delete it and make it again");
+    }
     let of_creation = |name: &String| {
         matches!(name.as_str(), "LOCK" | "BOWLINE.new" | "log" | "tables")
             || Layout::manifest_number(name).is_some()
@@ -114,8 +115,13 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
             }
         }
     }
-    if names.is_empty() && !options.create {
-        return refuse("the directory is empty");
+    if !options.create {
+        // Also when a creation, or a checkpoint into it, was interrupted: that would make an empty
+        // database of it.
+        return refuse(match names.is_empty() {
+            true => "the directory is empty",
+            false => "its creation was interrupted: it was never a database",
+        });
     }
     Ok(())
 }
@@ -204,6 +210,9 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
     }
     if scanned.names.iter().any(|name| name == "BOWLINE.new") {
         leftovers.push(layout.identity_new());
+    }
+    if scanned.names.iter().any(|name| name == Layout::UNFINISHED) {
+        leftovers.push(layout.unfinished());
     }
     Ok(Plan {
         leftovers,

@@ -85,8 +85,8 @@ impl Identity {
                 .and_then(|hex| u64::from_str_radix(hex, 16).ok())
                 .ok_or_else(|| corrupt("the line `manifest` is damaged"))?,
         };
-        // One way to write it: a checksum in other letters, or more after it, is damage too.
-        if text != identity.text() {
+        // The checksum does not cover its own line, nor does it say that a number has one form.
+        if identity.text() != text {
             return Err(corrupt("it is not written as this program writes it"));
         }
         Ok(Some(identity))
@@ -169,6 +169,27 @@ mod tests {
         }
         file.write_at(b" ", text.len() as u64).unwrap();
         assert!(Identity::read(&vfs, &layout).is_err(), "one more byte");
+    }
+
+    /// Found by fuzzing: what stood behind the checksum, a checksum in upper case and a number
+    /// with a sign were all taken for what had been written.
+    #[test]
+    fn an_identity_has_one_text() {
+        let (vfs, layout, identity) = written();
+        let file = vfs.open(&layout.identity(), OpenMode::ReadWrite).unwrap();
+        let text = identity.text();
+        let signed = text[..text.rfind("crc32c").unwrap()].replace("manifest 00", "manifest +0");
+        let crc = crc32c::crc32c(signed.as_bytes());
+        for other in [
+            format!("{text}\n"),
+            text.trim_end().to_owned(),
+            format!("{signed}crc32c {crc:08x}\n"),
+        ] {
+            file.set_len(0).unwrap();
+            file.write_at(other.as_bytes(), 0).unwrap();
+            let error = Identity::read(&vfs, &layout).unwrap_err();
+            assert!(error.is_corruption(), "{other:?}: {error}");
+        }
     }
 
     #[test]

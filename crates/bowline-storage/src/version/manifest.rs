@@ -93,6 +93,29 @@ fn record_at<'a>(bytes: &'a [u8], identity: &Identity, offset: usize) -> Option<
     ))
 }
 
+/// Puts the checksums of the header and of every record right, as far as the records' lengths
+/// lead.
+#[cfg(any(test, fuzzing))]
+pub(super) fn repair(bytes: &mut [u8], identity: &Identity) {
+    if bytes.len() < HEADER_BYTES as usize {
+        return;
+    }
+    bytes[..8].copy_from_slice(MAGIC);
+    let crc = crc32c::crc32c(&bytes[..12]).to_le_bytes();
+    bytes[12..16].copy_from_slice(&crc);
+    let mut offset = HEADER_BYTES as usize;
+    while let Some(header) = bytes.get(offset..offset + RECORD_HEADER_BYTES) {
+        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let start = offset + RECORD_HEADER_BYTES;
+        let Some(payload) = bytes.get(start..start + len) else {
+            return;
+        };
+        let crc = record_crc(identity, offset as u64, payload).to_le_bytes();
+        bytes[offset + 4..start].copy_from_slice(&crc);
+        offset = (start + len).next_multiple_of(8);
+    }
+}
+
 impl Manifest {
     /// Writes a new manifest that starts with `state`, durably (the directory too).
     pub fn create(
@@ -260,8 +283,10 @@ impl Manifest {
         encode_record(&self.identity, self.end, edit, &mut self.buffer);
         vfs::write_all_at(&*self.file, &self.path, &self.buffer, self.end)?;
         if let Err(error) = vfs::sync_data(&*self.file, &self.path) {
-            self.failed = Some(error.clone());
-            return Err(error);
+            // Not `NoSpace`, which would say that it can be tried again.
+            let reason = error.to_string().into();
+            self.failed = Some(error);
+            return Err(Error::Poisoned { reason });
         }
         self.end += self.buffer.len() as u64;
         self.counters

@@ -1,0 +1,266 @@
+//! Cycles of dependencies: found by Tarjan's strong components, named, and shown by a shortest one.
+//!
+//! The classes are looked for from the worst to the mildest, each first with dependencies of data
+//! alone, then with the order of processes and with time. A component that holds a cycle which was
+//! shown already is passed over, so what is shown is the worst of each knot, and what a level
+//! forbids is never hidden behind what it allows.
+//!
+//! Cycles without two `rw` edges in a row are found in a graph of twice the size: of each
+//! transaction, the half that was entered by an `rw` edge can only be left by another kind.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Write;
+
+use super::graph::{Dependency, Edge, Graph};
+use super::observe::{INITIAL, Observed};
+use super::report::{Class, Kind, Order, Report};
+
+/// Places of a component from which a shortest cycle is looked for.
+const STARTS_MAX: usize = 64;
+
+/// Which edges may be in a cycle.
+#[derive(Clone, Copy)]
+struct Rule {
+    wr: bool,
+    rw: bool,
+    /// Two `rw` edges in a row.
+    rw_rw: bool,
+    order: Order,
+}
+
+impl Rule {
+    fn allows(self, kind: Dependency) -> bool {
+        match kind {
+            Dependency::Ww => true,
+            Dependency::Wr => self.wr,
+            Dependency::Rw | Dependency::RwRange => self.rw,
+            Dependency::Process => self.order == Order::Process,
+            Dependency::RealTime => self.order == Order::RealTime,
+        }
+    }
+}
+
+/// Reports the cycles of a graph.
+pub(super) fn find(graph: &Graph, observed: &Observed<'_>, report: &mut Report) {
+    let mut shown: Vec<BTreeSet<usize>> = Vec::new();
+    for (wr, rw, rw_rw) in [
+        (false, false, false),
+        (true, false, false),
+        (true, true, false),
+        (true, true, true),
+    ] {
+        for order in [Order::Data, Order::Process, Order::RealTime] {
+            let rule = Rule {
+                wr,
+                rw,
+                rw_rw,
+                order,
+            };
+            let halves = Halves::of(graph, rule);
+            for component in strong_components(&halves.next) {
+                let members: BTreeSet<usize> = component.iter().map(|half| half / 2).collect();
+                if shown.iter().any(|cycle| cycle.is_subset(&members)) {
+                    continue;
+                }
+                let cycle = halves.shortest_cycle(&component);
+                let cycle: Vec<usize> = cycle.iter().map(|half| half / 2).collect();
+                let edges = edges_of(graph, rule, &cycle);
+                report.add(name(&edges), cycle.clone(), tell(observed, &cycle, &edges));
+                shown.push(cycle.into_iter().collect());
+            }
+        }
+    }
+}
+
+/// Each transaction twice: as entered by an `rw` edge (odd), and otherwise (even).
+struct Halves {
+    next: Vec<Vec<usize>>,
+}
+
+impl Halves {
+    fn of(graph: &Graph, rule: Rule) -> Halves {
+        let mut next = vec![Vec::new(); graph.edges.len() * 2];
+        for (from, edges) in graph.edges.iter().enumerate() {
+            for edge in edges.iter().filter(|edge| rule.allows(edge.kind)) {
+                let is_rw = edge.kind.is_rw() && !rule.rw_rw;
+                next[from * 2].push(edge.to * 2 + usize::from(is_rw));
+                if !is_rw {
+                    next[from * 2 + 1].push(edge.to * 2);
+                }
+            }
+        }
+        Halves { next }
+    }
+
+    /// A cycle of a component, as short as can be found from some of its members.
+    fn shortest_cycle(&self, component: &[usize]) -> Vec<usize> {
+        let members: BTreeSet<usize> = component.iter().copied().collect();
+        let step = component.len().div_ceil(STARTS_MAX);
+        let starts = component.iter().step_by(step);
+        let cycles = starts.map(|start| self.cycle_from(*start, &members));
+        let shortest = cycles.min_by_key(Vec::len);
+        shortest.expect("a component has members")
+    }
+
+    fn cycle_from(&self, start: usize, members: &BTreeSet<usize>) -> Vec<usize> {
+        let mut from: HashMap<usize, usize> = HashMap::new();
+        let mut waiting = VecDeque::from([start]);
+        while let Some(place) = waiting.pop_front() {
+            for next in self.next[place]
+                .iter()
+                .filter(|next| members.contains(next))
+            {
+                if *next == start {
+                    let mut cycle = vec![place];
+                    let mut place = place;
+                    while place != start {
+                        place = from[&place];
+                        cycle.push(place);
+                    }
+                    cycle.reverse();
+                    return cycle;
+                }
+                if !from.contains_key(next) {
+                    from.insert(*next, place);
+                    waiting.push_back(*next);
+                }
+            }
+        }
+        unreachable!("in a strong component every member leads back to itself")
+    }
+}
+
+/// The edges along a cycle. Where several kinds lead to the next, the worst that fits the rule.
+fn edges_of(graph: &Graph, rule: Rule, cycle: &[usize]) -> Vec<Edge> {
+    let next = cycle.iter().cycle().skip(1);
+    let between = cycle.iter().zip(next).map(|(from, to)| {
+        let edges = graph.edges[*from].iter();
+        let mut fitting = edges.filter(|edge| edge.to == *to && rule.allows(edge.kind));
+        *fitting.next().expect("the cycle came from these edges")
+    });
+    between.collect()
+}
+
+fn name(edges: &[Edge]) -> Kind {
+    let has = |kind| edges.iter().any(|edge| edge.kind == kind);
+    let rw: Vec<bool> = edges.iter().map(|edge| edge.kind.is_rw()).collect();
+    let next = rw.iter().cycle().skip(1);
+    let in_a_row = rw.iter().zip(next).any(|(one, other)| *one && *other);
+    let class = match rw.iter().filter(|is| **is).count() {
+        0 if has(Dependency::Wr) => Class::G1c,
+        0 => Class::G0,
+        1 => Class::GSingle,
+        _ if !in_a_row => Class::GNonadjacent,
+        _ if has(Dependency::RwRange) => Class::G2,
+        _ => Class::G2Item,
+    };
+    let order = if has(Dependency::RealTime) {
+        Order::RealTime
+    } else if has(Dependency::Process) {
+        Order::Process
+    } else {
+        Order::Data
+    };
+    Kind::Cycle(class, order)
+}
+
+/// The transactions of a cycle, and its edges.
+fn tell(observed: &Observed<'_>, cycle: &[usize], edges: &[Edge]) -> String {
+    let mut text = String::new();
+    for number in cycle {
+        let _ = writeln!(text, "T{number}: {}", observed.transaction(*number));
+    }
+    for (from, edge) in cycle.iter().zip(edges) {
+        let key = observed.keys.get(edge.because.key);
+        let key = key.map_or("", |key| &key.name);
+        let (to, older, newer) = (edge.to, edge.because.older, edge.because.newer);
+        let held = |version| match version {
+            INITIAL => "nothing".to_owned(),
+            version => version.to_string(),
+        };
+        let (arrow, why) = match edge.kind {
+            Dependency::Ww => (
+                "ww",
+                format!("T{from} wrote {key} = {older}, T{to} the newer {newer}"),
+            ),
+            Dependency::Wr => (
+                "wr",
+                format!("T{from} wrote {key} = {newer}, T{to} read it"),
+            ),
+            Dependency::Rw | Dependency::RwRange => {
+                let read = if edge.kind == Dependency::Rw {
+                    "read"
+                } else {
+                    "found by range"
+                };
+                let held = held(older);
+                (
+                    "rw",
+                    format!("T{from} {read} {key} = {held}, T{to} wrote the newer {newer}"),
+                )
+            }
+            Dependency::Process => ("process", format!("T{to} came later on the same process")),
+            Dependency::RealTime => (
+                "realtime",
+                format!("T{from} had completed when T{to} began"),
+            ),
+        };
+        let _ = writeln!(text, "T{from} -{arrow}-> T{to}: {why}");
+    }
+    text
+}
+
+/// The strong components of a graph that have more than one member, or a loop. Tarjan,
+/// "Depth-First Search and Linear Graph Algorithms" (1972), without recursion.
+pub(super) fn strong_components(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    const NEW: usize = usize::MAX;
+    let mut found = Vec::new();
+    let mut index = vec![NEW; next.len()];
+    let mut low = vec![0; next.len()];
+    let mut on_stack = vec![false; next.len()];
+    let mut stack = Vec::new();
+    let mut count = 0;
+    for root in 0..next.len() {
+        if index[root] != NEW {
+            continue;
+        }
+        // Places on the way, and how many of their edges were followed.
+        let mut way = vec![(root, 0)];
+        while let Some((place, done)) = way.last_mut() {
+            let place = *place;
+            if *done == 0 {
+                (index[place], low[place]) = (count, count);
+                count += 1;
+                stack.push(place);
+                on_stack[place] = true;
+            }
+            if let Some(to) = next[place].get(*done) {
+                *done += 1;
+                if index[*to] == NEW {
+                    way.push((*to, 0));
+                } else if on_stack[*to] {
+                    low[place] = low[place].min(index[*to]);
+                }
+                continue;
+            }
+            way.pop();
+            if let Some((before, _)) = way.last() {
+                low[*before] = low[*before].min(low[place]);
+            }
+            if low[place] == index[place] {
+                let mut component = Vec::new();
+                while let Some(member) = stack.pop() {
+                    on_stack[member] = false;
+                    component.push(member);
+                    if member == place {
+                        break;
+                    }
+                }
+                if component.len() > 1 || next[place].contains(&place) {
+                    found.push(component);
+                }
+            }
+        }
+    }
+    found
+}
