@@ -109,6 +109,8 @@ fn repair_frames(bytes: &mut [u8], header: &SegmentHeader, count: u8) {
 type Entries = Vec<(Index, Vec<u8>)>;
 
 fn open(vfs: &MemoryVfs, after: Index) -> crate::Result<(Log, Entries)> {
+    // Whoever's log it is.
+    let owner = Log::verify(vfs, &dir()).ok().and_then(|found| found.owner);
     let options = LogOptions {
         // Whose bytes in the header stay zeros.
         owner: 0,
@@ -116,6 +118,7 @@ fn open(vfs: &MemoryVfs, after: Index) -> crate::Result<(Log, Entries)> {
         first_segment_bytes: 8 << 10,
         background: Background::Manual,
         spares_max: 1,
+        owner: owner.unwrap_or(0),
     };
     let mut entries = Vec::new();
     let mut visit = |index, payload: &[u8]| {

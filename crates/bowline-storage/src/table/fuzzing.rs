@@ -25,6 +25,7 @@ use crate::types::{EntryKind, Revision, TreeId};
 use crate::vfs::{self, MemoryVfs, OpenMode, Vfs};
 
 const FILE_ID: u64 = 7;
+const SALT: u64 = 0x5A17;
 const TREE: TreeId = TreeId(3);
 
 /// A key, its revision, what it is, its value.
@@ -188,28 +189,28 @@ fn properties(data: &[u8]) {
 fn stored_frame(mut data: &[u8]) {
     let payload_bytes = usize::from(u16::from_le_bytes(number(&mut data)));
     let mut frame = data.to_vec();
-    frame.extend_from_slice(&frame::checksum(data, FILE_ID, 4096).to_le_bytes());
-    match frame::open(&frame, payload_bytes, FILE_ID, 4096) {
+    frame.extend_from_slice(&frame::checksum(data, SALT, 4096).to_le_bytes());
+    match frame::open(&frame, payload_bytes, SALT, 4096) {
         Ok(Payload::Plain(len)) => assert!(len == payload_bytes && len < data.len()),
         Ok(Payload::Decompressed(payload)) => assert_eq!(payload.len(), payload_bytes),
         Err(_) => {}
     }
-    let _ = frame::open_plain(&frame, FILE_ID, 4096);
-    assert!(frame::open(data, payload_bytes, FILE_ID, 4096).is_err());
+    let _ = frame::open_plain(&frame, SALT, 4096);
+    assert!(frame::open(data, payload_bytes, SALT, 4096).is_err());
 }
 
 fn footer(mut data: &[u8]) {
     let before = u64::from(u32::from_le_bytes(number(&mut data)));
     let mut window = data.to_vec();
     let file_bytes = before + window.len() as u64;
-    let _ = Footer::decode(&window, file_bytes, FILE_ID);
+    let _ = Footer::decode(&window, file_bytes, SALT);
     if window.len() >= FOOTER_BYTES {
         let start = window.len() - FOOTER_BYTES;
         repair_footer(&mut window[start..], before + start as u64);
-        if let Ok(footer) = Footer::decode(&window, file_bytes, FILE_ID) {
+        if let Ok(footer) = Footer::decode(&window, file_bytes, SALT) {
             assert_eq!(footer.offset(), before + start as u64);
             let mut out = Vec::new();
-            footer.encode(&mut out, FILE_ID);
+            footer.encode(&mut out, SALT);
             assert_eq!(out, window[start..]);
         }
     }
@@ -241,7 +242,7 @@ pub fn page_seeds() -> Vec<Vec<u8>> {
     let text = b"abcabcabc".repeat(20);
     let mut out = Vec::new();
     let mut frames = frame::FrameWriter::default();
-    frames.append(&mut out, &text, Compression::Lz4, FILE_ID, 4096);
+    frames.append(&mut out, &text, Compression::Lz4, SALT, 4096);
     let stored = &out[..out.len() - 4];
     seeds.push([&[4], &(text.len() as u16).to_le_bytes()[..], stored].concat());
     let before = (footer.offset() as u32).to_le_bytes();
@@ -283,7 +284,7 @@ fn sample_file(compression: Compression) -> (Vec<u8>, Footer) {
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
     let meta = write(&vfs, &options, &sample());
     let bytes = vfs::read_file(&*vfs, &path(), u64::MAX).expect("it was written");
-    let footer = Footer::decode(&bytes, meta.file_bytes, FILE_ID).expect("it is whole");
+    let footer = Footer::decode(&bytes, meta.file_bytes, SALT).expect("it is whole");
     (bytes, footer)
 }
 
@@ -294,6 +295,8 @@ fn path() -> PathBuf {
 fn write(vfs: &Arc<dyn Vfs>, options: &TableOptions, entries: &[Entry]) -> TableMeta {
     let mut writer =
         TableWriter::create(vfs, path(), FILE_ID, TREE, options).expect("memory takes it");
+    // Not a random one: the fuzzer's bytes are sealed with it.
+    writer.meta.salt = SALT;
     for (key, revision, kind, value) in entries {
         writer.add(key, *revision, *kind, value).expect("in order");
     }
@@ -315,15 +318,15 @@ fn repair_footer(footer: &mut [u8], offset: u64) {
         index_bytes: 0,
         properties_bytes: 0,
     }
-    .encode(&mut whole, FILE_ID);
+    .encode(&mut whole, SALT);
     footer[32..].copy_from_slice(&whole[32..]);
-    let checksum = frame::checksum(&footer[..40], FILE_ID, offset);
+    let checksum = frame::checksum(&footer[..40], SALT, offset);
     footer[40..44].copy_from_slice(&checksum.to_le_bytes());
 }
 
 fn repair_frame(bytes: &mut [u8], start: usize, end: usize) -> Option<()> {
     let body = bytes.get(start..end.checked_sub(4)?)?;
-    let checksum = frame::checksum(body, FILE_ID, start as u64).to_le_bytes();
+    let checksum = frame::checksum(body, SALT, start as u64).to_le_bytes();
     bytes[end - 4..end].copy_from_slice(&checksum);
     Some(())
 }
@@ -355,7 +358,7 @@ pub(super) fn repair(bytes: &mut [u8]) -> Option<TableMeta> {
             let (start, len) = (location.offset as usize, location.stored_bytes);
             repair_frame(bytes, start, start + len);
             let frame = &bytes[start..start + len];
-            content_crc = match frame::open(frame, location.raw_bytes, FILE_ID, start as u64) {
+            content_crc = match frame::open(frame, location.raw_bytes, SALT, start as u64) {
                 Ok(Payload::Plain(len)) => crc32c::crc32c_append(content_crc, &frame[..len]),
                 Ok(Payload::Decompressed(page)) => crc32c::crc32c_append(content_crc, &page),
                 Err(_) => content_crc,
@@ -365,7 +368,7 @@ pub(super) fn repair(bytes: &mut [u8]) -> Option<TableMeta> {
     let end = offset.checked_sub(OVERHEAD_BYTES)?;
     let mut properties = Properties::decode(bytes.get(properties_start..end)?)?;
     properties.meta.file_id = FILE_ID;
-    properties.meta.salt = FILE_ID;
+    properties.meta.salt = SALT;
     properties.meta.file_bytes = bytes.len() as u64;
     properties.meta.content_crc = content_crc;
     let mut section = Vec::new();
@@ -425,7 +428,7 @@ pub fn table_file(data: &[u8]) {
     };
     let meta = repaired.unwrap_or_else(|| TableMeta {
         file_id: FILE_ID,
-        salt: FILE_ID,
+        salt: SALT,
         tree: TREE,
         file_bytes: bytes.len() as u64,
         entries: 1,

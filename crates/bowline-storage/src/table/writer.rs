@@ -51,7 +51,7 @@ pub struct TableWriter {
     raw_key_bytes: u64,
     /// Distinct keys.
     keys: u64,
-    meta: TableMeta,
+    pub(super) meta: TableMeta,
 }
 
 impl TableWriter {

@@ -1,11 +1,11 @@
 //! A consistent copy of the database in another directory, made while writes go on.
 //!
-//! The memtables are flushed, then the tables of one version are verified and copied (a damaged
-//! one is an error: a copy is what one falls back on), a manifest that names them is written, and
+//! The memtables are flushed, then the tables of one version are verified and copied (a damaged one
+//! is an error: a copy is what one falls back on), a manifest that names them is written, and
 //! `BOWLINE` comes last: an unfinished copy is not a database, and a mark says that it is not an
 //! unfinished creation either. The copy has no log; its revision is that of the version. When it
-//! fails, what was made is removed again, the name `BOWLINE` first and the mark last, except for
-//! the two directories: so it can be tried again at once.
+//! fails, what was made is removed again, the name `BOWLINE` first and the mark last, except for the
+//! two directories: so it can be tried again at once.
 
 use std::path::Path;
 

@@ -13,9 +13,9 @@ use crate::vfs::{MemoryVfs, OpenMode, Vfs};
 const IDENTITY: u8 = 1;
 const REPAIR: u8 = 2;
 const BARE_EDIT: u8 = 4;
-/// The database that the manifest belongs to, and the manifest's number.
+/// The manifest's number.
 const NUMBER: u64 = 5;
-const OWNER: Identity = Identity {
+const OWN: Identity = Identity {
     database_id: 0xfeed << 64,
     manifest: NUMBER,
 };
@@ -79,10 +79,10 @@ fn records(data: &[u8], repair: bool) {
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
     let mut bytes = data.to_vec();
     if repair {
-        super::manifest::repair(&mut bytes, &OWNER);
+        super::manifest::repair(&mut bytes, &OWN);
     }
     put(&vfs, &layout.manifest(NUMBER), &bytes);
-    let (state, position) = match Manifest::read(&vfs, &layout, &OWNER) {
+    let (state, position) = match Manifest::read(&vfs, &layout, &OWN) {
         Ok(read) => read,
         Err(error) => return assert_blames_the_bytes(&error),
     };
@@ -97,16 +97,14 @@ fn records(data: &[u8], repair: bool) {
     let mut expected = state.clone();
     expected.apply(&more).expect("a floor that rises");
     if !position.torn {
-        let mut old = Manifest::open(&vfs, &layout, &OWNER, position, counters()).expect("opens");
+        let mut old = Manifest::open(&vfs, &layout, &OWN, position, counters()).expect("opens");
         old.append(&more).expect("memory takes it");
-        let (read, _) = Manifest::read(&vfs, &layout, &OWNER).expect("reads");
+        let (read, _) = Manifest::read(&vfs, &layout, &OWN).expect("reads");
         assert_eq!(read, expected);
     }
-    let next = Identity {
-        manifest: NUMBER + 1,
-        ..OWNER
-    };
-    let mut new = Manifest::create(&vfs, &layout, &next, &state, counters()).expect("memory takes it");
+    let next = Identity { manifest: 6, ..OWN };
+    let mut new =
+        Manifest::create(&vfs, &layout, &next, &state, counters()).expect("memory takes it");
     new.append(&more).expect("memory takes it");
     let (read, position) = Manifest::read(&vfs, &layout, &next).expect("reads");
     assert_eq!(read, expected);
@@ -120,6 +118,7 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
         run,
         meta: TableMeta {
             file_id,
+            salt: 11,
             tree: TreeId(2),
             file_bytes: 4096,
             entries: 300,
@@ -130,7 +129,6 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
             min_revision: 4,
             max_revision: 800,
             content_crc: 5,
-            salt: 6,
         },
     };
     let first = Edit {
@@ -150,12 +148,12 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
     };
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
     let counters = Arc::new(Counters::default());
-    let mut manifest = Manifest::create(&vfs, &layout, &OWNER, &State::default(), counters)
+    let mut manifest = Manifest::create(&vfs, &layout, &OWN, &State::default(), counters)
         .expect("memory takes it");
     for edit in [&first, &second] {
         manifest.append(edit).expect("memory takes it");
     }
-    OWNER.write(&vfs, &layout).expect("memory takes it");
+    OWN.write(&vfs, &layout).expect("memory takes it");
     let manifest = bytes_of(&vfs, &layout.manifest(NUMBER));
     let identity = bytes_of(&vfs, &layout.identity());
     // Without its last line, which the repair writes.
