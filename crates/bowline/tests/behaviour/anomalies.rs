@@ -1,66 +1,113 @@
-//! The invariants of the transactional reference that concern anomalies and atomicity; each test has
-//! its invariant's name. The others are in `snapshots`.
+//! Anomalies that only threads beside each other can bring about. The invariants of the transactional
+//! reference, which need no threads, are held by the test binary `invariants`, on crash images.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use bowline::{Db, Error, Isolation, Result};
 
-use crate::support::{Disk, assert_error, number, some, text, with};
+use crate::support::{Disk, number};
 
-/// Two doctors are on call; each goes off if another one stays.
-fn doctors(isolation: Isolation) -> Result<(bool, usize)> {
-    let db = with(&[("oncall/alice", "yes"), ("oncall/bob", "yes")])?;
-    let on_call = |tx: &bowline::Transaction| -> Result<usize> {
-        let all: Result<Vec<_>> = tx.range("oncall/".."oncall0")?.collect();
-        Ok(all?
-            .iter()
-            .filter(|entry| entry.value == b"yes"[..])
-            .count())
-    };
-    let (alice, bob) = (db.begin_with(isolation), db.begin_with(isolation));
-    for (tx, name) in [(&alice, "oncall/alice"), (&bob, "oncall/bob")] {
-        if on_call(tx)? > 1 {
-            tx.put(name, "no")?;
+#[test]
+fn readers_beside_a_writer_see_keys_of_one_moment() -> Result<()> {
+    let db = Disk::new().open(Db::builder().memtable_bytes(64 << 10));
+    let keys = ["a", "b", "c", "d", "e"];
+    db.transact(|tx| keys.iter().try_for_each(|key| tx.put(key, [0; 8])))?;
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<()> {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let snapshot = db.snapshot();
+                    let read = |key| number(snapshot.get(key).expect("a read"));
+                    let seen = keys.map(read);
+                    assert!(seen.iter().all(|value| *value == seen[0]), "torn: {seen:?}");
+                }
+            });
         }
-    }
-    alice.commit()?;
-    let second = bob.commit();
-    let conflicted = matches!(second, Err(Error::Conflict { .. }));
-    assert_eq!(second.is_err(), conflicted);
-    let left = on_call(&db.begin())?;
-    Ok((conflicted, left))
+        for value in 1..2_000u64 {
+            let put = |tx: &bowline::Transaction| {
+                keys.iter()
+                    .try_for_each(|key| tx.put(key, value.to_be_bytes()))
+            };
+            db.transact(put)?;
+        }
+        is_done.store(true, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// `COUNT` threads run `attempt` at once; how many succeeded.
+fn winners(
+    attempt: impl Fn(usize) -> Result<()> + Sync,
+    lost: impl Fn(&Error) -> bool + Sync,
+) -> usize {
+    const COUNT: usize = 12;
+    let start = Barrier::new(COUNT);
+    thread::scope(|scope| {
+        let run = |number| {
+            let (start, attempt, lost) = (&start, &attempt, &lost);
+            move || {
+                start.wait();
+                match attempt(number) {
+                    Ok(()) => 1,
+                    Err(error) => {
+                        assert!(lost(&error), "{error:?}");
+                        0
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (0..COUNT).map(|number| scope.spawn(run(number))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .sum()
+    })
 }
 
 #[test]
-fn write_skew_scenario_doctors_on_call() -> Result<()> {
-    assert_eq!(doctors(Isolation::Serializable)?, (true, 1));
-    assert_eq!(
-        doctors(Isolation::Snapshot)?,
-        (false, 0),
-        "snapshot isolation allows it"
-    );
+fn one_of_many_threads_takes_a_free_lock() -> Result<()> {
+    let db = Disk::new().open(Db::builder());
+    for round in 0..30 {
+        let key = format!("lock{round}");
+        // All transactions begin before the first one commits.
+        let all_read = Barrier::new(12);
+        let attempt = |number: usize| {
+            let tx = db.begin();
+            assert_eq!(tx.get(&key)?, None);
+            all_read.wait();
+            tx.put(&key, number.to_string())?;
+            tx.commit().map(drop)
+        };
+        let won = winners(attempt, |error| matches!(error, Error::Conflict { .. }));
+        assert_eq!(won, 1, "round {round}");
+        assert_eq!(db.entry(&key)?.expect("the winner's").version, 1);
+    }
     Ok(())
 }
 
 #[test]
-fn lost_update_prevented_counter_increment() -> Result<()> {
-    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
-        let db = with(&[])?;
-        let (first, second) = (db.begin_with(isolation), db.begin_with(isolation));
-        for tx in [&first, &second] {
-            let old = number(tx.get("counter")?);
-            tx.put("counter", (old + 1).to_be_bytes())?;
-        }
-        first.commit()?;
-        assert_error!(second.commit(), Error::Conflict { .. });
-        assert_eq!(number(db.get("counter")?), 1, "{isolation:?}");
+fn one_of_many_threads_swaps_from_a_revision() -> Result<()> {
+    let db = Disk::new().open(Db::builder());
+    let mut revision = 0;
+    for round in 0..60 {
+        let attempt = |number: usize| {
+            db.compare_and_swap("k", revision, format!("{number}"))
+                .map(drop)
+        };
+        let lost = |error: &Error| matches!(error, Error::CompareFailed { actual, .. } if *actual > revision);
+        assert_eq!(winners(attempt, lost), 1, "round {round}");
+        let entry = db.entry("k")?.expect("the winner's");
+        assert_eq!(entry.version, round + 1);
+        revision = entry.mod_revision;
     }
     Ok(())
 }
 
 #[test]
-fn lost_update_prevented_many_increments() -> Result<()> {
+fn many_threads_lose_no_increment() -> Result<()> {
     const THREADS: u64 = 16;
     const EACH: u64 = 100;
     for isolation in [Isolation::Serializable, Isolation::Snapshot] {
@@ -88,35 +135,6 @@ fn lost_update_prevented_many_increments() -> Result<()> {
             "conflicts take no revision"
         );
     }
-    Ok(())
-}
-
-#[test]
-fn multi_key_reads_see_consistent_snapshot() -> Result<()> {
-    let db = with(&[("a", "1"), ("b", "1")])?;
-    let tx = db.begin();
-    assert_eq!(text(tx.get("a")?), some("1"));
-    db.transact(|tx| {
-        tx.put("a", "2")?;
-        tx.put("b", "2")
-    })?;
-    assert_eq!(
-        text(tx.get("b")?),
-        some("1"),
-        "not the b of another moment than the a"
-    );
-    let values: Result<Vec<_>> = tx
-        .range(..)?
-        .map(|e| e.map(|e| text(Some(e.value))))
-        .collect();
-    assert_eq!(values?, [some("1"), some("1")]);
-    assert_error!(
-        {
-            tx.put("c", "x")?;
-            tx.commit()
-        },
-        Error::Conflict { .. }
-    );
     Ok(())
 }
 
@@ -189,53 +207,13 @@ fn bank(isolation: Isolation, transfers: u64) -> Result<()> {
 }
 
 #[test]
-fn bank_transfer_sum_invariant() -> Result<()> {
-    bank(Isolation::Serializable, 500)
-}
-
-/// The ACID invariant of the reference.
-#[test]
-fn consistency_sum_invariant_maintained() -> Result<()> {
+fn transfers_of_many_threads_keep_the_sum() -> Result<()> {
+    bank(Isolation::Serializable, 500)?;
     bank(Isolation::Snapshot, 500)
 }
 
-// --- atomicity ---
-
 #[test]
-fn committed_transaction_all_keys_present() -> Result<()> {
-    let db = with(&[])?;
-    let tx = db.begin();
-    for at in 0..3_000 {
-        tx.put(format!("k{at}"), at.to_string())?;
-    }
-    let revision = tx.commit()?.revision;
-    for at in 0..3_000 {
-        let entry = db.entry(format!("k{at}"))?.expect("it was committed");
-        assert_eq!(entry.mod_revision, revision);
-    }
-    assert_eq!(db.snapshot_at(revision - 1)?.range(..)?.count(), 0);
-    Ok(())
-}
-
-#[test]
-fn aborted_transaction_no_keys_present() -> Result<()> {
-    let db = with(&[("read", "1")])?;
-    let tx = db.begin();
-    tx.get("read")?;
-    for at in 0..3_000 {
-        tx.put(format!("k{at}"), at.to_string())?;
-    }
-    db.put("read", "2")?;
-    assert_error!(tx.commit(), Error::Conflict { .. });
-    assert_eq!(db.range("k".."l")?.count(), 0);
-    db.flush()?;
-    assert_eq!(db.range("k".."l")?.count(), 0);
-    assert_eq!(db.revision(), 3);
-    Ok(())
-}
-
-#[test]
-fn no_partial_writes_observable() -> Result<()> {
+fn readers_beside_a_writer_see_whole_transactions() -> Result<()> {
     let db = Disk::new().open(Db::builder().memtable_bytes(256 << 10));
     const KEYS: usize = 50;
     let is_done = AtomicBool::new(false);

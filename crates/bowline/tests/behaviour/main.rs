@@ -15,7 +15,6 @@ mod keys;
 mod leases;
 mod limits;
 mod regressions;
-mod snapshots;
 mod support;
 mod transactions;
 mod upkeep;

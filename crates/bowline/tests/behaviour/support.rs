@@ -137,25 +137,6 @@ pub fn number(value: Option<Value>) -> u64 {
     })
 }
 
-/// A database of these keys and values.
-pub fn with(pairs: &[(&str, &str)]) -> Result<Db> {
-    let db = Disk::new().open(manual());
-    for (key, value) in pairs {
-        db.put(key, value)?;
-    }
-    Ok(db)
-}
-
-/// A value as text.
-pub fn text(value: Option<Value>) -> Option<String> {
-    value.map(|value| String::from_utf8_lossy(&value).into_owned())
-}
-
-/// A present text.
-pub fn some(value: &str) -> Option<String> {
-    Some(value.to_owned())
-}
-
 /// An entry without a lease.
 pub fn entry(key: &str, value: &str, create: u64, modified: u64, version: u64) -> Entry {
     Entry {

@@ -113,6 +113,8 @@ fn lost_update_prevented_many_increments() {
     let increment = |db: &bowline::Db, (key, isolation): (&str, Isolation)| {
         db.transact_with(isolation, |tx| {
             let next = number(tx_value(tx, key)?) + 1;
+            // Lets the others read the same value.
+            (0..8).for_each(|_| thread::yield_now());
             tx.put(key, next.to_string())
         })
     };

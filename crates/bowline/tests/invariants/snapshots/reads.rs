@@ -367,7 +367,9 @@ fn no_partial_writes_observable() {
             }
             let expected = found.run.model.range(.., found.revision).count();
             same!(found.db.range(..)?.count(), expected, "how many keys");
-            found.run_on(round)
+            found.run_on(round)?;
+            let again = found.open(&found.disk.after_kill())?;
+            whole(again.range(..)?).map_err(|why| format!("recovered again: {why}").into())
         },
     );
 }
