@@ -7,6 +7,9 @@
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::Seed;
 
@@ -18,10 +21,49 @@ const CASES: u64 = 4_000;
 /// Inputs do not grow beyond this.
 const INPUT_BYTES_MAX: usize = 16 << 10;
 
+/// A step that takes longer than this does not end: its input is some kilobytes.
+const STEP: Duration = Duration::from_secs(120);
+
+/// Ends the process when a step of a test does not end, since a thread cannot be stopped.
+#[derive(Debug)]
+pub struct Watchdog {
+    steps: mpsc::Sender<Vec<u8>>,
+}
+
+impl Watchdog {
+    /// Watches `test` from now on, until it is dropped.
+    #[must_use]
+    pub fn new(test: &'static str) -> Watchdog {
+        let (steps, receiver) = mpsc::channel::<Vec<u8>>();
+        thread::spawn(move || {
+            let mut input = Vec::new();
+            loop {
+                match receiver.recv_timeout(STEP) {
+                    Ok(next) => input = next,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        eprintln!("{test} hangs: no end after {} s", STEP.as_secs());
+                        eprintln!("input of {} bytes: {}", input.len(), input.escape_ascii());
+                        std::process::abort();
+                    }
+                }
+            }
+        });
+        Watchdog { steps }
+    }
+
+    /// Begins the next step, whose input is printed if it hangs.
+    pub fn step(&self, input: &[u8]) {
+        // The thread is there as long as this is.
+        let _ = self.steps.send(input.to_vec());
+    }
+}
+
 /// Runs `target` on `seeds`, on every file in `corpus`, and on mutations of these.
 ///
 /// # Panics
-/// When `target` does, after printing the input and how to repeat it.
+/// When `target` does, after printing the input and how to repeat it. An input that takes two
+/// minutes ends the process.
 pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: impl Fn(&[u8])) {
     let seed = Seed::from_env_or(0xf0_22);
     let cases: u64 = std::env::var(CASES_VARIABLE).map_or(CASES, |text| {
@@ -38,7 +80,9 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
     for path in files {
         inputs.push(fs::read(path).expect("a file of the corpus reads"));
     }
+    let watchdog = Watchdog::new(test);
     let run = |input: &[u8], case: Option<u64>| {
+        watchdog.step(input);
         let done = panic::catch_unwind(AssertUnwindSafe(|| target(input)));
         if let Err(cause) = done {
             match case {

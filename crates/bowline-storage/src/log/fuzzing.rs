@@ -201,6 +201,18 @@ pub fn segment_seeds() -> Vec<Vec<u8>> {
         |bytes: &[u8]| SegmentHeader::decode(&file, 1, bytes).expect("what the log wrote is valid");
     let torn = bytes(&vfs);
     let used = 1 + torn.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+    // The last frame states one entry more than it holds.
+    let mut last = HEADER_BYTES as usize;
+    while let Ok(body) = <[u8; 4]>::try_from(&torn[last + 8..last + 12]) {
+        let len = FRAME_HEADER_BYTES + u32::from_le_bytes(body) as usize;
+        let next = last + len.next_multiple_of(FRAME_ALIGN);
+        if next >= used {
+            break;
+        }
+        last = next;
+    }
+    let mut overstated = torn.clone();
+    overstated[last + 32] += 1;
     log.close().expect("memory takes it");
     let closed = bytes(&vfs);
     // Behind the last frame but the seal.
@@ -229,5 +241,10 @@ pub fn segment_seeds() -> Vec<Vec<u8>> {
         ),
         input(repaired | SUCCESSOR, &continued, &link),
         input(0, &closed, &[]),
+        input(
+            repaired | FULL_LENGTH,
+            &overstated[..used.next_multiple_of(8)],
+            &[],
+        ),
     ]
 }

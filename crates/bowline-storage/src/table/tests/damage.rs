@@ -423,6 +423,7 @@ fn a_cursor_over_keys_out_of_order_ends() {
         compression: Compression::None,
         ..tiny()
     };
+    let watchdog = bowline_testing::replay::Watchdog::new("a_cursor_over_keys_out_of_order_ends");
     let bench = Bench::new();
     bench.write(7, &options, &entries);
     let path = Bench::path(7);
@@ -437,6 +438,7 @@ fn a_cursor_over_keys_out_of_order_ends() {
             let Some(meta) = fuzzing::repair(&mut bad) else {
                 continue;
             };
+            watchdog.step(&[at as u8, letter]);
             file.write_at(&bad, 0).unwrap();
             let Ok(table) = bench.open(&meta) else {
                 continue;
