@@ -87,7 +87,9 @@ fn judge(history: &History, level: Level, seed: Seed, totals: &mut Totals) {
         let report = check(history, level, trust);
         if !report.is_clean() {
             let kept = keep(history, level, seed);
-            panic!("believing {trust:?}: {report}\n{kept}");
+            let violations: Vec<_> = report.violations().map(ToString::to_string).collect();
+            let violations = violations.join("\n");
+            panic!("{level:?} histories, believing {trust:?}:\n{violations}\n{kept}");
         }
         if trust == Trust::Commits {
             totals.counts.add(&report.counts);
@@ -106,7 +108,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         let seed = if part == 0 { seed } else { seed.part(part) };
         let _guard = seed.print_on_failure(test);
         // By the seed, so that a part that is run alone is the same one.
-        let crashes = seed.0 % 5 == 0;
+        let crashes = seed.0.is_multiple_of(5);
         let world = World::new(seed, isolation, transactions, crashes);
         let done = world.run();
         totals.histories += 1;
