@@ -24,15 +24,22 @@ mod disk;
 mod keys;
 mod random;
 mod session;
+mod tally;
 mod world;
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use bowline::Isolation;
 use bowline_testing::Seed;
 use bowline_testing::isolation::{Counts, History, Level, Outcome, Trust, check};
 
+use tally::Tally;
 use world::World;
+
+/// A history takes a second or so; threads that wait for each other take for ever.
+const HANGS_AFTER: Duration = Duration::from_secs(180);
 
 const TRUSTS: [Trust; 2] = [Trust::Nothing, Trust::Commits];
 
@@ -57,6 +64,7 @@ struct Totals {
     shared_rounds: u64,
     flushes: u64,
     compactions: u64,
+    tally: Tally,
     counts: Counts,
 }
 
@@ -110,7 +118,8 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         // By the seed, so that a part that is run alone is the same one.
         let crashes = seed.0.is_multiple_of(5);
         let world = World::new(seed, isolation, transactions, crashes);
-        let done = world.run();
+        let done = or_abort(seed, test, || world.run());
+        totals.tally.add(&done.history);
         totals.histories += 1;
         totals.crashes += u64::from(crashes);
         totals.transactions += done.history.transactions.len() as u64;
@@ -133,6 +142,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         shared_rounds,
         flushes,
         compactions,
+        tally,
         counts,
         ..
     } = &totals;
@@ -143,6 +153,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
          {compactions} compactions"
     );
     println!("{counts}");
+    println!("operations: {tally}");
     let is_whole = histories >= 10 && transactions / histories >= 1000;
     assert!(
         !is_whole || (*conflicts > 100 && *shared_rounds > 100 && *flushes > 10),
@@ -153,7 +164,27 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         !is_whole || (counts.rw > 1000 && counts.rw_range > 100),
         "nothing to get wrong"
     );
+    assert!(
+        !is_whole || tally.missing().is_empty(),
+        "never: {:?}",
+        tally.missing()
+    );
     totals
+}
+
+/// Runs a history; ends the process when it hangs, since its threads cannot be ended.
+fn or_abort<T>(seed: Seed, test: &'static str, run: impl FnOnce() -> T) -> T {
+    let (done, is_done) = mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if is_done.recv_timeout(HANGS_AFTER) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("a history hangs; {seed} {test}");
+            std::process::exit(101);
+        }
+    });
+    let result = run();
+    drop(done);
+    watchdog.join().expect("the watchdog does not panic");
+    result
 }
 
 #[test]

@@ -99,7 +99,10 @@ impl Plan {
                 let end = (at + size).min(self.steps.len());
                 without.steps.drain(at..end);
                 tries += 1;
-                if panics(|| drop(without.run(&mut Coverage::default()))) {
+                let run = || {
+                    without.run(&mut Coverage::default());
+                };
+                if panics(run) {
                     self = without;
                     is_shorter = true;
                 } else {
