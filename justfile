@@ -29,3 +29,7 @@ bench *ARGS:
 # The crash tests of the database with the seeds 1 to N.
 crash N="10":
     for seed in $(seq {{ N }}); do BOWLINE_SEED=$seed cargo test -p bowline --test crash; done
+
+# Put known bugs in, one at a time, and see that their tests catch them. NAMES: parts of names.
+mutants *NAMES:
+    cargo run -p bowline-mutants -- {{ NAMES }}

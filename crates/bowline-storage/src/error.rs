@@ -71,9 +71,9 @@ pub enum Error {
     },
     /// An earlier write or flush failed, so what is on disk is unknown. No write is accepted any
     /// more; reads go on. Reopening recovers everything that was acknowledged.
-    #[error("the log refuses writes since an earlier failure ({reason}): reopen the database")]
+    #[error("writes are refused since an earlier failure ({reason}): reopen the database")]
     Poisoned {
-        /// The failure that poisoned the log.
+        /// The failure.
         reason: Arc<str>,
     },
     /// A batch is larger than the engine takes.

@@ -24,8 +24,13 @@ pub mod codec;
 pub mod compaction;
 pub mod counters;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod log;
 pub mod memtable;
+#[doc(hidden)]
+pub mod sync;
 pub mod table;
 pub mod tree;
 mod types;

@@ -74,6 +74,7 @@ pub mod disk;
 pub mod fault;
 pub mod isolation;
 pub mod model;
+pub mod replay;
 pub mod seed;
 
 pub use clock::ManualClock;
@@ -81,4 +82,5 @@ pub use crash::{CrashImage, Images};
 pub use disk::SimDisk;
 pub use fault::FaultVfs;
 pub use model::Model;
+pub use replay::replay;
 pub use seed::Seed;

@@ -9,7 +9,7 @@ use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 
 use crate::db::Db;
-use crate::error::{Result, show_key};
+use crate::error::{Error, Result, show_key};
 use crate::graph;
 use crate::kv::record;
 use crate::lease::decode_ttl;
@@ -85,11 +85,22 @@ pub(crate) fn check_open(db: &Db, vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Che
         snapshot: &snapshot,
         check: &mut check,
     };
-    pass.keys()?;
-    pass.attachments()?;
-    pass.blocks()?;
-    pass.edges_out()?;
-    pass.edges_in()?;
+    for part in [
+        Pass::keys,
+        Pass::attachments,
+        Pass::blocks,
+        Pass::edges_out,
+        Pass::edges_in,
+    ] {
+        match part(&mut pass) {
+            Ok(()) => {}
+            // What cannot be read cannot be compared; the other parts can.
+            Err(Error::Storage(error)) if error.is_corruption() => {
+                pass.check.problem(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+    }
     Ok(check)
 }
 

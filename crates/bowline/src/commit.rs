@@ -27,13 +27,13 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bowline_storage::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use bowline_storage::sync::thread::{self, Thread};
+use bowline_storage::sync::{Instant, Mutex};
 use bowline_storage::tree::{BatchWriter, Engine, Round};
 use bowline_storage::{EntryKind, Revision, TreeId, Value};
-use parking_lot::Mutex;
 
 use crate::error::{Error, Result, show_key};
 use crate::kv::record::{self, Entry, Meta};
@@ -224,7 +224,7 @@ impl CommitQueue {
             }
             let seat = Arc::new(Seat {
                 state: AtomicU8::new(WAITING),
-                thread: std::thread::current(),
+                thread: thread::current(),
                 request: Mutex::new(Some(request)),
                 outcome: Mutex::new(None),
             });
@@ -234,7 +234,7 @@ impl CommitQueue {
         };
         loop {
             match seat.state.load(Ordering::Acquire) {
-                WAITING => std::thread::park(),
+                WAITING => thread::park(),
                 LEAD => {
                     let own = seat.request.lock().take();
                     return match own {
@@ -286,7 +286,7 @@ impl CommitQueue {
         let patience = (round / 2).min(GATHER_MAX);
         let start = Instant::now();
         while self.waiting.load(Ordering::Acquire) + 1 < cohort && start.elapsed() < patience {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 

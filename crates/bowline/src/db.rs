@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowline_storage::log::Background;
+use bowline_storage::sync::atomic::{AtomicBool, Ordering};
+use bowline_storage::sync::thread::{self, JoinHandle};
+use bowline_storage::sync::{Condvar, Instant, Mutex};
 use bowline_storage::tree::{Engine, EngineOptions, EngineStats, SyncPolicy};
 use bowline_storage::vfs::Vfs;
 use bowline_storage::{Clock, EntryKind, Revision, Value};
-use parking_lot::{Condvar, Mutex};
 
 use crate::check::{self, Check};
 use crate::commit::{Action, CommitQueue, Committed, Guard, Request, Write};
@@ -45,7 +46,7 @@ pub struct Db {
 #[derive(Debug)]
 struct DbInner {
     core: Arc<Core>,
-    lease_thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    lease_thread: Mutex<Option<JoinHandle<()>>>,
     /// Whether its end closes the database. Not so for the lease thread's own, or it would keep a
     /// database open whose last user has gone.
     is_owner: bool,
@@ -146,7 +147,7 @@ impl Db {
             is_owner: true,
         });
         if background == Background::Threads {
-            let named = std::thread::Builder::new().name("bowline-lease".to_owned());
+            let named = thread::Builder::new().name("bowline-lease".to_owned());
             let spawned = named.spawn(move || expire_loop(core));
             let thread = spawned.map_err(|e| {
                 bowline_storage::Error::Internal(format!("cannot start a thread: {e}"))
@@ -420,7 +421,7 @@ impl Db {
             }
             if attempts > 3 {
                 let most = (1 << attempts.min(20)).min(PAUSE_MAX_US);
-                std::thread::sleep(Duration::from_micros(fastrand::u64(0..most)));
+                thread::sleep(Duration::from_micros(fastrand::u64(0..most)));
             }
         }
     }
@@ -734,26 +735,29 @@ fn expire_loop(core: Arc<Core>) {
         inner: Arc::new(inner),
     };
     let core = db.core();
+    let mut pause = Duration::ZERO;
     loop {
-        let mut wait = core
-            .leases
-            .next_deadline(core.clock.monotonic())
-            .unwrap_or(IDLE);
-        if wait.is_zero() {
-            wait = match db.expire_leases() {
-                Ok(_) => PAUSE,
-                Err(Error::Closed) => return,
-                Err(error) => {
-                    tracing::error!(%error, "leases could not be expired; it is tried again");
-                    RETRY_AFTER
-                }
-            };
+        {
+            let mut bell = core.lease_bell.lock();
+            if core.is_closed.load(Ordering::Acquire) {
+                return;
+            }
+            // Asked under the bell's lock: who grants a lease after this finds a waiter to wake.
+            let next = core.leases.next_deadline(core.clock.monotonic());
+            let wait = next.unwrap_or(IDLE).min(IDLE).max(pause);
+            if !wait.is_zero() {
+                core.lease_rung.wait_for(&mut bell, wait);
+            }
         }
-        let mut bell = core.lease_bell.lock();
-        if core.is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        core.lease_rung.wait_for(&mut bell, wait.min(IDLE));
+        pause = match db.expire_leases() {
+            Ok(0) => Duration::ZERO,
+            Ok(_) => PAUSE,
+            Err(Error::Closed) => return,
+            Err(error) => {
+                tracing::error!(%error, "leases could not be expired; it is tried again");
+                RETRY_AFTER
+            }
+        };
     }
 }
 

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use bowline_storage::sync::{ArcSwap, Mutex};
 use bowline_storage::tree::{Engine, ScanDirection};
-use parking_lot::Mutex;
 
 use crate::error::{Error, Result, show_key};
 use crate::graph::{KindFilter, KindId};

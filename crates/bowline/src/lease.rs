@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use bowline_storage::Clock;
 use bowline_storage::codec::{Reader, put_varint};
+use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::{Engine, ScanDirection};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result, show_key};
 use crate::trees;

@@ -46,6 +46,9 @@ mod check;
 mod commit;
 mod db;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod graph;
 mod graph_view;
 mod kinds;

@@ -149,7 +149,8 @@ impl DbBuilder {
         self
     }
 
-    /// Whether a missing or empty directory becomes a new database. Default: yes.
+    /// Whether a missing or empty directory, or one in which the creation of a database was
+    /// interrupted, becomes a new database. Default: yes.
     #[must_use]
     pub fn create(mut self, create: bool) -> DbBuilder {
         self.engine.create = create;

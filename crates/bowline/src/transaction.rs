@@ -17,9 +17,9 @@
 use std::collections::btree_map::{self, BTreeMap};
 use std::ops::Bound;
 
+use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::ScanDirection;
 use bowline_storage::{Revision, TreeId, Value};
-use parking_lot::Mutex;
 
 use crate::commit::{Action, Committed, Guard, Request, TreeRange, Write};
 use crate::db::{Db, check_key, check_value, lease_guard};
@@ -81,7 +81,7 @@ impl Transaction {
         self.snapshot.revision()
     }
 
-    fn open_state(&self) -> Result<parking_lot::MutexGuard<'_, State>> {
+    fn open_state(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
         if state.is_done {
             Err(Error::TransactionDone)

@@ -42,6 +42,11 @@ use super::{
 /// The largest file read: 64 MiB. The largest lock files known have a few MiB.
 pub const SIZE_MAX_BYTES: u64 = 64 << 20;
 
+/// The longest name, version or source of a package, in bytes. Every dependency on a package
+/// repeats them, so a file with a few long ones would import for hours. The longest names of
+/// crates.io have 64 bytes.
+pub const TEXT_MAX_BYTES: usize = 512;
+
 /// The kind of blocks unless another is asked for.
 pub const BLOCK_KIND: &str = "package";
 
@@ -328,6 +333,11 @@ impl Reader<'_> {
                     problems.push((value.span().start, format!("`{field}` is empty")));
                     None
                 }
+                Some(text) if text.len() > TEXT_MAX_BYTES && field != "checksum" => {
+                    let message = format!("`{field}` is longer than {TEXT_MAX_BYTES} bytes");
+                    problems.push((value.span().start, message));
+                    None
+                }
                 Some(text) => Some(text),
                 None => {
                     let message = format!("`{field}` is a string, not {}", a(value.get_ref()));
@@ -454,25 +464,52 @@ fn block(
     }
 }
 
-/// The packages of one name, by version: the source and place of each.
-type Versions<'a> = HashMap<&'a str, Vec<(Option<&'a str>, usize)>>;
+/// The packages of one name and version, which differ in their sources.
+struct Sources {
+    count: usize,
+    /// The place of the first.
+    first: usize,
+}
 
-/// All packages by name and version.
+/// All packages by name, version and source. No question is answered by going through packages:
+/// a file may have a hundred thousand sources of one version, and ask for each.
 struct Index<'a> {
-    by_name: HashMap<&'a str, Versions<'a>>,
+    by_name: HashMap<&'a str, HashMap<&'a str, Sources>>,
+    by_source: HashMap<(&'a str, &'a str, Option<&'a str>), usize>,
+    /// The same, by the source without its commit; `None` where that is several packages.
+    by_repository: HashMap<(&'a str, &'a str, &'a str), Option<usize>>,
 }
 
 impl<'a> Index<'a> {
     fn new(packages: &[Package<'a>]) -> Index<'a> {
-        let mut by_name: HashMap<_, Versions<'_>> = HashMap::new();
+        let mut index = Index {
+            by_name: HashMap::new(),
+            by_source: HashMap::new(),
+            by_repository: HashMap::new(),
+        };
         for (place, package) in packages.iter().enumerate() {
-            let versions = by_name.entry(package.name).or_default();
-            versions
-                .entry(package.version)
-                .or_default()
-                .push((package.source, place));
+            let Package {
+                name,
+                version,
+                source,
+                ..
+            } = *package;
+            let versions = index.by_name.entry(name).or_default();
+            let sources = versions.entry(version).or_insert(Sources {
+                count: 0,
+                first: place,
+            });
+            sources.count += 1;
+            index.by_source.insert((name, version, source), place);
+            if let Some(source) = source {
+                index
+                    .by_repository
+                    .entry((name, version, without_commit(source)))
+                    .and_modify(|found| *found = None)
+                    .or_insert(Some(place));
+            }
         }
-        Index { by_name }
+        index
     }
 
     /// The name of a package's block, which no other package has.
@@ -488,7 +525,7 @@ impl<'a> Index<'a> {
             .get(name)
             .and_then(|versions| versions.get(version));
         match source {
-            Some(source) if same.is_some_and(|same| same.len() > 1) => {
+            Some(source) if same.is_some_and(|same| same.count > 1) => {
                 format!("{name}@{version} ({source})")
             }
             _ => format!("{name}@{version}"),
@@ -510,9 +547,12 @@ impl<'a> Index<'a> {
         };
         let absent = || format!("dependency {dependency:?} is not a package of this file");
         let versions = self.by_name.get(name).ok_or_else(absent)?;
-        let candidates = match version {
-            Some(version) => versions.get(version).ok_or_else(absent)?,
-            None if versions.len() == 1 => versions.values().next().ok_or_else(absent)?,
+        let (version, sources) = match version {
+            Some(version) => (version, versions.get(version).ok_or_else(absent)?),
+            None if versions.len() == 1 => {
+                let (version, sources) = versions.iter().next().ok_or_else(absent)?;
+                (*version, sources)
+            }
             None => {
                 return Err(format!(
                     "dependency {dependency:?} is ambiguous: the file has {} versions of it",
@@ -520,30 +560,23 @@ impl<'a> Index<'a> {
                 ));
             }
         };
-        let one = |matches: &dyn Fn(Option<&str>) -> bool| {
-            let mut found = candidates.iter().filter(|(source, _)| matches(*source));
-            match (found.next(), found.next()) {
-                (Some((_, place)), None) => Some(*place),
-                _ => None,
+        let exact = self.by_source.get(&(name, version, source)).copied();
+        let found = exact.or_else(|| match source {
+            Some(source) => {
+                let repository = (name, version, without_commit(source));
+                self.by_repository.get(&repository).copied().flatten()
             }
-        };
-        let found = match source {
-            Some(source) => one(&|candidate| candidate == Some(source)).or_else(|| {
-                one(&|candidate| {
-                    candidate.is_some_and(|text| without_commit(text) == without_commit(source))
-                })
-            }),
             // A local package has no source, so leaving it out means the local one if there is
             // one, and else the only one.
-            None => one(&|candidate| candidate.is_none()).or_else(|| one(&|_| true)),
-        };
+            None => (sources.count == 1).then_some(sources.first),
+        });
         found.ok_or_else(|| {
             if source.is_some() {
                 absent()
             } else {
                 format!(
                     "dependency {dependency:?} is ambiguous: the file has it from {} sources",
-                    candidates.len()
+                    sources.count
                 )
             }
         })

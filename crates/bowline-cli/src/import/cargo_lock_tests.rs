@@ -410,3 +410,56 @@ fn positions_count_characters_across_strides() {
     assert_eq!(positions.at(2), Position { line: 1, column: 2 });
     assert_eq!(positions.at(3), Position { line: 2, column: 1 });
 }
+
+/// Found while fuzzing: every dependency repeated the whole name of its package, so a file of
+/// 1 MiB could ask for 100 GiB of names.
+#[test]
+fn a_package_with_an_endless_name_is_refused() {
+    let long = "x".repeat(TEXT_MAX_BYTES + 1);
+    let fits = "y".repeat(TEXT_MAX_BYTES);
+    for (name, version, source) in [
+        (long.as_str(), "1.0.0", ""),
+        ("a", long.as_str(), ""),
+        ("a", "1.0.0", long.as_str()),
+    ] {
+        let file = package(name, version, source, &[]) + &package(&fits, "1.0.0", &fits, &[]);
+        let refused = refusals(&file);
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(
+            refused[0].contains("is longer than 512 bytes"),
+            "{refused:?}"
+        );
+        assert_eq!(events(&file).len(), 2, "the other one is imported");
+    }
+}
+
+/// Found while fuzzing: a dependency was looked for among all sources of its version, one by one.
+/// With as many dependencies as sources, this file took minutes.
+#[test]
+fn many_sources_of_one_version_are_resolved_at_once() {
+    const COUNT: usize = 150_000;
+    let mut file = "version = 4\n".to_owned();
+    for number in 0..COUNT {
+        file += &format!(
+            "[[package]]\nname=\"a\"\nversion=\"1\"\nsource=\"git+{number}#c\"\n\
+             dependencies=[\"a 1 (git+{})\"]\n",
+            (number + 1) % COUNT
+        );
+    }
+    let started = std::time::Instant::now();
+    let events = events(&file);
+    // A second or two; it was several minutes.
+    let seconds = started.elapsed().as_secs();
+    assert!(seconds < 60, "{seconds} seconds");
+    assert_eq!(events.len(), 2 * COUNT);
+    let edges = events.iter().filter(|event| {
+        matches!(
+            event,
+            Event::Item {
+                item: Item::Edge(_),
+                ..
+            }
+        )
+    });
+    assert_eq!(edges.count(), COUNT);
+}

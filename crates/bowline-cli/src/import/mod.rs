@@ -24,6 +24,9 @@
 pub mod cargo_lock;
 mod detect;
 pub mod edge_list;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod json_lines;
 mod lines;
 

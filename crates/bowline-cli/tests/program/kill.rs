@@ -10,16 +10,19 @@ use std::time::Duration;
 
 use super::Place;
 
-fn setting(name: &str, default: u64) -> u64 {
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(default)
 }
 
+/// How many keys an import of one transaction puts.
+const WHOLE: usize = 40;
+
 #[test]
 fn every_acknowledged_put_survives() {
-    let (kills, seed) = (setting("BOWLINE_KILLS", 60), setting("BOWLINE_SEED", 0xB0));
+    let (kills, seed) = (setting("BOWLINE_KILLS", 100), setting("BOWLINE_SEED", 0xB0));
     println!(
         "repeat with: BOWLINE_SEED={seed} BOWLINE_KILLS={kills} cargo test -p bowline-cli --test program kill"
     );
@@ -29,12 +32,31 @@ fn every_acknowledged_put_survives() {
     // What was being written to a key since its last acknowledgement, when the kill came.
     let mut in_doubt: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut killed, mut round, mut newest) = (0, 0u64, 1);
+    let mut killed_by_command: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut imports, mut whole) = (Vec::new(), 0);
     while killed < kills {
         round += 1;
         let key = format!("key-{}", rng.u32(0..20));
         let value = format!("value-{round}");
+        let file = format!("{round}.jsonl");
+        let words = match rng.u8(0..10) {
+            0..6 => vec!["-o", "json", "put", &key, &value],
+            6..8 => {
+                let lines = (0..WHOLE).map(|at| {
+                    format!("{{\"key\":\"import-{round}-{at}\",\"value\":\"{round}\"}}\n")
+                });
+                place.write(&file, lines.collect::<String>());
+                vec!["-q", "import", &file]
+            }
+            8 => vec!["compact"],
+            _ => {
+                let _ = std::fs::remove_dir_all(place.path("copy"));
+                vec!["checkpoint", "copy"]
+            }
+        };
+        let is_put = words.contains(&"put");
         let mut child = place
-            .command(&["-o", "json", "put", &key, &value])
+            .command(&words)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -42,23 +64,41 @@ fn every_acknowledged_put_survives() {
         std::thread::sleep(Duration::from_micros(rng.u64(0..25_000)));
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
+        let is_killed = output.status.code().is_none();
+        if is_killed {
+            killed += 1;
+            let command = words
+                .iter()
+                .find(|word| !word.starts_with('-') && **word != "json");
+            *killed_by_command
+                .entry((*command.expect("a command")).to_owned())
+                .or_default() += 1;
+        } else {
+            // When it ended by itself, all was well.
+            assert!(
+                output.status.success(),
+                "{words:?} failed: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
         let text = String::from_utf8(output.stdout).unwrap();
-        if text.ends_with('\n') {
+        if is_put && text.ends_with('\n') {
             let row: serde_json::Value = serde_json::from_str(&text).unwrap();
             let revision = row["revision"].as_u64().unwrap();
             assert!(revision > newest, "revision {revision} after {newest}");
             newest = revision;
             acknowledged.insert(key.clone(), (value, revision));
             in_doubt.remove(&key);
-        } else if output.status.code().is_some() {
-            // It ended by itself, so it has to say why.
-            panic!(
-                "the program failed: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        } else {
-            killed += 1;
+        } else if is_put {
             in_doubt.entry(key).or_default().push(value);
+        } else if words.contains(&"import") {
+            imports.push((round, !is_killed));
+        } else if words.contains(&"checkpoint") && place.path("copy").join("BOWLINE").exists() {
+            let run = place.run("--data-dir copy check");
+            assert_eq!(run.code, 0, "{} {}", run.stdout, run.stderr);
+        }
+        if round % 25 == 0 && place.data().join("BOWLINE").exists() {
+            place.check_is_clean();
         }
     }
     assert!(
@@ -79,10 +119,21 @@ fn every_acknowledged_put_survives() {
             "{key}: {found} at {at}, acknowledged {value} at {revision}"
         );
     }
+    for (round, is_done) in &imports {
+        let found = place.json(&format!("range --prefix import-{round}-")).len();
+        assert!(
+            found == WHOLE || (found == 0 && !is_done),
+            "{found} of {WHOLE} keys of the import of round {round}"
+        );
+        whole += u64::from(found > 0);
+    }
     place.check_is_clean();
     println!(
-        "{} keys acknowledged in {round} runs, {killed} killed",
-        acknowledged.len()
+        "{killed} kills in {round} runs: {killed_by_command:?}; {} keys acknowledged, {} in \
+         doubt, {whole} of {} imports there, each whole",
+        acknowledged.len(),
+        in_doubt.len(),
+        imports.len()
     );
 }
 

@@ -3,6 +3,7 @@
 mod commands;
 mod errors;
 mod kill;
+mod kill_calls;
 mod transfer;
 
 use std::io::Write;
@@ -37,12 +38,17 @@ impl Place {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bowline"));
+        let mut command = self.command_of(env!("CARGO_BIN_EXE_bowline"));
+        command.args(words).stdin(Stdio::null());
+        command
+    }
+
+    /// Another program in the same place.
+    pub(crate) fn command_of(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         command
             .current_dir(self.directory.path())
-            .env("BOWLINE_DATA_DIR", self.data())
-            .args(words)
-            .stdin(Stdio::null());
+            .env("BOWLINE_DATA_DIR", self.data());
         command
     }
 

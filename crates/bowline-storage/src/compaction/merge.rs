@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::retention::{KeyFilter, Retention};
 use crate::error::{Error, Result};
 use crate::memtable::MemtableVersionCursor;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::{Table, TableMeta, TableOptions, TableVersionCursor, TableWriter};
 use crate::vfs::Vfs;
 use crate::{EntryKind, Revision, TreeId};

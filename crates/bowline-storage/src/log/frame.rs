@@ -23,6 +23,10 @@ pub(super) const FRAME_ALIGN: usize = 8;
 /// The longest body: groups beyond it are refused.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
 
+/// Indices and segment ids stay below this, so that the next one always exists. At a thousand
+/// million entries a second a log gets there in 146 years.
+pub(super) const NUMBER_LIMIT: u64 = 1 << 62;
+
 const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN));
 const _: () = assert!(BODY_BYTES_MAX <= u32::MAX as u64);
 
@@ -50,6 +54,20 @@ impl Life {
     /// Whether `bytes` begin as a frame of this life does.
     pub(super) fn is_tag(self, bytes: &[u8]) -> bool {
         bytes.starts_with(&self.tag.to_le_bytes())
+    }
+
+    /// Gives the frame that `bytes` begin with the tag and the checksums of this life and place;
+    /// returns its length. `None` when its body is not there.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn repair(self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        let body_len = Reader::new(bytes.get(8..)?).u32()? as usize;
+        let end = FRAME_HEADER_BYTES + body_len.next_multiple_of(FRAME_ALIGN);
+        let body_crc = self.checksum(offset, bytes.get(FRAME_HEADER_BYTES..end)?);
+        bytes[0..4].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[12..16].copy_from_slice(&body_crc.to_le_bytes());
+        let header_crc = self.checksum(offset, &bytes[8..FRAME_HEADER_BYTES]);
+        bytes[4..8].copy_from_slice(&header_crc.to_le_bytes());
+        Some(end)
     }
 
     fn checksum(self, offset: u64, bytes: &[u8]) -> u32 {
@@ -117,8 +135,7 @@ impl FrameHeader {
             FrameKind::Data => entry_count > 0 && body_len >= entry_count,
             _ => entry_count == 0 && body_len == 0,
         };
-        let indices_fit =
-            first_index > 0 && first_index.checked_add(u64::from(entry_count)).is_some();
+        let indices_fit = first_index > 0 && first_index < NUMBER_LIMIT - u64::from(entry_count);
         let fits = shape_fits
             && indices_fit
             && reader.rest() == [0; 3]

@@ -54,6 +54,8 @@
 //!    [`Log::open`] treats a log that ends before `after` as damaged.
 
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod marks;
 mod plan;
 mod preparer;
@@ -93,6 +95,9 @@ pub struct LogOptions {
     pub background: Background,
     /// How many released segments are kept to be used again.
     pub spares_max: usize,
+    /// Whose log it is. Every segment carries it, so that a file of another log is not taken for
+    /// one of this, not even where nothing but its header says which life it continues.
+    pub owner: u128,
 }
 
 impl LogOptions {
@@ -108,6 +113,7 @@ impl Default for LogOptions {
             first_segment_bytes: 256 << 10,
             background: Background::Threads,
             spares_max: 2,
+            owner: 0,
         }
     }
 }

@@ -5,20 +5,18 @@
 //! and whenever none is ready, the writer makes one itself at the rotation. A failure of the
 //! thread is not reported: the writer then finds no spare, tries by itself and gets its own error.
 
-use std::collections::VecDeque;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
 use super::Background;
 use super::segment::spare_name;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const CHUNK_BYTES: u64 = 256 << 10;
 /// The thread syncs in portions, so that a commit's flush never queues behind 64 MiB.
@@ -93,7 +91,7 @@ impl Preparer {
             Background::Manual => None,
             Background::Threads => {
                 let inner = inner.clone();
-                let thread = std::thread::Builder::new()
+                let thread = thread::Builder::new()
                     .name("bowline-log".to_owned())
                     .spawn(move || inner.run());
                 Some(thread.map_err(|error| Error::Io {

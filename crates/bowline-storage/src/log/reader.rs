@@ -5,13 +5,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::frame::{Entries, FrameKind, Life};
 use super::marks::Marks;
 use super::scan::FrameReader;
 use super::segment::segment_path;
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use crate::types::Index;
 use crate::vfs::{OpenMode, Vfs, VfsFile};
 

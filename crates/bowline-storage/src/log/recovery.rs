@@ -37,6 +37,7 @@ pub(super) fn apply(
     plan: &mut Plan,
     preparer: &Preparer,
     segment_bytes: u64,
+    owner: u128,
 ) -> Result<(SegmentHeader, Arc<dyn VfsFile>)> {
     if plan.kept.is_empty() && plan.replaced.is_none() {
         create_dir(vfs, dir)?;
@@ -56,6 +57,7 @@ pub(super) fn apply(
     let header = SegmentHeader {
         id: plan.new_id,
         salt: fastrand::u64(..),
+        owner,
         first_index: plan.new_first_index,
         capacity_bytes: spare.bytes,
         previous: plan.previous,

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::frame::{FRAME_HEADER_BYTES, Life};
+use super::frame::{FRAME_HEADER_BYTES, Life, NUMBER_LIMIT};
 use super::preparer::Spare;
 use crate::codec::Reader;
 use crate::error::{Error, Result};
@@ -21,7 +21,8 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"bowl.log";
 const CRC_RANGE: std::ops::Range<usize> = 12..16;
-const FIELDS_END: usize = 72;
+const OWNER_OFFSET: u64 = 72;
+const FIELDS_END: usize = 88;
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_SUFFIX: &str = ".tmp";
@@ -43,6 +44,8 @@ pub(super) struct SegmentHeader {
     /// Never 0; grows from segment to segment.
     pub(super) id: u64,
     pub(super) salt: u64,
+    /// Whose log it is.
+    pub(super) owner: u128,
     /// The index that follows the last valid one of the segment before.
     pub(super) first_index: Index,
     /// Length of the file when it became a segment.
@@ -77,6 +80,8 @@ impl SegmentHeader {
         ] {
             page.extend_from_slice(&field.to_le_bytes());
         }
+        debug_assert_eq!(page.len() as u64, OWNER_OFFSET);
+        page.extend_from_slice(&self.owner.to_le_bytes());
         debug_assert_eq!(page.len(), FIELDS_END);
         page.resize(HEADER_BYTES as usize, 0);
         let crc = page_crc(&page);
@@ -116,6 +121,7 @@ impl SegmentHeader {
             salt: field()?,
             end_offset: field()?,
         };
+        let owner = u128::from(field()?) | u128::from(field()?) << 64;
         if header_id != id {
             return Err(corrupt(
                 16,
@@ -123,17 +129,29 @@ impl SegmentHeader {
             ));
         }
         let link_fits = link.id < id && (link.id == 0 || link.end_offset >= HEADER_BYTES);
-        if version == 0 || id == 0 || first_index == 0 || !link_fits {
+        let is_number = |number: u64| (1..NUMBER_LIMIT).contains(&number);
+        if version == 0 || !is_number(id) || !is_number(first_index) || !link_fits {
             return Err(corrupt(16, "the segment header contradicts itself"));
         }
         let previous = (link.id != 0).then_some(link);
         Ok(SegmentHeader {
             id,
             salt,
+            owner,
             first_index,
             capacity_bytes,
             previous,
         })
+    }
+
+    /// An error when the segment belongs to another log.
+    pub(super) fn check_owner(&self, dir: &Path, owner: u128) -> Result<()> {
+        if self.owner == owner {
+            return Ok(());
+        }
+        let reason = format!("it belongs to {:032x}, not to {owner:032x}", self.owner);
+        let path = segment_path(dir, self.id);
+        Err(Error::corrupt(&path, OWNER_OFFSET, reason))
     }
 
     /// Reads the header of an open segment.
@@ -142,6 +160,14 @@ impl SegmentHeader {
         let read = vfs::read_full_at(file, path, &mut page, 0)?;
         SegmentHeader::decode(path, id, &page[..read])
     }
+}
+
+/// Gives a header page the magic and the checksum it must have.
+#[cfg(any(test, fuzzing))]
+pub(super) fn repair_header(page: &mut [u8]) {
+    page[..MAGIC.len()].copy_from_slice(&MAGIC);
+    let crc = page_crc(page);
+    page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Checksum of the header page except the checksum itself.
@@ -222,6 +248,7 @@ mod tests {
         SegmentHeader {
             id: 9,
             salt: 0xdead_beef,
+            owner: 0xaaaa_bbbb << 64 | 0xcccc,
             first_index: 77,
             capacity_bytes: 1 << 20,
             previous: Some(Link {
@@ -257,6 +284,22 @@ mod tests {
         assert!(error.is_corruption());
         let error = SegmentHeader::decode(Path::new("x"), 8, &page).expect_err("other name");
         assert!(error.is_corruption());
+    }
+
+    /// Found by fuzzing: recovery added one to the id, and panicked (or went on with segment 0).
+    #[test]
+    fn a_number_after_which_there_is_none_is_damage() {
+        for last in [NUMBER_LIMIT, u64::MAX] {
+            for (id, first_index) in [(9, last), (last, 77)] {
+                let header = SegmentHeader {
+                    id,
+                    first_index,
+                    ..header()
+                };
+                let decoded = SegmentHeader::decode(Path::new("x"), id, &header.encode());
+                assert!(decoded.expect_err("no room").is_corruption());
+            }
+        }
     }
 
     #[test]

@@ -11,10 +11,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard};
 use crate::types::Index;
 use crate::vfs::{self, VfsFile};
 

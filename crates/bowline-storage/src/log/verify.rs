@@ -28,6 +28,10 @@ pub struct Report {
     pub first_index: Index,
     /// The index the next entry gets; 0 when there is no segment.
     pub next_index: Index,
+    /// Whose log it is; `None` when there is no segment.
+    pub owner: Option<u128>,
+    /// The last segment, and where its last valid frame ends.
+    pub end: Option<(PathBuf, u64)>,
     /// Whether the log was closed cleanly.
     pub is_sealed: bool,
     /// Where a group lies that was never acknowledged: torn by a crash, or just being written.
@@ -67,6 +71,8 @@ fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Report, Error> {
         bytes: scan.segments.iter().map(|segment| segment.end_offset).sum(),
         first_index: scan.marks.first_index().unwrap_or(scan.next_index),
         next_index: scan.next_index,
+        owner: last.map(|last| last.header.owner),
+        end: last.map(|last| (segment_path(dir, last.header.id), last.end_offset)),
         is_sealed: last.is_some_and(|last| last.end == End::Sealed),
         unfinished: last
             .filter(|last| last.end == End::Tail { torn: true })

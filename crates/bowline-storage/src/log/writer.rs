@@ -1,6 +1,7 @@
 //! The log as its owner holds it: stage, write, rotate, cut, release, close.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,7 +96,12 @@ impl Log {
         must_exist: bool,
         visit: &mut dyn FnMut(Index, &[u8]) -> Result<()>,
     ) -> Result<Log> {
-        let mut plan = plan(scan(&*vfs, &dir)?, &dir, after, must_exist)?;
+        let scan = scan(&*vfs, &dir)?;
+        if let Some(last) = scan.segments.last() {
+            // It names the salts of the others.
+            last.header.check_owner(&dir, options.owner)?;
+        }
+        let mut plan = plan(scan, &dir, after, must_exist)?;
         tracing::debug!(dir = %dir.display(), %plan, "recovering the log");
         let preparer = Preparer::new(
             vfs.clone(),
@@ -104,7 +110,8 @@ impl Log {
             options.background,
         )?;
         let segment_bytes = segment_size(options.first_segment_bytes, &options);
-        let (header, file) = apply(&*vfs, &dir, &mut plan, &preparer, segment_bytes)?;
+        let owner = options.owner;
+        let (header, file) = apply(&*vfs, &dir, &mut plan, &preparer, segment_bytes, owner)?;
         counters.log_bytes_written.add(HEADER_BYTES);
         let mut segments: VecDeque<Segment> = plan
             .kept
@@ -362,7 +369,8 @@ impl Log {
     }
 
     /// Checks every frame of the log in `dir`, as recovery would, and changes nothing. May run
-    /// while the log is open and written to.
+    /// while the log is open and written to. Whether it is the wanted log, and reaches as far as
+    /// it must, is for the caller to compare.
     pub fn verify(vfs: &dyn Vfs, dir: &Path) -> Result<Report> {
         verify(vfs, dir)
     }
@@ -485,6 +493,7 @@ impl Log {
         let header = SegmentHeader {
             id: link.id + 1,
             salt: fastrand::u64(..),
+            owner: self.options.owner,
             first_index: written_index + 1,
             capacity_bytes: spare.bytes,
             previous: Some(link),
@@ -531,16 +540,16 @@ impl Log {
             .contains(&oldest.file_len);
         let spare_path = (fits && self.preparer.ready().0 < self.options.spares_max)
             .then(|| self.preparer.next_path());
-        match &spare_path {
-            Some(spare_path) => self
-                .vfs
-                .rename(&path, spare_path)
-                .map_err(|error| Error::io("rename", &path, error))?,
-            None => self
-                .vfs
-                .remove_file(&path)
-                .map_err(|error| Error::io("remove", &path, error))?,
-        }
+        let (operation, result) = match &spare_path {
+            Some(spare_path) => ("rename", self.vfs.rename(&path, spare_path)),
+            None => ("remove", self.vfs.remove_file(&path)),
+        };
+        let spare_path = match result {
+            Ok(()) => spare_path,
+            // An attempt that was said to have failed had done it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::io(operation, &path, error)),
+        };
         self.segments.pop_front();
         self.marks.release(oldest.id);
         self.reader.forget();

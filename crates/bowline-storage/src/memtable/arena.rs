@@ -15,7 +15,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The unit of offsets, in bytes.
 pub(super) const UNIT: usize = 8;
@@ -176,7 +177,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::Relaxed;
+    use crate::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_new_arena_is_zero_and_hands_out_distinct_places_until_it_is_full() {

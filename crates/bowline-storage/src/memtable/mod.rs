@@ -51,14 +51,13 @@ mod tests;
 mod writer;
 
 use std::ops::Bound;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Acquire;
-
-use parking_lot::Mutex;
 
 pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
 pub use writer::MemtableWriter;
 
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Acquire;
 use crate::{EntryKind, Index, Revision, TreeId};
 use arena::{Arena, Space, UNIT};
 use hash::{HashIndex, Tag};

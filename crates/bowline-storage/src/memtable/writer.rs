@@ -7,11 +7,6 @@
 //! The counts go first so that whoever can reach an entry also reads a tree's largest revision
 //! that includes it ([`Memtable::changed_since`] relies on it).
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-
-use parking_lot::MutexGuard;
-
 use super::arena::Space;
 use super::hash::Tag;
 use super::record::{
@@ -19,6 +14,9 @@ use super::record::{
 };
 use super::skiplist::Splice;
 use super::{Memtable, Tree};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::{EntryKind, Error, Index, Result, Revision, TreeId};
 
 /// What only the writer knows.

@@ -12,6 +12,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use super::page::Page;
 use crate::counters::Counters;
+use crate::sync::step;
 
 /// What a page costs beside its bytes: its place in the cache and its reference count.
 const PAGE_OVERHEAD_BYTES: u64 = 128;
@@ -70,6 +71,7 @@ impl PageCache {
     /// The page, if it is here.
     #[inline]
     pub(super) fn get(&self, key: PageKey) -> Option<Page> {
+        step();
         let page = self.pages.get(&key);
         match page {
             Some(_) => self.counters.cache_hits.add(1),
@@ -80,11 +82,13 @@ impl PageCache {
 
     /// Keeps a page, if there is room or something less wanted can go.
     pub(super) fn insert(&self, key: PageKey, page: Page) {
+        step();
         self.pages.insert(key, page);
     }
 
     /// Forgets a page.
     pub(super) fn remove(&self, key: PageKey) {
+        step();
         self.pages.remove(&key);
     }
 }

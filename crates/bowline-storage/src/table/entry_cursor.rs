@@ -1,5 +1,10 @@
 //! A position among all entries of a table, moving both ways from page to page. The public
 //! cursors stand on it.
+//!
+//! Invariant: whatever the bytes, a move forward never ends before the place where it began, and
+//! a move back never behind it. Steps keep to that by themselves. A search goes by keys, and keys
+//! that are out of order could lead it round in a circle: where it lands is compared with where
+//! it began, and a search that went the wrong way is an error.
 
 use std::sync::Arc;
 
@@ -146,7 +151,7 @@ impl EntryCursor {
             steps += 1;
             if steps == STEPS_BEFORE_SEEK {
                 let key = self.take_key();
-                let sought = self.seek(&key, 0);
+                let sought = self.seek_on(&key, 0);
                 let same_key = self.valid && self.key() == key;
                 self.scratch = key;
                 sought?;
@@ -173,7 +178,7 @@ impl EntryCursor {
                 return Ok(());
             }
         }
-        self.seek(key, Revision::MAX)?;
+        self.seek_back(key, Revision::MAX)?;
         self.prev()
     }
 
@@ -188,7 +193,7 @@ impl EntryCursor {
             } else {
                 steps = 0;
                 let key = self.take_key();
-                let sought = self.seek(&key, at);
+                let sought = self.seek_on(&key, at);
                 self.scratch = key;
                 sought?;
             }
@@ -225,7 +230,35 @@ impl EntryCursor {
                 return Ok(());
             }
         }
-        self.seek(key, at)
+        self.seek_back(key, at)
+    }
+
+    /// Seeks an entry that is not before this one.
+    fn seek_on(&mut self, key: &[u8], at: Revision) -> Result<()> {
+        let start = self.place();
+        self.seek(key, at)?;
+        self.check_order(!self.valid || self.place() >= start)
+    }
+
+    /// Seeks an entry that is not behind this one.
+    fn seek_back(&mut self, key: &[u8], at: Revision) -> Result<()> {
+        let start = self.place();
+        self.seek(key, at)?;
+        self.check_order(self.valid && self.place() <= start)
+    }
+
+    /// Where the cursor is: grows with every step forward.
+    fn place(&self) -> (Option<usize>, (usize, usize)) {
+        (self.page_number, self.cursor.place())
+    }
+
+    fn check_order(&mut self, holds: bool) -> Result<()> {
+        if holds {
+            return Ok(());
+        }
+        self.valid = false;
+        let page = self.page_number.unwrap_or(0);
+        Err(self.table.damaged(page, "its entries are out of order"))
     }
 
     /// A copy of the key, in the scratch buffer's memory.

@@ -12,7 +12,7 @@
 //! 44      8      magic                        ┘
 //! ```
 //!
-//! The checksum is that of a frame (over what stands before it in the footer, the file id and the
+//! The checksum is that of a frame (over what stands before it in the footer, the salt and the
 //! footer's offset). A later version may lengthen the footer in front of the tail: a program that
 //! does not know it can still tell a newer format from damage.
 
@@ -59,7 +59,7 @@ impl Footer {
     }
 
     /// Appends the footer.
-    pub(super) fn encode(&self, out: &mut Vec<u8>, file_id: u64) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>, salt: u64) {
         let start = out.len();
         for part in [
             self.pages_bytes,
@@ -71,17 +71,13 @@ impl Footer {
         }
         out.extend_from_slice(&(FOOTER_BYTES as u32).to_le_bytes());
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        let checksum = frame::checksum(&out[start..], file_id, self.offset());
+        let checksum = frame::checksum(&out[start..], salt, self.offset());
         out.extend_from_slice(&checksum.to_le_bytes());
         out.extend_from_slice(&MAGIC);
     }
 
     /// Reads the footer from the last bytes of a file of `file_bytes`.
-    pub(super) fn decode(
-        window: &[u8],
-        file_bytes: u64,
-        file_id: u64,
-    ) -> Result<Footer, FooterError> {
+    pub(super) fn decode(window: &[u8], file_bytes: u64, salt: u64) -> Result<Footer, FooterError> {
         let damaged = FooterError::Damaged;
         let tail = window.len().checked_sub(TAIL_BYTES).map(|at| &window[at..]);
         let mut tail = Reader::new(tail.ok_or(damaged("the file is too short for a table"))?);
@@ -97,7 +93,7 @@ impl Footer {
         }
         let footer = &window[window.len() - len..];
         let offset = file_bytes - len as u64;
-        if frame::checksum(&footer[..len - 12], file_id, offset) != checksum {
+        if frame::checksum(&footer[..len - 12], salt, offset) != checksum {
             return Err(damaged("the footer's checksum does not match"));
         }
         if version > FORMAT_VERSION {

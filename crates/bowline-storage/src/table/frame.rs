@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The checksum covers the stored bytes, the compression byte, and then two numbers that are not
-//! stored: the table's file id and the offset of the frame in the file. A frame that the disk
+//! stored: the table's salt and the offset of the frame in the file. A frame that the disk
 //! returns from another place, or that was swapped with one of another table, fails its check
 //! although its own bytes are whole.
 
@@ -44,7 +44,7 @@ impl FrameWriter {
         out: &mut Vec<u8>,
         payload: &[u8],
         compression: Compression,
-        file_id: u64,
+        salt: u64,
         offset: u64,
     ) -> usize {
         let start = out.len();
@@ -60,7 +60,7 @@ impl FrameWriter {
                 out.push(PLAIN);
             }
         }
-        let checksum = checksum(&out[start..], file_id, offset);
+        let checksum = checksum(&out[start..], salt, offset);
         out.extend_from_slice(&checksum.to_le_bytes());
         out.len() - start
     }
@@ -78,9 +78,9 @@ impl FrameWriter {
 }
 
 /// Checks a frame and returns its compression byte and stored bytes.
-fn check(frame: &[u8], file_id: u64, offset: u64) -> Result<(u8, &[u8]), Reason> {
+fn check(frame: &[u8], salt: u64, offset: u64) -> Result<(u8, &[u8]), Reason> {
     let (body, stored) = frame.split_last_chunk::<4>().ok_or("it is too short")?;
-    if checksum(body, file_id, offset) != u32::from_le_bytes(*stored) {
+    if checksum(body, salt, offset) != u32::from_le_bytes(*stored) {
         return Err("the checksum does not match");
     }
     let (&compression, bytes) = body.split_last().ok_or("it is too short")?;
@@ -99,10 +99,10 @@ pub(super) enum Payload {
 pub(super) fn open(
     frame: &[u8],
     payload_bytes: usize,
-    file_id: u64,
+    salt: u64,
     offset: u64,
 ) -> Result<Payload, Reason> {
-    let (compression, stored) = check(frame, file_id, offset)?;
+    let (compression, stored) = check(frame, salt, offset)?;
     match compression {
         PLAIN if stored.len() == payload_bytes => Ok(Payload::Plain(payload_bytes)),
         PLAIN => Err("its length is not the one in the index"),
@@ -125,8 +125,8 @@ pub(super) fn open(
 }
 
 /// Checks a frame that is never compressed, and returns its payload.
-pub(super) fn open_plain(frame: &[u8], file_id: u64, offset: u64) -> Result<&[u8], Reason> {
-    match check(frame, file_id, offset)? {
+pub(super) fn open_plain(frame: &[u8], salt: u64, offset: u64) -> Result<&[u8], Reason> {
+    match check(frame, salt, offset)? {
         (PLAIN, payload) => Ok(payload),
         _ => Err("its compression is of an unknown kind"),
     }
@@ -137,10 +137,10 @@ pub(super) fn justifies(frame_bytes: u64, payload_bytes: u64) -> bool {
     payload_bytes <= frame_bytes.saturating_mul(LZ4_RATIO_MAX)
 }
 
-/// CRC32C over `body`, the file's id and the place in the file.
-pub(super) fn checksum(body: &[u8], file_id: u64, offset: u64) -> u32 {
+/// CRC32C over `body`, the table's salt and the place in the file.
+pub(super) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
     let checksum = crc32c::crc32c(body);
-    let checksum = crc32c::crc32c_append(checksum, &file_id.to_le_bytes());
+    let checksum = crc32c::crc32c_append(checksum, &salt.to_le_bytes());
     crc32c::crc32c_append(checksum, &offset.to_le_bytes())
 }
 

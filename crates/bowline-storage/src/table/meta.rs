@@ -10,6 +10,9 @@ use crate::value::Value;
 pub struct TableMeta {
     /// The number of the file; never used for another one.
     pub file_id: u64,
+    /// Random. Every checksum in the file covers it, so that no part of another table, be it one
+    /// of another database with the same number, is taken for one of this.
+    pub salt: u64,
     /// The tree whose entries the table holds.
     pub tree: TreeId,
     /// The length of the file.
@@ -38,6 +41,7 @@ impl TableMeta {
     /// own length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.file_id);
+        out.extend_from_slice(&self.salt.to_le_bytes());
         out.push(self.tree.0);
         out.extend_from_slice(&self.file_bytes.to_le_bytes());
         put_varint(out, self.entries);
@@ -54,6 +58,7 @@ impl TableMeta {
     pub fn decode(reader: &mut Reader<'_>) -> Option<TableMeta> {
         Some(TableMeta {
             file_id: reader.varint()?,
+            salt: reader.u64()?,
             tree: TreeId(reader.u8()?),
             file_bytes: reader.u64()?,
             entries: reader.varint()?,
@@ -108,6 +113,7 @@ mod tests {
     fn properties_round_trip_and_refuse_every_cut() {
         let meta = TableMeta {
             file_id: 300,
+            salt: 0x5A17,
             tree: TreeId(3),
             file_bytes: 1 << 40,
             entries: 1000,

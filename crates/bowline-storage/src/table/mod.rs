@@ -25,7 +25,7 @@
 //!
 //! Invariants:
 //!
-//! - Every byte of the file is covered by a checksum that also covers the table's file id and the
+//! - Every byte of the file is covered by a checksum that also covers the table's salt and the
 //!   byte's place in the file, or (the magic, and the file's length) is compared with the one
 //!   value it can have. Bytes that are damaged, misplaced or from another table are an error,
 //!   never an answer.
@@ -41,6 +41,8 @@ mod entry_cursor;
 mod filter;
 mod footer;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod index;
 mod meta;
 mod options;

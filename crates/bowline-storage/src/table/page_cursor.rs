@@ -71,6 +71,12 @@ impl PageCursor {
         &self.key
     }
 
+    /// Where the entry is in the page: grows with every step forward.
+    #[inline]
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.interval, self.offset)
+    }
+
     /// Whether the last step forward (into this page, too) stayed on the same key.
     #[inline]
     pub(super) fn same_key(&self) -> bool {

@@ -12,7 +12,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
@@ -28,6 +27,7 @@ use super::verify::{self, TableReport};
 use super::version_cursor::TableVersionCursor;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
@@ -60,7 +60,7 @@ pub struct Table {
 pub(super) struct TableFile {
     file: Arc<dyn VfsFile>,
     path: PathBuf,
-    file_id: u64,
+    salt: u64,
 }
 
 /// What a table keeps in memory, and what stands beside it in the file.
@@ -96,7 +96,7 @@ impl Table {
         let file = TableFile {
             file,
             path,
-            file_id: expected.file_id,
+            salt: expected.salt,
         };
         let sections = file.read_sections(expected)?;
         Ok(Table {
@@ -262,7 +262,7 @@ impl TableFile {
         let PageLocation {
             offset, raw_bytes, ..
         } = location;
-        frame::open(&frame, raw_bytes, self.file_id, offset)
+        frame::open(&frame, raw_bytes, self.salt, offset)
             .and_then(|payload| match payload {
                 Payload::Plain(len) => {
                     frame.truncate(len);
@@ -289,7 +289,7 @@ impl TableFile {
         }
         let window = Footer::window_bytes(file_bytes);
         let window = self.read(file_bytes - window as u64, window)?;
-        let footer = Footer::decode(&window, file_bytes, self.file_id).map_err(|e| match e {
+        let footer = Footer::decode(&window, file_bytes, self.salt).map_err(|e| match e {
             FooterError::Newer(found) => Error::NewerFormat {
                 path: self.path.clone(),
                 found,
@@ -337,7 +337,7 @@ impl TableFile {
     ) -> Result<T> {
         let bytes = usize::try_from(len).unwrap_or(usize::MAX);
         let frame = self.read(offset, bytes)?;
-        frame::open_plain(&frame, self.file_id, offset)
+        frame::open_plain(&frame, self.salt, offset)
             .and_then(decode)
             .map_err(|reason| self.corrupt(offset, what, reason))
     }

@@ -88,6 +88,7 @@ impl TableWriter {
             keys: 0,
             meta: TableMeta {
                 file_id,
+                salt: fastrand::u64(..),
                 tree,
                 file_bytes: 0,
                 entries: 0,
@@ -226,7 +227,7 @@ impl TableWriter {
         section.clear();
         properties.encode(&mut section);
         self.append_section(&section)?;
-        footer.encode(&mut self.buffer, self.meta.file_id);
+        footer.encode(&mut self.buffer, self.meta.salt);
         self.flush()?;
         debug_assert_eq!(self.position(), properties.meta.file_bytes);
         vfs::sync_data(&*self.file, &self.path)?;
@@ -252,7 +253,7 @@ impl TableWriter {
             &mut self.buffer,
             page,
             self.options.compression,
-            self.meta.file_id,
+            self.meta.salt,
             offset,
         );
         let raw_bytes = page.len();
@@ -279,14 +280,10 @@ impl TableWriter {
     /// Appends a frame that is not compressed; returns its length.
     fn append_section(&mut self, section: &[u8]) -> Result<u64> {
         let offset = self.position();
-        let file_id = self.meta.file_id;
-        let len = self.frames.append(
-            &mut self.buffer,
-            section,
-            Compression::None,
-            file_id,
-            offset,
-        );
+        let salt = self.meta.salt;
+        let len = self
+            .frames
+            .append(&mut self.buffer, section, Compression::None, salt, offset);
         self.flush()?;
         Ok(len as u64)
     }

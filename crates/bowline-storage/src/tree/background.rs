@@ -6,8 +6,6 @@
 //! the jobs run on the caller's.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Shared, SyncPolicy};
@@ -17,6 +15,8 @@ use crate::compaction::{
 };
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
+use crate::sync::atomic::Ordering;
+use crate::sync::thread::{self, JoinHandle};
 use crate::table::{Table, TableMeta};
 use crate::version::{Edit, PlacedTable};
 
@@ -31,7 +31,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     let mut spawn = |name: &str, run: fn(&Shared)| -> Result<()> {
         let shared = shared.clone();
         let body = move || run(&shared);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(format!("bowline-{name}"))
             .spawn(body);
         handles.push(thread.map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))?);

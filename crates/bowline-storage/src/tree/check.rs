@@ -1,15 +1,15 @@
 //! Verifies every file of a directory without opening it as a database, so that it can also be
 //! asked of one that refuses to open. Goes on after damage and lists all of it. Changes nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::log::Log;
+use crate::log::{self, Log};
 use crate::table::{PageCache, Table};
-use crate::version::{Identity, Layout, Manifest};
-use crate::vfs::Vfs;
+use crate::version::{Identity, Layout, Manifest, State};
+use crate::vfs::{UninterruptedVfs, Vfs};
 
 /// One file's verdict.
 #[derive(Debug, Clone)]
@@ -58,10 +58,18 @@ impl CheckReport {
 ///
 /// An error is returned only when the directory is not a database at all; damage is in the report.
 pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<CheckReport> {
+    let vfs: &Arc<dyn Vfs> = &(Arc::new(UninterruptedVfs::new(vfs.clone())) as Arc<dyn Vfs>);
     let layout = Layout::new(path);
     let mut report = CheckReport::default();
     let identity = match Identity::read(&**vfs, &layout) {
         Ok(Some(identity)) => identity,
+        Ok(None) if holds_files(vfs, &layout)? => {
+            let path = layout.identity();
+            let reason = "log or tables have files".to_owned();
+            report.add(path.clone(), Err(Error::MissingFile { path, reason }));
+            check_log(vfs, &layout, None, &mut report)?;
+            return Ok(report);
+        }
         Ok(None) => {
             let reason = "it has no file BOWLINE".to_owned();
             return Err(Error::NotADatabase {
@@ -71,7 +79,7 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
         }
         Err(error) => {
             report.add(layout.identity(), Err(error));
-            check_log(vfs, &layout, false, &mut report)?;
+            check_log(vfs, &layout, None, &mut report)?;
             return Ok(report);
         }
     };
@@ -80,12 +88,12 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
         Ok(format!("database {:032x}", identity.database_id)),
     );
     let manifest_path = layout.manifest(identity.manifest);
-    let (state, position) = match Manifest::read(&**vfs, &layout, identity.manifest) {
+    let (state, position) = match Manifest::read(&**vfs, &layout, &identity) {
         Ok(found) => found,
         Err(error) => {
             // Which tables there should be is unknown now. The log stands for itself.
             report.add(manifest_path, Err(error));
-            check_log(vfs, &layout, false, &mut report)?;
+            check_log(vfs, &layout, None, &mut report)?;
             return Ok(report);
         }
     };
@@ -116,14 +124,37 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
         .map(|found| format!("{} pages, {} entries", found.pages, found.entries));
         report.add(path, result);
     }
-    check_log(vfs, &layout, state.log_started, &mut report)?;
+    check_log(vfs, &layout, Some((&identity, &state)), &mut report)?;
     Ok(report)
 }
 
+/// Whether a directory without `BOWLINE` holds what only a database has.
+fn holds_files(vfs: &Arc<dyn Vfs>, layout: &Layout) -> Result<bool> {
+    for directory in [layout.log(), layout.tables()] {
+        let found = vfs.metadata(&directory);
+        if !found
+            .map_err(|e| Error::io("stat", &directory, e))?
+            .is_some_and(|found| found.is_dir)
+        {
+            continue;
+        }
+        let names = vfs.read_dir(&directory);
+        if !names
+            .map_err(|e| Error::io("list", &directory, e))?
+            .is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Checks the log by itself, and that it is the one that goes on where the manifest ends, if that
+/// is known.
 fn check_log(
     vfs: &Arc<dyn Vfs>,
     layout: &Layout,
-    is_expected: bool,
+    known: Option<(&Identity, &State)>,
     report: &mut CheckReport,
 ) -> Result<()> {
     let log = layout.log();
@@ -132,12 +163,55 @@ fn check_log(
         .map_err(|e| Error::io("stat", &log, e))?
         .is_some();
     if has_log {
-        let result = Log::verify(&**vfs, &log)
-            .map(|found| format!("{} segments, {} entries", found.segments, found.entries));
+        let result = Log::verify(&**vfs, &log).and_then(|found| {
+            if let Some((identity, state)) = known {
+                check_connection(&log, &found, identity, state)?;
+            }
+            Ok(format!(
+                "{} segments, {} entries",
+                found.segments, found.entries
+            ))
+        });
         report.add(log, result);
-    } else if is_expected {
+    } else if known.is_some_and(|(_, state)| state.log_started) {
         let reason = "the manifest says that a log was started".to_owned();
         report.add(log.clone(), Err(Error::MissingFile { path: log, reason }));
+    }
+    Ok(())
+}
+
+/// What an opening would refuse: another database's log, none, or one that ends too early or
+/// begins too late.
+fn check_connection(
+    log: &Path,
+    found: &log::Report,
+    identity: &Identity,
+    state: &State,
+) -> Result<()> {
+    let flushed = state.flushed_index;
+    let missing = |reason: String| {
+        let path = log.to_owned();
+        Err(Error::MissingFile { path, reason })
+    };
+    let Some((last, end)) = &found.end else {
+        return match state.log_started {
+            true => missing("the manifest says that a log was started".to_owned()),
+            false => Ok(()),
+        };
+    };
+    if found.owner != Some(identity.database_id) {
+        return Err(Error::corrupt(last, 0, "it belongs to another database"));
+    }
+    if found.next_index <= flushed {
+        let ends = found.next_index - 1;
+        let reason = format!("the log ends at index {ends}, the tables at {flushed}");
+        return Err(Error::corrupt(last, *end, reason));
+    }
+    if found.first_index > flushed + 1 {
+        let begins = found.first_index;
+        return missing(format!(
+            "it begins at index {begins}, the tables end at {flushed}"
+        ));
     }
     Ok(())
 }

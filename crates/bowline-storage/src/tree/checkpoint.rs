@@ -1,8 +1,11 @@
 //! A consistent copy of the database in another directory, made while writes go on.
 //!
-//! The memtables are flushed, then the tables of one version are copied, a manifest that names
-//! them is written, and `BOWLINE` comes last: an unfinished copy is not a database. The copy has
-//! no log; its revision is that of the version.
+//! The memtables are flushed, then the tables of one version are verified and copied (a damaged
+//! one is an error: a copy is what one falls back on), a manifest that names them is written, and
+//! `BOWLINE` comes last: an unfinished copy is not a database, and a mark says that it is not an
+//! unfinished creation either. The copy has no log; its revision is that of the version. When it
+//! fails, what was made is removed again, the name `BOWLINE` first and the mark last, except for
+//! the two directories: so it can be tried again at once.
 
 use std::path::Path;
 
@@ -21,7 +24,17 @@ impl Engine {
         let shared = &*self.shared;
         let vfs = &*shared.vfs;
         let layout = Layout::new(target);
-        prepare_target(vfs, &layout)?;
+        claim(vfs, &layout)?;
+        let result = begin(vfs, &layout).and_then(|()| self.copy_to(&layout));
+        if result.is_err() {
+            remove_unfinished(vfs, &layout);
+        }
+        result
+    }
+
+    fn copy_to(&self, layout: &Layout) -> Result<Revision> {
+        let shared = &*self.shared;
+        let vfs = &*shared.vfs;
         self.flush()?;
         let current = shared.super_version.load_full();
         let version = &current.version;
@@ -39,6 +52,8 @@ impl Engine {
                     state.next_run_id = state.next_run_id.max(run.id + 1);
                     for table in &run.tables {
                         let meta = table.meta().clone();
+                        // A copy of damage would only be found when it is needed.
+                        table.verify()?;
                         copy(vfs, table.path(), &layout.table(meta.file_id))?;
                         state.next_file_id = state.next_file_id.max(meta.file_id + 1);
                         let placed = PlacedTable {
@@ -54,23 +69,30 @@ impl Engine {
         let tables = layout.tables();
         vfs.sync_dir(&tables)
             .map_err(|e| Error::io("sync", &tables, e))?;
-        Manifest::create(vfs, &layout, 1, &state, shared.counters.clone())?;
-        Identity {
+        let identity = Identity {
             database_id: shared.database_id,
             manifest: 1,
+        };
+        Manifest::create(vfs, layout, &identity, &state, shared.counters.clone())?;
+        identity.write(vfs, layout)?;
+        let unfinished = layout.unfinished();
+        if let Err(cause) = vfs.remove_file(&unfinished) {
+            // Beside `BOWLINE` it means nothing, and the next opening removes it.
+            tracing::warn!(path = %unfinished.display(), %cause, "a mark of a checkpoint stays");
         }
-        .write(vfs, &layout)?;
         Ok(state.flushed_revision)
     }
 }
 
-fn prepare_target(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
+/// Makes the target, when it has to be, and marks it as an unfinished copy. The mark is made by one
+/// caller only, and before everything else: without its tables, or with none yet, what follows
+/// looks like a creation that was cut off, which opening finishes as an empty database.
+fn claim(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
     let root = layout.root();
     match vfs.metadata(root).map_err(|e| Error::io("stat", root, e))? {
         None => {
             vfs.create_dir(root)
                 .map_err(|e| Error::io("create", root, e))?;
-            vfs::sync_parent(vfs, root)?;
         }
         Some(found) if !found.is_dir => {
             let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
@@ -78,15 +100,62 @@ fn prepare_target(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
         }
         Some(_) => {
             let names = vfs.read_dir(root).map_err(|e| Error::io("list", root, e))?;
-            if !names.is_empty() {
+            let tables = layout.tables();
+            let is_free = match &names[..] {
+                [] => true,
+                // What is left of an unfinished copy.
+                [name] if name == "tables" => {
+                    let list = vfs.read_dir(&tables);
+                    list.map_err(|e| Error::io("list", &tables, e))?.is_empty()
+                }
+                _ => false,
+            };
+            if !is_free {
                 let error = std::io::Error::from(std::io::ErrorKind::DirectoryNotEmpty);
                 return Err(Error::io("create", root, error));
             }
         }
     }
+    let unfinished = layout.unfinished();
+    vfs.open(&unfinished, OpenMode::CreateNew)
+        .map(drop)
+        .map_err(|e| Error::io("create", &unfinished, e))
+}
+
+/// Makes the target's own name, its mark and its directory of tables durable.
+fn begin(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
+    let root = layout.root();
+    // Also when it was there: whoever made it may have failed before this.
+    vfs::sync_parent(vfs, root)?;
+    vfs.sync_dir(root).map_err(|e| Error::io("sync", root, e))?;
     let tables = layout.tables();
-    vfs.create_dir(&tables)
-        .map_err(|e| Error::io("create", &tables, e))
+    match vfs
+        .metadata(&tables)
+        .map_err(|e| Error::io("stat", &tables, e))?
+    {
+        Some(_) => Ok(()),
+        None => vfs
+            .create_dir(&tables)
+            .map_err(|e| Error::io("create", &tables, e)),
+    }
+}
+
+/// Removes the files of a copy that could not be finished, as far as the disk lets it. What stays
+/// is no database, unless not even `BOWLINE` could be removed: that one is complete.
+fn remove_unfinished(vfs: &dyn Vfs, layout: &Layout) {
+    let tables = layout.tables();
+    let in_tables = vfs.read_dir(&tables).unwrap_or_default();
+    let files = [layout.identity(), layout.identity_new(), layout.manifest(1)]
+        .into_iter()
+        .chain(in_tables.into_iter().map(|name| tables.join(name)))
+        .chain([layout.unfinished()]);
+    for path in files {
+        if let Err(cause) = vfs.remove_file(&path)
+            && cause.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %cause, "a part of an unfinished copy stays: remove it");
+        }
+    }
 }
 
 fn copy(vfs: &dyn Vfs, from: &Path, to: &Path) -> Result<()> {

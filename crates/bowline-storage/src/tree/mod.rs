@@ -31,6 +31,8 @@ mod background;
 mod batch;
 mod check;
 mod checkpoint;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod read;
 mod readers;
 mod recovery;
@@ -43,12 +45,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
-
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 
 pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
@@ -62,9 +59,12 @@ use crate::counters::{Counters, CountersSnapshot};
 use crate::error::{Error, Result};
 use crate::log::{Background, Log, LogOptions, LogSync};
 use crate::memtable::Memtable;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table, TableOptions};
 use crate::version::{Edit, Identity, Layout, Manifest, Run, State, Version};
-use crate::vfs::{Vfs, VfsLock};
+use crate::vfs::{UninterruptedVfs, Vfs, VfsLock};
 use crate::{Clock, Index, Revision, TreeId};
 
 /// How many log segments an opening leaves as they are.
@@ -245,6 +245,7 @@ impl Engine {
         path: impl Into<PathBuf>,
         options: EngineOptions,
     ) -> Result<Engine> {
+        let vfs: Arc<dyn Vfs> = Arc::new(UninterruptedVfs::new(vfs));
         let shared = Arc::new(recovery::open(vfs, clock, Layout::new(path), options)?);
         let workers = background::start(&shared)?;
         let engine = Engine {
@@ -620,7 +621,7 @@ impl Shared {
             manifest: number,
         };
         let (vfs, layout) = (&*self.vfs, &self.layout);
-        let staged = Manifest::create(vfs, layout, number, &guard.state, self.counters.clone())
+        let staged = Manifest::create(vfs, layout, &identity, &guard.state, self.counters.clone())
             .and_then(|manifest| identity.stage(vfs, layout).map(|()| manifest));
         let manifest = match staged {
             Ok(manifest) => manifest,

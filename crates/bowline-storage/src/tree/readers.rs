@@ -12,14 +12,13 @@
 //! - The floor never goes back.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::Revision;
 use crate::compaction::Retention;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How much of the past stays readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

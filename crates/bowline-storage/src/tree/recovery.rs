@@ -14,10 +14,6 @@
 //! created again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 
 use super::batch::BatchReader;
 use super::{
@@ -25,8 +21,10 @@ use super::{
 };
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::log::Log;
+use crate::log::{Log, LogOptions};
 use crate::memtable::{Memtable, MemtableWriter};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
 use crate::vfs::{Vfs, VfsLock};
@@ -92,6 +90,9 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
         return Ok(());
     }
     let names = vfs.read_dir(root).map_err(|e| Error::io("list", root, e))?;
+    if names.iter().any(|name| name == Layout::UNFINISHED) {
+        return refuse("it is a checkpoint that was not finished; delete it and make it again");
+    }
     let of_creation = |name: &String| {
         matches!(name.as_str(), "LOCK" | "BOWLINE.new" | "log" | "tables")
             || Layout::manifest_number(name).is_some()
@@ -114,8 +115,13 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
             }
         }
     }
-    if names.is_empty() && !options.create {
-        return refuse("the directory is empty");
+    if !options.create {
+        // Also when a creation, or a checkpoint into it, was interrupted: that would make an empty
+        // database of it.
+        return refuse(match names.is_empty() {
+            true => "the directory is empty",
+            false => "its creation was interrupted: it was never a database",
+        });
     }
     Ok(())
 }
@@ -151,13 +157,12 @@ fn create(vfs: &dyn Vfs, layout: &Layout, counters: Arc<Counters>) -> Result<()>
         ..State::default()
     };
     // Creation syncs the directory, so `tables` and the manifest are durable before BOWLINE is.
-    Manifest::create(vfs, layout, 1, &state, counters)?;
-    let database_id = fastrand::u128(1..);
-    Identity {
-        database_id,
+    let identity = Identity {
+        database_id: fastrand::u128(1..),
         manifest: 1,
-    }
-    .write(vfs, layout)
+    };
+    Manifest::create(vfs, layout, &identity, &state, counters)?;
+    identity.write(vfs, layout)
 }
 
 fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
@@ -165,7 +170,7 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
         path: layout.identity(),
         reason: "it was there a moment ago".to_owned(),
     })?;
-    let (state, position) = Manifest::read(vfs, layout, identity.manifest)?;
+    let (state, position) = Manifest::read(vfs, layout, &identity)?;
     let list = |path: &std::path::Path| vfs.read_dir(path).map_err(|e| Error::io("list", path, e));
     let names = list(layout.root())?;
     let table_names = list(&layout.tables())?;
@@ -206,6 +211,9 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
     if scanned.names.iter().any(|name| name == "BOWLINE.new") {
         leftovers.push(layout.identity_new());
     }
+    if scanned.names.iter().any(|name| name == Layout::UNFINISHED) {
+        leftovers.push(layout.unfinished());
+    }
     Ok(Plan {
         leftovers,
         replace_manifest: scanned.position.torn,
@@ -216,18 +224,17 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
 fn replace_manifest(
     vfs: &dyn Vfs,
     layout: &Layout,
-    database_id: u128,
-    old: u64,
+    old: &Identity,
     state: &State,
     counters: Arc<Counters>,
 ) -> Result<Manifest> {
-    let manifest = Manifest::create(vfs, layout, old + 1, state, counters)?;
-    Identity {
-        database_id,
-        manifest: old + 1,
-    }
-    .write(vfs, layout)?;
-    let path = layout.manifest(old);
+    let next = Identity {
+        manifest: old.manifest + 1,
+        ..old.clone()
+    };
+    let manifest = Manifest::create(vfs, layout, &next, state, counters)?;
+    next.write(vfs, layout)?;
+    let path = layout.manifest(old.manifest);
     if let Err(cause) = vfs.remove_file(&path) {
         tracing::warn!(path = %path.display(), %cause, "a replaced manifest stays until the next open");
     }
@@ -254,7 +261,6 @@ fn apply(
         position,
         ..
     } = scanned;
-    let number = identity.manifest;
     let root = layout.root();
     vfs.sync_dir(root).map_err(|e| Error::io("sync", root, e))?;
     let intact = match plan.replace_manifest {
@@ -262,7 +268,7 @@ fn apply(
         false => Some(Manifest::open(
             &*vfs,
             &layout,
-            number,
+            &identity,
             position,
             counters.clone(),
         )?),
@@ -293,7 +299,10 @@ fn apply(
             let log = Log::open(
                 vfs.clone(),
                 layout.log(),
-                options.log.clone(),
+                LogOptions {
+                    owner: identity.database_id,
+                    ..options.log.clone()
+                },
                 counters.clone(),
                 state.flushed_index,
                 state.log_started,
@@ -311,10 +320,7 @@ fn apply(
     }
     let mut manifest = match intact {
         Some(manifest) => manifest,
-        None => {
-            let id = identity.database_id;
-            replace_manifest(&*vfs, &layout, id, number, &state, counters.clone())?
-        }
+        None => replace_manifest(&*vfs, &layout, &identity, &state, counters.clone())?,
     };
     if log.is_some() && !state.log_started {
         let edit = Edit {

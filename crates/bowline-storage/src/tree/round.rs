@@ -1,16 +1,15 @@
 //! A round: the batches that share one write and one flush of the log.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::MutexGuard;
 
 use super::batch::BatchReader;
 use super::{CommitState, Engine, Shared, SuperVersion, SyncPolicy};
 use crate::error::{Error, Result};
 use crate::log::LogOptions;
 use crate::memtable::{Memtable, MemtableWriter};
+use crate::sync::atomic::Ordering;
+use crate::sync::{MutexGuard, thread};
 use crate::{Index, Revision};
 
 /// The right to write, until [`Round::finish`]. Only one exists at a time.
@@ -200,7 +199,7 @@ impl CommitState {
             let pause = Duration::from_nanos(self.throttle_debt_ns.min(100_000_000));
             self.throttle_debt_ns = 0;
             shared.counters.throttle_ms.add(pause.as_millis() as u64);
-            std::thread::sleep(pause);
+            thread::sleep(pause);
         }
     }
 }

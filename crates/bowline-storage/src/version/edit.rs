@@ -209,6 +209,7 @@ mod tests {
             run: 9,
             meta: TableMeta {
                 file_id,
+                salt: 7,
                 tree: TreeId(2),
                 file_bytes: 4096,
                 entries: 3,

@@ -85,6 +85,10 @@ impl Identity {
                 .and_then(|hex| u64::from_str_radix(hex, 16).ok())
                 .ok_or_else(|| corrupt("the line `manifest` is damaged"))?,
         };
+        // The checksum does not cover its own line, nor does it say that a number has one form.
+        if identity.text() != text {
+            return Err(corrupt("it is not written as this program writes it"));
+        }
         Ok(Some(identity))
     }
 
@@ -155,11 +159,36 @@ mod tests {
         let (vfs, layout, identity) = written();
         let text = identity.text().into_bytes();
         let file = vfs.open(&layout.identity(), OpenMode::ReadWrite).unwrap();
-        // All but the last line's end.
-        for (at, byte) in text[..text.len() - 1].iter().enumerate() {
-            file.write_at(&[byte ^ 1], at as u64).unwrap();
-            assert!(Identity::read(&vfs, &layout).is_err(), "byte {at}");
+        for (at, byte) in text.iter().enumerate() {
+            for bit in 0..8 {
+                file.write_at(&[byte ^ (1 << bit)], at as u64).unwrap();
+                let found = Identity::read(&vfs, &layout);
+                assert!(found.is_err(), "byte {at}, bit {bit}");
+            }
             file.write_at(&[*byte], at as u64).unwrap();
+        }
+        file.write_at(b" ", text.len() as u64).unwrap();
+        assert!(Identity::read(&vfs, &layout).is_err(), "one more byte");
+    }
+
+    /// Found by fuzzing: what stood behind the checksum, a checksum in upper case and a number
+    /// with a sign were all taken for what had been written.
+    #[test]
+    fn an_identity_has_one_text() {
+        let (vfs, layout, identity) = written();
+        let file = vfs.open(&layout.identity(), OpenMode::ReadWrite).unwrap();
+        let text = identity.text();
+        let signed = text[..text.rfind("crc32c").unwrap()].replace("manifest 00", "manifest +0");
+        let crc = crc32c::crc32c(signed.as_bytes());
+        for other in [
+            format!("{text}\n"),
+            text.trim_end().to_owned(),
+            format!("{signed}crc32c {crc:08x}\n"),
+        ] {
+            file.set_len(0).unwrap();
+            file.write_at(other.as_bytes(), 0).unwrap();
+            let error = Identity::read(&vfs, &layout).unwrap_err();
+            assert!(error.is_corruption(), "{other:?}: {error}");
         }
     }
 

@@ -8,8 +8,9 @@
 //!     length of the payload u32 | crc32c u32 | payload | zeros up to a multiple of 8
 //! ```
 //!
-//! A record's checksum is seeded with the manifest's number and the record's offset, so that
-//! bytes of another manifest, or of another place, are never taken for a record.
+//! A record's checksum is seeded with the database's id, the manifest's number and the record's
+//! offset, so that bytes of another database, of another manifest or of another place are never
+//! taken for a record.
 //!
 //! Invariants:
 //!
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::version::{Edit, FORMAT_VERSION, Layout, State};
+use crate::version::{Edit, FORMAT_VERSION, Identity, Layout, State};
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 
 const MAGIC: &[u8; 8] = b"BOWLMANI";
@@ -47,7 +48,7 @@ pub struct ManifestPosition {
 #[derive(Debug)]
 pub struct Manifest {
     path: PathBuf,
-    number: u64,
+    identity: Identity,
     file: Arc<dyn VfsFile>,
     end: u64,
     failed: Option<Error>,
@@ -55,34 +56,35 @@ pub struct Manifest {
     buffer: Vec<u8>,
 }
 
-fn record_crc(number: u64, offset: u64, payload: &[u8]) -> u32 {
-    let mut seed = [0; 16];
-    seed[..8].copy_from_slice(&number.to_le_bytes());
-    seed[8..].copy_from_slice(&offset.to_le_bytes());
+fn record_crc(identity: &Identity, offset: u64, payload: &[u8]) -> u32 {
+    let mut seed = [0; 32];
+    seed[..16].copy_from_slice(&identity.database_id.to_le_bytes());
+    seed[16..24].copy_from_slice(&identity.manifest.to_le_bytes());
+    seed[24..].copy_from_slice(&offset.to_le_bytes());
     crc32c::crc32c_append(crc32c::crc32c(&seed), payload)
 }
 
-fn encode_record(number: u64, offset: u64, edit: &Edit, out: &mut Vec<u8>) {
+fn encode_record(identity: &Identity, offset: u64, edit: &Edit, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
     edit.encode(out);
     let payload = start + RECORD_HEADER_BYTES;
     let len = u32::try_from(out.len() - payload).unwrap_or(u32::MAX);
-    let crc = record_crc(number, offset, &out[payload..]);
+    let crc = record_crc(identity, offset, &out[payload..]);
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
     out[start + 4..payload].copy_from_slice(&crc.to_le_bytes());
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
 /// The record at `offset`: its payload and where the next one starts.
-fn record_at(bytes: &[u8], number: u64, offset: usize) -> Option<(&[u8], usize)> {
+fn record_at<'a>(bytes: &'a [u8], identity: &Identity, offset: usize) -> Option<(&'a [u8], usize)> {
     let header = bytes.get(offset..offset + RECORD_HEADER_BYTES)?;
     let len = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
     let crc = u32::from_le_bytes(header[4..].try_into().ok()?);
     let payload = offset + RECORD_HEADER_BYTES;
     let payload = bytes.get(payload..payload.checked_add(len)?)?;
     // An edit is never empty, so zeros are never a record.
-    if len == 0 || record_crc(number, offset as u64, payload) != crc {
+    if len == 0 || record_crc(identity, offset as u64, payload) != crc {
         return None;
     }
     Some((
@@ -91,16 +93,39 @@ fn record_at(bytes: &[u8], number: u64, offset: usize) -> Option<(&[u8], usize)>
     ))
 }
 
+/// Puts the checksums of the header and of every record right, as far as the records' lengths
+/// lead.
+#[cfg(any(test, fuzzing))]
+pub(super) fn repair(bytes: &mut [u8], identity: &Identity) {
+    if bytes.len() < HEADER_BYTES as usize {
+        return;
+    }
+    bytes[..8].copy_from_slice(MAGIC);
+    let crc = crc32c::crc32c(&bytes[..12]).to_le_bytes();
+    bytes[12..16].copy_from_slice(&crc);
+    let mut offset = HEADER_BYTES as usize;
+    while let Some(header) = bytes.get(offset..offset + RECORD_HEADER_BYTES) {
+        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let start = offset + RECORD_HEADER_BYTES;
+        let Some(payload) = bytes.get(start..start + len) else {
+            return;
+        };
+        let crc = record_crc(identity, offset as u64, payload).to_le_bytes();
+        bytes[offset + 4..start].copy_from_slice(&crc);
+        offset = (start + len).next_multiple_of(8);
+    }
+}
+
 impl Manifest {
     /// Writes a new manifest that starts with `state`, durably (the directory too).
     pub fn create(
         vfs: &dyn Vfs,
         layout: &Layout,
-        number: u64,
+        identity: &Identity,
         state: &State,
         counters: Arc<Counters>,
     ) -> Result<Manifest> {
-        let path = layout.manifest(number);
+        let path = layout.manifest(identity.manifest);
         let exists = vfs
             .metadata(&path)
             .map_err(|e| Error::io("stat", &path, e))?
@@ -118,7 +143,7 @@ impl Manifest {
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         let crc = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&crc.to_le_bytes());
-        encode_record(number, HEADER_BYTES, &state.as_edit(), &mut bytes);
+        encode_record(identity, HEADER_BYTES, &state.as_edit(), &mut bytes);
         vfs::write_all_at(&*file, &path, &bytes, 0)?;
         vfs::sync_data(&*file, &path)?;
         vfs::sync_parent(vfs, &path)?;
@@ -126,7 +151,7 @@ impl Manifest {
         let end = bytes.len() as u64;
         Ok(Manifest {
             path,
-            number,
+            identity: identity.clone(),
             file,
             end,
             failed: None,
@@ -136,8 +161,12 @@ impl Manifest {
     }
 
     /// Reads a manifest: the state it leads to, and where its valid records end. Changes nothing.
-    pub fn read(vfs: &dyn Vfs, layout: &Layout, number: u64) -> Result<(State, ManifestPosition)> {
-        let path = layout.manifest(number);
+    pub fn read(
+        vfs: &dyn Vfs,
+        layout: &Layout,
+        identity: &Identity,
+    ) -> Result<(State, ManifestPosition)> {
+        let path = layout.manifest(identity.manifest);
         if vfs
             .metadata(&path)
             .map_err(|e| Error::io("stat", &path, e))?
@@ -147,10 +176,10 @@ impl Manifest {
             return Err(Error::MissingFile { path, reason });
         }
         let bytes = vfs::read_file(vfs, &path, MANIFEST_MAX_BYTES)?;
-        Self::parse(&path, number, &bytes)
+        Self::parse(&path, identity, &bytes)
     }
 
-    fn parse(path: &Path, number: u64, bytes: &[u8]) -> Result<(State, ManifestPosition)> {
+    fn parse(path: &Path, identity: &Identity, bytes: &[u8]) -> Result<(State, ManifestPosition)> {
         let header = bytes
             .get(..16)
             .ok_or_else(|| Error::corrupt(path, 0, "shorter than a manifest's header"))?;
@@ -176,7 +205,7 @@ impl Manifest {
         let mut state = State::default();
         let mut offset = 16;
         let mut last = offset;
-        while let Some((payload, next)) = record_at(bytes, number, offset) {
+        while let Some((payload, next)) = record_at(bytes, identity, offset) {
             let edit = Edit::decode(payload)
                 .ok_or_else(|| Error::corrupt(path, offset as u64, "the edit does not decode"))?;
             state.apply(&edit).map_err(|reason| {
@@ -191,7 +220,7 @@ impl Manifest {
         }
         let mut later = offset + 8;
         while later < bytes.len() {
-            if record_at(bytes, number, later).is_some() {
+            if record_at(bytes, identity, later).is_some() {
                 let reason = format!("a record is damaged, but a later one (at {later}) is whole");
                 return Err(Error::corrupt(path, offset as u64, reason));
             }
@@ -216,11 +245,11 @@ impl Manifest {
     pub fn open(
         vfs: &dyn Vfs,
         layout: &Layout,
-        number: u64,
+        identity: &Identity,
         position: ManifestPosition,
         counters: Arc<Counters>,
     ) -> Result<Manifest> {
-        let path = layout.manifest(number);
+        let path = layout.manifest(identity.manifest);
         let file = vfs
             .open(&path, OpenMode::ReadWrite)
             .map_err(|e| Error::io("open", &path, e))?;
@@ -231,7 +260,7 @@ impl Manifest {
         let end = position.end.next_multiple_of(8);
         Ok(Manifest {
             path,
-            number,
+            identity: identity.clone(),
             file,
             end,
             failed: None,
@@ -251,11 +280,13 @@ impl Manifest {
             });
         }
         self.buffer.clear();
-        encode_record(self.number, self.end, edit, &mut self.buffer);
+        encode_record(&self.identity, self.end, edit, &mut self.buffer);
         vfs::write_all_at(&*self.file, &self.path, &self.buffer, self.end)?;
         if let Err(error) = vfs::sync_data(&*self.file, &self.path) {
-            self.failed = Some(error.clone());
-            return Err(error);
+            // Not `NoSpace`, which would say that it can be tried again.
+            let reason = error.to_string().into();
+            self.failed = Some(error);
+            return Err(Error::Poisoned { reason });
         }
         self.end += self.buffer.len() as u64;
         self.counters
@@ -278,7 +309,7 @@ impl Manifest {
     /// This manifest's number.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.number
+        self.identity.manifest
     }
 }
 
@@ -286,6 +317,13 @@ impl Manifest {
 mod tests {
     use super::*;
     use crate::vfs::MemoryVfs;
+
+    fn number(manifest: u64) -> Identity {
+        Identity {
+            database_id: 0xB0,
+            manifest,
+        }
+    }
 
     fn floor(revision: u64) -> Edit {
         Edit {
@@ -298,7 +336,8 @@ mod tests {
         let vfs = MemoryVfs::default();
         let layout = Layout::new("/db");
         let counters = Arc::new(Counters::default());
-        let mut manifest = Manifest::create(&vfs, &layout, 5, &State::default(), counters).unwrap();
+        let mut manifest =
+            Manifest::create(&vfs, &layout, &number(5), &State::default(), counters).unwrap();
         let mut ends = vec![manifest.size_bytes()];
         for revision in [10, 20, 30] {
             manifest.append(&floor(revision)).unwrap();
@@ -310,7 +349,7 @@ mod tests {
     #[test]
     fn appended_edits_are_read_back() {
         let (vfs, layout, ends) = written();
-        let (state, position) = Manifest::read(&vfs, &layout, 5).unwrap();
+        let (state, position) = Manifest::read(&vfs, &layout, &number(5)).unwrap();
         assert_eq!(state.history_floor, 30);
         assert_eq!(
             position,
@@ -320,7 +359,10 @@ mod tests {
                 torn: false
             }
         );
-        assert!(Manifest::read(&vfs, &layout, 6).is_err(), "missing");
+        assert!(
+            Manifest::read(&vfs, &layout, &number(6)).is_err(),
+            "missing"
+        );
     }
 
     #[test]
@@ -329,7 +371,7 @@ mod tests {
         let file = vfs.open(&layout.manifest(5), OpenMode::ReadWrite).unwrap();
         for cut in ends[2]..ends[3] - 7 {
             file.set_len(cut).unwrap();
-            let (state, position) = Manifest::read(&vfs, &layout, 5).unwrap();
+            let (state, position) = Manifest::read(&vfs, &layout, &number(5)).unwrap();
             assert_eq!(state.history_floor, 20, "cut at {cut}");
             assert_eq!(
                 position,
@@ -350,7 +392,7 @@ mod tests {
             let mut byte = [0];
             file.read_at(&mut byte, at).unwrap();
             file.write_at(&[byte[0] ^ 0x40], at).unwrap();
-            let found = Manifest::read(&vfs, &layout, 5);
+            let found = Manifest::read(&vfs, &layout, &number(5));
             let start = if at < ends[1] { ends[0] } else { ends[1] };
             match found {
                 Err(Error::Corrupt { offset, .. }) => assert_eq!(offset, start, "byte {at}"),
@@ -363,11 +405,22 @@ mod tests {
     }
 
     #[test]
+    fn records_of_another_database_are_not_accepted() {
+        let (vfs, layout, _) = written();
+        let other = Identity {
+            database_id: 0xB1,
+            manifest: 5,
+        };
+        let error = Manifest::read(&vfs, &layout, &other).unwrap_err();
+        assert!(error.is_corruption(), "{error}");
+    }
+
+    #[test]
     fn records_of_another_manifest_are_not_accepted() {
         let (vfs, layout, _) = written();
         vfs.rename(&layout.manifest(5), &layout.manifest(6))
             .unwrap();
-        let error = Manifest::read(&vfs, &layout, 6).unwrap_err();
+        let error = Manifest::read(&vfs, &layout, &number(6)).unwrap_err();
         assert!(
             matches!(error, Error::Corrupt { offset: 16, .. }),
             "{error}"

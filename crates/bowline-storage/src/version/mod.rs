@@ -22,6 +22,8 @@
 //!   the log from `flushed_index + 1` on top of the tables gives the database.
 
 mod edit;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod identity;
 mod manifest;
 
@@ -60,6 +62,9 @@ impl Layout {
         &self.root
     }
 
+    /// The name of [`Layout::unfinished`].
+    pub const UNFINISHED: &str = "CHECKPOINT-UNFINISHED";
+
     /// The lock file.
     #[must_use]
     pub fn lock(&self) -> PathBuf {
@@ -76,6 +81,12 @@ impl Layout {
     #[must_use]
     pub fn identity_new(&self) -> PathBuf {
         self.root.join("BOWLINE.new")
+    }
+
+    /// Stands in the directory of a checkpoint until it is complete.
+    #[must_use]
+    pub fn unfinished(&self) -> PathBuf {
+        self.root.join(Layout::UNFINISHED)
     }
 
     /// The manifest with this number.

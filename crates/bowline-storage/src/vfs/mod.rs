@@ -7,12 +7,14 @@
 //!
 //! - What [`VfsFile::sync_data`] has not covered may be lost or torn at 512 bytes in a crash.
 //! - A created, renamed or removed name is durable only after [`Vfs::sync_dir`] of its parent.
+//! - A call that a signal interrupts is made again ([`UninterruptedVfs`]).
 //! - After a failed sync the engine never counts the data as safe, whatever a later sync returns.
 //!
 //! [crash tests]: https://www.usenix.org/conference/osdi14/technical-sessions/presentation/pillai
 
 mod memory;
 mod os;
+mod uninterrupted;
 
 use std::fmt::Debug;
 use std::io;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 
 pub use memory::MemoryVfs;
 pub use os::OsVfs;
+pub use uninterrupted::UninterruptedVfs;
 
 use crate::error::{Error, Result};
 
@@ -167,14 +170,8 @@ pub fn read_file(vfs: &dyn Vfs, path: &Path, limit: u64) -> Result<Vec<u8>> {
 
 /// Syncs a file's data, naming the file in the error.
 pub fn sync_data(file: &dyn VfsFile, path: &Path) -> Result<()> {
-    loop {
-        match file.sync_data() {
-            Ok(()) => return Ok(()),
-            // An interrupted fdatasync has not consumed the pages' error state.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io("sync", path, error)),
-        }
-    }
+    file.sync_data()
+        .map_err(|error| Error::io("sync", path, error))
 }
 
 /// Syncs the directory that holds `path`.

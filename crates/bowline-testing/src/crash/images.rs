@@ -5,16 +5,17 @@
 //! which is the iteration, turns each chosen number into the faults it stands for. So neither the
 //! whole space nor a list of it is ever in memory.
 //!
-//! The sample gives every kind an equal share (what a small kind leaves over goes to the others),
-//! and cuts each kind's numbers into as many stretches as its share, of which it draws one each:
+//! The sample takes every prefix if that is not more than three quarters of it, so that every operation is
+//! crashed at. It gives the other kinds an equal share (what a small kind leaves over goes to the
+//! others), and cuts each kind's numbers into as many stretches as its share, of which it draws one each:
 //! the images lie evenly along the recording.
 
 use std::sync::Arc;
 
-use super::CrashImage;
 use super::coverage::{Coverage, ImageKind};
 use super::durable::Durable;
 use super::faults::{Faults, Tear};
+use super::{CrashImage, ImageId};
 use crate::disk::Recording;
 
 const KINDS: usize = ImageKind::ALL.len();
@@ -84,7 +85,7 @@ impl Images {
     /// square of what is pending.
     #[must_use]
     pub fn all(recording: &Recording, seed: u64) -> Images {
-        Images::new(recording, 0, seed, |_| {
+        Images::new(recording, 0, Durable::new(recording), seed, |_| {
             [const { Chosen::Every { next: 0 } }; KINDS]
         })
     }
@@ -96,14 +97,59 @@ impl Images {
         Images::sample_from(recording, 0, seed, count)
     }
 
+    /// The one image with this name, if the recording has it. The same seed as for the sample
+    /// that had it gives the same image.
+    #[must_use]
+    pub fn one(recording: &Recording, seed: u64, id: ImageId) -> Option<CrashImage> {
+        let mut images = Images::new(recording, 0, Durable::new(recording), seed, |_| {
+            std::array::from_fn(|kind| {
+                let chosen = kind == id.kind as usize;
+                Chosen::Some {
+                    numbers: Vec::from_iter(chosen.then_some(id.number)).into_iter(),
+                }
+            })
+        });
+        images.next()
+    }
+
     /// [`Images::sample`] of the crashes at point `first` and later.
     ///
     /// # Panics
     /// When the recording has no such point.
     #[must_use]
     pub fn sample_from(recording: &Recording, first: usize, seed: u64, count: u64) -> Images {
+        let mut durable = Durable::new(recording);
+        for (index, operation) in recording.operations()[..first].iter().enumerate() {
+            durable.advance(index, operation, recording);
+        }
+        Images::sample_with(recording, first, durable, seed, count)
+    }
+
+    /// [`Images::sample`] of the power losses after the process was killed at `killed`.
+    /// `recording` is that of the disk that [`CrashImage::kill`] gave.
+    ///
+    /// # Panics
+    /// When the recording does not reach the point of the kill.
+    #[must_use]
+    pub fn sample_after_kill(
+        recording: &Recording,
+        killed: &CrashImage,
+        seed: u64,
+        count: u64,
+    ) -> Images {
+        let durable = Durable::clone(&killed.durable);
+        Images::sample_with(recording, killed.point, durable, seed, count)
+    }
+
+    fn sample_with(
+        recording: &Recording,
+        first: usize,
+        durable: Durable,
+        seed: u64,
+        count: u64,
+    ) -> Images {
         let mut random = fastrand::Rng::with_seed(seed);
-        Images::new(recording, first, seed, |existing| {
+        Images::new(recording, first, durable, seed, |existing| {
             let shares = shares(existing, count);
             std::array::from_fn(|kind| {
                 let numbers = draw(&mut random, existing[kind], shares[kind]);
@@ -114,9 +160,11 @@ impl Images {
         })
     }
 
+    /// `at_first` is the state at point `first`.
     fn new(
         recording: &Recording,
         first: usize,
+        at_first: Durable,
         seed: u64,
         choose: impl FnOnce(&[u64; KINDS]) -> [Chosen; KINDS],
     ) -> Images {
@@ -124,10 +172,6 @@ impl Images {
             points: (recording.len() - first) as u64 + 1,
             ..Coverage::default()
         };
-        let mut at_first = Durable::new(recording);
-        for (index, operation) in recording.operations()[..first].iter().enumerate() {
-            at_first.advance(index, operation, recording);
-        }
         let mut durable = at_first.clone();
         for point in first..=recording.len() {
             let counts = PointCounts::of(&durable, recording);
@@ -206,6 +250,7 @@ impl Iterator for Images {
                 recording: self.recording.clone(),
                 durable: self.durable.clone(),
                 point: self.point,
+                id: Some(ImageId { kind, number }),
             });
         }
     }
@@ -294,14 +339,26 @@ fn pair(mut nth: u64, len: u64) -> (usize, usize) {
     (first as usize, (first + 1 + nth) as usize)
 }
 
-/// Deals `count` out to the kinds, no kind more than it has, as evenly as that allows.
+/// Deals `count` out to the kinds, no kind more than it has, as evenly as that allows; but every
+/// prefix, when that takes no more than three quarters.
 fn shares(existing: &[u64; KINDS], count: u64) -> [u64; KINDS] {
     let mut by_size: [usize; KINDS] = std::array::from_fn(|kind| kind);
     by_size.sort_by_key(|kind| existing[*kind]);
+    let prefixes = existing[ImageKind::Prefix as usize];
+    let takes_all = prefixes <= count - count / 4;
+    if takes_all {
+        by_size.sort_by_key(|kind| *kind != ImageKind::Prefix as usize);
+    }
     let mut shares = [0; KINDS];
     let mut left = count;
     for (done, kind) in by_size.into_iter().enumerate() {
-        shares[kind] = existing[kind].min(left / (KINDS - done) as u64);
+        let is_first = done == 0 && takes_all;
+        let most = if is_first {
+            left
+        } else {
+            left / (KINDS - done) as u64
+        };
+        shares[kind] = existing[kind].min(most);
         left -= shares[kind];
     }
     shares
@@ -340,13 +397,76 @@ mod tests {
     }
 
     #[test]
-    fn small_kinds_leave_their_share_to_large_ones() {
+    fn prefixes_come_first_and_small_kinds_leave_their_share_to_large_ones() {
         assert_eq!(
             shares(&[1, 0, 1000, 3, 1000, 1000, 1000, 0], 44),
             [1, 0, 10, 3, 10, 10, 10, 0]
         );
+        // All prefixes, when they are at most three quarters, and otherwise an even share.
+        assert_eq!(
+            shares(&[60, 0, 1000, 1000, 0, 0, 0, 0], 80),
+            [60, 0, 10, 10, 0, 0, 0, 0]
+        );
+        assert_eq!(
+            shares(&[61, 0, 1000, 1000, 0, 0, 0, 0], 80),
+            [26, 0, 27, 27, 0, 0, 0, 0]
+        );
         assert_eq!(shares(&[5; KINDS], 1000), [5; KINDS]);
         assert_eq!(shares(&[5; KINDS], 3).iter().sum::<u64>(), 3);
+    }
+
+    #[test]
+    fn a_named_image_is_the_one_of_the_sample() {
+        use crate::SimDisk;
+        use bowline_storage::vfs::{OpenMode, Vfs};
+        let disk = SimDisk::new();
+        let file = disk
+            .open(std::path::Path::new("f"), OpenMode::CreateNew)
+            .unwrap();
+        for round in 0..6 {
+            file.write_at(&[round; 1600], 1600 * u64::from(round))
+                .unwrap();
+        }
+        let recording = disk.recording();
+        for image in Images::sample(&recording, 5, 60) {
+            let id: ImageId = image.id().unwrap().to_string().parse().unwrap();
+            let again = Images::one(&recording, 5, id).unwrap();
+            assert_eq!(again.to_string(), image.to_string());
+        }
+        let none = ImageId {
+            kind: ImageKind::Pair,
+            number: 1 << 40,
+        };
+        assert!(Images::one(&recording, 5, none).is_none());
+        assert!("pair".parse::<ImageId>().is_err() && "par:1".parse::<ImageId>().is_err());
+    }
+
+    #[test]
+    fn a_kill_goes_on_with_what_was_not_synced() {
+        use crate::SimDisk;
+        use bowline_storage::vfs::{OpenMode, Vfs};
+        use std::path::Path;
+        let disk = SimDisk::new();
+        let path = Path::new("f");
+        let file = disk.open(path, OpenMode::CreateNew).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        file.write_at(b"one", 0).unwrap();
+        disk.mark(7);
+        file.write_at(b"two", 3).unwrap();
+        let killed = CrashImage::at(&disk.recording(), 3, Faults::AllLost);
+        let next = killed.kill();
+        assert_eq!(next.read(path).unwrap(), b"one");
+        let file = next.open(path, OpenMode::ReadWrite).unwrap();
+        file.write_at(b"TWO", 3).unwrap();
+        let recording = next.recording();
+        let mut found = std::collections::BTreeSet::new();
+        for image in Images::sample_after_kill(&recording, &killed, 1, u64::MAX) {
+            assert_eq!(image.marks(), [7], "{image}");
+            found.insert(image.build().read(path).unwrap());
+        }
+        for wanted in [b"".as_slice(), b"one", b"oneTWO"] {
+            assert!(found.contains(wanted), "{found:?}");
+        }
     }
 
     #[test]
@@ -364,7 +484,8 @@ mod tests {
         let recording = disk.recording();
         let all = Images::all(&recording, 1).filter(|image| image.point() >= 4);
         let from = Images::sample_from(&recording, 4, 1, u64::MAX);
-        let shown = |image: CrashImage| image.to_string();
+        // The numbers of their names begin anew.
+        let shown = |image: CrashImage| (image.point(), image.faults().clone());
         assert_eq!(
             from.filter(|i| !matches!(i.faults(), Faults::Random { .. }))
                 .map(shown)

@@ -50,6 +50,39 @@ pub struct CrashImage {
     durable: Arc<Durable>,
     point: usize,
     faults: Faults,
+    id: Option<ImageId>,
+}
+
+/// Names one image among all of a recording: its kind, and its number among those of that kind.
+/// Shown and read as `pair:1234`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ImageId {
+    /// The kind.
+    pub kind: ImageKind,
+    /// The number, from 0, in ascending order of the points.
+    pub number: u64,
+}
+
+impl fmt::Display for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.name(), self.number)
+    }
+}
+
+impl std::str::FromStr for ImageId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ImageId, String> {
+        let parse = || {
+            let (name, number) = text.split_once(':')?;
+            let kind = ImageKind::ALL
+                .into_iter()
+                .find(|kind| kind.name() == name)?;
+            let number = number.parse().ok()?;
+            Some(ImageId { kind, number })
+        };
+        parse().ok_or_else(|| format!("{text:?} names no image; one is named like pair:1234"))
+    }
 }
 
 impl CrashImage {
@@ -69,7 +102,15 @@ impl CrashImage {
             durable: Arc::new(durable),
             point,
             faults,
+            id: None,
         }
+    }
+
+    /// The image's name among those of its recording; none when it was built by
+    /// [`CrashImage::at`].
+    #[must_use]
+    pub fn id(&self) -> Option<ImageId> {
+        self.id
     }
 
     /// How many operations of the recording came before the crash.
@@ -95,12 +136,25 @@ impl CrashImage {
     pub fn build(&self) -> SimDisk {
         SimDisk::from_tree(self.durable.build(&self.faults, &self.recording))
     }
+
+    /// The disk that the next process finds when this one is killed at the image's point, without
+    /// a power loss: all that was written reads back, whatever the image's faults, and what was
+    /// not synced stays unsynced. The recording goes on from there, with its marks;
+    /// [`Images::sample_after_kill`] goes through the power losses that may follow.
+    #[must_use]
+    pub fn kill(&self) -> SimDisk {
+        let live = self.durable.build(&Faults::AllKept, &self.recording);
+        SimDisk::continued(&self.recording, self.point, live)
+    }
 }
 
 /// Says all that is needed to build the image again from the same recording.
 impl fmt::Display for CrashImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recording = &self.recording;
+        if let Some(id) = &self.id {
+            write!(f, "{id}, ")?;
+        }
         write!(f, "crash at point {} of {}", self.point, recording.len())?;
         if let Some(last) = self.point.checked_sub(1) {
             write!(f, " (after {})", recording.describe(last))?;

@@ -78,4 +78,17 @@ impl SimDisk {
         tree.forget_unreachable();
         Ok(SimDisk::from_tree(tree))
     }
+
+    /// A copy of this disk as the running program sees it, everything durable, in which the file
+    /// at `path` holds `bytes`: whatever damage [`Damage`] has no name for, an older version of the
+    /// file, or another file's contents.
+    pub fn replaced(&self, path: &Path, bytes: &[u8]) -> io::Result<SimDisk> {
+        let mut tree = self.shared.lock().live.clone();
+        let at = tree.place(path)?;
+        let inode = tree.entry(&at).ok_or(io::ErrorKind::NotFound)?;
+        let contents = tree.file_mut(inode).ok_or(io::ErrorKind::IsADirectory)?;
+        contents.set_len(0);
+        contents.write(bytes, 0);
+        Ok(SimDisk::from_tree(tree))
+    }
 }

@@ -155,24 +155,26 @@ impl SimDisk {
     /// When the recording has no such point.
     #[must_use]
     pub fn killed_at(recording: &Recording, point: usize) -> SimDisk {
+        CrashImage::at(recording, point, Faults::AllKept).kill()
+    }
+
+    /// A disk that shows `live`, the state at `point`, and goes on with the recording from there.
+    pub(crate) fn continued(recording: &Recording, point: usize, live: Tree) -> SimDisk {
         let operations = recording.operations()[..point].to_vec();
-        let mut live = recording.base.clone();
-        let mut next_inode = live.next_inode();
-        for operation in &operations {
-            if let Operation::Create { inode, .. } | Operation::CreateDir { inode, .. } = operation
-            {
-                live.prepare(operation);
-                next_inode = next_inode.max(Inode(inode.0 + 1));
+        let created = operations.iter().filter_map(|operation| match operation {
+            Operation::Create { inode, .. } | Operation::CreateDir { inode, .. } => {
+                Some(Inode(inode.0 + 1))
             }
-            live.apply(operation);
-        }
+            _ => None,
+        });
+        let next_inode = created.fold(recording.base.next_inode(), Inode::max);
         let marks = recording.marks.iter().filter(|(at, _)| *at <= point);
         let shared = Shared {
             live,
             base: recording.base.clone(),
-            operations,
-            marks: marks.copied().collect(),
             next_inode,
+            marks: marks.copied().collect(),
+            operations,
             locked: BTreeSet::new(),
             sound_syncs: 0,
             failing_syncs: 0,
@@ -225,6 +227,16 @@ impl SimDisk {
             .paths()
             .into_iter()
             .map(|(path, _)| path)
+            .collect()
+    }
+
+    /// The paths of all files and directories, with what they lead to.
+    #[must_use]
+    pub fn inodes(&self) -> Vec<(Inode, String)> {
+        let paths = self.shared.lock().live.paths();
+        paths
+            .into_iter()
+            .map(|(path, inode)| (inode, path))
             .collect()
     }
 

@@ -125,6 +125,38 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The call's name: `write`, `sync` and so on.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operation::CreateDir { .. } => "create dir",
+            Operation::Create { .. } => "create",
+            Operation::Write { .. } => "write",
+            Operation::SetLen { .. } => "set len",
+            Operation::SyncFile { .. } => "sync",
+            Operation::SyncFileFailed { .. } => "failed sync",
+            Operation::Rename { .. } => "rename",
+            Operation::Remove { .. } => "remove",
+            Operation::SyncDir { .. } => "sync dir",
+        }
+    }
+
+    /// The file or directory that the operation was about.
+    #[must_use]
+    pub fn inode(&self) -> Inode {
+        match self {
+            Operation::CreateDir { inode, .. }
+            | Operation::Create { inode, .. }
+            | Operation::Write { inode, .. }
+            | Operation::SetLen { inode, .. }
+            | Operation::SyncFile { inode }
+            | Operation::SyncFileFailed { inode }
+            | Operation::Rename { inode, .. }
+            | Operation::Remove { inode, .. } => *inode,
+            Operation::SyncDir { directory } => *directory,
+        }
+    }
+
     /// The inodes that must be synced before the operation is safe; none for a sync.
     pub(crate) fn needs(&self) -> [Option<Inode>; 2] {
         match self {

@@ -188,6 +188,9 @@ fn damage_hits_one_file_of_a_copy() {
         (1300, 1, 1)
     );
     assert_eq!(after(Damage::Cut { len: 5 }), &bytes[..5]);
+    let replaced = disk.replaced(path("f"), b"other").unwrap();
+    assert_eq!(replaced.read(path("f")).unwrap(), b"other");
+    assert!(disk.replaced(path("absent"), b"").is_err());
     let lost = disk.damaged(path("f"), Damage::Lose).unwrap();
     assert!(lost.paths().is_empty());
     assert_eq!(

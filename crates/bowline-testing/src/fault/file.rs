@@ -8,16 +8,21 @@ use bowline_storage::vfs::VfsFile;
 use parking_lot::Mutex;
 
 use super::rule::{Call, Effect, Failure};
-use super::{Faults, run};
+use super::{Faults, panicked, run};
 
 #[derive(Debug)]
 pub(super) struct FaultFile {
     pub(super) inner: Arc<dyn VfsFile>,
-    pub(super) path: PathBuf,
+    /// The name it has now.
+    pub(super) name: Arc<Mutex<PathBuf>>,
     pub(super) faults: Arc<Mutex<Faults>>,
 }
 
 impl FaultFile {
+    fn path(&self) -> PathBuf {
+        self.name.lock().clone()
+    }
+
     /// Does a transfer of `len` bytes as the rules want it; `work` is told how many to transfer.
     fn transfer(
         &self,
@@ -25,7 +30,8 @@ impl FaultFile {
         len: usize,
         work: impl FnOnce(usize) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let effect = self.faults.lock().before(call, &[&self.path]);
+        let path = self.path();
+        let effect = self.faults.lock().before(call, &[&path]);
         match effect {
             Some(Effect::Fail(failure)) => Err(failure.to_error()),
             Some(Effect::FailAfter(failure)) => {
@@ -33,6 +39,7 @@ impl FaultFile {
                 Err(failure.to_error())
             }
             Some(Effect::Short(most)) => work(len.min(most)),
+            Some(Effect::Panic) => panicked(call, &path),
             None => work(len),
         }
     }
@@ -87,18 +94,20 @@ impl VfsFile for FaultFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        run(&self.faults, Call::Sync, &[&self.path], || {
+        run(&self.faults, Call::Sync, &[&self.path()], || {
             self.inner.sync_data()
         })
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        run(&self.faults, Call::SetLen, &[&self.path], || {
+        run(&self.faults, Call::SetLen, &[&self.path()], || {
             self.set_len_within_space(len)
         })
     }
 
     fn len(&self) -> io::Result<u64> {
-        run(&self.faults, Call::Stat, &[&self.path], || self.inner.len())
+        run(&self.faults, Call::Stat, &[&self.path()], || {
+            self.inner.len()
+        })
     }
 }

@@ -15,8 +15,8 @@ mod rule;
 mod tests;
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use bowline_storage::vfs::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ pub use rule::{Call, Counts, Failure, Rule};
 /// use bowline_storage::vfs::{OpenMode, Vfs};
 /// use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
 /// use bowline_testing::SimDisk;
-/// use std::path::Path;
+/// use std::path::{Path, PathBuf};
 ///
 /// let vfs = FaultVfs::new(SimDisk::new());
 /// vfs.add(Rule::on(Call::Sync).nth(2).fail(Failure::Io));
@@ -54,8 +54,23 @@ struct Faults {
     /// Each rule with the number of calls it matched.
     rules: Vec<(Rule, u64)>,
     injected: Vec<String>,
+    /// The names of open files, which change when the files are renamed.
+    open_names: Vec<Weak<Mutex<PathBuf>>>,
+    /// Every call, once somebody has asked for them.
+    trace: Option<Vec<Traced>>,
     /// How many bytes files may still grow by; `None` without a limit.
     space_bytes: Option<u64>,
+}
+
+/// A call as [`FaultVfs::trace`] tells of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Traced {
+    /// Its kind.
+    pub call: Call,
+    /// What it was about; two paths for a rename.
+    pub paths: Vec<PathBuf>,
+    /// Whether a rule made it go wrong.
+    pub is_injected: bool,
 }
 
 impl Faults {
@@ -71,6 +86,13 @@ impl Faults {
                     effect = effect.or(Some(rule.effect));
                 }
             }
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.push(Traced {
+                call,
+                paths: paths.iter().map(|path| path.to_path_buf()).collect(),
+                is_injected: effect.is_some(),
+            });
         }
         if let Some(effect) = effect {
             let path = paths
@@ -98,8 +120,13 @@ fn run<T>(
             work()?;
             Err(failure.to_error())
         }
+        Some(Effect::Panic) => panicked(call, paths.first().unwrap_or(&Path::new(""))),
         Some(Effect::Short(_)) | None => work(),
     }
+}
+
+fn panicked(call: Call, path: &Path) -> ! {
+    panic!("{call:?} of {} was told to panic", path.display())
 }
 
 impl FaultVfs {
@@ -131,6 +158,17 @@ impl FaultVfs {
     #[must_use]
     pub fn injected(&self) -> Vec<String> {
         self.faults.lock().injected.clone()
+    }
+
+    /// Keeps every call from now on, for [`FaultVfs::trace`].
+    pub fn start_trace(&self) {
+        self.faults.lock().trace = Some(Vec::new());
+    }
+
+    /// The calls since [`FaultVfs::start_trace`], in order.
+    #[must_use]
+    pub fn trace(&self) -> Vec<Traced> {
+        self.faults.lock().trace.clone().unwrap_or_default()
     }
 
     /// Lets files grow by `bytes` more in total; then writes are cut short, and growth and
@@ -194,9 +232,14 @@ impl Vfs for FaultVfs {
             }
             self.inner.open(path, mode)
         })?;
+        let name = Arc::new(Mutex::new(path.to_owned()));
+        let mut faults = self.faults.lock();
+        faults.open_names.retain(|name| name.strong_count() > 0);
+        faults.open_names.push(Arc::downgrade(&name));
+        drop(faults);
         Ok(Arc::new(FaultFile {
             inner,
-            path: path.to_owned(),
+            name,
             faults: self.faults.clone(),
         }))
     }
@@ -221,7 +264,15 @@ impl Vfs for FaultVfs {
             if from == to {
                 return self.inner.rename(from, to);
             }
-            self.freeing(to, || self.inner.rename(from, to))
+            self.freeing(to, || self.inner.rename(from, to))?;
+            for name in &self.faults.lock().open_names {
+                if let Some(name) = name.upgrade()
+                    && *name.lock() == from
+                {
+                    to.clone_into(&mut name.lock());
+                }
+            }
+            Ok(())
         })
     }
 

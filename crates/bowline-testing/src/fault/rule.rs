@@ -61,6 +61,12 @@ impl Call {
             Call::Open | Call::ReadDir | Call::Stat | Call::Lock | Call::Read
         )
     }
+
+    /// Whether the call may need space on the disk: every change but a removal.
+    #[must_use]
+    pub fn needs_space(self) -> bool {
+        self.is_change() && self != Call::Remove
+    }
 }
 
 /// An error of the operating system.
@@ -98,6 +104,8 @@ pub(super) enum Effect {
     FailAfter(Failure),
     /// The call reads or writes at most so many bytes. Other calls are not affected.
     Short(usize),
+    /// The call panics and does nothing.
+    Panic,
 }
 
 /// Which calls go wrong, and how. Unless told otherwise, the next call that matches, once.
@@ -122,6 +130,7 @@ pub struct Rule {
 enum Matching {
     One(Call),
     Changes,
+    NeedsSpace,
     All,
 }
 
@@ -146,6 +155,12 @@ impl Rule {
     #[must_use]
     pub fn on_changes() -> Rule {
         Rule::new(Matching::Changes)
+    }
+
+    /// A rule for all calls that may need space on the disk.
+    #[must_use]
+    pub fn on_calls_that_need_space() -> Rule {
+        Rule::new(Matching::NeedsSpace)
     }
 
     /// A rule for all calls.
@@ -203,10 +218,18 @@ impl Rule {
         self
     }
 
+    /// The call panics: what a bug in an implementation of `Vfs` would do to its caller's thread.
+    #[must_use]
+    pub fn panic(mut self) -> Rule {
+        self.effect = Effect::Panic;
+        self
+    }
+
     pub(super) fn matches(&self, call: Call, paths: &[&Path]) -> bool {
         let kind_matches = match self.matching {
             Matching::One(wanted) => wanted == call,
             Matching::Changes => call.is_change(),
+            Matching::NeedsSpace => call.needs_space(),
             Matching::All => true,
         };
         kind_matches

@@ -22,6 +22,8 @@
 //! algorithm says which answer it gives when there are several.
 
 pub(crate) mod components;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod id;
 mod keys;
 #[cfg(test)]

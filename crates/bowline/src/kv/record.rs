@@ -80,7 +80,9 @@ pub(crate) fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Meta, usiz
     } else {
         0
     };
-    if create_revision > mod_revision || version == 0 {
+    // A lease that is none is written as no lease.
+    let is_padded = flags & FLAG_LEASE != 0 && lease == 0;
+    if create_revision > mod_revision || version == 0 || is_padded {
         return None;
     }
     Some((
@@ -193,5 +195,7 @@ mod tests {
         );
         assert_eq!(decode(&[0, 1, 0], 9), None, "version 0");
         assert_eq!(decode(&[1, 1, 1], 9), None, "the lease is missing");
+        // Found by fuzzing: a record had two encodings, with and without a lease of 0.
+        assert_eq!(decode(&[1, 1, 1, 0], 9), None, "a lease that is none");
     }
 }

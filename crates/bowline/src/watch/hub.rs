@@ -1,12 +1,11 @@
 //! The ring of recent changes, and the bell that wakes waiting watchers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use bowline_storage::Revision;
-use parking_lot::{Condvar, Mutex};
+use bowline_storage::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use bowline_storage::sync::{ArcSwapOption, Condvar, Mutex};
 
 use super::{Change, Changes};
 
@@ -41,7 +40,8 @@ struct Tail {
 }
 
 impl Hub {
-    const SLOTS: usize = 4096;
+    /// Few where interleavings are tried, so that the ring wraps around after a few commits.
+    const SLOTS: usize = if cfg!(bowline_shuttle) { 4 } else { 4096 };
 
     pub(crate) fn new(bytes_max: u64) -> Hub {
         Hub {

@@ -1,8 +1,9 @@
 //! One watcher: a cursor over revisions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bowline_storage::sync::Instant;
 use bowline_storage::tree::{PinError, WatchPin};
 use bowline_storage::{EntryKind, Revision, Value};
 
@@ -158,7 +159,11 @@ impl Watcher {
     pub fn poll(&mut self) -> Result<Option<Changes>> {
         loop {
             if let Some(mut changes) = self.ready.pop_front() {
-                self.add_previous(&mut changes)?;
+                if let Err(error) = self.add_previous(&mut changes) {
+                    // Nobody was given them yet.
+                    self.ready.push_front(changes);
+                    return Err(error);
+                }
                 self.advance_pin();
                 return Ok(Some(changes));
             }

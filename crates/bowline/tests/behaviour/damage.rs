@@ -489,9 +489,19 @@ fn damage_under_an_open_database_is_an_error_and_no_more() -> Result<()> {
     assert!(db.compact_tables().is_err());
     assert!(table.exists());
     db.put("still", "writes")?;
-    let check = db.check();
-    let is_listed = check.as_ref().is_ok_and(|check| !check.is_clean());
-    assert!(is_listed || check.is_err(), "{check:?}");
+    // The check goes on behind what it cannot read, and lists the file.
+    let check = db.check()?;
+    let listed: Vec<_> = check.files.errors().cloned().map(Error::Storage).collect();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(place_of(&listed[0]).0, table);
+    assert_eq!(check.problems.len(), 1, "{:?}", check.problems);
+    // A copy is what one falls back on: damage does not get into it unnoticed.
+    let copy = dir.path().join("copy");
+    let error = db
+        .checkpoint(&copy)
+        .expect_err("a damaged table is not copied");
+    assert_eq!(place_of(&error).0, table);
+    assert!(!copy.join("BOWLINE").exists(), "it is not a database");
     Ok(())
 }
 
@@ -507,5 +517,104 @@ fn open_databases_with_missing_pieces_are_refused_without_a_change() -> Result<(
         );
     }
     assert_eq!(victim.files(), before);
+    Ok(())
+}
+
+/// Two databases whose files have the same names and lengths: one key, and as many bytes in its
+/// value.
+fn twins(directory: &Path) -> Result<(PathBuf, PathBuf)> {
+    let fill = |name: &str, value: &str| -> Result<PathBuf> {
+        let path = directory.join(name);
+        let db = manual().open(&path)?;
+        db.put("k", value)?;
+        db.close()?;
+        Ok(path)
+    };
+    Ok((fill("own", "right")?, fill("twin", "wrong")?))
+}
+
+/// The only segment of a log names no other one whose life it continues. One of another database
+/// under its name was read as if it were its own, and answered with the other database's values.
+#[test]
+fn a_log_of_another_database_is_noticed() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (own, twin) = twins(directory.path())?;
+    let name = Path::new("log").join("0000000000000001.log");
+    fs::copy(twin.join(&name), own.join(&name)).expect("copied");
+    let error = Db::open(&own).expect_err("it is not its own");
+    assert_eq!(place_of(&error).0, own.join(&name));
+    let report = check_files(&own)?;
+    let listed: Vec<_> = report.errors().cloned().map(Error::Storage).collect();
+    assert_eq!(listed.len(), 1, "{report:?}");
+    assert_eq!(place_of(&listed[0]).0, own.join(&name));
+    Ok(())
+}
+
+/// `BOWLINE` and the manifest of another database were taken for this one's: the database had
+/// another id from then on, or what the other manifest said of history.
+#[test]
+fn a_manifest_or_identity_of_another_database_is_noticed() -> Result<()> {
+    for name in ["BOWLINE", "manifest-0000000000000001"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (own, twin) = twins(directory.path())?;
+        fs::copy(twin.join(name), own.join(name)).expect("copied");
+        let error = Db::open(&own).expect_err("it is not its own");
+        assert!(place_of(&error).0.starts_with(&own), "{error}");
+        assert!(!check_files(&own)?.is_clean(), "{name}");
+    }
+    Ok(())
+}
+
+/// What an opening refused for want of a file, a check of the directory called clean, or no
+/// database at all.
+#[test]
+fn a_check_lists_lost_files_that_an_opening_misses() -> Result<()> {
+    let victim = Victim::new()?;
+    let in_log = |path: &PathBuf| path.parent().is_some_and(|dir| dir.ends_with("log"));
+    let is_identity = |path: &PathBuf| path.ends_with("BOWLINE");
+    let lost: [&dyn Fn(&PathBuf) -> bool; 2] = [&in_log, &is_identity];
+    for is_lost in lost {
+        let damaged = victim.copy();
+        let files = damaged.files();
+        let gone: Vec<_> = files.into_iter().filter(|path| is_lost(path)).collect();
+        assert!(!gone.is_empty());
+        for file in &gone {
+            fs::remove_file(file).expect("removed");
+        }
+        let error = damaged.read_all().expect_err("it is missing");
+        let named = place_of(&error).0;
+        let report = check_files(&damaged.path)?;
+        let mut listed = report.errors().cloned().map(Error::Storage);
+        assert!(
+            listed.any(|error| place_of(&error).0 == named),
+            "{report:?}"
+        );
+    }
+    Ok(())
+}
+
+/// A log that ends before the index the tables were flushed at: an older copy of its last segment,
+/// put back after a kill.
+#[test]
+fn a_check_lists_a_log_that_ends_before_the_tables() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = manual().open(&path)?;
+    db.put("k", "old")?;
+    let segment = path.join("log").join("0000000000000001.log");
+    let older = fs::read(&segment).expect("read");
+    db.put("k", "new")?;
+    db.flush()?;
+    // As a kill would leave it, with the older copy.
+    let killed = directory.path().join("killed");
+    copy_all(&path, &killed);
+    let segment = killed.join("log").join("0000000000000001.log");
+    fs::write(&segment, older).expect("written");
+    let error = Db::open(&killed).expect_err("what was flushed is not in the log");
+    assert_eq!(place_of(&error).0, segment);
+    let report = check_files(&killed)?;
+    let listed: Vec<_> = report.errors().cloned().map(Error::Storage).collect();
+    assert_eq!(listed.len(), 1, "{report:?}");
+    assert_eq!(place_of(&listed[0]).0, segment);
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Failures that were found once, each as small as it could be made. The head of a test tells
 //! what happened.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use bowline::{Background, CompactionOptions, Db};
+use bowline::vfs::Vfs;
+use bowline::{Background, CompactionOptions, Db, Error, StorageError};
 use bowline_testing::SimDisk;
 
 fn compaction_of_two_runs() -> CompactionOptions {
@@ -48,4 +50,32 @@ fn keys_between_two_merged_tables_are_found() {
         .map(|e| e.expect("entry").key)
         .collect();
     assert!(keys.is_sorted(), "{keys:?}");
+}
+
+/// A checkpoint writes `BOWLINE` last, so that an interrupted one is no database. But what it leaves
+/// first, an empty directory `tables`, is also what an interrupted creation leaves, and that was
+/// created again even for who opens with `create(false)`, as the program does to read: the copy
+/// opened, and was empty. Found by the invariant `checkpoint_states_consistent`.
+#[test]
+fn an_interrupted_copy_is_not_opened_as_an_empty_database() {
+    let disk = SimDisk::new();
+    let (copy, tables) = (Path::new("copy"), Path::new("copy/tables"));
+    disk.create_dir(copy).expect("a directory");
+    disk.create_dir(tables).expect("a directory");
+    let open = |create| {
+        let builder = Db::builder().vfs(Arc::new(disk.clone())).create(create);
+        builder.background(Background::Manual).open(copy)
+    };
+    let before = disk.paths();
+    let refused = open(false);
+    assert!(
+        matches!(
+            refused,
+            Err(Error::Storage(StorageError::NotADatabase { .. }))
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(disk.paths(), before, "nothing was made");
+    let db = open(true).expect("an interrupted creation is made anew");
+    assert_eq!(db.revision(), 1);
 }

@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bowline::{CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision};
-use bowline_testing::disk::Operation;
+use bowline::{Background, CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision};
+use bowline_testing::disk::{Inode, Operation};
 use bowline_testing::model::Change;
 use bowline_testing::{ManualClock, Model, SimDisk};
 
+use crate::places::{Place, places, refine};
 use crate::support::{BLOCKS, random_changes, random_key, random_value, small_database, stage};
 
 /// Where the database is on the disk.
@@ -52,10 +53,36 @@ pub enum Action {
     Sync,
 }
 
+impl Action {
+    /// What the product is about, for the names of [places](crate::places).
+    fn phase(self) -> &'static str {
+        match self {
+            Action::Put | Action::PutLarge | Action::PutLongKey | Action::Swap => "put",
+            Action::Delete => "delete",
+            Action::DeleteRange => "delete range",
+            Action::Transaction => "transaction",
+            Action::DeleteBlock => "deletion of a block",
+            Action::Grant => "grant",
+            Action::PutLeased => "put with a lease",
+            Action::Revoke => "revocation",
+            Action::Expire => "expiry",
+            Action::Compact => "history trimming",
+            Action::Flush => "flush",
+            Action::CompactTables => "merge",
+            Action::Checkpoint => "checkpoint",
+            Action::Reopen => "closing",
+            Action::Kill => "opening after a kill",
+            Action::Sync => "sync",
+        }
+    }
+}
+
 /// What kinds of work, how much, and with which settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     pub name: &'static str,
+    /// Tells the seeds of several workloads of one test apart.
+    pub part: u64,
     pub durability: Durability,
     pub history: History,
     /// Actions, each with its weight.
@@ -64,6 +91,23 @@ pub struct Workload {
     pub before: usize,
     /// Actions that are recorded.
     pub recorded: usize,
+    /// With threads, a run is not repeatable: nothing but the workload itself is, by the seed.
+    pub background: Background,
+}
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
+            name: "",
+            part: 0,
+            durability: Durability::Sync,
+            history: History::None,
+            mix: &[],
+            before: 0,
+            recorded: 0,
+            background: Background::Manual,
+        }
+    }
 }
 
 /// One entry of the commit order.
@@ -83,6 +127,7 @@ pub struct Step {
 pub struct Copy {
     pub path: String,
     pub step: usize,
+    pub begun_at: usize,
     /// The point at which it was complete.
     pub done_at: usize,
 }
@@ -115,6 +160,9 @@ pub struct Run {
     deadlines: BTreeMap<i64, Duration>,
     next_copy: usize,
     crossed: Crossed,
+    /// The names when the recording began, and what began at which point of it.
+    inodes: Vec<(Inode, String)>,
+    phases: Vec<(usize, &'static str)>,
 }
 
 impl Run {
@@ -139,6 +187,8 @@ impl Run {
             deadlines: BTreeMap::new(),
             next_copy: 0,
             crossed: Crossed::default(),
+            inodes: Vec::new(),
+            phases: vec![(0, "creation")],
         };
         run.open();
         if workload.before > 0 {
@@ -161,7 +211,31 @@ impl Run {
             ..last
         }];
         self.copies.clear();
+        self.inodes = self.disk.inodes();
+        self.phases = vec![(0, "opening")];
         self.open();
+    }
+
+    /// Where each operation of the recording was made.
+    pub fn places(&self) -> Vec<Place> {
+        let recording = self.disk.recording();
+        let phase = |index: usize| {
+            let after = self.phases.partition_point(|(point, _)| *point <= index);
+            self.phases[after - 1].1
+        };
+        let mut places = places(recording.operations(), self.inodes.clone(), phase);
+        if self.workload.background == Background::Manual {
+            refine(&mut places);
+        }
+        places
+    }
+
+    fn begin(&mut self, phase: &'static str) {
+        let phase = match self.workload.background {
+            Background::Manual => phase,
+            Background::Threads => "work with threads",
+        };
+        self.phases.push((self.disk.point(), phase));
     }
 
     /// Does the recorded part; nothing may fail.
@@ -171,14 +245,85 @@ impl Run {
         }
     }
 
+    /// Several threads write at once, so that commits share rounds, while another one flushes and
+    /// merges. The model learns of it afterwards, in the order of the revisions.
+    pub fn work_at_once(&mut self, writers: u64) {
+        let phase = match self.workload.background {
+            Background::Manual => "commits of several threads",
+            Background::Threads => "work with threads",
+        };
+        self.phases.push((self.disk.point(), phase));
+        let (base, first) = (self.last().revision, self.steps.len() as u64 - 1);
+        let (db, disk, each) = (
+            self.db(),
+            &self.disk,
+            self.workload.recorded as u64 / writers,
+        );
+        let mut rng = self.rng.clone();
+        let write = |writer: u64, mut rng: fastrand::Rng| {
+            let mut written = Vec::new();
+            for number in 0..each {
+                // Keys of its own and shared ones; each change is one that takes a revision.
+                let own = format!("own-{writer}-{}", number % 7).into_bytes();
+                let mut changes = vec![Change::put(&own, &random_value(&mut rng, 300))];
+                if rng.bool() {
+                    let shared = random_key(&mut rng);
+                    changes.push(Change::put(&shared, &random_value(&mut rng, 100)));
+                }
+                let issued_at = disk.point();
+                let transaction = db.begin();
+                for change in &changes {
+                    stage(&transaction, change).expect("it is staged");
+                }
+                let committed = transaction.commit().expect("blind writes do not conflict");
+                let revision = committed.revision;
+                disk.mark(first + revision - base);
+                written.push((revision, changes, issued_at));
+            }
+            written
+        };
+        let mut written = Vec::new();
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..writers)
+                .map(|writer| {
+                    let rng = rng.fork();
+                    scope.spawn(move || write(writer, rng))
+                })
+                .collect();
+            for _ in 0..3 {
+                db.flush().expect("nothing fails on a sound disk");
+                db.compact_tables().expect("nothing fails on a sound disk");
+            }
+            for writer in writers {
+                written.extend(writer.join().expect("a writer panicked"));
+            }
+        });
+        self.rng = rng;
+        written.sort_by_key(|(revision, ..)| *revision);
+        for (revision, changes, issued_at) in written {
+            assert_eq!(
+                self.model.commit(&changes).expect("puts are valid"),
+                revision
+            );
+            let step = Step {
+                revision,
+                issued_at,
+                ..self.last().clone()
+            };
+            self.steps.push(step);
+        }
+    }
+
     /// The settings of this database.
     pub fn builder(&self) -> DbBuilder {
         let Workload {
             durability,
             history,
+            background,
             ..
         } = self.workload;
         small_database(&self.disk, &self.clock)
+            .background(background)
             .durability(durability)
             .history(history)
     }
@@ -221,6 +366,7 @@ impl Run {
     pub fn kill_after_failure(&mut self, before: (Model, usize)) -> bool {
         self.kill();
         self.disk.fail_syncs(0);
+        self.begin("opening after a kill");
         let db = self.builder().open(PATH).expect("it opens");
         let happened = db.revision() == self.model.revision();
         if !happened {
@@ -331,6 +477,7 @@ impl Run {
             }
         };
         *self.crossed.actions.entry(action).or_insert(0) += 1;
+        self.begin(action.phase());
         self.carry_out(action)
     }
 
@@ -385,6 +532,7 @@ impl Run {
             Action::Checkpoint => self.checkpoint(),
             Action::Reopen => {
                 self.close();
+                self.begin("opening");
                 self.open();
                 Ok(())
             }
@@ -556,14 +704,18 @@ impl Run {
     fn checkpoint(&mut self) -> Result<(), Error> {
         let path = format!("copy-{}", self.next_copy);
         self.next_copy += 1;
+        self.copies.push(Copy {
+            path: path.clone(),
+            step: self.steps.len() - 1,
+            begun_at: self.disk.point(),
+            done_at: usize::MAX,
+        });
         let revision = self.db().checkpoint(&path)?;
         assert_eq!(revision, self.model.revision());
-        let (step, done_at) = (self.steps.len() - 1, self.disk.point());
-        self.copies.push(Copy {
-            path,
-            step,
-            done_at,
-        });
+        let done_at = self.disk.point();
+        if let Some(copy) = self.copies.last_mut() {
+            copy.done_at = done_at;
+        }
         self.crossed.checkpoints += 1;
         Ok(())
     }

@@ -32,6 +32,7 @@ pub(super) fn small() -> LogOptions {
         first_segment_bytes: 8 << 10,
         background: Background::Manual,
         spares_max: 2,
+        owner: 0x71e5,
     }
 }
 

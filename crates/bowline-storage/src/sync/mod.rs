@@ -1,0 +1,50 @@
+//! What threads share: locks, atomics, swaps and threads, in one place.
+//!
+//! Everything in the database that one thread may see another change is built from what this module
+//! exports. Ordinarily that is the standard library, `parking_lot` and `arc_swap`, under their own
+//! names, and this module costs nothing. With `--cfg bowline_shuttle` it is a stand-in for each,
+//! under which [shuttle](https://docs.rs/shuttle) decides, at every operation, which thread goes
+//! on. So the interleavings that `checks/interleavings` tries are those of the code that is
+//! shipped, not of a model of it.
+//!
+//! Under that cfg only tests that run inside shuttle work; the ordinary ones are for the ordinary
+//! build.
+//!
+//! What is not here on purpose: counters that are only ever shown ([`crate::counters`]), a
+//! `OnceLock` that only one thread sets, and reference counts.
+
+#[cfg(bowline_shuttle)]
+mod scheduled;
+#[cfg(bowline_shuttle)]
+pub use scheduled::{
+    ArcSwap, ArcSwapOption, Condvar, Instant, Mutex, MutexGuard, atomic, step, thread,
+};
+
+#[cfg(not(bowline_shuttle))]
+pub use arc_swap::{ArcSwap, ArcSwapOption};
+#[cfg(not(bowline_shuttle))]
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
+#[cfg(not(bowline_shuttle))]
+pub use std::time::Instant;
+
+/// Atomics, as in the standard library.
+#[cfg(not(bowline_shuttle))]
+pub mod atomic {
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+}
+
+/// Threads, as in the standard library.
+#[cfg(not(bowline_shuttle))]
+pub mod thread {
+    pub use std::thread::{
+        Builder, JoinHandle, Thread, current, park, scope, sleep, spawn, yield_now,
+    };
+}
+
+/// A point at which another thread may come in; before an operation on something that threads
+/// share and that is not from this module. Does nothing ordinarily.
+#[cfg(not(bowline_shuttle))]
+#[inline(always)]
+pub fn step() {}

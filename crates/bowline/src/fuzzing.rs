@@ -1,0 +1,99 @@
+//! What fuzzers call for the records of this crate; see the module of the same name in
+//! `bowline-storage`. It exists in tests and with `--cfg fuzzing` only.
+
+use std::time::Duration;
+
+use crate::graph::fuzzing as graph;
+use crate::kv::record;
+use crate::{lease, trees};
+
+/// A byte that says which kind of record, and the record.
+pub fn record(data: &[u8]) {
+    let Some((&which, data)) = data.split_first() else {
+        return;
+    };
+    match which {
+        0 => entry(data),
+        1 => graph::block(data),
+        2 => graph::edge(data),
+        3 => graph::keys(data),
+        4 => ttl(data),
+        5 => attachment(data),
+        _ => {}
+    }
+}
+
+fn entry(data: &[u8]) {
+    let (mod_revision, value) = data.split_at(data.len().min(8));
+    let mut bytes = [0; 8];
+    bytes[..mod_revision.len()].copy_from_slice(mod_revision);
+    let mod_revision = u64::from_le_bytes(bytes);
+    let Some((meta, start)) = record::decode(value, mod_revision) else {
+        return;
+    };
+    assert!(meta.create_revision <= mod_revision && meta.version > 0);
+    let mut head = Vec::new();
+    record::encode_head(&meta, &mut head);
+    assert_eq!(head, value[..start], "two encodings of one entry");
+    assert!(head.len() <= record::HEAD_MAX_BYTES);
+    let entry = record::entry_of_record(b"key", mod_revision, value).expect("it decodes");
+    assert_eq!(entry.value, value[start..]);
+}
+
+fn ttl(data: &[u8]) {
+    if let Some(ttl) = lease::decode_ttl(data) {
+        assert_eq!(lease::encode_ttl(ttl), data, "two encodings of one lease");
+        // What a deadline is made of.
+        let _ = Duration::from_secs(u64::from(u32::MAX)) + ttl;
+    }
+}
+
+fn attachment(data: &[u8]) {
+    if let Some((id, key)) = trees::split_attachment(data) {
+        assert_eq!(trees::attachment_key(id, key), data);
+    }
+    if let Some(end) = trees::prefix_end(data) {
+        assert!(end.as_slice() > data && !end.starts_with(data));
+    }
+}
+
+/// One record of each kind.
+pub fn record_seeds() -> Vec<Vec<u8>> {
+    let mut head = Vec::new();
+    let meta = record::Meta {
+        create_revision: 200,
+        mod_revision: 300,
+        version: 3,
+        lease: 77,
+    };
+    record::encode_head(&meta, &mut head);
+    let entry = [&300_u64.to_le_bytes()[..], &head, b"value"].concat();
+    let [block, edge, key, id] = graph::seeds();
+    let ttl = lease::encode_ttl(Duration::from_secs(60));
+    let attachment = trees::attachment_key(77, b"key");
+    [
+        (0, entry),
+        (1, block),
+        (2, edge),
+        (3, key),
+        (3, id),
+        (4, ttl),
+        (5, attachment),
+    ]
+    .into_iter()
+    .map(|(which, data)| [&[which][..], &data].concat())
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn every_record_has_one_encoding() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/records");
+        let seeds = super::record_seeds();
+        let test = "every_record_has_one_encoding";
+        bowline_testing::replay(test, &corpus, seeds, super::record);
+    }
+}

@@ -1,0 +1,66 @@
+//! Fuzzing of the values and keys of blocks and edges; see [`crate::fuzzing`].
+
+use super::id::BlockId;
+use super::keys::{edge_in_key, edge_out_key, split_edge_key};
+use super::record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
+use super::types::{Attributes, Block, KindId};
+
+/// The value of a block.
+pub fn block(value: &[u8]) {
+    let kind = block_kind(value);
+    let Some((found, attributes, content)) = decode_block(value) else {
+        return;
+    };
+    assert_eq!(kind, Some(found));
+    let block = Block {
+        id: BlockId(1),
+        kind: String::new(),
+        content: value[content].to_vec(),
+        attributes,
+    };
+    let mut out = Vec::new();
+    encode_block(found, &block, &mut out);
+    assert_eq!(out, value, "two encodings of one block");
+}
+
+/// The value of an edge.
+pub fn edge(value: &[u8]) {
+    if let Some(attributes) = decode_edge(value) {
+        let mut out = Vec::new();
+        encode_edge(&attributes, &mut out);
+        assert_eq!(out, value, "two encodings of one edge");
+    }
+}
+
+/// The key of an edge, and the text of an id.
+pub fn keys(key: &[u8]) {
+    if let Some((near, kind, far)) = split_edge_key(key) {
+        assert_eq!(edge_out_key(near, kind, far), key);
+        assert_eq!(edge_in_key(near, kind, far), key);
+    }
+    if let Ok(text) = std::str::from_utf8(key)
+        && let Ok(id) = text.parse::<BlockId>()
+    {
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(
+            id.to_string().replace('-', ""),
+            text.replace('-', "").to_lowercase()
+        );
+    }
+}
+
+/// A block, an edge and two keys.
+pub fn seeds() -> [Vec<u8>; 4] {
+    let attributes = Attributes::from([
+        (String::new(), String::new()),
+        ("größe".to_owned(), "10".to_owned()),
+    ]);
+    let block = Block::new(BlockId(1), "x")
+        .content("hello")
+        .attribute("a", "b");
+    let (mut value, mut edge) = (Vec::new(), Vec::new());
+    encode_block(KindId(300), &block, &mut value);
+    encode_edge(&attributes, &mut edge);
+    let key = edge_out_key(BlockId(1), KindId(2), BlockId(3)).to_vec();
+    [value, edge, key, BlockId(77).to_string().into_bytes()]
+}

@@ -1,0 +1,174 @@
+//! The commit queue: leaders, members, hand-overs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bowline::{Db, Error};
+use bowline_storage::sync::atomic::{AtomicU64, Ordering};
+use bowline_storage::sync::thread;
+use bowline_storage::vfs::MemoryVfs;
+use bowline_testing::SimDisk;
+
+use crate::explore::explore;
+use crate::vfs::StepVfs;
+use crate::{builder, bytes, database, get};
+
+/// Committers of every kind at once: each gets the outcome of its own request, once, and finds it
+/// done; revisions are given out without gap or repetition; of those who want the same, one wins.
+/// A member that is forgotten is a deadlock.
+#[test]
+fn every_committer_gets_its_own_outcome() {
+    explore("every_committer_gets_its_own_outcome", 400, || {
+        let db = database();
+        let start = db.put("shared", bytes(0)).expect("a put");
+        let committers: Vec<_> = (0..4_u64)
+            .map(|number| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    let own = format!("own-{number}");
+                    let first = db.put(&own, bytes(number)).expect("a put");
+                    assert!(db.revision() >= first, "visible before it is acknowledged");
+                    assert_eq!(get(&db, &own), number);
+                    let won = match db.compare_and_swap("shared", start, bytes(number)) {
+                        Ok(revision) => {
+                            assert!(revision > first);
+                            let entry = db.entry("shared").expect("a read").expect("it is there");
+                            assert_eq!(entry.mod_revision, revision);
+                            assert_eq!(entry.value[..], bytes(number));
+                            Some(revision)
+                        }
+                        Err(Error::CompareFailed { actual, .. }) => {
+                            assert!(actual > start);
+                            None
+                        }
+                        Err(other) => panic!("{other}"),
+                    };
+                    (first, won)
+                })
+            })
+            .collect();
+        let outcomes: Vec<_> = committers
+            .into_iter()
+            .map(|committer| committer.join().expect("no panic"))
+            .collect();
+        let winners = outcomes.iter().filter_map(|(_, won)| *won).count();
+        assert_eq!(winners, 1, "one of four swaps from the same revision wins");
+        let mut revisions: Vec<_> = outcomes
+            .iter()
+            .flat_map(|(first, won)| [Some(*first), *won])
+            .flatten()
+            .collect();
+        revisions.sort_unstable();
+        assert!(revisions.into_iter().eq(start + 1..=db.revision()));
+    });
+}
+
+/// Increments by optimistic transactions, of one key by all: a conflict that a round did not see
+/// among its own members is a lost update.
+#[test]
+fn increments_within_a_round_are_not_lost() {
+    explore("increments_within_a_round_are_not_lost", 200, || {
+        let db = database();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        let tx = db.begin();
+                        let value = tx.get("counter").expect("a read");
+                        let next = crate::number(value.as_deref()) + 1;
+                        tx.put("counter", bytes(next)).expect("a write");
+                        match tx.commit() {
+                            Ok(_) => return 1,
+                            Err(Error::Conflict { .. }) => {}
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                    0
+                })
+            })
+            .collect();
+        let added: u64 = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .sum();
+        assert!(added > 0, "somebody always wins");
+        assert_eq!(get(&db, "counter"), added);
+    });
+}
+
+/// The leader of a round panics while it flushes. Nobody is left waiting: its members and all who
+/// come later are refused, and what was visible stays readable.
+#[test]
+fn a_leader_that_panics_leaves_nobody_waiting() {
+    explore("a_leader_that_panics_leaves_nobody_waiting", 60, || {
+        let vfs = StepVfs::new(MemoryVfs::default());
+        let db = builder(Arc::new(vfs.clone()))
+            .open("/db")
+            .expect("it opens");
+        db.put("before", bytes(7)).expect("a put");
+        vfs.panic_at_next_sync();
+        let committers: Vec<_> = (0..3_u64)
+            .map(|number| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    let put = || db.put("k", bytes(number));
+                    match catch_unwind(AssertUnwindSafe(put)) {
+                        Err(_) => 1,
+                        Ok(Err(Error::Storage(_))) => 0,
+                        Ok(Err(other)) => panic!("{other}"),
+                        Ok(Ok(revision)) => panic!("acknowledged at {revision} without a flush"),
+                    }
+                })
+            })
+            .collect();
+        let panicked: usize = committers
+            .into_iter()
+            .map(|committer| committer.join().expect("caught"))
+            .sum();
+        assert_eq!(panicked, 1);
+        assert_eq!((get(&db, "before"), get(&db, "k")), (7, 0));
+    });
+}
+
+/// What a reader has seen is on the disk: it survives a power loss in the moment after.
+#[test]
+fn what_is_read_is_flushed() {
+    explore("what_is_read_is_flushed", 100, || {
+        let disk = SimDisk::new();
+        let db = builder(Arc::new(StepVfs::new(disk.clone())))
+            .open("/db")
+            .expect("it opens");
+        let writers: Vec<_> = (0..2_u64)
+            .map(|writer| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    for number in 1..3 {
+                        let key = format!("k{writer}");
+                        db.put(key, bytes(number)).expect("a put");
+                    }
+                })
+            })
+            .collect();
+        let acknowledged = AtomicU64::new(0);
+        while acknowledged.load(Ordering::Relaxed) < 2 {
+            acknowledged.fetch_add(1, Ordering::Relaxed);
+            let (seen, revision) = (["k0", "k1"].map(|key| get(&db, key)), db.revision());
+            let image = disk.after_power_loss();
+            let after = Db::builder()
+                .vfs(Arc::new(image))
+                .background(bowline::Background::Manual)
+                .memtable_bytes(64 << 10)
+                .log_segment_bytes(16 << 10)
+                .open("/db")
+                .expect("it opens");
+            assert!(after.revision() >= revision);
+            for (key, seen) in ["k0", "k1"].into_iter().zip(seen) {
+                assert!(get(&after, key) >= seen, "{key} was {seen}");
+            }
+        }
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+    });
+}

@@ -1,0 +1,75 @@
+//! Leases: keep-alive against expiry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::Error;
+use bowline_storage::Clock;
+use bowline_storage::sync::thread;
+use bowline_storage::vfs::MemoryVfs;
+use bowline_testing::ManualClock;
+
+use crate::explore::explore;
+use crate::vfs::StepVfs;
+use crate::{builder, bytes, get};
+
+/// A lease is kept alive while its time runs out and two threads expire what is over. Whoever is
+/// told that it lives on finds its key until the new deadline; whoever is told that it is gone is
+/// right, and the key goes with it.
+#[test]
+fn a_lease_that_was_kept_alive_keeps_its_key() {
+    explore("a_lease_that_was_kept_alive_keeps_its_key", 200, || {
+        let clock = ManualClock::new();
+        let vfs = StepVfs::new(MemoryVfs::default());
+        let db = builder(Arc::new(vfs)).clock(Arc::new(clock.clone()));
+        let db = db.open("/db").expect("it opens");
+        let ttl = Duration::from_secs(10);
+        let lease = db.grant_lease(ttl).expect("a lease");
+        db.put_with_lease("k", bytes(1), lease).expect("a put");
+        let expirer = {
+            let (db, clock) = (db.clone(), clock.clone());
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    clock.advance(Duration::from_secs(4));
+                    db.expire_leases().expect("expiry");
+                }
+            })
+        };
+        let mut granted_from = Some(Duration::ZERO);
+        for _ in 0..2 {
+            let before = clock.monotonic();
+            match db.keep_alive(lease) {
+                Ok(renewed) => {
+                    assert_eq!(renewed, ttl);
+                    granted_from = Some(before);
+                    let there = get(&db, "k");
+                    // Asked after reading, so that it cannot have passed before.
+                    let is_due = clock.monotonic() >= before + ttl;
+                    assert!(there == 1 || is_due, "it went before its time");
+                }
+                Err(Error::LeaseNotFound { .. }) => {
+                    granted_from = None;
+                    break;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        expirer.join().expect("no panic");
+        if granted_from.is_none() {
+            db.expire_leases().expect("expiry");
+            assert!(
+                db.leases().is_empty(),
+                "a lease that was called gone is gone"
+            );
+        }
+        let alive = !db.leases().is_empty();
+        assert!(alive || clock.monotonic() >= ttl);
+        clock.advance(ttl * 2);
+        db.expire_leases().expect("expiry");
+        while !db.leases().is_empty() {
+            // The lease thread may be about to do it.
+            thread::yield_now();
+        }
+        assert_eq!(get(&db, "k"), 0);
+    });
+}
