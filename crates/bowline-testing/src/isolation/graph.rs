@@ -103,7 +103,7 @@ impl Builder {
 
     fn data(&mut self, observed: &Observed<'_>, orders: &[VersionOrder]) {
         let mut readers: HashMap<(usize, u64), Vec<(usize, bool)>> = HashMap::new();
-        for read in observed.committed_reads() {
+        for read in observed.dependencies() {
             let Some(version) = read.version else {
                 continue;
             };

@@ -104,8 +104,7 @@ pub enum Op {
         /// The keys that were present, in order.
         found: Vec<(String, Seen)>,
     },
-    /// A condition that was checked at commit: the key held this. A read that is later than the
-    /// others.
+    /// A condition that was checked at commit: the key held this. Not a read of the snapshot.
     Expect {
         /// The key.
         key: String,
@@ -198,7 +197,7 @@ pub enum Trust {
 #[must_use]
 pub fn check(history: &History, level: Level, trust: Trust) -> Report {
     let mut report = Report::new(level);
-    let observed = observe::Observed::of(history, trust, &mut report);
+    let observed = observe::Observed::of(history, level, trust, &mut report);
     let orders = order::orders(&observed, trust, &mut report);
     if trust == Trust::Commits {
         revisions::check(&observed, level, &mut report);

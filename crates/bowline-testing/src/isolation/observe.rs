@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::report::{Kind, Report};
-use super::{History, Op, Outcome, Seen, Transaction, Trust, Version};
+use super::{History, Level, Op, Outcome, Seen, Transaction, Trust, Version};
 
 /// The version before all writes.
 pub(super) const INITIAL: u64 = 0;
@@ -39,6 +39,10 @@ pub(super) struct Read {
     pub(super) in_range: bool,
     /// Checked at commit, not read at the snapshot.
     pub(super) at_commit: bool,
+    /// Whether dependencies follow from it. A condition that is checked at commit is not a read of
+    /// the snapshot: under snapshot isolation it says something only of a key that is also
+    /// written, which then has not changed since.
+    pub(super) is_dependency: bool,
 }
 
 /// A history, sorted out.
@@ -53,7 +57,12 @@ pub(super) struct Observed<'a> {
 }
 
 impl<'a> Observed<'a> {
-    pub(super) fn of(history: &'a History, trust: Trust, report: &mut Report) -> Observed<'a> {
+    pub(super) fn of(
+        history: &'a History,
+        level: Level,
+        trust: Trust,
+        report: &mut Report,
+    ) -> Observed<'a> {
         let keys = keys_of(history);
         let mut observed = Observed {
             history,
@@ -80,6 +89,9 @@ impl<'a> Observed<'a> {
             session.run(&history.transactions[number]);
         }
         observed.reads = reads;
+        if level == Level::Snapshot {
+            observed.forget_conditions();
+        }
         observed.find_committed();
         if trust == Trust::Commits {
             observed.resolve_absences();
@@ -104,6 +116,19 @@ impl<'a> Observed<'a> {
         self.reads
             .iter()
             .filter(|read| self.committed[read.transaction])
+    }
+
+    /// Those of them that dependencies follow from.
+    pub(super) fn dependencies(&self) -> impl Iterator<Item = &Read> {
+        self.committed_reads().filter(|read| read.is_dependency)
+    }
+
+    fn forget_conditions(&mut self) {
+        for read in self.reads.iter_mut().filter(|read| read.at_commit) {
+            let writes = self.keys[read.key].writes.values();
+            let mut writers = writes.map(|write| write.transaction);
+            read.is_dependency = writers.any(|writer| writer == read.transaction);
+        }
     }
 
     /// Those that say so, and unknown ones whose writes such transactions saw.
@@ -406,6 +431,7 @@ impl Session<'_> {
             revision: seen.revision,
             in_range,
             at_commit: false,
+            is_dependency: true,
         }
     }
 }

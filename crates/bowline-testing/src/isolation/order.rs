@@ -99,7 +99,7 @@ fn reads_before_writes(observed: &Observed<'_>, claims: &mut [VersionOrder], rep
         }
     }
     let mut replaced: BTreeMap<(usize, u64), Vec<usize>> = BTreeMap::new();
-    for read in observed.committed_reads() {
+    for read in observed.dependencies() {
         let written = writes[read.transaction].get(&read.key);
         let (Some(version), Some(written)) = (read.version, written) else {
             continue;

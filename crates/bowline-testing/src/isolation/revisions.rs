@@ -5,7 +5,8 @@
 //!
 //! - each read finds what was there at its snapshot;
 //! - under serializability, each read of a transaction that wrote also finds what is there just
-//!   before its own revision: the order of revisions is the serial order;
+//!   before its own revision: the order of revisions is the serial order. Under any isolation that
+//!   holds for its conditions;
 //! - a value that was shown with a revision was committed at it;
 //! - no two commits have one revision, and commits and snapshots that begin after a commit
 //!   completed have a higher one, or the same.
@@ -24,7 +25,9 @@ pub(super) fn check(observed: &Observed<'_>, level: Level, report: &mut Report) 
         if let (Some(snapshot), false) = (reader.snapshot, read.at_commit) {
             replay.compare(observed, read, snapshot, report);
         }
-        if let (Level::Serializable, Outcome::Committed(Some(revision))) = (level, reader.outcome) {
+        if let Outcome::Committed(Some(revision)) = reader.outcome
+            && (level == Level::Serializable || read.at_commit)
+        {
             replay.compare(observed, read, revision - 1, report);
         }
         let writer = read.version.filter(|version| *version != INITIAL);

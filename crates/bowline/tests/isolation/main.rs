@@ -24,15 +24,22 @@ mod disk;
 mod keys;
 mod random;
 mod session;
+mod tally;
 mod world;
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use bowline::Isolation;
 use bowline_testing::Seed;
 use bowline_testing::isolation::{Counts, History, Level, Outcome, Trust, check};
 
+use tally::Tally;
 use world::World;
+
+/// A history takes a second or so; threads that wait for each other take for ever.
+const HANGS_AFTER: Duration = Duration::from_secs(180);
 
 const TRUSTS: [Trust; 2] = [Trust::Nothing, Trust::Commits];
 
@@ -57,6 +64,7 @@ struct Totals {
     shared_rounds: u64,
     flushes: u64,
     compactions: u64,
+    tally: Tally,
     counts: Counts,
 }
 
@@ -87,7 +95,9 @@ fn judge(history: &History, level: Level, seed: Seed, totals: &mut Totals) {
         let report = check(history, level, trust);
         if !report.is_clean() {
             let kept = keep(history, level, seed);
-            panic!("believing {trust:?}: {report}\n{kept}");
+            let violations: Vec<_> = report.violations().map(ToString::to_string).collect();
+            let violations = violations.join("\n");
+            panic!("{level:?} histories, believing {trust:?}:\n{violations}\n{kept}");
         }
         if trust == Trust::Commits {
             totals.counts.add(&report.counts);
@@ -106,9 +116,10 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         let seed = if part == 0 { seed } else { seed.part(part) };
         let _guard = seed.print_on_failure(test);
         // By the seed, so that a part that is run alone is the same one.
-        let crashes = seed.0 % 5 == 0;
+        let crashes = seed.0.is_multiple_of(5);
         let world = World::new(seed, isolation, transactions, crashes);
-        let done = world.run();
+        let done = or_abort(seed, test, || world.run());
+        totals.tally.add(&done.history);
         totals.histories += 1;
         totals.crashes += u64::from(crashes);
         totals.transactions += done.history.transactions.len() as u64;
@@ -131,6 +142,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         shared_rounds,
         flushes,
         compactions,
+        tally,
         counts,
         ..
     } = &totals;
@@ -141,6 +153,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
          {compactions} compactions"
     );
     println!("{counts}");
+    println!("operations: {tally}");
     let is_whole = histories >= 10 && transactions / histories >= 1000;
     assert!(
         !is_whole || (*conflicts > 100 && *shared_rounds > 100 && *flushes > 10),
@@ -151,7 +164,27 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         !is_whole || (counts.rw > 1000 && counts.rw_range > 100),
         "nothing to get wrong"
     );
+    assert!(
+        !is_whole || tally.missing().is_empty(),
+        "never: {:?}",
+        tally.missing()
+    );
     totals
+}
+
+/// Runs a history; ends the process when it hangs, since its threads cannot be ended.
+fn or_abort<T>(seed: Seed, test: &'static str, run: impl FnOnce() -> T) -> T {
+    let (done, is_done) = mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if is_done.recv_timeout(HANGS_AFTER) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("a history hangs; {seed} {test}");
+            std::process::exit(101);
+        }
+    });
+    let result = run();
+    drop(done);
+    watchdog.join().expect("the watchdog does not panic");
+    result
 }
 
 #[test]

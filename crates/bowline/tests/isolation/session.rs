@@ -41,10 +41,13 @@ impl<'a> Session<'a> {
     pub fn run(mut self) -> Vec<Transaction> {
         fastrand::seed(self.rng.u64(..));
         while self.shared.takes_another() {
-            match self.rng.u8(0..20) {
-                0..3 => self.single_call(),
-                3..5 => self.hold_or_read(),
-                _ => self.transaction(),
+            if self.rng.u8(0..8) == 0 {
+                self.hold_or_read();
+            }
+            if self.rng.u8(0..6) == 0 {
+                self.single_call();
+            } else {
+                self.transaction();
             }
         }
         self.let_go();

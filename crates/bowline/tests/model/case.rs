@@ -1,14 +1,20 @@
 //! One case: a database, the model, and the calls that are compared.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use bowline::{CountersSnapshot, Db, Error, History, Range, Revision, Snapshot};
+use bowline::{
+    CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, History, Range, Revision, Snapshot,
+    Strategy,
+};
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
 
+use crate::coverage::Coverage;
 use crate::held::{HeldSnapshot, Watch};
+use crate::shrink::is_quiet;
 use crate::support::{
     BLOCKS, Contents, random_changes, random_key, random_value, small_database, stage,
 };
@@ -29,6 +35,7 @@ pub struct Case {
     pub block_changes: BTreeMap<u128, Vec<Revision>>,
     pub edge_changes: BTreeMap<EdgeKey, Vec<Revision>>,
     history: History,
+    sizes: Sizes,
     disk: SimDisk,
     clock: ManualClock,
     /// Time to live and deadline.
@@ -39,7 +46,46 @@ pub struct Case {
     watches: Vec<Watch>,
     transactions: Vec<OpenTransaction>,
     counters: CountersSnapshot,
+    coverage: RefCell<Coverage>,
+    checkpoints: u32,
     trace: Trace,
+}
+
+/// The settings of a case; other ones after each opening would hide what only one of them shows.
+#[derive(Clone, Debug)]
+struct Sizes {
+    memtable_bytes: usize,
+    cache_bytes: u64,
+    page_bytes: usize,
+    ring_bytes: u64,
+    compaction: CompactionOptions,
+}
+
+impl Sizes {
+    fn random(rng: &mut fastrand::Rng) -> Sizes {
+        let strategies = [Strategy::LazyLeveling, Strategy::Leveled, Strategy::Tiered];
+        Sizes {
+            memtable_bytes: (8 << 10) << rng.u32(0..4),
+            cache_bytes: (1 << 10) << rng.u32(0..8),
+            page_bytes: 128 << rng.u32(0..5),
+            ring_bytes: 64 << rng.u32(0..9),
+            compaction: CompactionOptions {
+                strategy: strategies[rng.usize(0..strategies.len())],
+                runs_max: rng.usize(2..5),
+                table_bytes: (1 << 10) << rng.u32(0..5),
+                level_base_bytes: (4 << 10) << rng.u32(0..4),
+            },
+        }
+    }
+
+    fn apply(&self, builder: DbBuilder) -> DbBuilder {
+        builder
+            .memtable_bytes(self.memtable_bytes)
+            .cache_bytes(self.cache_bytes)
+            .page_bytes(self.page_bytes)
+            .watch_ring_bytes(self.ring_bytes)
+            .compaction(self.compaction.clone())
+    }
 }
 
 /// What was done, for people to read when it failed.
@@ -48,7 +94,7 @@ struct Trace(Vec<String>);
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && !is_quiet() {
             let first = self.0.len().saturating_sub(TRACE_STEPS);
             for (number, step) in self.0.iter().enumerate().skip(first) {
                 eprintln!("{number}: {step}");
@@ -61,10 +107,20 @@ impl Case {
     pub fn new(history: History, mut rng: fastrand::Rng) -> Case {
         fastrand::seed(rng.u64(..));
         let (disk, clock) = (SimDisk::new(), ManualClock::new());
-        let db = small_database(&disk, &clock)
+        let sizes = Sizes::random(&mut rng);
+        let db = sizes
+            .apply(small_database(&disk, &clock))
             .history(history)
             .open("db")
             .expect("it opens");
+        let mut trace = Trace::default();
+        trace.0.push(format!("open with {history:?}, {sizes:?}"));
+        let mut coverage = Coverage::default();
+        coverage.did(match sizes.compaction.strategy {
+            Strategy::Leveled => "leveled",
+            Strategy::Tiered => "tiered",
+            _ => "lazy leveling",
+        });
         Case {
             db,
             model: Model::new(),
@@ -72,6 +128,7 @@ impl Case {
             block_changes: BTreeMap::new(),
             edge_changes: BTreeMap::new(),
             history,
+            sizes,
             disk,
             clock,
             leases: BTreeMap::new(),
@@ -80,33 +137,44 @@ impl Case {
             watches: Vec::new(),
             transactions: Vec::new(),
             counters: CountersSnapshot::default(),
-            trace: Trace::default(),
+            coverage: RefCell::new(coverage),
+            checkpoints: 0,
+            trace,
         }
     }
 
+    /// Counts that it happened.
+    pub fn did(&self, what: &'static str) {
+        self.coverage.borrow_mut().did(what);
+    }
+
     /// Compares everything, once more after opening again.
-    pub fn finish(mut self) -> CountersSnapshot {
+    pub fn finish(mut self, coverage: &mut Coverage) -> CountersSnapshot {
         self.check_all();
         self.reopen();
         self.check_all();
         self.add_counters();
+        coverage.add(&self.coverage.borrow());
         self.counters.clone()
     }
 
-    /// One random call, and sometimes upkeep before it.
-    pub fn step(&mut self) {
+    /// One random call, and sometimes upkeep before it. All choices come from the seed.
+    pub fn step(&mut self, seed: u64) {
+        self.rng = fastrand::Rng::with_seed(seed);
         match self.rng.u8(0..30) {
             0..3 => {
                 self.note("flush");
+                self.did("flush");
                 self.db.flush().expect("flush");
             }
             3 => {
                 self.note("compact tables");
+                self.did("merge");
                 self.db.compact_tables().expect("compact");
             }
             _ => {}
         }
-        match self.rng.u8(0..100) {
+        match self.rng.u8(0..115) {
             0..24 => self.put(),
             24..30 => self.delete(),
             30..33 => self.delete_range(),
@@ -116,7 +184,8 @@ impl Case {
             52..55 => self.expire(),
             55..57 => self.compact(),
             57 => self.reopen(),
-            58..60 => self.check_all(),
+            58 => self.check_all(),
+            59 => self.checkpoint(),
             60..66 => self.point_reads(),
             66..72 => self.range_read(),
             72..75 => self.past(),
@@ -175,6 +244,11 @@ impl Case {
             0
         };
         self.note(&format!("put {} lease {lease}", key.escape_ascii()));
+        self.did(if lease == 0 {
+            "put"
+        } else {
+            "put with a lease"
+        });
         let revision = self.db.put_with_lease(&key, &value, lease).expect("put");
         self.committed(&[Change::Put { key, value, lease }], revision);
     }
@@ -186,6 +260,11 @@ impl Case {
         let was_there = self.model.get(&key, before).is_some();
         let deleted = self.db.delete(&key).expect("delete");
         assert_eq!(deleted.is_some(), was_there);
+        self.did(if was_there {
+            "delete"
+        } else {
+            "delete of what is absent"
+        });
         self.committed(&[Change::Delete { key }], deleted.unwrap_or(before));
     }
 
@@ -199,6 +278,9 @@ impl Case {
             .delete_range(Range::from(bounds))
             .expect("delete range");
         assert_eq!(count, changes.len() as u64);
+        if count > 1 {
+            self.did("delete range");
+        }
         self.committed(&changes, self.db.revision());
     }
 
@@ -217,6 +299,7 @@ impl Case {
         ));
         match self.db.compare_and_swap(&key, expected, &value) {
             Ok(revision) if expected == actual => {
+                self.did("swap");
                 self.committed(&[Change::put(&key, &value)], revision);
             }
             Err(Error::CompareFailed {
@@ -224,6 +307,7 @@ impl Case {
                 actual: a,
                 ..
             }) if expected != actual => {
+                self.did("swap refused");
                 assert_eq!((e, a), (expected, actual));
             }
             other => panic!("{other:?}"),
@@ -232,10 +316,14 @@ impl Case {
 
     fn change_graph(&mut self) {
         let mut changes = random_changes(&mut self.rng, &self.model);
+        self.did("graph changed");
         if self.rng.u8(0..6) == 0 {
-            changes = vec![Change::DeleteBlock {
-                id: self.rng.u128(1..=BLOCKS),
-            }];
+            let id = self.rng.u128(1..=BLOCKS);
+            changes = vec![Change::DeleteBlock { id }];
+            let graph = self.model.graph(self.model.revision());
+            if graph.edges.keys().any(|e| e.source == id || e.target == id) {
+                self.did("block deleted with its edges");
+            }
         }
         self.note(&format!("{changes:?}"));
         let stage_all = |tx: &bowline::Transaction| changes.iter().try_for_each(|c| stage(tx, c));
@@ -254,11 +342,13 @@ impl Case {
         if self.leases.contains_key(&id) {
             if self.rng.bool() {
                 self.note(&format!("keep lease {id} alive"));
+                self.did("lease kept alive");
                 let ttl = self.db.keep_alive(id).expect("it exists");
                 assert_eq!(ttl, self.leases[&id].0);
                 self.leases.insert(id, (ttl, self.now() + ttl));
             } else {
                 self.note(&format!("revoke lease {id}"));
+                self.did("lease revoked");
                 let count = self.db.revoke_lease(id).expect("it exists");
                 let changes = self.end_of_lease(id);
                 assert_eq!(count, changes.len() as u64);
@@ -274,6 +364,7 @@ impl Case {
         assert!(matches!(put, Err(Error::LeaseNotFound { .. })), "{put:?}");
         let ttl = Duration::from_millis(self.rng.u64(1..5000));
         self.note(&format!("grant lease {id} for {ttl:?}"));
+        self.did("lease granted");
         self.db.grant_lease_with_id(id, ttl).expect("it is new");
         self.leases.insert(id, (ttl, self.now() + ttl));
         let again = self.db.grant_lease_with_id(id, ttl);
@@ -282,6 +373,10 @@ impl Case {
 
     fn end_of_lease(&mut self, id: i64) -> Vec<Change> {
         self.leases.remove(&id);
+        let is_held = |(_, entry): (_, &bowline_testing::model::Entry)| entry.lease == id;
+        if self.model.range(.., self.model.revision()).any(is_held) {
+            self.did("keys gone with a lease");
+        }
         let held = self.model.range(.., self.model.revision());
         held.filter(|(_, entry)| entry.lease == id)
             .map(|(key, _)| Change::delete(key))
@@ -289,7 +384,15 @@ impl Case {
     }
 
     fn expire(&mut self) {
-        let by = Duration::from_millis(self.rng.u64(0..2000));
+        // To the very end of a lease, to a moment before, or anywhere.
+        let ends: Vec<Duration> = self.leases.values().map(|(_, end)| *end).collect();
+        let left = self.rng.choice(ends).unwrap_or_default();
+        let left = left.saturating_sub(self.now());
+        let by = match self.rng.u8(0..4) {
+            0 => left,
+            1 => left.saturating_sub(Duration::from_nanos(1)),
+            _ => Duration::from_millis(self.rng.u64(0..1500)),
+        };
         self.note(&format!("expire after {by:?}"));
         self.clock.advance(by);
         let now = self.now();
@@ -298,6 +401,11 @@ impl Case {
             .iter()
             .filter(|(_, (_, deadline))| *deadline <= now);
         let due: Vec<i64> = due.map(|(id, _)| *id).collect();
+        if !due.is_empty() {
+            self.did("lease expired");
+        } else if !self.leases.is_empty() {
+            self.did("lease not yet due");
+        }
         assert_eq!(self.db.expire_leases().expect("expire"), due.len() as u64);
         // One transaction each, by id; the revisions are compared at the end.
         let last = self.db.revision();
@@ -323,9 +431,13 @@ impl Case {
             Ok(()) => {
                 assert!((oldest..=newest).contains(&revision));
                 self.compacted = revision;
+                self.did("history compacted");
                 assert_eq!(self.db.oldest_revision(), revision);
             }
-            Err(error) => self.check_refusal(&error, revision, oldest),
+            Err(error) => {
+                self.did("compaction of history refused");
+                self.check_refusal(&error, revision, oldest);
+            }
         }
     }
 
@@ -382,9 +494,17 @@ impl Case {
         self.snapshots.clear();
         self.watches.clear();
         self.transactions.clear();
-        self.db.close().expect("close");
-        assert!(matches!(self.db.get("k00"), Err(Error::Closed)));
-        let builder = small_database(&self.disk, &self.clock).history(self.history);
+        if self.rng.bool() {
+            self.did("reopened");
+            self.db.close().expect("close");
+            assert!(matches!(self.db.get("k00"), Err(Error::Closed)));
+        } else {
+            // As the disk is, without a last word of the database.
+            self.did("reopened after a kill");
+            self.disk = self.disk.after_kill();
+        }
+        let builder = self.sizes.apply(small_database(&self.disk, &self.clock));
+        let builder = builder.history(self.history);
         self.db = builder.open("db").expect("it opens again");
         let now = self.now();
         for (ttl, deadline) in self.leases.values_mut() {
@@ -392,8 +512,27 @@ impl Case {
         }
     }
 
+    /// Copies the database, and compares the copy.
+    fn checkpoint(&mut self) {
+        self.note("checkpoint");
+        self.did("checkpoint opened");
+        self.checkpoints += 1;
+        let path = format!("copy-{}", self.checkpoints);
+        let revision = self.db.checkpoint(&path).expect("checkpoint");
+        assert_eq!(revision, self.model.revision());
+        let builder = self.sizes.apply(small_database(&self.disk, &self.clock));
+        let copy = builder.history(self.history).open(&path);
+        let copy = copy.expect("the copy opens");
+        assert_eq!(copy.revision(), revision);
+        self.compare(&copy.snapshot());
+        let check = copy.check().expect("check");
+        assert!(check.is_clean(), "the copy: {check:?}");
+        copy.close().expect("close");
+    }
+
     fn check_all(&mut self) {
         self.note("check");
+        self.did("everything compared");
         assert_eq!(self.db.revision(), self.model.revision());
         self.compare(&self.db.snapshot());
         let leases: Vec<_> = self.db.leases().iter().map(|l| (l.id, l.ttl)).collect();
@@ -481,9 +620,11 @@ impl Case {
     fn hold_snapshot(&mut self) {
         if self.rng.bool() || self.snapshots.is_empty() {
             self.note("hold a snapshot");
+            self.did("snapshot held");
             return self.hold(self.db.snapshot());
         }
         let which = self.rng.usize(0..self.snapshots.len());
+        self.did("held snapshot read");
         self.note(&format!(
             "read snapshot {}",
             self.snapshots[which].snapshot.revision()
@@ -510,8 +651,16 @@ impl Case {
             .watches
             .swap_remove(self.rng.usize(0..self.watches.len()));
         self.note(&format!("poll the watch that is at {}", watch.next()));
-        if watch.catch_up(self) && self.rng.u8(0..8) > 0 {
-            self.watches.push(watch);
+        if !watch.catch_up(self) {
+            return;
+        }
+        match self.rng.u8(0..8) {
+            0 => {}
+            1 | 2 => {
+                self.note("start it anew from where it is");
+                self.watches.extend(watch.resume(self));
+            }
+            _ => self.watches.push(watch),
         }
     }
 
@@ -519,6 +668,10 @@ impl Case {
         if self.transactions.len() < HELD_MAX && self.rng.u8(0..3) == 0 {
             let transaction = OpenTransaction::begin(self);
             self.note(&format!("begin {:?}", transaction.isolation()));
+            self.did(match transaction.isolation() {
+                bowline::Isolation::Serializable => "transaction serializable",
+                bowline::Isolation::Snapshot => "transaction snapshot",
+            });
             self.transactions.push(transaction);
             return;
         }
@@ -527,15 +680,17 @@ impl Case {
         }
         let which = self.rng.usize(0..self.transactions.len());
         let mut transaction = self.transactions.swap_remove(which);
-        if self.rng.u8(0..4) == 0 {
+        if self.rng.u8(0..3) == 0 {
             self.note(&format!("finish {transaction:?}"));
             transaction.finish(self);
         } else {
-            let did = transaction.act(self);
-            self.note(&format!(
-                "in the transaction at {}: {did}",
-                transaction.revision()
-            ));
+            for _ in 0..self.rng.u8(1..4) {
+                let did = transaction.act(self);
+                self.note(&format!(
+                    "in the transaction at {}: {did}",
+                    transaction.revision()
+                ));
+            }
             self.transactions.push(transaction);
         }
     }

@@ -47,6 +47,11 @@ impl Watch {
         match builder.start() {
             Ok(watcher) => {
                 let next = from.unwrap_or(case.model.revision() + 1);
+                case.did(match from {
+                    None => "watch from now",
+                    Some(from) if from > case.model.revision() => "watch from the future",
+                    Some(_) => "watch from the past",
+                });
                 assert!(
                     next >= oldest,
                     "a watch from {next} started, the oldest is {oldest}"
@@ -60,6 +65,7 @@ impl Watch {
                 })
             }
             Err(error) => {
+                case.did("watch refused");
                 case.check_refusal(&error, from.expect("now is never refused"), oldest);
                 None
             }
@@ -68,6 +74,16 @@ impl Watch {
 
     pub fn next(&self) -> Revision {
         self.next
+    }
+
+    /// Gives the watcher up and starts another where it was.
+    pub fn resume(self, case: &Case) -> Option<Watch> {
+        let next = self.watcher.next_revision();
+        assert_eq!(next, self.next, "it has been told everything");
+        drop(self.watcher);
+        let watch = Watch::start(case, self.bounds, Some(next), self.with_previous)?;
+        case.did("watch resumed");
+        Some(watch)
     }
 
     /// Takes all there is, and compares it. `false` when it was rightly told that history is gone.
@@ -101,6 +117,7 @@ impl Watch {
                 }
                 Err(error) => panic!("{error}"),
             };
+            case.did("watch told");
             assert_eq!(changes.revision, revision);
             let found = changes.changes.iter().map(|change| {
                 let entry = (change.kind == ChangeKind::Put).then(|| plain_entry(&change.entry));

@@ -2,16 +2,19 @@
 //!
 //! Everything is small and runs on one thread, so a few hundred steps cross flushes and merges at
 //! any place between two calls: while a snapshot, a transaction, an iterator or a watch is open.
-//! The model keeps all of the past; what the history setting lets the database give up is either
-//! answered rightly or refused as compacted, and what it must keep is answered.
+//! The sizes and the strategy of compaction are drawn anew for each case. The model keeps all of
+//! the past; what the history setting lets the database give up is either answered rightly or
+//! refused as compacted, and what it must keep is answered.
 //!
-//! `BOWLINE_MODEL_CASES` sets the number of cases of all tests together (default 200),
-//! `BOWLINE_MODEL_STEPS` the steps of each (default 200). A failed case prints its last steps and
-//! the command that repeats it.
+//! `BOWLINE_MODEL_CASES` sets the number of cases of all tests together (default 2,000),
+//! `BOWLINE_MODEL_STEPS` the steps of each (default 200). A failed case is cut down to the steps
+//! that it needs ([`shrink`]), which are printed with the command that repeats it.
 
 mod case;
+mod coverage;
 mod held;
 mod reads;
+mod shrink;
 #[path = "../support/mod.rs"]
 mod support;
 mod transaction;
@@ -19,7 +22,8 @@ mod transaction;
 use bowline::History;
 use bowline_testing::Seed;
 
-use case::Case;
+use coverage::Coverage;
+use shrink::Plan;
 
 fn number(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
@@ -38,25 +42,28 @@ fn run(
     history: impl Fn(&mut fastrand::Rng) -> History,
 ) {
     let seed = Seed::from_env_or(seed);
-    let cases = (number("BOWLINE_MODEL_CASES", 200) * percent).div_ceil(100);
+    let cases = (number("BOWLINE_MODEL_CASES", 2000) * percent).div_ceil(100);
     let steps = number("BOWLINE_MODEL_STEPS", 200);
+    let mut coverage = Coverage::default();
     let mut flushes = 0;
     let mut compactions = 0;
     for part in 0..cases {
         let seed = if part == 0 { seed } else { seed.part(part) };
         let _guard = seed.print_on_failure(test);
-        let mut rng = seed.rng();
-        let history = history(&mut rng);
-        let mut case = Case::new(history, rng);
-        for _ in 0..steps {
-            case.step();
-        }
-        let counters = case.finish();
+        let counters = Plan::new(seed, steps, &history).run_or_shrink(&mut coverage);
         flushes += counters.flushes;
         compactions += counters.compactions;
     }
+    let missing = coverage.missing();
     println!("{cases} cases of {steps} steps: {flushes} flushes, {compactions} compactions");
+    println!("covered: {coverage}");
+    println!("never: {missing:?}");
+    assert_eq!(coverage.unexpected(), [""; 0]);
     assert!(steps < 100 || (flushes >= cases && compactions >= cases));
+    assert!(
+        cases * steps < 50_000 || missing.is_empty(),
+        "in so many steps there should have been: {missing:?}"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::support::{BLOCKS, EDGE_KINDS, plain_entry};
 
 impl Case {
     pub fn point_reads(&mut self) {
+        self.did("point reads");
         for _ in 0..4 {
             let key = self.key();
             let expected = self.model.get(&key, self.model.revision());
@@ -33,7 +34,24 @@ impl Case {
             .map(|(key, entry)| (key.clone(), entry.clone()))
             .collect();
         let from_back = self.rng.u8(0..5);
+        self.did(match from_back {
+            0 => "range forward",
+            4 => "range backward",
+            _ => "range from both ends",
+        });
+        // Half of the readers want only so many.
+        let limit = if self.rng.bool() {
+            self.rng.usize(0..12)
+        } else {
+            usize::MAX
+        };
+        let mut count = 0;
         loop {
+            if count == limit && !expected.is_empty() {
+                self.did("range stopped at its limit");
+                return;
+            }
+            count += 1;
             let backward = self.rng.u8(0..4) < from_back;
             let (next, wanted) = match backward {
                 true => (found.next_back(), expected.pop_back()),
@@ -47,6 +65,7 @@ impl Case {
             }
             if self.rng.u8(0..30) == 0 {
                 // It owns what it reads from.
+                self.did("range with a merge inside");
                 self.db.compact_tables().expect("compact");
             }
         }
@@ -60,7 +79,10 @@ impl Case {
     fn random_snapshot(&mut self) -> Snapshot {
         let which = self.rng.usize(0..self.snapshots.len() + 1);
         match self.snapshots.get(which) {
-            Some(held) => held.snapshot.clone(),
+            Some(held) => {
+                self.did("range of a held snapshot");
+                held.snapshot.clone()
+            }
             None => self.db.snapshot(),
         }
     }
@@ -71,17 +93,25 @@ impl Case {
         let oldest = self.db.oldest_revision();
         match self.db.snapshot_at(revision) {
             Ok(snapshot) => {
+                self.did("the past read");
                 assert!((oldest..=self.model.revision()).contains(&revision));
                 self.compare(&snapshot);
                 self.hold(snapshot);
             }
-            Err(error) => self.check_refusal(&error, revision, oldest),
+            Err(error) => {
+                self.did(match error {
+                    Error::FutureRevision { .. } => "the past refused: in the future",
+                    _ => "the past refused: compacted",
+                });
+                self.check_refusal(&error, revision, oldest);
+            }
         }
     }
 
     pub fn key_history(&mut self) {
         let key = self.key();
         self.note(&format!("history of {}", key.escape_ascii()));
+        self.did("history of a key");
         let found = self.db.history(&key).expect("history");
         let found: Vec<_> = found
             .iter()
@@ -125,6 +155,11 @@ impl Case {
             1 => (Direction::In, model::Direction::In),
             _ => (Direction::Both, model::Direction::Both),
         };
+        self.did(match direction {
+            Direction::Out => "neighbors out",
+            Direction::In => "neighbors in",
+            Direction::Both => "neighbors both",
+        });
         let depth = self.rng.u32(0..5);
         self.note(&format!(
             "graph at {revision}: {id} {direction:?} {kinds:?} depth {depth}"

@@ -25,6 +25,7 @@ pub struct OpenTransaction {
     /// The value it wrote, or that it deleted the key.
     writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     blocks: BTreeMap<u128, Vec<u8>>,
+    compactions_before: u64,
 }
 
 impl fmt::Debug for OpenTransaction {
@@ -69,6 +70,7 @@ impl OpenTransaction {
             expectations: Vec::new(),
             writes: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            compactions_before: compactions(case),
         }
     }
 
@@ -82,11 +84,19 @@ impl OpenTransaction {
 
     /// One read or write; tells which.
     pub fn act(&mut self, case: &mut Case) -> String {
-        let key = random_key(&mut case.rng);
+        let own: Vec<&Vec<u8>> = self.writes.keys().collect();
+        let own = case.rng.choice(own).cloned();
+        let key = match own {
+            Some(own) if case.rng.u8(0..3) == 0 => own,
+            _ => random_key(&mut case.rng),
+        };
         let shown = key.escape_ascii().to_string();
-        match case.rng.u8(0..12) {
+        match case.rng.u8(0..14) {
             0..3 => {
                 let expected = self.sees(case, &key);
+                if self.writes.contains_key(&key) {
+                    case.did("transaction sees its own writes");
+                }
                 if !self.writes.contains_key(&key) {
                     self.read_keys.insert(key.clone());
                 }
@@ -130,6 +140,25 @@ impl OpenTransaction {
                 self.blocks.insert(id, content);
                 format!("put block {id}")
             }
+            11 => {
+                let start = case.rng.u32(0..40);
+                let key = |number| format!("k{number:02}").into_bytes();
+                let (start, end) = (key(start), key(start + case.rng.u32(0..6)));
+                let bounds = (Bound::Included(start), Bound::Excluded(end));
+                let shown = format!("delete range {bounds:?}");
+                self.delete_range(case, bounds);
+                shown
+            }
+            12 => {
+                let held = case.model.get(&key, case.model.revision());
+                let actual = held.map_or(0, |entry| entry.mod_revision);
+                let value = random_value(&mut case.rng, 60);
+                let swap = self.transaction.compare_and_swap(&key, actual, &value);
+                swap.expect("it is decided at commit");
+                self.expectations.push((key.clone(), actual));
+                self.writes.insert(key, Some(value));
+                format!("swap {shown} if at {actual}")
+            }
             _ => {
                 let id = case.rng.u128(1..=BLOCKS);
                 let stored = || {
@@ -156,6 +185,26 @@ impl OpenTransaction {
                 .map(|entry| entry.value.clone())
         };
         self.writes.get(key).cloned().unwrap_or_else(stored)
+    }
+
+    fn delete_range(&mut self, case: &Case, bounds: Bounds) {
+        let stored = case.model.range(bounds.clone(), self.revision());
+        let mut present: BTreeSet<Vec<u8>> = stored.map(|(key, _)| key.clone()).collect();
+        for (key, value) in self.writes.iter().filter(|(key, _)| bounds.contains(*key)) {
+            match value {
+                Some(_) => present.insert(key.clone()),
+                None => present.remove(key),
+            };
+        }
+        let range = Range::from(bounds.clone());
+        let count = self.transaction.delete_range(range).expect("delete range");
+        assert_eq!(count, present.len() as u64);
+        if count > 0 {
+            case.did("transaction deletes a range");
+        }
+        self.read_ranges.push(bounds);
+        self.writes
+            .extend(present.into_iter().map(|key| (key, None)));
     }
 
     fn range(&mut self, case: &mut Case, bounds: &Bounds) {
@@ -199,7 +248,11 @@ impl OpenTransaction {
 
     /// Commits, or now and then gives up, and compares what became of it.
     pub fn finish(self, case: &mut Case) {
+        if compactions(case) > self.compactions_before {
+            case.did("transaction after a merge");
+        }
         if case.rng.u8(0..6) == 0 {
+            case.did("transaction rolled back");
             self.transaction.rollback();
             return;
         }
@@ -226,10 +279,12 @@ impl OpenTransaction {
                 snapshot: stated,
                 ..
             }) => {
+                case.did("transaction in conflict");
                 assert!(conflicts, "no conflict was expected of {shown}");
                 assert!(stated == snapshot && revision > snapshot && revision <= newest);
             }
             Err(Error::CompareFailed { .. }) => {
+                case.did("transaction with a failed comparison");
                 assert!(
                     failed && !conflicts,
                     "no failed comparison was expected of {shown}"
@@ -237,6 +292,7 @@ impl OpenTransaction {
             }
             Err(error) => panic!("{error} of {shown}"),
             Ok(committed) => {
+                case.did("transaction committed");
                 assert!(!conflicts && !failed, "{shown} should not have committed");
                 let keys = self.writes.into_iter().map(|(key, value)| match value {
                     Some(value) => Change::Put {
@@ -284,4 +340,8 @@ impl OpenTransaction {
             }
         }
     }
+}
+
+fn compactions(case: &Case) -> u64 {
+    case.db.stats().engine.counters.compactions
 }

@@ -288,10 +288,25 @@ fn g2_a_phantom() {
 }
 
 #[test]
-fn an_expectation_is_a_read_at_commit() {
-    let history = "t 0 1 3 committed - - e x 0; w y 1\n\
-                   t 1 2 4 committed - - e y 0; w x 2";
-    finds(history, &["G2-item"], true);
+fn a_condition_is_checked_at_commit() {
+    // Two that should have refused each other, if there is a serial order.
+    let history = "t 0 1 3 committed 1 2 e x 0; w y 1\n\
+                   t 1 2 4 committed 1 3 e y 0; w x 2";
+    let report = judge(history, Level::Serializable, Trust::Nothing);
+    assert_eq!(report.names(), ["G2-item"], "{report}");
+    // Under snapshot isolation only the revisions tell.
+    revisions_disagree(
+        history,
+        Level::Snapshot,
+        "T1 read y = 0; at revision 2 it is 1",
+    );
+    // It may be of a later moment than what was read.
+    let history = "t 0 1 3 committed 1 2 r x 0; w x 1\n\
+                   t 1 2 4 committed 1 - r x 0; e x 1@2";
+    let report = judge(history, Level::Snapshot, Trust::Commits);
+    assert!(report.anomalies.is_empty(), "{report}");
+    let report = judge(history, Level::Serializable, Trust::Nothing);
+    assert_eq!(report.names(), ["G-single"], "{report}");
 }
 
 #[test]
