@@ -98,6 +98,18 @@ fn process() -> Option<Process> {
     })
 }
 
+/// How many threads of this process are a database's, by their names; 0 without `/proc`.
+pub fn bowline_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task");
+    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|task| name(&task.path()).starts_with("bowline-"))
+        .count()
+}
+
 /// Bytes and files below a directory.
 fn size_of_directory(path: &Path) -> (u64, u64) {
     let (mut bytes, mut files) = (0, 0);

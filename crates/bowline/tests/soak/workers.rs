@@ -15,18 +15,18 @@ const BLOCKS: u64 = 80;
 
 /// What all workers share.
 pub struct Work<'a> {
-    pub db: &'a Db,
-    pub is_over: AtomicBool,
+    db: &'a Db,
+    is_over: AtomicBool,
     /// Successful swaps of each counter in this life.
     swaps: [AtomicU64; COUNTERS],
     started_at: [u64; COUNTERS],
-    pub commits: AtomicU64,
-    pub events: AtomicU64,
-    pub reads: AtomicU64,
-    pub checkpoints: AtomicU64,
-    pub leases: AtomicU64,
-    pub conflicts: AtomicU64,
-    pub compacted: AtomicU64,
+    commits: AtomicU64,
+    events: AtomicU64,
+    reads: AtomicU64,
+    checkpoints: AtomicU64,
+    leases: AtomicU64,
+    conflicts: AtomicU64,
+    compacted: AtomicU64,
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -132,6 +132,23 @@ impl<'a> Work<'a> {
             }
             self.is_over.store(true, Ordering::Relaxed);
         });
+    }
+
+    /// What they did.
+    pub fn told(&self) -> String {
+        let told = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        assert!(told(&self.commits) > 0 && told(&self.reads) > 0 && told(&self.events) > 0);
+        format!(
+            "{} commits, {} conflicts, {} reads, {} events, {} times compacted, {} leases, {} \
+             checkpoints",
+            told(&self.commits),
+            told(&self.conflicts),
+            told(&self.reads),
+            told(&self.events),
+            told(&self.compacted),
+            told(&self.leases),
+            told(&self.checkpoints),
+        )
     }
 
     /// What must hold when all have come to rest.
