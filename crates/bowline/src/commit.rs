@@ -157,6 +157,16 @@ struct Scratch {
     published: Vec<(Revision, Vec<Change>)>,
 }
 
+impl Scratch {
+    /// A large commit's bytes are not kept for the small ones after it.
+    fn shrink(&mut self) {
+        const BATCH_KEPT_MAX_BYTES: usize = 1 << 20;
+        if self.batch.capacity() > BATCH_KEPT_MAX_BYTES {
+            self.batch = Vec::new();
+        }
+    }
+}
+
 impl Request {
     /// Looks the kv keys up ahead of the round, on the committer's own thread.
     fn prepare(self, engine: &Engine) -> Result<Prepared> {
@@ -351,6 +361,7 @@ impl CommitQueue {
             hub.publish(revision, changes);
         }
         hub.wake();
+        scratch.shrink();
         if let Err(error) = engine.run_background_if_manual() {
             // The commits are durable; the next round meets the failure itself.
             tracing::error!(%error, "flush or compaction failed");

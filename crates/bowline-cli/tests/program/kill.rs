@@ -34,6 +34,8 @@ fn every_acknowledged_put_survives() {
     let (mut killed, mut round, mut newest) = (0, 0u64, 1);
     let mut killed_by_command: BTreeMap<String, u64> = BTreeMap::new();
     let (mut imports, mut whole) = (Vec::new(), 0);
+    // As long as a run takes, more or less: so that some end by themselves on any machine.
+    let mut most_us = 25_000;
     while killed < kills {
         round += 1;
         let key = format!("key-{}", rng.u32(0..20));
@@ -61,12 +63,13 @@ fn every_acknowledged_put_survives() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_micros(rng.u64(0..25_000)));
+        std::thread::sleep(Duration::from_micros(rng.u64(0..most_us)));
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
         let is_killed = output.status.code().is_none();
         if is_killed {
             killed += 1;
+            most_us += most_us / 20;
             let command = words
                 .iter()
                 .find(|word| !word.starts_with('-') && **word != "json");
@@ -74,6 +77,7 @@ fn every_acknowledged_put_survives() {
                 .entry((*command.expect("a command")).to_owned())
                 .or_default() += 1;
         } else {
+            most_us = (most_us * 3 / 4).max(10_000);
             // When it ended by itself, all was well.
             assert!(
                 output.status.success(),

@@ -29,7 +29,7 @@ pub(crate) struct Hub {
     is_closed: AtomicBool,
 }
 
-/// What the publisher knows of the ring. No watcher takes this lock.
+/// What the publisher knows of the ring. No watcher takes this lock, but the last one to go.
 #[derive(Debug, Default)]
 struct Tail {
     /// The oldest revision that may still be in the ring.
@@ -73,8 +73,27 @@ impl Hub {
         self.watchers.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The last to go takes the ring's memory with it.
     pub(crate) fn remove_watcher(&self) {
-        self.watchers.fetch_sub(1, Ordering::AcqRel);
+        if self.watchers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.clear();
+        }
+    }
+
+    /// Forgets everything. Who comes to watch meanwhile reads it from the trees.
+    fn clear(&self) {
+        let mut tail = self.tail.lock();
+        if self.is_watched() {
+            return;
+        }
+        self.forget(&mut tail);
+    }
+
+    fn forget(&self, tail: &mut Tail) {
+        for revision in tail.oldest..tail.end {
+            self.slot(revision).store(None);
+        }
+        *tail = Tail::default();
     }
 
     /// Puts one revision's changes (none, when it changed no keys) into the ring, after the
@@ -82,7 +101,10 @@ impl Hub {
     pub(crate) fn publish(&self, revision: Revision, changes: Vec<Change>) {
         let bytes = changes.iter().map(Change::size_bytes).sum();
         let mut tail = self.tail.lock();
-        if tail.end == 0 {
+        if tail.end != revision {
+            // Nobody watched for a while. What is older than the gap could not be given up one by
+            // one any more.
+            self.forget(&mut tail);
             tail.oldest = revision;
         }
         tail.end = revision + 1;
@@ -182,6 +204,40 @@ mod tests {
                 "{revision}"
             );
         }
+    }
+
+    /// Found by review: what was in the ring before a time without watchers counted against its
+    /// bytes and could not be given up, so that what came after it was, at once.
+    #[test]
+    fn a_time_without_watchers_leaves_the_ring_its_room() {
+        let hub = Hub::new(100_000);
+        for revision in 2..90 {
+            hub.publish(revision, vec![change(1000)]);
+        }
+        for revision in 50_000..50_050 {
+            hub.publish(revision, vec![change(1000)]);
+            assert!((50_000..=revision).all(|revision| hub.get(revision).is_some()));
+        }
+        assert!((2..90).all(|revision| hub.get(revision).is_none()));
+    }
+
+    #[test]
+    fn the_last_watcher_leaves_an_empty_ring() {
+        let hub = Hub::new(100_000);
+        let is_empty = |hub: &Hub| hub.slots.iter().all(|slot| slot.load().is_none());
+        hub.add_watcher();
+        hub.add_watcher();
+        for revision in 2..6000 {
+            hub.publish(revision, vec![change(100)]);
+        }
+        hub.remove_watcher();
+        assert!(hub.get(5999).is_some() && !is_empty(&hub));
+        hub.remove_watcher();
+        assert!(is_empty(&hub));
+        hub.add_watcher();
+        hub.publish(6000, vec![change(100)]);
+        assert!(hub.get(6000).is_some());
+        assert!(hub.tail.lock().bytes < 1000);
     }
 
     #[test]

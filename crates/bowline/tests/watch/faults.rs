@@ -66,7 +66,7 @@ fn a_read_that_fails_skips_no_change() -> Result<()> {
 /// lived for up to a minute beyond its time.
 #[test]
 fn a_lease_granted_while_the_thread_looks_away_expires() -> Result<()> {
-    const SOON: Duration = Duration::from_secs(20);
+    const SOON: Duration = Duration::from_secs(40);
     within_patience("leases that expire", || {
         let db: Db = small().vfs(Arc::new(MemoryVfs::default())).open("/db")?;
         let mut rng = fastrand::Rng::with_seed(3);
