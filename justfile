@@ -26,6 +26,10 @@ tour:
 bench *ARGS:
     cargo bench -p bowline {{ ARGS }}
 
+# The crash tests of the database with a million images (or N): hours. Shows what was covered.
+crash-images N="1000000":
+    BOWLINE_CRASH_IMAGES={{ N }} cargo test -p bowline --test crash -- --nocapture
+
 # The crash tests of the database with the seeds 1 to N.
 crash N="10":
     for seed in $(seq {{ N }}); do BOWLINE_SEED=$seed cargo test -p bowline --test crash; done

@@ -10,6 +10,7 @@
 //! others), and cuts each kind's numbers into as many stretches as its share, of which it draws one each:
 //! the images lie evenly along the recording.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::coverage::{Coverage, ImageKind};
@@ -95,6 +96,57 @@ impl Images {
     #[must_use]
     pub fn sample(recording: &Recording, seed: u64, count: u64) -> Images {
         Images::sample_from(recording, 0, seed, count)
+    }
+
+    /// At most `count` images of the crashes at these points only, spread evenly over kinds and
+    /// points: for the moments that are rare in a recording.
+    #[must_use]
+    pub fn sample_at(
+        recording: &Recording,
+        points: &BTreeSet<usize>,
+        seed: u64,
+        count: u64,
+    ) -> Images {
+        // Of each kind, the stretches of numbers that belong to the points, and their sum.
+        let mut stretches: [Vec<(u64, u64)>; KINDS] = Default::default();
+        let mut starts = [0; KINDS];
+        let mut durable = Durable::new(recording);
+        for point in 0..=recording.len() {
+            let counts = PointCounts::of(&durable, recording).by_kind;
+            for kind in 0..KINDS {
+                if points.contains(&point) {
+                    stretches[kind].push((starts[kind], counts[kind]));
+                }
+                starts[kind] += counts[kind];
+            }
+            if let Some(operation) = recording.operations().get(point) {
+                durable.advance(point, operation, recording);
+            }
+        }
+        let existing = stretches
+            .each_ref()
+            .map(|of_kind| of_kind.iter().map(|(_, count)| count).sum());
+        let (mut random, shares) = (fastrand::Rng::with_seed(seed), shares(&existing, count));
+        let durable = Durable::new(recording);
+        Images::new(recording, 0, durable, seed, |_| {
+            std::array::from_fn(|kind| {
+                let mut left = stretches[kind].iter();
+                let (mut start, mut end, mut before) = (0, 0, 0);
+                let drawn = draw(&mut random, existing[kind], shares[kind]).into_iter();
+                let numbers: Vec<u64> = drawn
+                    .map(|number| {
+                        while number >= end {
+                            let (next, count) = left.next().expect("it is below the sum");
+                            (start, before, end) = (*next, end, end + count);
+                        }
+                        start + (number - before)
+                    })
+                    .collect();
+                Chosen::Some {
+                    numbers: numbers.into_iter(),
+                }
+            })
+        })
     }
 
     /// The one image with this name, if the recording has it. The same seed as for the sample
@@ -442,6 +494,30 @@ mod tests {
     }
 
     #[test]
+    fn images_at_points_are_those_of_the_whole_at_these_points() {
+        use crate::SimDisk;
+        use bowline_storage::vfs::{OpenMode, Vfs};
+        let disk = SimDisk::new();
+        let file = disk
+            .open(std::path::Path::new("f"), OpenMode::CreateNew)
+            .unwrap();
+        for round in 0..6 {
+            file.write_at(&[round; 600], 600 * u64::from(round))
+                .unwrap();
+        }
+        let recording = disk.recording();
+        let points = BTreeSet::from([2, 5]);
+        let shown = |image: CrashImage| image.to_string();
+        let all = Images::all(&recording, 1).filter(|image| points.contains(&image.point()));
+        let all: Vec<_> = all.map(shown).collect();
+        let at = |count| Images::sample_at(&recording, &points, 1, count).map(shown);
+        assert_eq!(at(u64::MAX / 2).collect::<Vec<_>>(), all);
+        let few: Vec<_> = at(20).collect();
+        assert_eq!(few.len(), 20);
+        assert!(few.iter().all(|image| all.contains(image)), "{few:#?}");
+    }
+
+    #[test]
     fn a_kill_goes_on_with_what_was_not_synced() {
         use crate::SimDisk;
         use bowline_storage::vfs::{OpenMode, Vfs};
@@ -459,7 +535,7 @@ mod tests {
         let file = next.open(path, OpenMode::ReadWrite).unwrap();
         file.write_at(b"TWO", 3).unwrap();
         let recording = next.recording();
-        let mut found = std::collections::BTreeSet::new();
+        let mut found = BTreeSet::new();
         for image in Images::sample_after_kill(&recording, &killed, 1, u64::MAX) {
             assert_eq!(image.marks(), [7], "{image}");
             found.insert(image.build().read(path).unwrap());

@@ -24,6 +24,11 @@
 //! | torn512, torn4096 | see [`Tear`] | one write torn, the rest kept, or the rest lost |
 //! | random | 8 | each pending operation kept, lost or torn at random |
 //!
+//! Every image has a name, its kind and a number ([`ImageId`]), by which it is built again from the
+//! same recording and seed ([`Images::one`]). [`CrashImage::kill`] is the crash without the power
+//! loss: another process goes on with what was written, and [`Images::sample_after_kill`] gives
+//! the power losses that may come then.
+//!
 //! Where two kinds would give the same states (few pending operations), only the first counts.
 
 mod coverage;

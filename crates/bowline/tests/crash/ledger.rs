@@ -38,11 +38,11 @@ fn with_ledger<R>(with: impl FnOnce(&mut Ledger) -> R) -> R {
     }))
 }
 
-/// Adds what was tried of one recording.
-pub fn add(coverage: &Coverage, tried: &Tried, places: &Places) {
+/// Adds what was tried of one recording: the even sample, and that of rare places.
+pub fn add(coverage: &Coverage, more: Coverage, tried: &Tried, places: &Places) {
     with_ledger(|ledger| {
         for (sum, kind) in ledger.images.iter_mut().zip(ImageKind::ALL) {
-            sum.0 += coverage.tried(kind);
+            sum.0 += coverage.tried(kind) + more.tried(kind);
             sum.1 += coverage.existing(kind);
         }
         ledger.tried.add(tried);

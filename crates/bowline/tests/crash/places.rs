@@ -16,6 +16,10 @@ use std::fmt;
 
 use bowline_testing::disk::{Inode, Operation, Payload};
 
+/// For each workload of the ordinary run its places, by phase. One that goes missing means that
+/// the workload does not come there any more, or that the sample left it out.
+const EXPECTED: &str = include_str!("expected.txt");
+
 /// Where a crash can be tried.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
@@ -57,16 +61,31 @@ impl Places {
         missed.map(|(place, _)| place.to_string()).collect()
     }
 
-    /// Which of the expected places no crash was tried at, passed or not.
-    pub fn missing<'a>(&self, expected: &[&'a str]) -> Vec<&'a str> {
+    /// Whether `expected.txt` lists places for this workload.
+    pub fn are_listed(workload: &str) -> bool {
+        let header = format!("[{workload}]");
+        EXPECTED.lines().any(|line| line == header)
+    }
+
+    /// Which of the places that `expected.txt` lists for a workload no crash was tried at, passed
+    /// or not.
+    pub fn missing(&self, workload: &str) -> Vec<String> {
         let crashed: HashSet<String> = self
             .0
             .iter()
             .filter(|(_, (_, crashed))| *crashed > 0)
             .map(|(place, _)| place.to_string())
             .collect();
-        let is_missing = |place: &&&str| !crashed.contains(**place);
-        expected.iter().filter(is_missing).copied().collect()
+        let header = format!("[{workload}]");
+        let section = EXPECTED.lines().skip_while(|line| *line != header).skip(1);
+        let mut missing = Vec::new();
+        for line in section.take_while(|line| !line.starts_with('[')) {
+            if let Some((phase, done)) = line.split_once(": ") {
+                let places = done.split(", ").map(|done| format!("{phase}: {done}"));
+                missing.extend(places.filter(|place| !crashed.contains(place)));
+            }
+        }
+        missing
     }
 }
 
@@ -135,6 +154,7 @@ fn kind_of(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name {
         "LOCK" => "LOCK",
+        "CHECKPOINT-UNFINISHED" => "mark",
         "BOWLINE" => "BOWLINE",
         "BOWLINE.new" => "BOWLINE.new",
         "log" => "log directory",

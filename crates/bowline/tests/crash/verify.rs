@@ -161,6 +161,17 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// The points behind operations of the run at places where fewer crashes than `few` were
+    /// tried.
+    pub fn rare_points(&self, few: u64) -> BTreeSet<usize> {
+        let places = self.of_run.iter().enumerate();
+        let is_rare = |place: &Place| self.places.0.get(place).is_none_or(|(_, n)| *n < few);
+        places
+            .filter(|(_, place)| is_rare(place))
+            .map(|(index, _)| index + 1)
+            .collect()
+    }
+
     /// The steps that an image may show: from the last one acknowledged to the last one issued.
     fn known_at(&self, image: &CrashImage) -> Known {
         let acknowledged = image.marks().into_iter().max().unwrap_or(0) as usize;
@@ -197,7 +208,7 @@ impl<'a> Verifier<'a> {
 
     fn verify_all(&mut self, image: &CrashImage, rng: &mut fastrand::Rng) -> Outcome<()> {
         let known = self.known_at(image);
-        let life = self.live(image.build(), None, known, rng, 0)?;
+        let life = self.live(&image.build(), None, known, rng, 0)?;
         let second = self.open(&life.next)?;
         let end = life.known_at(usize::MAX);
         let found = self.identify(&second, end);
@@ -211,7 +222,7 @@ impl<'a> Verifier<'a> {
             self.tried.kills += 1;
             let begun = Some(image.clone());
             let result = self
-                .live(image.kill(), begun, known, rng, 0)
+                .live(&image.kill(), begun, known, rng, 0)
                 .and_then(|life| self.crash_again(&life, rng, 0));
             result.map_err(|why| format!("after a kill at that point, {why}"))?;
         }
@@ -222,7 +233,7 @@ impl<'a> Verifier<'a> {
     /// were crashed before, besides the one that was recorded.
     fn live(
         &mut self,
-        disk: SimDisk,
+        disk: &SimDisk,
         begun: Option<CrashImage>,
         before: Known,
         rng: &mut fastrand::Rng,
@@ -230,7 +241,7 @@ impl<'a> Verifier<'a> {
     ) -> Outcome<Life> {
         let first = disk.point();
         let inodes = disk.inodes();
-        let db = self.open(&disk)?;
+        let db = self.open(disk)?;
         let opened = disk.point();
         let (step, probes) = self.identify(&db, before)?;
         let mut promises = vec![(opened, probes)];
@@ -336,7 +347,7 @@ impl<'a> Verifier<'a> {
                 } else {
                     (image.build(), None)
                 };
-                self.live(disk, begun, known, rng, depth + 1)
+                self.live(&disk, begun, known, rng, depth + 1)
                     .and_then(|next| self.crash_again(&next, rng, depth + 1))
             } else {
                 self.open(&image.build())
@@ -470,8 +481,8 @@ impl<'a> Verifier<'a> {
     fn verify_copies(&mut self, image: &CrashImage, rng: &mut fastrand::Rng) -> Outcome<()> {
         let point = image.point();
         let run = self.run;
-        let begun = run.copies.iter().filter(|copy| copy.begun_at <= point);
-        let Some(copy) = begun.last() else {
+        let begun = run.copies.iter().rfind(|copy| copy.begun_at <= point);
+        let Some(copy) = begun else {
             return Ok(());
         };
         let is_whole = copy.done_at <= point;
