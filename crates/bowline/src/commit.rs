@@ -205,6 +205,12 @@ impl Prepared {
     fn operations(&self) -> u64 {
         3 * self.request.writes.len() as u64
     }
+
+    /// Whether it only deletes, which goes on when the disk is full.
+    fn frees_space(&self) -> bool {
+        let mut writes = self.request.writes.iter();
+        writes.all(|write| matches!(write.action, Action::Delete))
+    }
 }
 
 impl CommitQueue {
@@ -274,7 +280,8 @@ impl CommitQueue {
             requests.extend(seat.request.lock().take());
         }
         let start = Instant::now();
-        let outcomes = self.run_round(engine, hub, &requests);
+        let all: Vec<&Prepared> = requests.iter().collect();
+        let outcomes = self.run_round(engine, hub, &all);
         self.note_round(requests.len(), start.elapsed());
         let mut outcomes = outcomes.into_iter();
         let own = outcomes
@@ -334,7 +341,7 @@ impl CommitQueue {
         &self,
         engine: &Engine,
         hub: &Hub,
-        requests: &[Prepared],
+        requests: &[&Prepared],
     ) -> Vec<Result<Committed>> {
         let mut bytes = 0;
         let mut operations = 0;
@@ -342,9 +349,30 @@ impl CommitQueue {
             bytes += request.encoded_bytes;
             operations += request.operations();
         }
-        let round = match engine.begin_round(requests.len() as u64, operations, bytes) {
+        let count = requests.len() as u64;
+        let freeing = requests.iter().filter(|request| request.frees_space());
+        let freeing: Vec<&Prepared> = freeing.copied().collect();
+        let frees_all = freeing.len() == requests.len();
+        let round = if frees_all {
+            engine.begin_freeing_round(count, operations, bytes)
+        } else {
+            engine.begin_round(count, operations, bytes)
+        };
+        let round = match round {
             Ok(round) => round,
-            Err(error) => return all_failed(requests.len(), &error),
+            Err(error) => {
+                let is_full = matches!(error, bowline_storage::Error::NoSpace { .. });
+                if frees_all || freeing.is_empty() || !is_full {
+                    return all_failed(requests.len(), &error);
+                }
+                // On a full disk deletions go on, without those they have come with.
+                let mut freed = self.run_round(engine, hub, &freeing).into_iter();
+                let outcome = |request: &&Prepared| match request.frees_space() {
+                    true => freed.next().unwrap_or_else(|| Err(internal("no outcome"))),
+                    false => Err(error.clone().into()),
+                };
+                return requests.iter().map(outcome).collect();
+            }
         };
         let scratch = &mut *self.scratch.lock();
         scratch.published.clear();
@@ -427,7 +455,7 @@ fn decide_all(
     engine: &Engine,
     hub: &Hub,
     mut round: Round<'_>,
-    requests: &[Prepared],
+    requests: &[&Prepared],
     scratch: &mut Scratch,
 ) -> Decided {
     let is_watched = hub.is_watched();

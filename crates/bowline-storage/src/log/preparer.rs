@@ -161,13 +161,19 @@ impl Preparer {
         )
     }
 
+    /// Removes all spares that are ready; returns whether there were any.
+    pub(super) fn discard_ready(&self) -> bool {
+        let ready = std::mem::take(&mut self.inner.state.lock().ready);
+        for spare in &ready {
+            self.discard(spare);
+        }
+        !ready.is_empty()
+    }
+
     /// Ends the thread, then removes all spares.
     pub(super) fn close(&mut self) {
         self.stop();
-        let ready = std::mem::take(&mut self.inner.state.lock().ready);
-        for spare in ready {
-            self.discard(&spare);
-        }
+        self.discard_ready();
     }
 
     fn stop(&mut self) {

@@ -53,7 +53,15 @@ pub(super) fn apply(
     if let Some(harden) = &plan.harden {
         rewrite_and_sync(vfs, dir, harden)?;
     }
-    let spare = preparer.take(segment_bytes, segment_bytes)?;
+    let mut spare = preparer.take(segment_bytes, segment_bytes);
+    for smaller in [segment_bytes / 8, 2 * HEADER_BYTES] {
+        // On a full disk, whatever there is: what can be read shall be read, and deleted.
+        if let Err(Error::NoSpace { .. }) = &spare {
+            let bytes = smaller.max(2 * HEADER_BYTES).next_multiple_of(HEADER_BYTES);
+            spare = preparer.take(bytes, bytes);
+        }
+    }
+    let spare = spare?;
     let header = SegmentHeader {
         id: plan.new_id,
         salt: fastrand::u64(..),

@@ -169,8 +169,17 @@ impl Log {
     /// The only place where [`Error::NoSpace`] arises (also when [`Log::write`] calls it for
     /// lack of a large enough reservation). Nothing has been written then, and the same call can
     /// be made again.
+    ///
+    /// Leaves the last part of each segment to [`Log::reserve_to_free`], so that on a full disk
+    /// there is room for what frees some.
     pub fn reserve(&mut self, bytes: u64) -> Result<()> {
-        self.make_room((self.staged_bytes() as u64).saturating_add(bytes))
+        let body_bytes = (self.staged_bytes() as u64).saturating_add(bytes);
+        self.make_room(body_bytes, kept_to_free_bytes)
+    }
+
+    /// [`Log::reserve`] for a group that frees space, sooner or later: it may use all there is.
+    pub fn reserve_to_free(&mut self, bytes: u64) -> Result<()> {
+        self.make_room((self.staged_bytes() as u64).saturating_add(bytes), |_| 0)
     }
 
     /// Adds an entry to the group being built; returns the index it will have.
@@ -204,7 +213,7 @@ impl Log {
         if self.group_entries == 0 {
             return self.shared.active().map(drop);
         }
-        self.make_room(self.staged_bytes() as u64)?;
+        self.make_room(self.staged_bytes() as u64, |_| 0)?;
         let (offset, synced_offset, first_index) = {
             let active = self.shared.active()?;
             (
@@ -315,7 +324,7 @@ impl Log {
                 "a cut at {from}, the log holds {held}"
             )));
         }
-        self.make_room(0)?;
+        self.make_room(0, |_| 0)?;
         let shared = self.shared.clone();
         // A flush that began before the cut must not count the void entries as durable after it.
         let _no_flush = shared.lock_sync();
@@ -360,6 +369,11 @@ impl Log {
     pub fn size_bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| segment.file_len).sum();
         segments + self.preparer.ready().1
+    }
+
+    /// Removes the spares, for somebody who needs the room more; returns whether there were any.
+    pub fn discard_spares(&self) -> bool {
+        self.preparer.discard_ready()
     }
 
     /// Why the log refuses writes, if it does.
@@ -447,8 +461,9 @@ impl Log {
         Ok(end_offset)
     }
 
-    /// Goes on in a new segment when a body of `body_bytes` does not fit into the active one.
-    fn make_room(&mut self, body_bytes: u64) -> Result<()> {
+    /// Goes on in a new segment when a body of `body_bytes` does not fit into the active one, less
+    /// what is to be kept of a segment of that size.
+    fn make_room(&mut self, body_bytes: u64, kept_bytes: fn(u64) -> u64) -> Result<()> {
         let end_offset = self.shared.active()?.end_offset;
         if body_bytes > BODY_BYTES_MAX {
             return Err(Error::BatchTooLarge {
@@ -458,17 +473,29 @@ impl Log {
         }
         let frame_bytes =
             FRAME_HEADER_BYTES as u64 + body_bytes.next_multiple_of(FRAME_ALIGN as u64);
-        if end_offset + frame_bytes + TRAILER_BYTES <= self.active_capacity_bytes() {
+        let capacity_bytes = self.active_capacity_bytes();
+        let kept_to_the_end = TRAILER_BYTES + kept_bytes(capacity_bytes);
+        if end_offset + frame_bytes + kept_to_the_end <= capacity_bytes {
             return Ok(());
         }
-        self.rotate((HEADER_BYTES + frame_bytes + TRAILER_BYTES).next_multiple_of(SEGMENT_ALIGN))
+        let bytes_min = HEADER_BYTES + frame_bytes + TRAILER_BYTES;
+        // What is kept of the next one is an eighth at most.
+        let bytes_min = bytes_min + kept_bytes(bytes_min + bytes_min / 7 + SEGMENT_ALIGN);
+        self.rotate(bytes_min.next_multiple_of(SEGMENT_ALIGN))
     }
 
     /// Makes a new segment of at least `bytes_min` the active one.
     fn rotate(&mut self, bytes_min: u64) -> Result<()> {
-        let spare = self
-            .preparer
-            .take(bytes_min, bytes_min.max(self.next_segment_bytes))?;
+        let bytes = bytes_min.max(self.next_segment_bytes);
+        let first_bytes = segment_size(self.options.first_segment_bytes, &self.options);
+        let smaller_bytes = bytes_min.max(first_bytes / 8);
+        let spare = match self.preparer.take(bytes_min, bytes) {
+            // A smaller one may still find room.
+            Err(Error::NoSpace { .. }) if smaller_bytes < bytes => {
+                self.preparer.take(bytes_min, smaller_bytes)?
+            }
+            result => result?,
+        };
         let shared = self.shared.clone();
         let _no_flush = shared.lock_sync();
         if let Err(error) = shared.sync_locked() {
@@ -575,6 +602,12 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.shared.any_active().is_closed = true;
     }
+}
+
+/// How much of a segment only groups may use that free space.
+fn kept_to_free_bytes(capacity_bytes: u64) -> u64 {
+    const KEPT_BYTES_MAX: u64 = 4 << 20;
+    ((capacity_bytes - HEADER_BYTES.min(capacity_bytes)) / 8).min(KEPT_BYTES_MAX)
 }
 
 /// A segment size within what the options and the layout allow.

@@ -2,25 +2,31 @@
 //!
 //! One thread flushes, one compacts, and with [`SyncPolicy::Every`] one syncs the log. A job that
 //! fails (a full disk, say) leaves no trace, is remembered for writers to be told when they have
-//! to wait for it, and is tried again a second later. In `Manual` mode there are no threads, and
-//! the jobs run on the caller's.
+//! to wait for it, and is tried again a second later, or when a writer comes who waits for it. In
+//! `Manual` mode there are no threads, and the jobs run on the caller's.
+//!
+//! On a full disk a job gets a second chance with the room of the [`Ballast`](super::ballast), and
+//! a flush takes all waiting memtables at once, so that what a later one deletes is never written.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Shared, SyncPolicy};
-use crate::TreeId;
+use super::{Job, Shared, SyncPolicy};
 use crate::compaction::{
     MergeOutput, Pick, Retention, VersionMerge, VersionSource, pick, pick_all, write_run,
 };
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
+use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, JoinHandle};
 use crate::table::{Table, TableMeta};
 use crate::version::{Edit, PlacedTable};
+use crate::{Index, Revision, TreeId};
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// However many writers hurry it.
+const RETRY_AFTER_LEAST: Duration = Duration::from_millis(50);
 
 /// Starts the threads, unless the engine is to have none.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
@@ -30,7 +36,10 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     let mut handles = Vec::new();
     let mut spawn = |name: &str, run: fn(&Shared)| -> Result<()> {
         let shared = shared.clone();
-        let body = move || run(&shared);
+        let body = move || {
+            let _told = ToldOfPanic(&shared);
+            run(&shared);
+        };
         let thread = thread::Builder::new()
             .name(format!("bowline-{name}"))
             .spawn(body);
@@ -45,16 +54,49 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>> {
     Ok(handles)
 }
 
+/// Tells writers when a background thread panics, since nobody does its work any more.
+struct ToldOfPanic<'a>(&'a Shared);
+
+impl Drop for ToldOfPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut signals = self.0.signals.lock();
+            let error = Error::Internal("a background thread panicked".to_owned());
+            signals.flush.failed = Some((u64::MAX, error));
+            self.0.done.notify_all();
+        }
+    }
+}
+
 fn flush_loop(shared: &Shared) {
-    while shared.wait_for_work(|signals| std::mem::take(&mut signals.flush_wanted)) {
+    const SETTLED_AFTER: Duration = Duration::from_secs(1);
+    // A program that opens, does one thing and closes pays nothing for a full disk.
+    let start = Instant::now();
+    let mut is_settled = false;
+    while shared.wait_for_work(|signals| {
+        let settles = !is_settled && start.elapsed() >= SETTLED_AFTER;
+        is_settled |= settles;
+        let is_wanted = std::mem::take(&mut signals.flush_wanted) || settles;
+        signals.flush.begun += u64::from(is_wanted);
+        is_wanted
+    }) {
         shared.readers.tick(&shared.visible, shared.clock.wall_ms());
         let result = shared.flush_all();
-        shared.report("flush", result, |signals| signals.flush_wanted = true);
+        if is_settled && result.is_ok() {
+            shared.ballast.take_in();
+        }
+        shared.report("flush", result, |signals| {
+            (&mut signals.flush, &mut signals.flush_wanted)
+        });
     }
 }
 
 fn compaction_loop(shared: &Shared) {
-    while shared.wait_for_work(|signals| std::mem::take(&mut signals.compaction_wanted)) {
+    while shared.wait_for_work(|signals| {
+        let is_wanted = std::mem::take(&mut signals.compaction_wanted);
+        signals.compaction.begun += u64::from(is_wanted);
+        is_wanted
+    }) {
         let result = loop {
             match shared.compact_once() {
                 Ok(true) => shared.notify_done(),
@@ -63,7 +105,7 @@ fn compaction_loop(shared: &Shared) {
             }
         };
         shared.report("compaction", result, |signals| {
-            signals.compaction_wanted = true;
+            (&mut signals.compaction, &mut signals.compaction_wanted)
         });
     }
 }
@@ -110,20 +152,61 @@ impl Shared {
         self.done.notify_all();
     }
 
-    fn report(&self, job: &str, result: Result<()>, again: fn(&mut super::Signals)) {
+    fn report(
+        &self,
+        name: &str,
+        result: Result<()>,
+        job: fn(&mut super::Signals) -> (&mut Job, &mut bool),
+    ) {
         let mut signals = self.signals.lock();
         match result {
-            Ok(()) => signals.background_error = None,
+            Ok(()) => job(&mut signals).0.failed = None,
             Err(Error::Closed) => {}
             Err(error) => {
-                tracing::error!(%error, job, "failed; it is tried again");
-                signals.background_error = Some(error);
+                tracing::error!(%error, job = name, "failed; it is tried again");
+                let own = job(&mut signals).0;
+                own.failed = Some((own.begun, error));
+                signals.is_hurried = false;
                 self.done.notify_all();
-                self.work.wait_for(&mut signals, RETRY_AFTER);
-                again(&mut signals);
+                let start = Instant::now();
+                while !self.is_closing.load(Ordering::Acquire) {
+                    let wait = if signals.is_hurried {
+                        RETRY_AFTER_LEAST
+                    } else {
+                        RETRY_AFTER
+                    };
+                    let Some(left) = wait.checked_sub(start.elapsed()) else {
+                        break;
+                    };
+                    self.work.wait_for(&mut signals, left);
+                }
+                *job(&mut signals).1 = true;
             }
         }
         self.done.notify_all();
+    }
+
+    /// Does a job, a second time with the room of the ballast when the disk is full.
+    fn with_ballast<T>(&self, job: impl Fn() -> Result<T>) -> Result<T> {
+        let mut result = job();
+        if matches!(result, Err(Error::NoSpace { .. })) && self.ballast.take_release() {
+            self.ballast.give_up();
+            if let Some(log) = &self.commit.lock().log {
+                log.discard_spares();
+            }
+            result = job();
+        }
+        // Not when it failed: the room may yet serve deletions, with which the next attempt needs
+        // less of it.
+        if result.is_ok() && self.has_ballast() {
+            self.ballast.take_in();
+        }
+        result
+    }
+
+    /// Whether there shall be one.
+    pub(super) fn has_ballast(&self) -> bool {
+        self.log_sync.is_some() && !self.is_closing.load(Ordering::Acquire)
     }
 
     /// Flushes every sealed memtable, oldest first.
@@ -131,15 +214,32 @@ impl Shared {
         loop {
             let _flushing = self.flushing.lock();
             let oldest = self.super_version.load().sealed.last().cloned();
-            let Some(memtable) = oldest else {
+            let Some(oldest) = oldest else {
                 return Ok(());
             };
-            self.flush_memtable(&memtable)?;
+            match self.flush_memtables(&[oldest], false) {
+                Err(Error::NoSpace { .. }) => {
+                    let all = self.super_version.load().sealed.clone();
+                    self.with_ballast(|| self.flush_memtables(&all, false))?;
+                }
+                result => result?,
+            }
             self.notify_done();
         }
     }
 
-    fn flush_memtable(&self, memtable: &Arc<Memtable>) -> Result<()> {
+    /// Merges what waits in memtables and every table at once: what the memtables delete is gone
+    /// before anything of it has to be written, so this needs room only for what remains.
+    pub(super) fn flush_into_tables(&self) -> Result<()> {
+        let _flushing = self.flushing.lock();
+        let _compacting = self.compacting.lock();
+        let all = self.super_version.load().sealed.clone();
+        self.with_ballast(|| self.flush_memtables(&all, true))
+    }
+
+    /// Flushes the oldest of the sealed memtables, newest first, into one run; with all there is in
+    /// tables (then no merge may run beside it), or on top of it.
+    fn flush_memtables(&self, memtables: &[Arc<Memtable>], with_tables: bool) -> Result<()> {
         if let Some(log) = &self.log_sync {
             // Tables never run ahead of the log.
             log.sync()?;
@@ -149,37 +249,48 @@ impl Shared {
         let current = self.super_version.load_full();
         let mut edit = Edit {
             flushed: Some((
-                memtable.max_index().max(current.version.flushed_index),
-                memtable
-                    .max_revision()
-                    .max(current.version.flushed_revision),
+                (memtables.iter().map(|memtable| memtable.max_index()))
+                    .fold(current.version.flushed_index, Index::max),
+                (memtables.iter().map(|memtable| memtable.max_revision()))
+                    .fold(current.version.flushed_revision, Revision::max),
             )),
             history_floor: Some(retention.floor),
             next_run_id: Some(run + 1),
             ..Edit::default()
         };
         for tree in self.tree_ids() {
-            if memtable.tree_entries(tree) == 0 {
+            let below = with_tables.then(|| pick_all(current.version.tree(tree)));
+            let below = below.flatten();
+            let mut sources: Vec<_> = memtables
+                .iter()
+                .filter(|memtable| memtable.tree_entries(tree) > 0)
+                .map(|memtable| VersionSource::Memtable(memtable.version_cursor(tree)))
+                .collect();
+            if sources.is_empty() {
+                // Its tables stay as they are.
                 continue;
             }
-            let source = VersionSource::Memtable(memtable.version_cursor(tree));
-            let bottom = current.version.tree(tree).deepest().is_none()
-                && current
-                    .sealed
-                    .last()
-                    .is_some_and(|oldest| Arc::ptr_eq(oldest, memtable));
-            let metas = self.merge(tree, vec![source], &retention, bottom);
+            let mut level = 0;
+            let mut bottom = current.version.tree(tree).deepest().is_none();
+            if let Some(pick) = below {
+                for tables in pick.tables_by_run() {
+                    edit.removed
+                        .extend(tables.iter().map(|table| table.meta().file_id));
+                    sources.push(VersionSource::run(tables, false));
+                }
+                (level, bottom) = (pick.output_level as u8, true);
+            }
+            bottom &= (current.sealed.last().zip(memtables.last()))
+                .is_some_and(|(oldest, last)| Arc::ptr_eq(oldest, last));
+            let metas = self.merge(tree, sources, &retention, bottom);
             let metas = self.or_discard(metas, &edit)?;
             for meta in metas {
                 self.counters.flush_bytes_written.add(meta.file_bytes);
-                edit.added.push(PlacedTable {
-                    level: 0,
-                    run,
-                    meta,
-                });
+                edit.added.push(PlacedTable { level, run, meta });
             }
         }
-        self.install(edit, Some(memtable.generation()))?;
+        let newest = memtables.first().map(|memtable| memtable.generation());
+        self.install(edit, newest)?;
         self.counters.flushes.add(1);
         let flushed = self.super_version.load().version.flushed_index;
         if let Some(log) = &mut self.commit.lock().log {
@@ -278,7 +389,7 @@ impl Shared {
         let current = self.super_version.load_full();
         for tree in self.tree_ids() {
             if let Some(pick) = pick(current.version.tree(tree), &self.options.compaction) {
-                self.compact(tree, &pick)?;
+                self.with_ballast(|| self.compact(tree, &pick))?;
                 return Ok(true);
             }
         }
@@ -291,7 +402,7 @@ impl Shared {
             let _compacting = self.compacting.lock();
             let current = self.super_version.load_full();
             if let Some(pick) = pick_all(current.version.tree(tree)) {
-                self.compact(tree, &pick)?;
+                self.with_ballast(|| self.compact(tree, &pick))?;
             }
         }
         Ok(())

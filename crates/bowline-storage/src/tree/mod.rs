@@ -28,6 +28,7 @@
 //! - The super-version is replaced under one lock and loaded with one atomic read.
 
 mod background;
+mod ballast;
 mod batch;
 mod check;
 mod checkpoint;
@@ -53,6 +54,8 @@ pub use read::{Found, Scan, ScanDirection, VersionVisit};
 pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
 pub use round::Round;
 pub use super_version::SuperVersion;
+
+use ballast::Ballast;
 
 use crate::compaction::{CompactionOptions, Retention};
 use crate::counters::{Counters, CountersSnapshot};
@@ -172,6 +175,7 @@ struct Shared {
     /// A flush or compaction has finished (or failed).
     done: Condvar,
     is_closing: AtomicBool,
+    ballast: Ballast,
     /// Released last, when nothing of this engine writes any more.
     lock: Mutex<Option<Box<dyn VfsLock>>>,
     database_id: u128,
@@ -196,7 +200,19 @@ struct ManifestState {
 struct Signals {
     flush_wanted: bool,
     compaction_wanted: bool,
-    background_error: Option<Error>,
+    flush: Job,
+    compaction: Job,
+    /// Whether a writer waits for a job that failed.
+    is_hurried: bool,
+}
+
+/// What became of the attempts at a background job.
+#[derive(Debug, Default)]
+struct Job {
+    /// How many attempts have begun.
+    begun: u64,
+    /// The last attempt, if it failed: its number, and how.
+    failed: Option<(u64, Error)>,
 }
 
 /// Sizes and counts, for people and metrics.
@@ -217,6 +233,8 @@ pub struct EngineStats {
     pub sealed_memtables: u64,
     /// Bytes in the page cache.
     pub cache_bytes: u64,
+    /// Why the last flush or merge of a background thread failed, if it did. It is tried again.
+    pub background_error: Option<Error>,
     /// Bytes of filters and indexes held in memory.
     pub table_memory_bytes: u64,
     /// Per tree, per level: (runs, tables, bytes, entries).
@@ -267,7 +285,15 @@ impl Engine {
             // Nothing is lost by it, and what can be read shall be read, on a full disk too.
             tracing::warn!(%error, "the log stays in many small segments");
         }
-        engine.run_background_if_manual()?;
+        match engine.run_background_if_manual() {
+            Err(error @ Error::NoSpace { .. }) => {
+                tracing::warn!(%error, "flush or compaction waits for space");
+            }
+            result => result?,
+        }
+        if engine.shared.has_ballast() && !engine.shared.options.has_threads() {
+            engine.shared.ballast.take_in();
+        }
         Ok(engine)
     }
 
@@ -414,13 +440,23 @@ impl Engine {
     /// Writes every memtable to tables.
     pub fn flush(&self) -> Result<()> {
         self.shared.seal_active()?;
+        self.shared.ballast.release();
         self.shared.flush_all()
     }
 
     /// Merges every tree into one run each, dropping all that no reader may ask for.
     pub fn compact_tables(&self) -> Result<()> {
-        self.flush()?;
-        self.shared.compact_all()
+        match self.flush() {
+            Err(Error::NoSpace { .. }) => {
+                self.shared.ballast.release();
+                self.shared.flush_into_tables()
+            }
+            result => {
+                result?;
+                self.shared.ballast.release();
+                self.shared.compact_all()
+            }
+        }
     }
 
     /// Runs pending flushes and compactions on this thread when the engine has none of its own.
@@ -460,6 +496,7 @@ impl Engine {
                 tracing::error!("a background thread panicked");
             }
         }
+        self.shared.ballast.give_up();
         let mut commit = self.shared.commit.lock();
         let result = match commit.log.take() {
             Some(log) => log.close(),
@@ -552,12 +589,18 @@ impl Shared {
                 .sum(),
             sealed_memtables: super_version.sealed.len() as u64,
             cache_bytes: self.cache.used_bytes(),
+            background_error: {
+                let signals = self.signals.lock();
+                let failed = signals.flush.failed.as_ref();
+                let failed = failed.or(signals.compaction.failed.as_ref());
+                failed.map(|(_, error)| error.clone())
+            },
             levels: levels.collect(),
         }
     }
 
     /// Records an edit durably, then publishes the version it leads to. `opened` are the tables
-    /// the edit adds; `flushed` is the memtable they came from.
+    /// the edit adds; `flushed` is the newest memtable they came from, with all before it.
     fn apply_edit(&self, edit: &Edit, opened: &[Arc<Table>], flushed: Option<u64>) -> Result<()> {
         if let (Some(_), Some(log)) = (edit.history_floor, &self.log_sync) {
             // A crash that took back revisions up to the floor would leave a database that is
@@ -587,7 +630,7 @@ impl Shared {
             // What the state no longer names goes when its last reader lets go of it.
             retired.extend(tables.into_values());
             let mut sealed = current.sealed.clone();
-            sealed.retain(|memtable| Some(memtable.generation()) != flushed);
+            sealed.retain(|memtable| flushed.is_none_or(|newest| memtable.generation() > newest));
             let active = current.active.clone();
             let version = Arc::new(version);
             self.super_version.store(Arc::new(SuperVersion {

@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use super::ballast::Ballast;
 use super::batch::BatchReader;
 use super::{
     CommitState, EngineOptions, ManifestState, Readers, Shared, Signals, SuperVersion, SyncPolicy,
@@ -353,6 +354,11 @@ fn apply(
         throttle_debt_ns: 0,
         failure: None,
     };
+    let ballast = Ballast::new(
+        vfs.clone(),
+        layout.log().join("spare-ballast.tmp"),
+        options.log.first_segment_bytes,
+    );
     let log_sync = commit.log.as_ref().map(Log::sync_handle);
     Ok(Shared {
         log_sync,
@@ -374,6 +380,7 @@ fn apply(
         work: Condvar::new(),
         done: Condvar::new(),
         is_closing: AtomicBool::new(false),
+        ballast,
         lock: Mutex::new(Some(lock)),
         database_id: identity.database_id,
         vfs,

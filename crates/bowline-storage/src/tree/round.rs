@@ -37,6 +37,27 @@ impl Engine {
         operations: u64,
         encoded_bytes: u64,
     ) -> Result<Round<'_>> {
+        self.begin(batches, operations, encoded_bytes, false)
+    }
+
+    /// [`Engine::begin_round`] for a round that only deletes. On a full disk it may use what the
+    /// log keeps for this, and it does not wait for a flush that the full disk holds up.
+    pub fn begin_freeing_round(
+        &self,
+        batches: u64,
+        operations: u64,
+        encoded_bytes: u64,
+    ) -> Result<Round<'_>> {
+        self.begin(batches, operations, encoded_bytes, true)
+    }
+
+    fn begin(
+        &self,
+        batches: u64,
+        operations: u64,
+        encoded_bytes: u64,
+        frees_space: bool,
+    ) -> Result<Round<'_>> {
         let shared = &*self.shared;
         if encoded_bytes > shared.options.round_bytes_max {
             let limit = shared.options.round_bytes_max;
@@ -45,7 +66,10 @@ impl Engine {
                 limit,
             });
         }
-        let pressure = shared.wait_for_background()?;
+        let pressure = match shared.wait_for_background() {
+            Err(Error::NoSpace { .. }) if frees_space => 0.0,
+            result => result?,
+        };
         let mut commit = shared.commit.lock();
         if shared.is_closing.load(Ordering::Acquire) {
             return Err(Error::Closed);
@@ -54,7 +78,14 @@ impl Engine {
             return Err(Error::Poisoned { reason });
         }
         if let Some(log) = &mut commit.log {
-            log.reserve(encoded_bytes + batches * LogOptions::ENTRY_OVERHEAD_BYTES)?;
+            let bytes = encoded_bytes + batches * LogOptions::ENTRY_OVERHEAD_BYTES;
+            match log.reserve(bytes) {
+                Err(Error::NoSpace { .. }) if frees_space => {
+                    log.reserve_to_free(bytes)?;
+                    shared.ballast.release();
+                }
+                result => result?,
+            }
         }
         let room = memtable_room_bytes(operations, encoded_bytes);
         let mut memtable = shared.super_version.load().active.clone();
@@ -206,7 +237,8 @@ impl CommitState {
 
 impl Shared {
     /// How far the background work is behind, from 0 (not at all) to just below 1; waits while it
-    /// is at 1.
+    /// is at 1. When the work fails, it is tried again for the sake of this writer, and the error
+    /// is that of an attempt that began after the writer had come: never a stale one.
     fn wait_for_background(&self) -> Result<f64> {
         if !self.options.has_threads() {
             return Ok(0.0);
@@ -217,6 +249,7 @@ impl Shared {
         }
         let start = self.clock.monotonic();
         let mut signals = self.signals.lock();
+        let came_at = [signals.flush.begun, signals.compaction.begun];
         loop {
             let pressure = self.pressure(&self.super_version.load());
             if self.is_closing.load(Ordering::Acquire) {
@@ -227,8 +260,19 @@ impl Shared {
                 self.counters.throttle_ms.add(waited.as_millis() as u64);
                 return Ok(pressure);
             }
-            if let Some(error) = &signals.background_error {
-                return Err(error.clone());
+            for (job, came_at) in [&signals.flush, &signals.compaction]
+                .into_iter()
+                .zip(came_at)
+            {
+                if let Some((attempt, error)) = &job.failed
+                    && *attempt > came_at
+                {
+                    return Err(error.clone());
+                }
+            }
+            if signals.flush.failed.is_some() || signals.compaction.failed.is_some() {
+                signals.is_hurried = true;
+                self.work.notify_all();
             }
             self.done.wait_for(&mut signals, Duration::from_millis(100));
         }

@@ -281,7 +281,14 @@ impl Manifest {
         }
         self.buffer.clear();
         encode_record(&self.identity, self.end, edit, &mut self.buffer);
-        vfs::write_all_at(&*self.file, &self.path, &self.buffer, self.end)?;
+        if let Err(error) = vfs::write_all_at(&*self.file, &self.path, &self.buffer, self.end) {
+            // A part of it may be there, and would have to be replaced at the next opening, for
+            // which a full disk may have no room. When this fails too, it is.
+            if let Err(cause) = self.file.set_len(self.end) {
+                tracing::warn!(path = %self.path.display(), %cause, "a part of a record stays");
+            }
+            return Err(error);
+        }
         if let Err(error) = vfs::sync_data(&*self.file, &self.path) {
             // Not `NoSpace`, which would say that it can be tried again.
             let reason = error.to_string().into();

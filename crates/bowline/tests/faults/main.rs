@@ -9,8 +9,11 @@
 //!
 //! `BOWLINE_FAULT_CASES` sets how many cases the sweep tries at least, beyond one for each site and
 //! fault (default 0); `all` tries every call with every fault. `BOWLINE_SEED` sets the seed.
-//! `--nocapture` shows the table.
+//! `BOWLINE_FAULT_ONLY` narrows it to cases whose name (as a failure prints it) has all its parts,
+//! which `|` separates. `--nocapture` shows the table.
 
+mod full_disk;
+mod promises;
 mod script;
 #[path = "../support/mod.rs"]
 mod support;

@@ -262,7 +262,11 @@ fn whatever_call_fails_what_was_acknowledged_is_there() {
         .iter()
         .map(|case| (*case, sound[&case.script].site(case.script, case.at)))
         .map(|(case, site)| (case, site.clone(), format!("{case:?} ({site})")))
-        .filter(|(_, _, name)| only.as_ref().is_none_or(|only| name.contains(only)))
+        .filter(|(_, _, name)| {
+            // Parts of the name, all of which must be in it.
+            only.as_ref()
+                .is_none_or(|only| only.split('|').all(|part| name.contains(part)))
+        })
         .collect();
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());

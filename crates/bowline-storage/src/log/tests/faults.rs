@@ -96,6 +96,9 @@ fn a_failure_from_the_naming_of_a_segment_on_poisons() {
     }
 }
 
+/// Larger than the next segment, so that no smaller one would do.
+const LARGE: usize = 20_000;
+
 #[test]
 fn no_space_for_a_segment_can_be_tried_again() {
     for (operation, nth) in [
@@ -108,7 +111,7 @@ fn no_space_for_a_segment_can_be_tried_again() {
     ] {
         let (disk, mut log) = started();
         disk.fail(operation, nth, ErrorKind::StorageFull);
-        let result = log.reserve(6000);
+        let result = log.reserve(LARGE as u64);
         assert!(
             matches!(result, Err(Error::NoSpace { .. })),
             "{operation:?}: {result:?}"
@@ -121,12 +124,12 @@ fn no_space_for_a_segment_can_be_tried_again() {
             "{operation:?}: nothing is left"
         );
         commit_each(&mut log, &[b"small ones go on"]);
-        log.reserve(6000).expect("there is space again");
-        commit_each(&mut log, &[&[1; 6000]]);
+        log.reserve(LARGE as u64).expect("there is space again");
+        commit_each(&mut log, &[&[1; LARGE]]);
         let (_, found) = open(&disk.crashed(Crash::PowerLoss), 0).expect("open");
         assert_eq!(
             found,
-            entries(1, &[b"durable", b"small ones go on", &[1; 6000]])
+            entries(1, &[b"durable", b"small ones go on", &[1; LARGE]])
         );
     }
 }
@@ -134,14 +137,14 @@ fn no_space_for_a_segment_can_be_tried_again() {
 #[test]
 fn a_group_refused_for_lack_of_space_stays_staged() {
     let (disk, mut log) = started();
-    log.stage(&[2; 6000]);
+    log.stage(&[2; LARGE]);
     disk.fail(Operation::Create, 1, ErrorKind::StorageFull);
     assert!(matches!(log.write(), Err(Error::NoSpace { .. })));
     assert_eq!((log.next_index(), log.written_index()), (3, 1));
     log.write().expect("now it fits");
     assert_eq!(log.sync().expect("sync"), 2);
     let (_, found) = open(&disk.crashed(Crash::PowerLoss), 0).expect("open");
-    assert_eq!(found, entries(1, &[b"durable", &[2; 6000]]));
+    assert_eq!(found, entries(1, &[b"durable", &[2; LARGE]]));
 }
 
 #[test]
