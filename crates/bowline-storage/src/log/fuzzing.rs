@@ -112,8 +112,6 @@ fn open(vfs: &MemoryVfs, after: Index) -> crate::Result<(Log, Entries)> {
     // Whoever's log it is.
     let owner = Log::verify(vfs, &dir()).ok().and_then(|found| found.owner);
     let options = LogOptions {
-        // Whose bytes in the header stay zeros.
-        owner: 0,
         segment_bytes: 16 << 10,
         first_segment_bytes: 8 << 10,
         background: Background::Manual,

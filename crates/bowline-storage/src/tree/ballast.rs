@@ -6,11 +6,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::vfs::{self, OpenMode, Vfs};
 
 /// Less is of no use.
