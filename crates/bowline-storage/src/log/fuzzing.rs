@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::frame::{FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, bare_frame};
+use super::frame::{FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, NUMBER_LIMIT, bare_frame};
 use super::scan::scan;
 use super::segment::{HEADER_BYTES, Link, SegmentHeader, repair_header, segment_path};
 use super::{Background, Log, LogOptions};
@@ -161,6 +161,12 @@ pub fn segment(data: &[u8]) {
     for (index, payload) in entries.iter().take(ENTRIES_MAX) {
         let read = log.read(*index, 0).expect("it was just read");
         assert_eq!((read[0].0, &read[0].1[..]), (*index, payload.as_slice()));
+    }
+
+    // A log whose numbers end here cannot go on.
+    let is_near = |number: u64| number + 8 >= NUMBER_LIMIT;
+    if is_near(scanned.next_index) || scanned.segments.iter().any(|it| is_near(it.header.id)) {
+        return;
     }
 
     // The log goes on: what is appended comes back behind what was there, torn or closed.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use super::frame::NUMBER_LIMIT;
 use super::marks::Marks;
 use super::scan::{End, Scan, ScannedSegment};
 use super::segment::{Link, segment_name, segment_path};
@@ -72,6 +73,15 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
     let torn =
         matches!(last.end, End::Tail { torn: true }).then_some((last.header.id, last.end_offset));
     let new_id = last.header.id + 1;
+    // Nothing is written that the next recovery would refuse to read.
+    if new_id >= NUMBER_LIMIT || scan.next_index >= NUMBER_LIMIT {
+        let path = segment_path(dir, last.header.id);
+        return Err(Error::corrupt(
+            &path,
+            16,
+            "no segment can follow its numbers",
+        ));
+    }
     let (replaced, harden, previous);
     if last.has_content {
         replaced = None;

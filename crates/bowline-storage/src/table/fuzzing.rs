@@ -350,7 +350,7 @@ pub(super) fn repair(bytes: &mut [u8]) -> Option<TableMeta> {
     }
     repair_frame(bytes, index_start, properties_start)?;
 
-    let section = &bytes[index_start..properties_start.checked_sub(OVERHEAD_BYTES)?];
+    let section = bytes.get(index_start..properties_start.checked_sub(OVERHEAD_BYTES)?)?;
     let mut content_crc = 0;
     if let Ok(index) = Index::decode(section, filter_start as u64) {
         for page in 0..index.len() {
