@@ -54,6 +54,9 @@ impl Kinds {
             };
             let id = scan.key()[1..].try_into().map(u32::from_be_bytes);
             let id = KindId(id.map_err(|_| invalid("its key is not 5 bytes"))?);
+            if !(1..u32::MAX).contains(&id.0) {
+                return Err(invalid("its number is none that is given"));
+            }
             let name = std::str::from_utf8(scan.bytes()).map_err(|_| invalid("it is not text"))?;
             names.insert(id, name);
         }

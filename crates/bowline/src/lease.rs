@@ -102,6 +102,9 @@ impl LeaseTable {
             };
             let id = scan.key()[1..].try_into().map(i64::from_be_bytes);
             let id = id.map_err(|_| invalid("its key is not 9 bytes"))?;
+            if id <= 0 {
+                return Err(invalid("its id is none that is given"));
+            }
             let ttl = decode_ttl(scan.bytes()).ok_or_else(|| invalid("its TTL is damaged"))?;
             held.insert(
                 id,

@@ -195,7 +195,7 @@ mod tests {
         );
         assert_eq!(decode(&[0, 1, 0], 9), None, "version 0");
         assert_eq!(decode(&[1, 1, 1], 9), None, "the lease is missing");
-        // Found by fuzzing: a record had two encodings, with and without a lease of 0.
+        // It had two encodings once, with and without a lease of 0.
         assert_eq!(decode(&[1, 1, 1, 0], 9), None, "a lease that is none");
     }
 }
