@@ -130,6 +130,12 @@ impl CrashImage {
         &self.faults
     }
 
+    /// The operations that are not safe at this point, in order.
+    #[must_use]
+    pub fn pending(&self) -> Vec<usize> {
+        self.durable.uncertain().collect()
+    }
+
     /// The numbers that [`SimDisk::mark`] noted before the crash, in order.
     #[must_use]
     pub fn marks(&self) -> Vec<u64> {

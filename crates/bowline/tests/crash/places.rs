@@ -43,8 +43,11 @@ impl Places {
         self.0.entry(place).or_default().0 += 1;
     }
 
-    pub fn crashed(&mut self, place: Place) {
-        self.0.entry(place).or_default().1 += 1;
+    /// Notes a crash; gives their number at that place.
+    pub fn crashed(&mut self, place: Place) -> u64 {
+        let (_, crashed) = self.0.entry(place).or_default();
+        *crashed += 1;
+        *crashed
     }
 
     pub fn add(&mut self, other: &Places) {

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bowline::{Background, Db, Durability, Revision};
-use bowline_testing::crash::ImageId;
+use bowline_testing::crash::{Faults, ImageId};
 use bowline_testing::disk::Recording;
 use bowline_testing::model::Entry;
 use bowline_testing::{CrashImage, Images, SimDisk};
@@ -33,6 +33,11 @@ use crate::workload::{Copy, PATH, Run, Step};
 const AGAIN_EVERY: u8 = 12;
 /// At the point of one image in this many, the process is killed, and the next one goes on.
 const KILL_EVERY: u8 = 8;
+/// The same at each of the first crashes at a place.
+const KILL_FIRST: u64 = 4;
+/// Power losses after a kill in which something that the killed process had not synced is lost,
+/// and what the next one did is kept.
+const OVERTAKEN: usize = 4;
 /// Crashes of such a life, of a life that such a crash began, and so on.
 const CRASHES: [u64; DEPTH] = [6, 3, 2];
 const DEPTH: usize = 3;
@@ -185,12 +190,11 @@ impl<'a> Verifier<'a> {
     }
 
     /// Everything that must hold for one image. What is tried of it depends on nothing but the
-    /// seed and the image's name.
+    /// seed, the image's name, and whether it is among the first at its place.
     pub fn verify(&mut self, image: &CrashImage) -> Outcome<()> {
         self.tried.images += 1;
-        if let Some(place) = image.point().checked_sub(1).map(|last| self.of_run[last]) {
-            self.places.crashed(place);
-        }
+        let place = image.point().checked_sub(1).map(|last| self.of_run[last]);
+        let is_first = place.is_some_and(|place| self.places.crashed(place) <= KILL_FIRST);
         let name = image.id().map_or(0, |ImageId { kind, number }| {
             (number << 3).wrapping_add(kind as u64 + 1)
         });
@@ -198,7 +202,9 @@ impl<'a> Verifier<'a> {
             fastrand::Rng::with_seed(self.seed ^ name.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // The database draws its salts from here.
         fastrand::seed(rng.u64(..));
-        let result = catch_unwind(AssertUnwindSafe(|| self.verify_all(image, &mut rng)));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            self.verify_all(image, is_first, &mut rng)
+        }));
         result.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -206,7 +212,12 @@ impl<'a> Verifier<'a> {
         })
     }
 
-    fn verify_all(&mut self, image: &CrashImage, rng: &mut fastrand::Rng) -> Outcome<()> {
+    fn verify_all(
+        &mut self,
+        image: &CrashImage,
+        is_first: bool,
+        rng: &mut fastrand::Rng,
+    ) -> Outcome<()> {
         let known = self.known_at(image);
         let life = self.live(&image.build(), None, known, rng, 0)?;
         let second = self.open(&life.next)?;
@@ -218,12 +229,15 @@ impl<'a> Verifier<'a> {
         if rng.u8(0..AGAIN_EVERY) == 0 {
             self.crash_again(&life, rng, 0)?;
         }
-        if rng.u8(0..KILL_EVERY) == 0 {
+        if rng.u8(0..KILL_EVERY) == 0 || is_first {
             self.tried.kills += 1;
             let begun = Some(image.clone());
             let result = self
                 .live(&image.kill(), begun, known, rng, 0)
-                .and_then(|life| self.crash_again(&life, rng, 0));
+                .and_then(|life| {
+                    self.overtake(image, &life, rng)?;
+                    self.crash_again(&life, rng, 0)
+                });
             result.map_err(|why| format!("after a kill at that point, {why}"))?;
         }
         Ok(())
@@ -323,6 +337,31 @@ impl<'a> Verifier<'a> {
             places,
             next,
         })
+    }
+
+    /// Of what a killed process had written and not synced one thing, or everything, is lost after
+    /// all, though the next process has read it, and what that one did is kept.
+    fn overtake(
+        &mut self,
+        killed: &CrashImage,
+        life: &Life,
+        rng: &mut fastrand::Rng,
+    ) -> Outcome<()> {
+        let pending = killed.pending();
+        for _ in 0..OVERTAKEN.min(2 * pending.len()) {
+            let missing = match rng.u8(0..4) {
+                0 => pending.clone(),
+                _ => rng.choice(&pending).into_iter().copied().collect(),
+            };
+            let point = rng.usize(life.first + 1..=life.recording.len());
+            let image = CrashImage::at(&life.recording, point, Faults::Missing(missing));
+            self.tried.crashed_again[0] += 1;
+            let result = self
+                .open(&image.build())
+                .and_then(|db| self.identify(&db, life.known_at(point)));
+            result.map_err(|why| format!("then {image}: {why}"))?;
+        }
+        Ok(())
     }
 
     /// Crashes a life anywhere. Nothing of what it promised may be lost.
