@@ -30,8 +30,8 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn assert_poisoned<T: std::fmt::Debug>(result: Result<T, Error>) {
-    let is_poisoned = matches!(&result, Err(Error::Storage(StorageError::Poisoned { .. })));
+fn assert_poisoned<T: std::fmt::Debug>(result: &Result<T, Error>) {
+    let is_poisoned = matches!(result, Err(Error::Storage(StorageError::Poisoned { .. })));
     assert!(is_poisoned, "{result:?}");
 }
 
@@ -88,7 +88,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
                 }
             }
             assert_eq!(panics, 1, "{call:?} {nth}");
-            assert_poisoned(db.put("later", "v"));
+            assert_poisoned(&db.put("later", "v"));
         }
     }
     println!("{told} members were told that their leader had panicked");
@@ -116,7 +116,7 @@ fn no_member_of_a_round_is_acknowledged_whose_flush_failed() {
                             match db.put(format!("w{writer}-{at:05}"), [writer; 100]) {
                                 Ok(revision) => last = revision,
                                 Err(error) => {
-                                    assert_poisoned(Err::<(), _>(error));
+                                    assert_poisoned(&Err::<(), _>(error));
                                     break;
                                 }
                             }
@@ -136,8 +136,8 @@ fn no_member_of_a_round_is_acknowledged_whose_flush_failed() {
             "acknowledged {acknowledged}, visible {revision}"
         );
         for _ in 0..3 {
-            assert_poisoned(db.put("later", "v"));
-            assert_poisoned(db.sync());
+            assert_poisoned(&db.put("later", "v"));
+            assert_poisoned(&db.sync());
         }
         assert_eq!(db.revision(), revision, "refused commits are never seen");
         drop(db);
@@ -163,9 +163,9 @@ fn a_failed_flush_in_the_background_stops_writes() {
     db.sync().expect("a sync");
     vfs.add(Rule::on(Call::Sync).path(".log").fail(Failure::Io));
     let refused = std::iter::repeat_with(|| db.put("k", "v")).find_map(Result::err);
-    assert_poisoned(Err::<(), _>(refused.expect("an error")));
-    assert_poisoned(db.sync());
-    assert_poisoned(db.put("k", "v"));
+    assert_poisoned(&Err::<(), _>(refused.expect("an error")));
+    assert_poisoned(&db.sync());
+    assert_poisoned(&db.put("k", "v"));
     assert!(db.get("before").expect("reads go on").is_some());
     let after = FaultVfs::new(disk.after_power_loss());
     let db = small(&after, Background::Manual)
@@ -230,8 +230,8 @@ fn after_a_failed_switch_no_manifest_grows() {
         let before = manifests();
         assert_eq!(before.len(), 2, "{before:?}");
         let revision = db.put("after", "v").expect("the log still takes writes");
-        assert_poisoned(db.flush());
-        assert_poisoned(db.compact(revision));
+        assert_poisoned(&db.flush());
+        assert_poisoned(&db.compact(revision));
         assert_eq!(manifests(), before, "a manifest grew after a failed switch");
         assert!(db.get("after").expect("reads go on").is_some());
         for left in [disk.after_kill(), disk.after_power_loss()] {
