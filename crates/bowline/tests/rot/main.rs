@@ -115,7 +115,10 @@ fn run_case(
         let part = PARTS.get(rng.usize(0..PARTS.len() + 4));
         let part = *part.unwrap_or(&Part::TablePages);
         let decay = DECAYS[rng.usize(0..DECAYS.len())];
-        let Some(damage) = Damage::draw(&sound.victim, part, decay, &mut rng) else {
+        // Few pages are of one length.
+        let tries = if decay == Decay::SwapUnits { 20 } else { 1 };
+        let mut draws = (0..tries).map(|_| Damage::draw(&sound.victim, part, decay, &mut rng));
+        let Some(damage) = draws.find_map(|drawn| drawn) else {
             continue;
         };
         let name = format!(
