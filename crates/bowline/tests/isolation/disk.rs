@@ -38,7 +38,7 @@ impl SlowDisk {
         SlowDisk::crashing(disk, -1, Box::new(|| {}))
     }
 
-    /// Calls `run` in flush number `after`.
+    /// Calls `run` in flush number `after` of the log.
     pub fn crashing(disk: SimDisk, after: i64, run: AtCrash) -> SlowDisk {
         let countdown = AtomicI64::new(after);
         let crash = Arc::new(Crash { countdown, run });
@@ -54,6 +54,8 @@ impl fmt::Debug for SlowDisk {
 
 struct SlowFile {
     file: Arc<dyn VfsFile>,
+    /// Only a commit is worth losing.
+    is_log: bool,
     crash: Arc<Crash>,
 }
 
@@ -73,7 +75,7 @@ impl VfsFile for SlowFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.crash.countdown.fetch_sub(1, Ordering::SeqCst) == 0 {
+        if self.is_log && self.crash.countdown.fetch_sub(1, Ordering::SeqCst) == 0 {
             // Time for others to see what is not on the disk, if they can.
             std::thread::sleep(LAST_FLUSH);
             (self.crash.run)();
@@ -96,7 +98,12 @@ impl Vfs for SlowDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
         let file = self.disk.open(path, mode)?;
         let crash = self.crash.clone();
-        Ok(Arc::new(SlowFile { file, crash }))
+        let is_log = path.extension().is_some_and(|extension| extension == "log");
+        Ok(Arc::new(SlowFile {
+            file,
+            is_log,
+            crash,
+        }))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {

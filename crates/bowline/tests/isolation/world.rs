@@ -221,11 +221,19 @@ impl World {
                 let session = Session::new(shared, db, process + thread, seed);
                 workers.push(scope.spawn(move || session.run()));
             }
+            let reader = Session::new(&self.shared, db, process + threads, upkeep_seed);
+            let reader = self
+                .crashes
+                .then(|| scope.spawn(|| reader.run_reader(&stop)));
             for worker in workers {
                 let transactions = worker.join().expect("a worker does not panic");
                 done.history.transactions.extend(transactions);
             }
             drop(stopping);
+            if let Some(reader) = reader {
+                let transactions = reader.join().expect("the reader does not panic");
+                done.history.transactions.extend(transactions);
+            }
             upkeep.join().expect("upkeep does not panic");
         });
         let counters = db.stats().engine.counters;
