@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bowline::vfs::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
@@ -54,7 +54,9 @@ impl fmt::Debug for SlowDisk {
 
 struct SlowFile {
     file: Arc<dyn VfsFile>,
-    /// Only a commit is worth losing.
+    /// Whether its next flush could be a commit, which alone is worth losing. A segment of the log
+    /// is flushed once before it is used.
+    has_commits: AtomicBool,
     is_log: bool,
     crash: Arc<Crash>,
 }
@@ -75,7 +77,8 @@ impl VfsFile for SlowFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.is_log && self.crash.countdown.fetch_sub(1, Ordering::SeqCst) == 0 {
+        let has_commits = self.has_commits.swap(self.is_log, Ordering::SeqCst);
+        if has_commits && self.crash.countdown.fetch_sub(1, Ordering::SeqCst) == 0 {
             // Time for others to see what is not on the disk, if they can.
             std::thread::sleep(LAST_FLUSH);
             (self.crash.run)();
@@ -98,9 +101,14 @@ impl Vfs for SlowDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
         let file = self.disk.open(path, mode)?;
         let crash = self.crash.clone();
-        let is_log = path.extension().is_some_and(|extension| extension == "log");
+        let name = path
+            .file_name()
+            .map_or("".into(), |name| name.to_string_lossy());
+        let is_spare = name.starts_with("spare-");
+        let is_log = is_spare || name.ends_with(".log");
         Ok(Arc::new(SlowFile {
             file,
+            has_commits: AtomicBool::new(is_log && !is_spare),
             is_log,
             crash,
         }))

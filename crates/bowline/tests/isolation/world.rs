@@ -76,6 +76,7 @@ pub struct World {
 pub struct Done {
     pub history: History,
     pub conflicts: u64,
+    pub has_crashed: bool,
     pub unknown_resolved: u64,
     /// Commits that did not have a flush of their own.
     pub shared_rounds: u64,
@@ -201,7 +202,8 @@ impl World {
         self.use_it(&db, 0, done);
         drop(db);
         let image = image.lock().expect("nobody panics with it").take();
-        // So few flushes: then it is a disk that was closed.
+        // With too few flushes it is a disk that was closed.
+        done.has_crashed = image.is_some();
         SlowDisk::new(image.unwrap_or_else(|| disk.after_power_loss()))
     }
 
