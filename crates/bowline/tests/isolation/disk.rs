@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bowline::vfs::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
@@ -38,7 +38,7 @@ impl SlowDisk {
         SlowDisk::crashing(disk, -1, Box::new(|| {}))
     }
 
-    /// Calls `run` in flush number `after`.
+    /// Calls `run` in flush number `after` of the log.
     pub fn crashing(disk: SimDisk, after: i64, run: AtCrash) -> SlowDisk {
         let countdown = AtomicI64::new(after);
         let crash = Arc::new(Crash { countdown, run });
@@ -54,6 +54,10 @@ impl fmt::Debug for SlowDisk {
 
 struct SlowFile {
     file: Arc<dyn VfsFile>,
+    /// Whether its next flush could be a commit, which alone is worth losing. A segment of the log
+    /// is flushed once before it is used.
+    has_commits: AtomicBool,
+    is_log: bool,
     crash: Arc<Crash>,
 }
 
@@ -73,7 +77,8 @@ impl VfsFile for SlowFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.crash.countdown.fetch_sub(1, Ordering::SeqCst) == 0 {
+        let has_commits = self.has_commits.swap(self.is_log, Ordering::SeqCst);
+        if has_commits && self.crash.countdown.fetch_sub(1, Ordering::SeqCst) == 0 {
             // Time for others to see what is not on the disk, if they can.
             std::thread::sleep(LAST_FLUSH);
             (self.crash.run)();
@@ -96,7 +101,17 @@ impl Vfs for SlowDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
         let file = self.disk.open(path, mode)?;
         let crash = self.crash.clone();
-        Ok(Arc::new(SlowFile { file, crash }))
+        let name = path
+            .file_name()
+            .map_or("".into(), |name| name.to_string_lossy());
+        let is_spare = name.starts_with("spare-");
+        let is_log = is_spare || name.ends_with(".log");
+        Ok(Arc::new(SlowFile {
+            file,
+            has_commits: AtomicBool::new(is_log && !is_spare),
+            is_log,
+            crash,
+        }))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {

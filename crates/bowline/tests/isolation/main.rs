@@ -121,7 +121,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         let done = or_abort(seed, test, || world.run());
         totals.tally.add(&done.history);
         totals.histories += 1;
-        totals.crashes += u64::from(crashes);
+        totals.crashes += u64::from(done.has_crashed);
         totals.transactions += done.history.transactions.len() as u64;
         let aborted = done.history.transactions.iter();
         let aborted = aborted.filter(|t| t.outcome == Outcome::Aborted);
@@ -159,6 +159,7 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
         !is_whole || (*conflicts > 100 && *shared_rounds > 100 && *flushes > 10),
         "the transactions hardly met"
     );
+    assert!(!is_whole || *crashes > 0, "the power was never lost");
     assert!(!is_whole || *compactions > 0, "nothing was compacted");
     assert!(
         !is_whole || (counts.rw > 1000 && counts.rw_range > 100),

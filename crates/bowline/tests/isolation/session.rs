@@ -1,7 +1,7 @@
 //! One thread with its transactions, one after the other; and what is not a transaction, but
 //! counts as one: single calls, and snapshots that are held for a while.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline::{BlockId, Committed, Db, Direction, Error, Range, Snapshot};
@@ -51,6 +51,17 @@ impl<'a> Session<'a> {
             }
         }
         self.let_go();
+        self.done
+    }
+
+    /// Reads snapshot after snapshot until the power is lost, or it is told to stop. It never waits
+    /// for a flush, so it would see what is visible too early.
+    pub fn run_reader(mut self, stop: &AtomicBool) -> Vec<Transaction> {
+        while !stop.load(Ordering::Relaxed) && !self.shared.is_lost.load(Ordering::SeqCst) {
+            self.hold_or_read();
+            self.let_go();
+            std::thread::sleep(Duration::from_micros(self.rng.u64(100..700)));
+        }
         self.done
     }
 

@@ -76,6 +76,7 @@ pub struct World {
 pub struct Done {
     pub history: History,
     pub conflicts: u64,
+    pub has_crashed: bool,
     pub unknown_resolved: u64,
     /// Commits that did not have a flush of their own.
     pub shared_rounds: u64,
@@ -201,7 +202,8 @@ impl World {
         self.use_it(&db, 0, done);
         drop(db);
         let image = image.lock().expect("nobody panics with it").take();
-        // So few flushes: then it is a disk that was closed.
+        // With too few flushes it is a disk that was closed.
+        done.has_crashed = image.is_some();
         SlowDisk::new(image.unwrap_or_else(|| disk.after_power_loss()))
     }
 
@@ -221,11 +223,19 @@ impl World {
                 let session = Session::new(shared, db, process + thread, seed);
                 workers.push(scope.spawn(move || session.run()));
             }
+            let reader = Session::new(&self.shared, db, process + threads, upkeep_seed);
+            let reader = self
+                .crashes
+                .then(|| scope.spawn(|| reader.run_reader(&stop)));
             for worker in workers {
                 let transactions = worker.join().expect("a worker does not panic");
                 done.history.transactions.extend(transactions);
             }
             drop(stopping);
+            if let Some(reader) = reader {
+                let transactions = reader.join().expect("the reader does not panic");
+                done.history.transactions.extend(transactions);
+            }
             upkeep.join().expect("upkeep does not panic");
         });
         let counters = db.stats().engine.counters;
