@@ -30,11 +30,11 @@ use crate::support::{Contents, small_database};
 use crate::workload::{Copy, PATH, Run, Step};
 
 /// One image in this many is crashed again during its recovery.
-const AGAIN_EVERY: u8 = 12;
+const AGAIN_EVERY: u8 = 16;
 /// At the point of one image in this many, the process is killed, and the next one goes on.
-const KILL_EVERY: u8 = 8;
+const KILL_EVERY: u8 = 12;
 /// The same at each of the first crashes at a place.
-const KILL_FIRST: u64 = 4;
+const KILL_FIRST: u64 = 3;
 /// Power losses after a kill in which something that the killed process had not synced is lost,
 /// and what the next one did is kept.
 const OVERTAKEN: usize = 4;
@@ -353,7 +353,11 @@ impl<'a> Verifier<'a> {
                 0 => pending.clone(),
                 _ => rng.choice(&pending).into_iter().copied().collect(),
             };
-            let point = rng.usize(life.first + 1..=life.recording.len());
+            // Behind the whole recovery, or anywhere.
+            let point = match (rng.bool(), life.promises.first()) {
+                (true, Some((opened, _))) => *opened,
+                _ => rng.usize(life.first + 1..=life.recording.len()),
+            };
             let image = CrashImage::at(&life.recording, point, Faults::Missing(missing));
             self.tried.crashed_again[0] += 1;
             let result = self
