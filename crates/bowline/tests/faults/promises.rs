@@ -13,6 +13,8 @@ use bowline_testing::{FaultVfs, SimDisk};
 
 /// What takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Each failure comes long before so many commits of one writer.
+const COMMITS_MAX: u32 = 5_000;
 
 fn small(vfs: &FaultVfs, background: Background) -> DbBuilder {
     Db::builder()
@@ -56,7 +58,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
                 let (db, sender, barrier) = (db.clone(), sender.clone(), barrier.clone());
                 std::thread::spawn(move || {
                     barrier.wait();
-                    for at in 0.. {
+                    for at in 0..COMMITS_MAX {
                         let key = format!("w{writer}-{at}");
                         let put = catch_unwind(AssertUnwindSafe(|| db.put(&key, "v")));
                         match put {
@@ -113,6 +115,7 @@ fn no_member_of_a_round_is_acknowledged_whose_flush_failed() {
                     scope.spawn(move || {
                         let mut last = 0;
                         for at in 0.. {
+                            assert!(at < COMMITS_MAX, "nothing was refused");
                             match db.put(format!("w{writer}-{at:05}"), [writer; 100]) {
                                 Ok(revision) => last = revision,
                                 Err(error) => {
@@ -162,7 +165,8 @@ fn a_failed_flush_in_the_background_stops_writes() {
     db.put("before", "v").expect("a put");
     db.sync().expect("a sync");
     vfs.add(Rule::on(Call::Sync).path(".log").fail(Failure::Io));
-    let refused = std::iter::repeat_with(|| db.put("k", "v")).find_map(Result::err);
+    let mut puts = std::iter::repeat_with(|| db.put("k", "v")).take(1_000_000);
+    let refused = puts.find_map(Result::err);
     assert_poisoned(&Err::<(), _>(refused.expect("an error")));
     assert_poisoned(&db.sync());
     assert_poisoned(&db.put("k", "v"));
