@@ -119,24 +119,25 @@ pub fn is_log(path: &str) -> bool {
 /// The ranges of a file that belong to a part.
 fn ranges(part: Part, path: &str, bytes: &[u8]) -> Vec<Range<usize>> {
     let table = |at: usize| table_parts(bytes)[at].clone();
-    let found = match part {
-        Part::Identity if path.ends_with("/BOWLINE") => vec![0..bytes.len()],
-        Part::Manifest if path.contains("/manifest-") => vec![0..bytes.len()],
-        Part::LogHeader if path.ends_with(".log") => vec![0..4096],
+    let one = |range| std::iter::once(range).collect();
+    let found: Vec<Range<usize>> = match part {
+        Part::Identity if path.ends_with("/BOWLINE") => one(0..bytes.len()),
+        Part::Manifest if path.contains("/manifest-") => one(0..bytes.len()),
+        Part::LogHeader if path.ends_with(".log") => one(0..4096),
         Part::LogFrames if path.ends_with(".log") => log_frames(path, bytes)
             .iter()
             .map(|f| f.at.clone())
             .collect(),
         Part::LogUnused if path.ends_with(".log") => {
             let end = log_frames(path, bytes).last().map_or(4096, |f| f.at.end);
-            vec![end..bytes.len()]
+            one(end..bytes.len())
         }
-        Part::LogUnused if path.ends_with(".tmp") => vec![0..bytes.len()],
-        Part::TablePages if is_table(path) => vec![table(0)],
-        Part::TableFilter if is_table(path) => vec![table(1)],
-        Part::TableIndex if is_table(path) => vec![table(2)],
-        Part::TableProperties if is_table(path) => vec![table(3)],
-        Part::TableFooter if is_table(path) => vec![table(4)],
+        Part::LogUnused if path.ends_with(".tmp") => one(0..bytes.len()),
+        Part::TablePages if is_table(path) => one(table(0)),
+        Part::TableFilter if is_table(path) => one(table(1)),
+        Part::TableIndex if is_table(path) => one(table(2)),
+        Part::TableProperties if is_table(path) => one(table(3)),
+        Part::TableFooter if is_table(path) => one(table(4)),
         _ => vec![],
     };
     found
