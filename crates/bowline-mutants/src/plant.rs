@@ -114,6 +114,8 @@ fn write_if_new(path: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn mutant(find: &str, replace: &str) -> Mutant {
@@ -141,6 +143,34 @@ mod tests {
             let switch = format!("\"{}\"", mutant.name);
             assert!(changed.values().any(|text| text.contains(&switch)));
         }
+    }
+
+    /// An invariant that no bug breaks is not known to be able to fail.
+    #[test]
+    fn every_invariant_is_broken_by_a_mutant() {
+        let root = crate::root();
+        let catalog = Catalog::load(&root.join("crates/bowline-mutants/catalog")).unwrap();
+        let tests = catalog.tests();
+        let broken = &tests[&("bowline", "invariants")];
+        let mut names = BTreeSet::new();
+        let mut files = Vec::new();
+        let folder = root.join("crates/bowline/tests/invariants");
+        list(&folder, Path::new(""), &mut files).unwrap();
+        for file in files {
+            let text = fs::read_to_string(folder.join(file)).unwrap();
+            let after = text.split("#[test]\n").skip(1);
+            names.extend(after.filter_map(|code| {
+                let name = code.split_once("fn ")?.1.split_once('(')?.0;
+                Some(name.to_owned())
+            }));
+        }
+        assert_eq!(names.len(), 50, "{names:?}");
+        let is_broken = |name: &&String| {
+            let end = format!("::{name}");
+            broken.iter().any(|path| path.ends_with(&end))
+        };
+        let unbroken: Vec<_> = names.iter().filter(|name| !is_broken(name)).collect();
+        assert!(unbroken.is_empty(), "no mutant breaks {unbroken:?}");
     }
 
     #[test]

@@ -176,7 +176,7 @@ pub fn segment(data: &[u8]) {
     log.write().expect("memory takes it");
     log.sync().expect("memory takes it");
     let expected: Entries = [entries, vec![(next, b"appended".to_vec())]].concat();
-    if data.len() % 2 == 0 {
+    if data.len().is_multiple_of(2) {
         log.close().expect("memory takes it");
     } else {
         drop(log);
