@@ -117,9 +117,14 @@ fn claim(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
         }
     }
     let unfinished = layout.unfinished();
-    vfs.open(&unfinished, OpenMode::CreateNew)
-        .map(drop)
-        .map_err(|e| Error::io("create", &unfinished, e))
+    let created = vfs.open(&unfinished, OpenMode::CreateNew).map(drop);
+    if let Err(cause) = &created
+        && cause.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        // It may have been made all the same. Nobody else's: that would have been the error.
+        remove(vfs, &unfinished);
+    }
+    created.map_err(|e| Error::io("create", &unfinished, e))
 }
 
 /// Makes the target's own name, its mark and its directory of tables durable.
@@ -150,11 +155,15 @@ fn remove_unfinished(vfs: &dyn Vfs, layout: &Layout) {
         .chain(in_tables.into_iter().map(|name| tables.join(name)))
         .chain([layout.unfinished()]);
     for path in files {
-        if let Err(cause) = vfs.remove_file(&path)
-            && cause.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %path.display(), %cause, "a part of an unfinished copy stays: remove it");
-        }
+        remove(vfs, &path);
+    }
+}
+
+fn remove(vfs: &dyn Vfs, path: &Path) {
+    if let Err(cause) = vfs.remove_file(path)
+        && cause.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %cause, "a part of an unfinished copy stays: remove it");
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Run {
     expect: Expect,
     rng: fastrand::Rng,
     db: Option<Db>,
+    /// Handles of processes that were killed: dropping one earlier would do more than they did.
+    killed: Vec<Db>,
     /// What was acknowledged.
     model: Model,
     /// The state with the commit of unknown outcome, if there is one.
@@ -89,6 +91,7 @@ impl Run {
             expect,
             rng: fastrand::Rng::with_seed(2),
             db: None,
+            killed: Vec::new(),
             model: Model::new(),
             maybe: None,
             durable: 1,
@@ -507,7 +510,7 @@ impl Run {
 
     fn kill(&mut self) {
         self.judge_disk_meanwhile();
-        std::mem::forget(self.db.take());
+        self.killed.extend(self.db.take());
         self.disk.kill();
     }
 
@@ -517,6 +520,7 @@ impl Run {
         self.disk.fail_syncs(0);
         self.db = None;
         self.judge_disk();
+        self.killed.clear();
     }
 
     /// Opens what a kill and what a power loss would leave now, and compares.
