@@ -37,3 +37,23 @@ crash N="10":
 # Put known bugs in, one at a time, and see that their tests catch them. NAMES: parts of names.
 mutants *NAMES:
     cargo run -p bowline-mutants -- {{ NAMES }}
+
+# The concurrent code under a scheduler that tries orders of its steps. PERCENT of the ordinary number.
+interleavings PERCENT="100" *TEST:
+    checks/interleavings {{ PERCENT }} {{ TEST }}
+
+# The unsafe modules under Miri. SEEDS: how many orders of the small race are tried.
+miri SEEDS="8":
+    checks/miri {{ SEEDS }}
+
+# The tests with threads under ThreadSanitizer, or AddressSanitizer.
+tsan SANITIZER="thread":
+    checks/tsan {{ SANITIZER }}
+
+# Fuzz each target for so many seconds.
+fuzz SECONDS="60" *TARGETS:
+    fuzz/run {{ SECONDS }} {{ TARGETS }}
+
+# Everything at once on real files, for so many seconds.
+soak SECONDS="600":
+    BOWLINE_SOAK_SECONDS={{ SECONDS }} cargo test -p bowline --test soak -- --nocapture

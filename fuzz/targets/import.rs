@@ -1,6 +1,10 @@
 #![no_main]
 
-#[allow(dead_code, unused_imports, reason = "the program uses more of it than a fuzzer")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the program uses more of it than a fuzzer"
+)]
 #[path = "../../crates/bowline-cli/src/import/mod.rs"]
 mod import;
 

@@ -12,7 +12,8 @@
 //! The bugs are in `catalog/*.toml`: each names a place in the source by its exact text, and what
 //! stands there when the bug is in. The source is copied to `target/mutants/source`, with all the
 //! bugs planted at once, each behind a switch that reads `BOWLINE_MUTANT` when it is first met. So
-//! all of them cost one build, and the source that ships knows nothing of them.
+//! all of them cost one build (two with those of the test program `interleavings`, which is built as
+//! `checks/interleavings` builds it), and the source that ships knows nothing of them.
 //!
 //! 1. *Control*: every named test runs with no bug switched on, in a small size, and must pass.
 //!    Else the build itself is broken, and a failure would prove nothing.
@@ -80,7 +81,7 @@ fn work(arguments: &[String]) -> Result<bool, String> {
     .join("mutants");
     let source = target.join("source");
     plant::plant(&root(), &source, &catalog)?;
-    let programs = run::build(&source, &target.join("build"), &catalog)?;
+    let programs = run::build(&source, &target, &catalog)?;
     run::control(&source, &programs, &catalog)?;
     run::mutants(&source, &programs, &catalog)
 }

@@ -16,20 +16,58 @@ use crate::catalog::{Catalog, Mutant, Test};
 const TEST_SECONDS_MAX: u64 = 400;
 
 /// What makes tests small for the control run, in which they pass and so run to their end.
-const SMALL: [(&str, &str); 9] = [
+const SMALL: [(&str, &str); 10] = [
     ("BOWLINE_CRASH_IMAGES", "600"),
     ("BOWLINE_INVARIANT_IMAGES", "5"),
-    ("BOWLINE_FAULT_CASES", "200"),
+    ("BOWLINE_FAULT_ONLY", "Manifest|Interrupted"),
     ("BOWLINE_ROT_CASES", "300"),
     ("BOWLINE_MODEL_CASES", "60"),
     ("BOWLINE_ISOLATION_HISTORIES", "4"),
     ("BOWLINE_WATCH_ROUNDS", "2"),
     ("BOWLINE_KILLS", "6"),
     ("BOWLINE_SOAK_SECONDS", "10"),
+    // Percent.
+    ("BOWLINE_SCHEDULES", "2"),
 ];
 
 /// The test programs, by package and binary.
 type Programs = BTreeMap<(String, String), PathBuf>;
+
+/// A build of the planted source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Build {
+    Ordinary,
+    /// Where a scheduler decides which thread goes on, as in `checks/interleavings`. Ordinary tests
+    /// do not work in it.
+    Interleavings,
+}
+
+impl Build {
+    const ALL: [Build; 2] = [Build::Ordinary, Build::Interleavings];
+
+    /// The build that a test program belongs to.
+    fn of(binary: &str) -> Build {
+        match binary {
+            "interleavings" => Build::Interleavings,
+            _ => Build::Ordinary,
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Build::Ordinary => "build",
+            Build::Interleavings => "build-interleavings",
+        }
+    }
+
+    /// A switch is written without regard to style.
+    fn flags(self) -> &'static str {
+        match self {
+            Build::Ordinary => "-Awarnings",
+            Build::Interleavings => "-Awarnings --cfg bowline_shuttle",
+        }
+    }
+}
 
 /// How a run of a test ended.
 enum End {
@@ -39,10 +77,34 @@ enum End {
     Hung,
 }
 
-/// Builds every test program that the catalog names.
+/// Builds every test program that the catalog names, in folders of `target`.
 pub(crate) fn build(source: &Path, target: &Path, catalog: &Catalog) -> Result<Programs, String> {
     let tests = catalog.tests();
-    println!("building {} test programs", tests.len());
+    let mut programs = Programs::new();
+    for build in Build::ALL {
+        let wanted = tests
+            .keys()
+            .filter(|(_, binary)| Build::of(binary) == build);
+        let wanted: Vec<_> = wanted.copied().collect();
+        if !wanted.is_empty() {
+            programs.extend(build_programs(source, target, build, &wanted)?);
+        }
+    }
+    for (package, binary) in tests.keys() {
+        if !programs.contains_key(&((*package).to_owned(), (*binary).to_owned())) {
+            return Err(format!("package {package} has no test binary {binary}"));
+        }
+    }
+    Ok(programs)
+}
+
+fn build_programs(
+    source: &Path,
+    target: &Path,
+    build: Build,
+    wanted: &[(&str, &str)],
+) -> Result<Programs, String> {
+    println!("building {} test programs ({build:?})", wanted.len());
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .args([
@@ -51,17 +113,17 @@ pub(crate) fn build(source: &Path, target: &Path, catalog: &Catalog) -> Result<P
             "--message-format=json-render-diagnostics",
         ])
         .current_dir(source)
-        .env("CARGO_TARGET_DIR", target)
-        // A switch is written without regard to style.
-        .env("RUSTFLAGS", "-Awarnings")
+        .env("CARGO_TARGET_DIR", target.join(build.folder()))
+        .env("RUSTFLAGS", build.flags())
         .stdout(Stdio::piped());
-    for (package, binary) in tests.keys() {
+    for (package, binary) in wanted {
         command.args(["-p", package]);
-        if *binary == "lib" {
-            command.arg("--lib");
-        } else {
+        if *binary != "lib" {
             command.args(["--test", binary]);
         }
+    }
+    if wanted.iter().any(|(_, binary)| *binary == "lib") {
+        command.arg("--lib");
     }
     // A program's tests need the program.
     command.arg("--bins");
@@ -74,12 +136,7 @@ pub(crate) fn build(source: &Path, target: &Path, catalog: &Catalog) -> Result<P
     }
     let status = child.wait().map_err(|why| format!("cargo: {why}"))?;
     if !status.success() {
-        return Err("the planted source does not build".to_owned());
-    }
-    for (package, binary) in tests.keys() {
-        if !programs.contains_key(&((*package).to_owned(), (*binary).to_owned())) {
-            return Err(format!("package {package} has no test binary {binary}"));
-        }
+        return Err(format!("the planted source does not build ({build:?})"));
     }
     Ok(programs)
 }
@@ -108,13 +165,17 @@ fn test_program(message: &str) -> Option<((String, String), PathBuf)> {
 
 /// Runs all named tests with no bug switched on.
 pub(crate) fn control(source: &Path, programs: &Programs, catalog: &Catalog) -> Result<(), String> {
-    for ((package, binary), paths) in catalog.tests() {
-        let start = Instant::now();
-        let program = &programs[&(package.to_owned(), binary.to_owned())];
+    let tests = catalog.tests();
+    for ((package, binary), paths) in &tests {
+        let program = &programs[&((*package).to_owned(), (*binary).to_owned())];
         let known = names(source, program, package)?;
         if let Some(path) = paths.iter().find(|path| !known.contains(**path)) {
             return Err(format!("{package} {binary} has no test {path}"));
         }
+    }
+    for ((package, binary), paths) in tests {
+        let start = Instant::now();
+        let program = &programs[&(package.to_owned(), binary.to_owned())];
         let mut command = test_command(source, program, package);
         command.args(paths.iter()).envs(SMALL);
         let end = watch_over(command, &format!("control-{package}-{binary}"))?;

@@ -130,3 +130,40 @@ impl Names {
         self.by_id.insert(id, name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Db;
+    use crate::commit::{Action, Request, Write};
+
+    /// The number of the next kind is one more than the largest: with the largest there is, it
+    /// overflowed, and a release gave the number 0, which means none.
+    #[test]
+    fn a_number_that_is_never_given_is_damage() {
+        for (id, is_given) in [
+            (0, false),
+            (1, true),
+            (u32::MAX - 1, true),
+            (u32::MAX, false),
+        ] {
+            let db = Db::in_memory().unwrap();
+            db.commit(Request {
+                writes: vec![Write {
+                    tree: trees::SYSTEM,
+                    key: trees::kind_key(id).to_vec(),
+                    action: Action::PutRaw {
+                        value: b"crate".to_vec(),
+                    },
+                }],
+                ..Request::default()
+            })
+            .unwrap();
+            match Kinds::load(&db.core().engine) {
+                Ok(kinds) => assert!(is_given && kinds.next_id().0 == id + 1, "{id}"),
+                Err(Error::InvalidRecord { what, .. }) => assert!(!is_given && what == "kind"),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}

@@ -201,6 +201,9 @@ impl LeaseTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Db;
+    use crate::commit::{Action, Request, Write};
+    use bowline_storage::SystemClock;
 
     #[test]
     fn a_lease_expires_at_its_deadline_and_not_before() {
@@ -216,6 +219,30 @@ mod tests {
         assert!(table.take_expired(second * 110).is_empty(), "kept alive");
         assert_eq!(table.take_expired(second * 115), [7]);
         assert_eq!(table.keep_alive(7, second * 115), None, "too late");
+    }
+
+    /// Such a record is never written; it was taken for a lease that nobody could revoke.
+    #[test]
+    fn an_id_that_is_never_given_is_damage() {
+        for (id, is_given) in [(i64::MIN, false), (-1, false), (0, false), (1, true)] {
+            let db = Db::in_memory().unwrap();
+            db.commit(Request {
+                writes: vec![Write {
+                    tree: trees::SYSTEM,
+                    key: trees::lease_key(id).to_vec(),
+                    action: Action::PutRaw {
+                        value: encode_ttl(TTL_MIN),
+                    },
+                }],
+                ..Request::default()
+            })
+            .unwrap();
+            match LeaseTable::load(&db.core().engine, &SystemClock::new()) {
+                Ok(_) => assert!(is_given, "{id}"),
+                Err(Error::InvalidRecord { what, .. }) => assert!(!is_given && what == "lease"),
+                Err(other) => panic!("{other}"),
+            }
+        }
     }
 
     #[test]

@@ -205,6 +205,11 @@ impl<T> ArcSwapOption<T> {
         self.0.load()
     }
 
+    /// Replaces it.
+    pub fn store(&self, value: Option<Arc<T>>) {
+        drop(self.swap(value));
+    }
+
     /// Replaces it, and gives what it held.
     pub fn swap(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
         step();

@@ -364,13 +364,11 @@ impl Gate {
         state.waiting -= 1;
     }
 
-    fn shut(&self) {
+    /// Shuts it, until what is returned is dropped: also when a test fails meanwhile, which would
+    /// else wait for the threads behind it for ever.
+    fn shut(&self) -> Shut<'_> {
         self.state.lock().expect("no panic").is_shut = true;
-    }
-
-    fn open(&self) {
-        self.state.lock().expect("no panic").is_shut = false;
-        self.moved.notify_all();
+        Shut(self)
     }
 
     fn wait_until_somebody_waits(&self) {
@@ -378,6 +376,16 @@ impl Gate {
         while state.waiting == 0 {
             state = self.moved.wait(state).expect("no panic");
         }
+    }
+}
+
+/// A gate that is shut.
+struct Shut<'a>(&'a Gate);
+
+impl Drop for Shut<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().expect("no panic").is_shut = false;
+        self.0.moved.notify_all();
     }
 }
 
@@ -441,7 +449,7 @@ fn a_commit_is_invisible_until_it_is_on_the_disk() -> Result<()> {
     db.put("k", "old")?;
     let mut watcher = db.watch(..).start()?;
     thread::scope(|scope| {
-        disk.gate.shut();
+        let shut = disk.gate.shut();
         let writer = scope.spawn(|| db.put("k", "new"));
         disk.gate.wait_until_somebody_waits();
         for _ in 0..3 {
@@ -453,7 +461,7 @@ fn a_commit_is_invisible_until_it_is_on_the_disk() -> Result<()> {
             assert_eq!(watcher.poll()?, None);
             assert_error!(db.snapshot_at(3), Error::FutureRevision { current: 2, .. });
         }
-        disk.gate.open();
+        drop(shut);
         assert_eq!(writer.join().expect("no panic")?, 3);
         assert_eq!(db.get("k")?.as_deref(), Some(&b"new"[..]));
         assert!(watcher.poll()?.is_some());
@@ -474,7 +482,7 @@ fn a_put_does_not_go_on_from_an_entry_that_was_deleted_and_merged_away() -> Resu
     db.put("k", "1")?;
     db.put("k", "2")?;
     thread::scope(|scope| {
-        disk.gate.shut();
+        let shut = disk.gate.shut();
         let mut threads = Vec::new();
         let mut start = |job: fn(&Db) -> Result<()>| {
             let db = &db;
@@ -492,7 +500,7 @@ fn a_put_does_not_go_on_from_an_entry_that_was_deleted_and_merged_away() -> Resu
         start(|db| db.put("large3", vec![3; LARGE]).map(drop));
         start(|db| db.put("large4", vec![4; LARGE]).map(drop));
         start(|db| db.put("k", "3").map(drop));
-        disk.gate.open();
+        drop(shut);
         threads
             .into_iter()
             .try_for_each(|thread| thread.join().expect("no panic"))
@@ -522,7 +530,7 @@ fn an_expiry_does_not_end_a_lease_that_was_granted_anew() -> Result<()> {
     clock.advance(ttl);
     let granted = thread::scope(|scope| {
         let queue_up = || thread::sleep(Duration::from_millis(100));
-        disk.gate.shut();
+        let shut = disk.gate.shut();
         scope.spawn(|| db.put("first", "x").expect("a put"));
         disk.gate.wait_until_somebody_waits();
         scope.spawn(|| match db.revoke_lease(7) {
@@ -538,7 +546,7 @@ fn an_expiry_does_not_end_a_lease_that_was_granted_anew() -> Result<()> {
         queue_up();
         scope.spawn(|| db.expire_leases().expect("it goes on"));
         queue_up();
-        disk.gate.open();
+        drop(shut);
         granted.join().expect("no panic")
     });
     if !granted {

@@ -1,10 +1,13 @@
 //! A full disk refuses what needs space; reads, deletions and compaction go on, and make room.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bowline::vfs::Vfs;
 use bowline::{Background, Block, BlockId, Db, DbBuilder, Durability, Edge, Error, StorageError};
+use bowline_storage::version::{Edit, Identity, Layout, Manifest, State};
 use bowline_testing::{FaultVfs, SimDisk};
 
 /// What takes longer hangs.
@@ -285,4 +288,49 @@ fn batched_commits_meet_a_full_disk_in_the_same_way() {
         after.get("new").expect("a read").as_deref(),
         Some(&b"v"[..])
     );
+}
+
+/// What a full disk took of a manifest's record stayed in the file: the next opening had to replace
+/// the manifest, for which there might be no room.
+#[test]
+fn what_a_full_disk_took_of_a_manifests_record_is_cut_off() {
+    let mut refused = 0;
+    for space_bytes in 0..100 {
+        let vfs = FaultVfs::new(SimDisk::new());
+        vfs.create_dir(Path::new("db")).expect("a directory");
+        let layout = Layout::new("db");
+        let identity = Identity {
+            database_id: 7,
+            manifest: 1,
+        };
+        let manifest =
+            Manifest::create(&vfs, &layout, &identity, &State::default(), Arc::default());
+        let mut manifest = manifest.expect("a manifest");
+        let edit = Edit {
+            history_floor: Some(1 << 60),
+            ..Edit::default()
+        };
+        vfs.limit_space(space_bytes);
+        let result = manifest.append(&edit);
+        let path = layout.manifest(1);
+        let file = vfs
+            .metadata(&path)
+            .expect("metadata")
+            .expect("the manifest");
+        assert_eq!(
+            file.len,
+            manifest.size_bytes(),
+            "{space_bytes} bytes of space"
+        );
+        if let Err(error) = result {
+            assert!(matches!(error, StorageError::NoSpace { .. }), "{error}");
+            refused += 1;
+            vfs.lift_space_limit();
+            manifest.append(&edit).expect("there is space");
+        }
+        let (state, position) = Manifest::read(&vfs, &layout, &identity).expect("it reads");
+        assert_eq!(state.history_floor, 1 << 60);
+        assert!(!position.torn);
+    }
+    assert!((10..100).contains(&refused), "{refused}");
 }
