@@ -34,6 +34,7 @@ pub(super) const BUCKET_COLLISION: u8 = 254;
 pub(super) const BUCKET_EMPTY: u8 = 255;
 /// More restarts than this cannot be told apart in a bucket: the page has no hash index.
 pub(super) const BUCKET_RESTARTS_MAX: usize = 253;
+const NO_SUCH_RESTART: Reason = "a bucket names a restart that does not exist";
 
 /// The bucket of a key.
 #[inline]
@@ -124,11 +125,30 @@ impl Page {
         self.buckets > 0
     }
 
+    /// Checks that each bucket says something, also those in which no key of the page is: a key
+    /// that is not in the page can fall into any.
+    pub(super) fn check_buckets(&self) -> Result<(), Reason> {
+        let start = self.entries_bytes + 4 * self.restarts;
+        let buckets = self
+            .bytes
+            .get(start..)
+            .and_then(|it| it.get(..self.buckets));
+        let is_sound = |bucket: &u8| {
+            matches!(*bucket, BUCKET_COLLISION | BUCKET_EMPTY)
+                || usize::from(*bucket) < self.restarts
+        };
+        if buckets.is_some_and(|buckets| buckets.iter().all(is_sound)) {
+            Ok(())
+        } else {
+            Err(NO_SUCH_RESTART)
+        }
+    }
+
     /// Where interval `restart` begins.
     #[inline]
     pub(super) fn interval_start(&self, restart: usize) -> Result<usize, Reason> {
         if restart >= self.restarts {
-            return Err("a bucket names a restart that does not exist");
+            return Err(NO_SUCH_RESTART);
         }
         let at = self.entries_bytes + 4 * restart;
         let offset = self
