@@ -1,6 +1,6 @@
 //! The ring of recent changes, and the bell that wakes waiting watchers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline_storage::Revision;
@@ -19,7 +19,9 @@ struct Slot {
 /// The ring and the bell. One leader at a time publishes; any number of watchers read.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    slots: Box<[ArcSwapOption<Slot>]>,
+    /// Made for the first change that anybody watches: to make and drop so many takes longer than
+    /// everything else when a small database is opened and closed.
+    slots: OnceLock<Box<[ArcSwapOption<Slot>]>>,
     bytes_max: u64,
     tail: Mutex<Tail>,
     watchers: AtomicUsize,
@@ -45,7 +47,7 @@ impl Hub {
 
     pub(crate) fn new(bytes_max: u64) -> Hub {
         Hub {
-            slots: (0..Hub::SLOTS).map(|_| ArcSwapOption::empty()).collect(),
+            slots: OnceLock::new(),
             bytes_max,
             tail: Mutex::new(Tail::default()),
             watchers: AtomicUsize::new(0),
@@ -57,7 +59,15 @@ impl Hub {
     }
 
     fn slot(&self, revision: Revision) -> &ArcSwapOption<Slot> {
-        &self.slots[(revision % Hub::SLOTS as u64) as usize]
+        let slots = self
+            .slots
+            .get_or_init(|| (0..Hub::SLOTS).map(|_| ArcSwapOption::empty()).collect());
+        &slots[Hub::place(revision)]
+    }
+
+    /// Where a revision's slot is.
+    fn place(revision: Revision) -> usize {
+        (revision % Hub::SLOTS as u64) as usize
     }
 
     /// Whether anybody watches. Without watchers nothing is put into the ring.
@@ -134,7 +144,7 @@ impl Hub {
 
     /// The changes of a visible revision, when the ring has them.
     pub(crate) fn get(&self, revision: Revision) -> Option<Arc<Changes>> {
-        let slot = self.slot(revision).load();
+        let slot = self.slots.get()?[Hub::place(revision)].load();
         let slot = slot.as_ref()?;
         (slot.changes.revision == revision).then(|| slot.changes.clone())
     }
@@ -224,7 +234,13 @@ mod tests {
     #[test]
     fn the_last_watcher_leaves_an_empty_ring() {
         let hub = Hub::new(100_000);
-        let is_empty = |hub: &Hub| hub.slots.iter().all(|slot| slot.load().is_none());
+        let is_empty = |hub: &Hub| {
+            hub.slots
+                .get()
+                .unwrap()
+                .iter()
+                .all(|slot| slot.load().is_none())
+        };
         hub.add_watcher();
         hub.add_watcher();
         for revision in 2..6000 {
