@@ -175,7 +175,8 @@ impl Test {
                 recording.len() as u64 + 1,
             );
             assert_eq!(tried, points, "{label}: not every prefix was tried");
-            if seed == self.seed {
+            // The list is that of the ordinary workload; other seeds make others.
+            if seed == self.seed && std::env::var_os("BOWLINE_SEED").is_none() {
                 let missing = verifier.places.missing(label);
                 assert!(
                     missing.is_empty(),

@@ -13,7 +13,7 @@ use crate::{builder, bytes, get};
 /// they come from: each read gives the page it asked for.
 #[test]
 fn a_page_is_the_one_that_was_asked_for() {
-    explore("a_page_is_the_one_that_was_asked_for", 2_000, || {
+    explore("a_page_is_the_one_that_was_asked_for", 6_000, || {
         let vfs = StepVfs::new(MemoryVfs::default());
         let db = builder(Arc::new(vfs)).cache_bytes(8 << 10).page_bytes(512);
         let db = db.open("/db").expect("it opens");

@@ -17,7 +17,7 @@ use crate::{builder, bytes, get};
 fn a_close_leaves_nobody_waiting_and_loses_nothing() {
     explore(
         "a_close_leaves_nobody_waiting_and_loses_nothing",
-        4_000,
+        12_000,
         || {
             let vfs = Arc::new(StepVfs::new(MemoryVfs::default()));
             let db = builder(vfs.clone()).open("/db").expect("it opens");

@@ -18,7 +18,7 @@ use crate::{builder, bytes, database, get};
 /// A member that is forgotten is a deadlock.
 #[test]
 fn every_committer_gets_its_own_outcome() {
-    explore("every_committer_gets_its_own_outcome", 8_000, || {
+    explore("every_committer_gets_its_own_outcome", 24_000, || {
         let db = database();
         let start = db.put("shared", bytes(0)).expect("a put");
         let committers: Vec<_> = (0..4_u64)
@@ -67,7 +67,7 @@ fn every_committer_gets_its_own_outcome() {
 /// among its own members is a lost update.
 #[test]
 fn increments_within_a_round_are_not_lost() {
-    explore("increments_within_a_round_are_not_lost", 4_000, || {
+    explore("increments_within_a_round_are_not_lost", 12_000, || {
         let db = database();
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -101,7 +101,7 @@ fn increments_within_a_round_are_not_lost() {
 /// come later are refused, and what was visible stays readable.
 #[test]
 fn a_leader_that_panics_leaves_nobody_waiting() {
-    explore("a_leader_that_panics_leaves_nobody_waiting", 1_200, || {
+    explore("a_leader_that_panics_leaves_nobody_waiting", 3_600, || {
         let vfs = StepVfs::new(MemoryVfs::default());
         let db = builder(Arc::new(vfs.clone()))
             .open("/db")
@@ -134,7 +134,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
 /// What a reader has seen is on the disk: it survives a power loss in the moment after.
 #[test]
 fn what_is_read_is_flushed() {
-    explore("what_is_read_is_flushed", 2_000, || {
+    explore("what_is_read_is_flushed", 6_000, || {
         let disk = SimDisk::new();
         let db = builder(Arc::new(StepVfs::new(disk.clone())))
             .open("/db")

@@ -18,7 +18,7 @@ use crate::{builder, bytes, get};
 /// right, and the key goes with it.
 #[test]
 fn a_lease_that_was_kept_alive_keeps_its_key() {
-    explore("a_lease_that_was_kept_alive_keeps_its_key", 4_000, || {
+    explore("a_lease_that_was_kept_alive_keeps_its_key", 12_000, || {
         let clock = ManualClock::new();
         let vfs = StepVfs::new(MemoryVfs::default());
         let db = builder(Arc::new(vfs)).clock(Arc::new(clock.clone()));

@@ -17,7 +17,7 @@ const WRITES: [(&str, u64); 5] = [("m", 1), ("c", 2), ("x", 2), ("m", 3), ("m", 
 /// What is visible is found, by key and by scan, whole and in order, at every step of an insertion.
 #[test]
 fn readers_find_whatever_is_visible() {
-    explore("readers_find_whatever_is_visible", 40_000, || {
+    explore("readers_find_whatever_is_visible", 120_000, || {
         let memtable = Arc::new(Memtable::new(1, 1, 4 << 10));
         let visible = Arc::new(AtomicU64::new(0));
         let readers: Vec<_> = (0..2)

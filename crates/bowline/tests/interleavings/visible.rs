@@ -22,7 +22,7 @@ fn small(background: Background) -> Db {
 /// A read that began before a commit, a flush and the end of the version it would have found.
 #[test]
 fn a_read_beside_a_flush_finds_the_newest() {
-    explore("a_read_beside_a_flush_finds_the_newest", 6_000, || {
+    explore("a_read_beside_a_flush_finds_the_newest", 18_000, || {
         let db = small(Background::Manual);
         db.put("k", bytes(1)).expect("a put");
         let reader = {
@@ -44,7 +44,7 @@ fn a_read_beside_a_flush_finds_the_newest() {
 /// without what another has put there meanwhile.
 #[test]
 fn flushes_at_once_lose_nothing() {
-    explore("flushes_at_once_lose_nothing", 6_000, || {
+    explore("flushes_at_once_lose_nothing", 18_000, || {
         let db = small(Background::Threads);
         let flushers = ["a", "b"].map(|key| {
             let db = db.clone();
@@ -67,7 +67,7 @@ fn flushes_at_once_lose_nothing() {
 /// each is at or above its floor.
 #[test]
 fn a_pin_is_kept_or_above_the_floor() {
-    explore("a_pin_is_kept_or_above_the_floor", 20_000, || {
+    explore("a_pin_is_kept_or_above_the_floor", 60_000, || {
         let readers = Arc::new(Readers::new(History::None, 100, 1));
         let visible = Arc::new(AtomicU64::new(1));
         let pinner = {
@@ -103,7 +103,7 @@ fn a_pin_is_kept_or_above_the_floor() {
 /// reader ever misses a version that was visible, sees one go back, or sees half a commit.
 #[test]
 fn reads_beside_flush_and_merge_never_go_back() {
-    explore("reads_beside_flush_and_merge_never_go_back", 4_000, || {
+    explore("reads_beside_flush_and_merge_never_go_back", 12_000, || {
         let db = database();
         let commit = |db: &Db, number| {
             let tx = db.begin();
@@ -156,7 +156,7 @@ fn reads_beside_flush_and_merge_never_go_back() {
 fn a_pin_holds_its_versions_whenever_it_is_taken() {
     explore(
         "a_pin_holds_its_versions_whenever_it_is_taken",
-        4_000,
+        12_000,
         || {
             let db = database();
             db.put("k", bytes(2)).expect("a put");

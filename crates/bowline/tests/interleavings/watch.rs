@@ -50,7 +50,7 @@ fn spawn_writer(db: &Db, from: u64) -> JoinHandle<()> {
 /// flushed and merged: each gets each change once, in order, and is woken for it.
 #[test]
 fn each_watcher_gets_each_change_once() {
-    explore("each_watcher_gets_each_change_once", 4_000, || {
+    explore("each_watcher_gets_each_change_once", 12_000, || {
         let db = database(History::All);
         for revision in 2..5 {
             db.put("k", bytes(revision)).expect("a put");
@@ -78,7 +78,7 @@ fn each_watcher_gets_each_change_once() {
 #[test]
 fn a_watcher_that_begins_beside_merges_misses_nothing() {
     let test = "a_watcher_that_begins_beside_merges_misses_nothing";
-    explore(test, 4_000, || {
+    explore(test, 12_000, || {
         let db = database(History::None);
         let writer = spawn_writer(&db, 2);
         let keeper = {

@@ -24,7 +24,7 @@ use crate::support::{Contents, small_database, stage};
 /// Where the database is on the disk.
 pub const PATH: &str = "db";
 /// Images of one invariant, unless the environment says otherwise.
-const IMAGES_DEFAULT: u64 = 120;
+const IMAGES_DEFAULT: u64 = 1_000;
 const SEED_DEFAULT: u64 = 50;
 
 /// What a statement comes to: nothing, or how it fails.

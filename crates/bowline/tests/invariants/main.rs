@@ -9,7 +9,7 @@
 //! skew is refused there and allowed under snapshot isolation; a key that was deleted and one that
 //! was never written both compare as 0, and the history tells them apart.
 //!
-//! `BOWLINE_INVARIANT_IMAGES` sets the images of each invariant (default 120), and `BOWLINE_SEED` the
+//! `BOWLINE_INVARIANT_IMAGES` sets the images of each invariant (default 1,000), and `BOWLINE_SEED` the
 //! seed. `--nocapture` shows what was covered.
 
 mod acid;
