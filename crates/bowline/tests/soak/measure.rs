@@ -93,21 +93,31 @@ fn process() -> Option<Process> {
     let entries = |path| Some(std::fs::read_dir(path).ok()?.count() as i64);
     Some(Process {
         resident_bytes: kib << 10,
-        threads: entries("/proc/self/task")?,
+        threads: living_threads()?.len() as i64,
         open_files: entries("/proc/self/fd")?,
     })
 }
 
 /// How many threads of this process are a database's, by their names; 0 without `/proc`.
 pub fn bowline_threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task");
-    let name = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-    tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|task| name(&task.path()).starts_with("bowline-"))
-        .count()
+    let names = living_threads().unwrap_or_default();
+    let names = names.iter().filter(|name| name.starts_with("bowline-"));
+    names.count()
+}
+
+/// The names of the threads that have not ended. A thread that was joined can still be listed for a
+/// moment, while the kernel takes it apart; it says so in its flags.
+fn living_threads() -> Option<Vec<String>> {
+    /// `PF_EXITING` of Linux, the ninth field of `stat`; the second is the name in parentheses.
+    const EXITING: u64 = 4;
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let living = tasks.flatten().filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let flags: u64 = rest.split_whitespace().nth(6)?.parse().ok()?;
+        (flags & EXITING == 0).then(|| name.to_owned())
+    });
+    Some(living.collect())
 }
 
 /// Bytes and files below a directory.
