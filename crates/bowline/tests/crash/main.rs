@@ -10,7 +10,7 @@
 //!
 //! | variable | what |
 //! |---|---|
-//! | `BOWLINE_CRASH_IMAGES` | how many images all tests together try (default 20,000); more than that are rounds of other workloads |
+//! | `BOWLINE_CRASH_IMAGES` | how many images all tests together try (default 24,000); more than that are rounds of other workloads |
 //! | `BOWLINE_SEED` | the seed |
 //! | `BOWLINE_CRASH_IMAGE` | the one image to try, as a failure names it |
 //!
@@ -37,7 +37,7 @@ use verify::Verifier;
 use workload::{Action, Crossed, Run, Workload};
 
 /// The images of all tests together, unless the environment says otherwise.
-const IMAGES_DEFAULT: u64 = 20_000;
+const IMAGES_DEFAULT: u64 = 24_000;
 
 /// A place with fewer crashes than this gets some more.
 const RARE: u64 = 40;

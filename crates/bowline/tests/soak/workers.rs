@@ -358,8 +358,17 @@ impl<'a> Work<'a> {
                 accounts.insert(entry.key.to_vec(), number(&entry.value));
             }
             let mut next: Revision = snapshot.revision() + 1;
-            let mut watcher = self.db.watch(range()).with_previous().from(next).start()?;
+            let started = self.db.watch(range()).with_previous().from(next).start();
             drop(snapshot);
+            let mut watcher = match started {
+                // The history was given up since the snapshot, which holds no more than itself.
+                Err(Error::Compacted { oldest, .. }) => {
+                    assert!(oldest > next);
+                    bump(&self.compacted);
+                    continue;
+                }
+                started => started?,
+            };
             // Many more, who never take anything.
             let stalled: Vec<_> = (0..20)
                 .map(|_| self.db.watch(..).start())
