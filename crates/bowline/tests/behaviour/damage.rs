@@ -451,6 +451,26 @@ fn a_check_lists_all_damage() -> Result<()> {
         .map(|error| place_of(&Error::Storage(error.clone())).0)
         .collect();
     assert_eq!(found, BTreeSet::from([manifest, victim.log()]));
+
+    // Nor does `BOWLINE`, damaged or lost.
+    let identity = victim.path.join("BOWLINE");
+    for is_lost in [false, true] {
+        if is_lost {
+            fs::remove_file(&identity).expect("removed");
+        } else {
+            flip(&identity, 3);
+        }
+        let report = check_files(&victim.path)?;
+        let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        for path in [&identity, &victim.log()] {
+            let path = path.to_string_lossy();
+            assert!(
+                errors.iter().any(|error| error.contains(&*path)),
+                "{errors:?}"
+            );
+        }
+    }
     Ok(())
 }
 
