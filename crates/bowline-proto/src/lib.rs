@@ -1,0 +1,147 @@
+//! The wire of Bowline, generated from the files in `proto`: messages and services, no behaviour.
+//!
+//! [`etcdserverpb`], [`mvccpb`] and [`authpb`] are etcd's packages: the same names and field numbers,
+//! so that its clients and tools can be used unchanged. Keys and values are [`bytes::Bytes`].
+//!
+//! ```
+//! use bowline_proto::etcdserverpb::PutRequest;
+//! use prost::Message;
+//!
+//! let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
+//! assert_eq!(put.encode_to_vec(), b"\x0a\x01k\x12\x01v");
+//! ```
+//!
+//! [`bytes::Bytes`]: https://docs.rs/bytes
+
+/// Makes a module of a generated package.
+macro_rules! package {
+    ($(#[$meta:meta])* $name:ident, $file:tt) => {
+        $(#[$meta])*
+        #[expect(missing_docs, reason = "the files in `proto` say what needs saying")]
+        #[allow(clippy::all, rustdoc::all, unused_qualifications, reason = "generated")]
+        pub mod $name {
+            tonic::include_proto!($file);
+        }
+    };
+}
+
+package!(
+    /// What etcd keeps for a key, and the events of watches.
+    mvccpb,
+    "mvccpb"
+);
+package!(
+    /// Users, roles and permissions of etcd.
+    authpb,
+    "authpb"
+);
+package!(
+    /// The services of etcd v3.
+    etcdserverpb,
+    "etcdserverpb"
+);
+
+/// The descriptors of all packages, encoded, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+    use super::etcdserverpb::kv_server::SERVICE_NAME;
+    use super::etcdserverpb::{
+        Compare, LeaseTimeToLiveResponse, RangeRequest, ResponseHeader, StatusResponse,
+        WatchResponse,
+    };
+    use super::mvccpb::event::EventType;
+    use super::mvccpb::{Event, KeyValue};
+
+    /// The bytes of a message, as a client of etcd writes them, both ways.
+    fn assert_wire<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, wire: &[u8]) {
+        assert_eq!(message.encode_to_vec(), wire);
+        assert_eq!(M::decode(wire).unwrap(), *message);
+    }
+
+    #[test]
+    fn field_numbers_are_those_of_etcd() {
+        assert_wire(
+            &ResponseHeader {
+                cluster_id: 1,
+                member_id: 2,
+                revision: 3,
+                raft_term: 4,
+            },
+            b"\x08\x01\x10\x02\x18\x03\x20\x04",
+        );
+        assert_wire(
+            &RangeRequest {
+                key: "a".into(),
+                range_end: "b".into(),
+                limit: 5,
+                max_create_revision: 9,
+                ..RangeRequest::default()
+            },
+            b"\x0a\x01a\x12\x01b\x18\x05\x68\x09",
+        );
+        // A `range_end` of its own, far behind the rest: field 64 takes two bytes.
+        assert_wire(
+            &Compare {
+                result: CompareResult::NotEqual.into(),
+                target: CompareTarget::Lease.into(),
+                key: "k".into(),
+                range_end: "l".into(),
+                target_union: Some(TargetUnion::Lease(7)),
+            },
+            b"\x08\x03\x10\x04\x1a\x01k\x40\x07\x82\x04\x01l",
+        );
+        // Events are field 11.
+        let deleted = Event {
+            r#type: EventType::Delete.into(),
+            kv: Some(KeyValue {
+                key: "k".into(),
+                mod_revision: 6,
+                ..KeyValue::default()
+            }),
+            prev_kv: None,
+        };
+        assert_wire(
+            &WatchResponse {
+                watch_id: 1,
+                events: vec![deleted],
+                ..WatchResponse::default()
+            },
+            b"\x10\x01\x5a\x09\x08\x01\x12\x05\x0a\x01k\x18\x06",
+        );
+        assert_wire(
+            &LeaseTimeToLiveResponse {
+                id: 1,
+                ttl: -1,
+                ..LeaseTimeToLiveResponse::default()
+            },
+            b"\x10\x01\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        );
+        assert_wire(
+            &StatusResponse {
+                version: "3.6.0".into(),
+                is_learner: true,
+                db_size_quota: 2,
+                ..StatusResponse::default()
+            },
+            b"\x12\x053.6.0\x50\x01\x60\x02",
+        );
+    }
+
+    #[test]
+    fn services_have_the_names_of_etcd() {
+        assert_eq!(SERVICE_NAME, "etcdserverpb.KV");
+    }
+
+    #[test]
+    fn malformed_messages_are_errors() {
+        // A length beyond the message; a field with the wrong type; a group that never ends.
+        for wire in [&b"\x0a\x7fk"[..], b"\x18\x05\x0d", b"\x0b"] {
+            assert!(RangeRequest::decode(wire).is_err(), "{wire:?}");
+        }
+    }
+}
