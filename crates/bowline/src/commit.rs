@@ -36,6 +36,7 @@ use bowline_storage::tree::{BatchWriter, Engine, Round};
 use bowline_storage::{EntryKind, Revision, TreeId, Value};
 
 use crate::error::{Error, Result, show_key};
+use crate::graph::KindId;
 use crate::kv::record::{self, Entry, Meta};
 use crate::lease::LeaseId;
 use crate::options::Limits;
@@ -86,6 +87,8 @@ pub(crate) struct Request {
     pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
     /// Ranges in which nothing may have changed since the snapshot.
     pub(crate) ranges: Vec<TreeRange>,
+    /// The number that no kind may have yet: an edge was looked for by a kind without one.
+    pub(crate) next_kind: Option<KindId>,
     pub(crate) guards: Vec<Guard>,
     /// At most one per tree and key.
     pub(crate) writes: Vec<Write>,
@@ -521,6 +524,12 @@ fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
             let what = format!("{} in {}", tree_name(*tree), show_range(lower, upper));
             return conflict(what, round.last_revision());
         }
+    }
+    if let Some(KindId(next)) = request.next_kind
+        && exists(engine, trees::SYSTEM, &trees::kind_key(next))?
+    {
+        let what = "edge of a kind that was new".to_owned();
+        return conflict(what, round.last_revision());
     }
     for guard in &request.guards {
         match guard {

@@ -58,6 +58,8 @@ struct State {
     /// Ranges and keys that must be unchanged under any isolation.
     firm_ranges: Vec<TreeRange>,
     guards: Vec<Guard>,
+    /// Edges that were looked for by a kind that nobody had used.
+    unregistered: Vec<(BlockId, String, BlockId)>,
     bytes: u64,
     is_done: bool,
 }
@@ -310,6 +312,17 @@ impl Transaction {
         )
     }
 
+    /// The number of an edge's kind. When there is none yet, there is no such edge either, which
+    /// counts as a read of it: somebody else may register the kind and put the edge.
+    fn kind_of(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<KindId>> {
+        let id = self.db().core().kinds.id(kind);
+        if id.is_none() {
+            let edge = (source, kind.to_owned(), target);
+            self.open_state()?.unregistered.push(edge);
+        }
+        Ok(id)
+    }
+
     /// A block, own writes included.
     pub fn block(&self, id: BlockId) -> Result<Option<Block>> {
         let db = self.db();
@@ -322,7 +335,7 @@ impl Transaction {
 
     /// An edge, own writes included.
     pub fn edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
-        let Some(kind_id) = self.db().core().kinds.id(kind) else {
+        let Some(kind_id) = self.kind_of(source, kind, target)? else {
             return Ok(None);
         };
         let key = graph::edge_out_key(source, kind_id, target);
@@ -436,7 +449,7 @@ impl Transaction {
 
     /// Deletes an edge. `false` when there is no such edge.
     pub fn delete_edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<bool> {
-        let Some(kind) = self.db().core().kinds.id(kind) else {
+        let Some(kind) = self.kind_of(source, kind, target)? else {
             return Ok(false);
         };
         let key = graph::edge_out_key(source, kind, target);
@@ -497,6 +510,7 @@ impl Transaction {
             ranges,
             firm_ranges,
             guards,
+            unregistered,
             ..
         } = std::mem::take(&mut *state);
         state.is_done = true;
@@ -524,6 +538,18 @@ impl Transaction {
             Isolation::Serializable => {
                 request.keys = keys;
                 request.ranges = ranges;
+                // Before the look-ups, so that what is registered in between is noticed.
+                let kinds = &self.db().core().kinds;
+                let next = kinds.next_id();
+                for (source, kind, target) in unregistered {
+                    match kinds.id(&kind) {
+                        Some(kind) => {
+                            let key = graph::edge_out_key(source, kind, target);
+                            request.keys.push((trees::EDGE_OUT, key.to_vec()));
+                        }
+                        None => request.next_kind = Some(next),
+                    }
+                }
             }
             Isolation::Snapshot => {
                 let own = request

@@ -5,8 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bowline::vfs::Vfs;
-use bowline::{Background, CompactionOptions, Db, Error, StorageError};
+use bowline::{
+    Background, Block, BlockId, CompactionOptions, Db, Edge, Error, StorageError, Transaction,
+};
 use bowline_testing::SimDisk;
+
+const A: BlockId = BlockId(1);
+const B: BlockId = BlockId(2);
 
 fn compaction_of_two_runs() -> CompactionOptions {
     CompactionOptions {
@@ -78,4 +83,44 @@ fn an_interrupted_copy_is_not_opened_as_an_empty_database() {
     assert_eq!(disk.paths(), before, "nothing was made");
     let db = open(true).expect("an interrupted creation is made anew");
     assert_eq!(db.revision(), 1);
+}
+
+/// A transaction that looked for an edge of a kind that nobody had used yet was told that there is
+/// none, and that was not recorded as a read: when somebody else registered the kind and put the
+/// edge before it committed, it committed all the same, and no order of the two explains both.
+/// Found by the isolation histories, in the first ten revisions of a database.
+#[test]
+fn that_there_is_no_edge_of_a_new_kind_counts_as_read() {
+    let looks: [fn(&Transaction) -> bowline::Result<()>; 2] = [
+        |tx| tx.edge(A, "ties", B).map(|edge| assert_eq!(edge, None)),
+        |tx| tx.delete_edge(A, "ties", B).map(|gone| assert!(!gone)),
+    ];
+    for look in looks {
+        let db = Db::in_memory().expect("in memory");
+        let blocks = |tx: &Transaction| {
+            tx.put_block(&Block::new(A, "node"))?;
+            tx.put_block(&Block::new(B, "node"))
+        };
+        db.transact(blocks).expect("two blocks");
+        let tx = db.begin();
+        look(&tx).expect("there is none");
+        tx.put("seen", "none").expect("put");
+        let edge = Edge::new(A, "ties", B);
+        db.transact(|tx| tx.put_edge(&edge)).expect("put edge");
+        let committed = tx.commit();
+        assert!(
+            matches!(committed, Err(Error::Conflict { .. })),
+            "{committed:?}"
+        );
+        // Who puts the first edge of a kind after looking for it is not in its own way, nor is
+        // another edge of the kind.
+        let kind = "ties anew";
+        let tx = db.begin();
+        assert_eq!(tx.edge(A, kind, B).expect("a look"), None);
+        let other = Edge::new(B, kind, A);
+        db.transact(|tx| tx.put_edge(&other)).expect("another");
+        let edge = Edge::new(A, kind, B);
+        tx.put_edge(&edge).expect("put edge");
+        tx.commit().expect("nobody touched that edge");
+    }
 }

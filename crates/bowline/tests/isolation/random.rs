@@ -28,7 +28,7 @@ pub struct Attempt {
 impl Attempt {
     pub fn begin(session: &Session<'_>, mut record: Transaction) -> Attempt {
         let tx = session.db.begin_with(session.shared.isolation);
-        record.snapshot = Some(tx.snapshot_revision());
+        record.snapshot = session.told(tx.snapshot_revision());
         Attempt {
             tx,
             record,

@@ -76,6 +76,13 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The revision of a snapshot, unless the power was lost before it was told: what is shown
+    /// after that may be of a commit that the disk never had, and nobody was left to see it.
+    pub fn told(&self, revision: u64) -> Option<u64> {
+        let is_lost = self.shared.is_lost.load(Ordering::SeqCst);
+        (!is_lost).then_some(revision)
+    }
+
     /// Lets others come in between.
     pub fn pause(&mut self) {
         match self.rng.u8(0..12) {
@@ -200,7 +207,7 @@ impl<'a> Session<'a> {
             let mut record = self.begin();
             record.process += SNAPSHOTS;
             let snapshot = self.db.snapshot();
-            record.snapshot = Some(snapshot.revision());
+            record.snapshot = self.told(snapshot.revision());
             self.held = Some((snapshot, record));
         }
         let Some((snapshot, mut record)) = self.held.take() else {
