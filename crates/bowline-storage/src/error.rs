@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::Revision;
+
 /// Shorthand for results of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -58,6 +60,24 @@ pub enum Error {
         path: PathBuf,
         /// What was found there.
         reason: String,
+    },
+    /// The directory belongs to a member of a cluster, whose log holds what others have not agreed
+    /// to yet.
+    #[error("{} belongs to a member of a cluster: reach it through its server, or serve it again with `bowline serve`", path.display())]
+    Member {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// A snapshot outlived the state it was taken of: the member lagged behind, and took over the
+    /// tables of another.
+    #[error(
+        "revision {at} is gone since the state of another member was taken over, which begins at {oldest}: take a new snapshot"
+    )]
+    Replaced {
+        /// The revision read at.
+        at: Revision,
+        /// The oldest there is now.
+        oldest: Revision,
     },
     /// The directory was written by a newer version.
     #[error("{} has format version {found}, this program reads up to {supported}: use a newer bowline", path.display())]
@@ -119,7 +139,10 @@ impl Error {
     /// Whether the same call may succeed later without anything being repaired.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::NoSpace { .. } | Error::Locked { .. })
+        matches!(
+            self,
+            Error::NoSpace { .. } | Error::Locked { .. } | Error::Replaced { .. }
+        )
     }
 
     /// Whether the error says that bytes on disk are damaged or gone.

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_storage::log::Background;
+use bowline_storage::log::{Background, Log};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Condvar, Instant, Mutex};
-use bowline_storage::tree::{Engine, EngineOptions, EngineStats, SyncPolicy};
+use bowline_storage::tree::{Engine, EngineOptions, EngineStats, Replicated, SyncPolicy};
 use bowline_storage::vfs::Vfs;
 use bowline_storage::{Clock, EntryKind, Revision, Value};
 
@@ -20,6 +20,7 @@ use crate::kinds::{self, Kinds};
 use crate::kv::{Entry, Range, RangeIter, Version, record};
 use crate::lease::{self, Lease, LeaseId, LeaseTable};
 use crate::options::{DbBuilder, Isolation, Limits};
+use crate::replica::ReplicaOptions;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::trees;
@@ -66,10 +67,48 @@ pub(crate) struct Core {
     path: PathBuf,
     /// Not with `Durability::Memory`.
     has_files: bool,
+    /// Whether a cluster writes it, and nobody else.
+    is_replica: bool,
     is_closed: AtomicBool,
     /// Wakes the lease thread: a lease was granted, or the database closes.
     lease_bell: Mutex<()>,
     lease_rung: Condvar,
+}
+
+impl Core {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called twice, by the two ways to open"
+    )]
+    fn new(
+        engine: Engine,
+        vfs: Arc<dyn Vfs>,
+        clock: Arc<dyn Clock>,
+        path: PathBuf,
+        limits: Limits,
+        watch_ring_bytes: u64,
+        has_files: bool,
+        is_replica: bool,
+    ) -> Result<Arc<Core>> {
+        let kinds = Kinds::load(&engine)?;
+        let leases = LeaseTable::load(&engine, &*clock)?;
+        Ok(Arc::new(Core {
+            engine,
+            queue: CommitQueue::new(),
+            hub: Hub::new(watch_ring_bytes),
+            leases,
+            kinds,
+            limits,
+            vfs,
+            clock,
+            path,
+            has_files,
+            is_replica,
+            is_closed: AtomicBool::new(false),
+            lease_bell: Mutex::new(()),
+            lease_rung: Condvar::new(),
+        }))
+    }
 }
 
 /// Sizes and counts.
@@ -123,23 +162,16 @@ impl Db {
     ) -> Result<Db> {
         let has_files = options.sync != SyncPolicy::Never;
         let engine = Engine::open(vfs.clone(), clock.clone(), path.clone(), options)?;
-        let kinds = Kinds::load(&engine)?;
-        let leases = LeaseTable::load(&engine, &*clock)?;
-        let core = Arc::new(Core {
+        let core = Core::new(
             engine,
-            queue: CommitQueue::new(),
-            hub: Hub::new(watch_ring_bytes),
-            leases,
-            kinds,
-            limits,
             vfs,
             clock,
             path,
+            limits,
+            watch_ring_bytes,
             has_files,
-            is_closed: AtomicBool::new(false),
-            lease_bell: Mutex::new(()),
-            lease_rung: Condvar::new(),
-        });
+            false,
+        )?;
         let lease_thread = Mutex::new(None);
         let inner = Arc::new(DbInner {
             core: core.clone(),
@@ -155,6 +187,63 @@ impl Db {
             *inner.lease_thread.lock() = Some(thread);
         }
         Ok(Db { inner })
+    }
+
+    /// Opens the database of a member of a cluster, whose log belongs to the caller. Nothing is
+    /// written through the handle.
+    pub(crate) fn start_replica(
+        vfs: Arc<dyn Vfs>,
+        clock: Arc<dyn Clock>,
+        path: PathBuf,
+        options: EngineOptions,
+        limits: Limits,
+        watch_ring_bytes: u64,
+        replica: &mut ReplicaOptions<'_>,
+    ) -> Result<(Db, Log)> {
+        let replicated = Replicated {
+            database_id: replica.database_id,
+            file_id_base: replica.file_id_base,
+            visit: &mut *replica.visit,
+        };
+        let (engine, log) = Engine::open_replicated(
+            vfs.clone(),
+            clock.clone(),
+            path.clone(),
+            options,
+            replicated,
+        )?;
+        let core = Core::new(
+            engine,
+            vfs,
+            clock,
+            path,
+            limits,
+            watch_ring_bytes,
+            true,
+            true,
+        )?;
+        let inner = Arc::new(DbInner {
+            core,
+            lease_thread: Mutex::new(None),
+            is_owner: true,
+        });
+        Ok((Db { inner }, log))
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.core().clock
+    }
+
+    /// For what writes without a commit.
+    fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if self.core().is_replica {
+            return Err(Error::NotSupported {
+                what: "a write to the database of a member of a cluster",
+                why: "the members agree on writes: give it to the member's client",
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -428,7 +517,7 @@ impl Db {
 
     /// Commits a request that was built elsewhere in this crate.
     pub(crate) fn commit(&self, request: Request) -> Result<Committed> {
-        self.check_open()?;
+        self.check_writable()?;
         let core = self.core();
         match core.queue.commit(&core.engine, &core.hub, request) {
             // It was closed since the check above.
@@ -588,7 +677,7 @@ impl Db {
     /// Expires the leases whose time is over; returns how many. The background thread does this
     /// by itself; with [`Background::Manual`] nobody else does.
     pub fn expire_leases(&self) -> Result<u64> {
-        self.check_open()?;
+        self.check_writable()?;
         let core = self.core();
         let expired = core.leases.take_expired(core.clock.monotonic());
         let mut count = 0;
@@ -624,7 +713,7 @@ impl Db {
     /// # Errors
     /// `FutureRevision` and `Compacted`, with the bounds.
     pub fn compact(&self, revision: Revision) -> Result<()> {
-        self.check_open()?;
+        self.check_writable()?;
         let result = self.core().engine.compact_history(revision)?;
         result.map_err(|error| crate::watch::pin_error(revision, error))
     }

@@ -66,6 +66,13 @@ impl Kinds {
         })
     }
 
+    /// Reads them anew, when the whole state was replaced.
+    pub(crate) fn reload(&self, engine: &Engine) -> Result<()> {
+        let read = Kinds::load(engine)?;
+        self.names.store(read.names.load_full());
+        Ok(())
+    }
+
     pub(crate) fn id(&self, name: &str) -> Option<KindId> {
         self.names.load().by_name.get(name).copied()
     }

@@ -84,6 +84,28 @@ pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
     reader.is_empty().then(|| Duration::from_millis(ms))
 }
 
+/// What leases had left when the leader of a cluster told it last.
+fn load_remaining(engine: &Engine) -> Result<HashMap<LeaseId, Duration>> {
+    let prefix = trees::leases_remaining_prefix();
+    let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    let lower = Bound::Included(prefix.to_vec());
+    let at = engine.visible();
+    let mut scan = engine.scan(trees::SYSTEM, lower, upper, at, ScanDirection::Forward);
+    let mut remaining = HashMap::new();
+    while scan.advance()? {
+        let invalid = |reason| Error::InvalidRecord {
+            what: "lease",
+            key: show_key(scan.key()),
+            reason,
+        };
+        let id = scan.key()[1..].try_into().map(i64::from_be_bytes);
+        let id = id.map_err(|_| invalid("its key is not 9 bytes"))?;
+        let left = decode_ttl(scan.bytes()).ok_or_else(|| invalid("its rest is damaged"))?;
+        remaining.insert(id, left);
+    }
+    Ok(remaining)
+}
+
 impl LeaseTable {
     /// Reads every lease; each begins its TTL now.
     pub(crate) fn load(engine: &Engine, clock: &dyn Clock) -> Result<LeaseTable> {
@@ -93,6 +115,7 @@ impl LeaseTable {
         let at = engine.visible();
         let mut scan = engine.scan(trees::SYSTEM, lower, upper, at, ScanDirection::Forward);
         let now = clock.monotonic();
+        let remaining = load_remaining(engine)?;
         let mut held = HashMap::new();
         while scan.advance()? {
             let invalid = |reason| Error::InvalidRecord {
@@ -106,11 +129,12 @@ impl LeaseTable {
                 return Err(invalid("its id is none that is given"));
             }
             let ttl = decode_ttl(scan.bytes()).ok_or_else(|| invalid("its TTL is damaged"))?;
+            let left = remaining.get(&id).copied().unwrap_or(ttl);
             held.insert(
                 id,
                 Held {
                     ttl,
-                    deadline: now + ttl,
+                    deadline: now + left.min(ttl),
                     is_expiring: false,
                 },
             );
@@ -119,6 +143,20 @@ impl LeaseTable {
             held: Mutex::new(held),
             ..LeaseTable::default()
         })
+    }
+
+    /// Reads every lease anew; each begins its time now.
+    pub(crate) fn reload(&self, engine: &Engine, clock: &dyn Clock) -> Result<()> {
+        let mut held = self.held.lock();
+        *held = LeaseTable::load(engine, clock)?.held.into_inner();
+        Ok(())
+    }
+
+    /// Gives every lease more time.
+    pub(crate) fn extend(&self, by: Duration) {
+        for lease in self.held.lock().values_mut() {
+            lease.deadline += by;
+        }
     }
 
     /// Held from before a lease's record is written or deleted until the table says so too.

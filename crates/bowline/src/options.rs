@@ -6,6 +6,7 @@ use std::time::Duration;
 
 pub use bowline_storage::compaction::{CompactionOptions, Strategy};
 pub use bowline_storage::log::Background;
+use bowline_storage::log::Log;
 use bowline_storage::table::{Compression, TableOptions};
 pub use bowline_storage::tree::History;
 use bowline_storage::tree::{EngineOptions, SyncPolicy};
@@ -15,6 +16,7 @@ use bowline_storage::{Clock, SystemClock};
 use crate::commit::MEMBERS_MAX_BYTES;
 use crate::db::Db;
 use crate::error::Result;
+use crate::replica::ReplicaOptions;
 use crate::trees;
 
 /// When a commit is acknowledged.
@@ -241,6 +243,24 @@ impl DbBuilder {
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> DbBuilder {
         self.clock = clock;
         self
+    }
+
+    /// Opens a member's database. See [`crate::replica`].
+    pub(crate) fn open_replica(
+        mut self,
+        path: PathBuf,
+        options: &mut ReplicaOptions<'_>,
+    ) -> Result<(Db, Log)> {
+        self.engine.sync = SyncPolicy::Always;
+        Db::start_replica(
+            self.vfs,
+            self.clock,
+            path,
+            self.engine,
+            self.limits,
+            self.watch_ring_bytes,
+            options,
+        )
     }
 
     /// Opens the database in `path`, creating it when there is none.

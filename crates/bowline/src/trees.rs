@@ -18,6 +18,10 @@ pub(crate) const COUNT: usize = 5;
 const TAG_KIND: u8 = b'k';
 const TAG_LEASE: u8 = b'l';
 const TAG_LEASE_KEY: u8 = b'a';
+const TAG_LEASE_REMAINING: u8 = b'p';
+const TAG_COMPACTED: u8 = b'c';
+const TAG_APPLIED: u8 = b'r';
+const TAG_ALARM: u8 = b'!';
 
 /// `k` + kind id (u32 BE) → the kind's name.
 pub(crate) fn kind_key(id: u32) -> [u8; 5] {
@@ -48,6 +52,41 @@ pub(crate) fn attachment_key(id: i64, key: &[u8]) -> Vec<u8> {
     let mut out = attachment_prefix(id).to_vec();
     out.extend_from_slice(key);
     out
+}
+
+/// `p` + lease id (i64 BE) → what the lease had left when its leader told last, in ms (varint).
+pub(crate) fn lease_remaining_key(id: i64) -> [u8; 9] {
+    let mut key = [TAG_LEASE_REMAINING; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// What every lease had left.
+pub(crate) fn leases_remaining_prefix() -> [u8; 1] {
+    [TAG_LEASE_REMAINING]
+}
+
+/// `c` → the oldest revision that the members of a cluster have agreed to keep (varint).
+pub(crate) fn compacted_key() -> [u8; 1] {
+    [TAG_COMPACTED]
+}
+
+/// `r` → how far the log of a cluster has been applied; see [`crate::replica`].
+pub(crate) fn applied_key() -> [u8; 1] {
+    [TAG_APPLIED]
+}
+
+/// `!` + member id (u64 BE) + alarm (u8) → nothing: the alarm is raised.
+pub(crate) fn alarm_key(member: u64, kind: u8) -> [u8; 10] {
+    let mut key = [TAG_ALARM; 10];
+    key[1..9].copy_from_slice(&member.to_be_bytes());
+    key[9] = kind;
+    key
+}
+
+/// All alarms.
+pub(crate) fn alarms_prefix() -> [u8; 1] {
+    [TAG_ALARM]
 }
 
 /// All attachments of a lease.

@@ -240,10 +240,7 @@ impl Shared {
     /// Flushes the oldest of the sealed memtables, newest first, into one run; with all there is in
     /// tables (then no merge may run beside it), or on top of it.
     fn flush_memtables(&self, memtables: &[Arc<Memtable>], with_tables: bool) -> Result<()> {
-        if let Some(log) = &self.log_sync {
-            // Tables never run ahead of the log.
-            log.sync()?;
-        }
+        self.sync_log_up_to((memtables.iter().map(|memtable| memtable.max_index())).max())?;
         let retention = self.retention();
         let run = self.next_run_id.fetch_add(1, Ordering::Relaxed);
         let current = self.super_version.load_full();

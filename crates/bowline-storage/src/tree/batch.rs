@@ -25,6 +25,11 @@ impl<'a> BatchWriter<'a> {
         BatchWriter { out }
     }
 
+    /// Goes on with a batch that was started in `out`.
+    pub fn resume(out: &'a mut Vec<u8>) -> BatchWriter<'a> {
+        BatchWriter { out }
+    }
+
     /// Sets a key. The value is given in two parts, so that a caller need not join them.
     pub fn put(&mut self, tree: TreeId, key: &[u8], head: &[u8], tail: &[u8]) {
         self.out.extend_from_slice(&[tree.0, EntryKind::Put as u8]);
@@ -78,6 +83,12 @@ impl<'a> BatchReader<'a> {
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// The bytes of the operations that have not been read yet.
+    #[must_use]
+    pub fn rest(mut self) -> &'a [u8] {
+        self.reader.rest()
     }
 
     /// The next operation: `Ok(None)` at the end, `Err` when the bytes are damaged.

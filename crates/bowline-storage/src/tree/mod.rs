@@ -37,6 +37,7 @@ pub(crate) mod fuzzing;
 mod read;
 mod readers;
 mod recovery;
+mod replicated;
 mod round;
 mod super_version;
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
 pub use read::{Found, Scan, ScanDirection, VersionVisit};
 pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
+pub use replicated::{FrozenTable, FrozenTables, Installed, Replicated};
 pub use round::Round;
 pub use super_version::SuperVersion;
 
@@ -179,6 +181,8 @@ struct Shared {
     /// Released last, when nothing of this engine writes any more.
     lock: Mutex<Option<Box<dyn VfsLock>>>,
     database_id: u128,
+    /// Whether the log belongs to somebody else; see [`Engine::open_replicated`].
+    is_replicated: bool,
 }
 
 #[derive(Debug)]
@@ -264,12 +268,8 @@ impl Engine {
         options: EngineOptions,
     ) -> Result<Engine> {
         let vfs: Arc<dyn Vfs> = Arc::new(UninterruptedVfs::new(vfs));
-        let shared = Arc::new(recovery::open(vfs, clock, Layout::new(path), options)?);
-        let workers = background::start(&shared)?;
-        let engine = Engine {
-            shared,
-            workers: Mutex::new(workers),
-        };
+        let (shared, _) = recovery::open(vfs, clock, Layout::new(path), options, None)?;
+        let engine = Engine::start(shared)?;
         // A program that opens, writes a little and closes leaves a segment each time. When many
         // have come together, their content goes into tables, and the log starts over.
         let segments = engine
@@ -295,6 +295,15 @@ impl Engine {
             engine.shared.ballast.take_in();
         }
         Ok(engine)
+    }
+
+    fn start(shared: Shared) -> Result<Engine> {
+        let shared = Arc::new(shared);
+        let workers = background::start(&shared)?;
+        Ok(Engine {
+            shared,
+            workers: Mutex::new(workers),
+        })
     }
 
     /// The newest published revision.
@@ -341,9 +350,15 @@ impl Engine {
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
         // First the sources, then the revision: whatever is visible is then in the sources.
-        let super_version = self.shared.super_version.load();
-        let at = self.visible();
-        super_version.get(tree, key, at, 0, read)
+        loop {
+            let super_version = self.shared.super_version.load();
+            let at = self.visible();
+            if at >= self.shared.readers.replaced_floor() {
+                return super_version.get(tree, key, at, 0, read);
+            }
+            // Between the tables of another member and their revision.
+            crate::sync::thread::yield_now();
+        }
     }
 
     /// Reads a key at a pinned revision.
@@ -355,7 +370,18 @@ impl Engine {
         at: Revision,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        self.shared.super_version.load().get(tree, key, at, 0, read)
+        let super_version = self.shared.super_version.load();
+        self.check_replaced(at)?;
+        super_version.get(tree, key, at, 0, read)
+    }
+
+    #[inline]
+    fn check_replaced(&self, at: Revision) -> Result<()> {
+        let oldest = self.shared.readers.replaced_floor();
+        if at < oldest {
+            return Err(Error::Replaced { at, oldest });
+        }
+        Ok(())
     }
 
     /// Reads a key's newest version, published or not, when it is above `since`. For the one who
@@ -399,7 +425,8 @@ impl Engine {
         direction: ScanDirection,
     ) -> Scan {
         let super_version = self.shared.super_version.load_full();
-        Scan::new(super_version, tree, lower, upper, at, direction)
+        let refused = self.check_replaced(at).err();
+        Scan::new(super_version, tree, lower, upper, at, direction).refused(refused)
     }
 
     /// Visits every kept version of the range with a revision in `from..=to`; see

@@ -10,7 +10,7 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::super_version::SuperVersion;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memtable::MemtableReadCursor;
 use crate::table::TableReadCursor;
 use crate::version::Run;
@@ -267,6 +267,8 @@ pub struct Scan {
     upper: Bound<Vec<u8>>,
     current: Option<usize>,
     is_started: bool,
+    /// Why it does not even begin.
+    refused: Option<Error>,
 }
 
 impl Scan {
@@ -310,7 +312,14 @@ impl Scan {
             upper,
             current: None,
             is_started: false,
+            refused: None,
         }
+    }
+
+    /// With an error, every attempt to advance gives it.
+    pub(super) fn refused(mut self, refused: Option<Error>) -> Scan {
+        self.refused = refused;
+        self
     }
 
     /// A scan of the same range, tree and revision in the other direction, from its start.
@@ -333,6 +342,9 @@ impl Scan {
 
     /// Goes to the next present key; `false` at the end.
     pub fn advance(&mut self) -> Result<bool> {
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
         if !self.is_started {
             self.is_started = true;
             self.start()?;

@@ -59,6 +59,8 @@ pub struct Readers {
     history: History,
     watch_lag_max: u64,
     inner: Mutex<Inner>,
+    /// The floor of the state that replaced the whole one last; 0 when none did.
+    replaced_floor: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -84,7 +86,22 @@ impl Readers {
             history,
             watch_lag_max,
             inner: Mutex::new(inner),
+            replaced_floor: AtomicU64::new(0),
         }
+    }
+
+    /// The oldest revision that the sources hold since the whole state was replaced; 0 when it never
+    /// was. A pin that is older holds nothing any more.
+    #[inline]
+    pub(super) fn replaced_floor(&self) -> Revision {
+        self.replaced_floor.load(Ordering::Acquire)
+    }
+
+    /// The whole state is about to be replaced by one that starts at `floor`.
+    pub(super) fn replace(&self, floor: Revision) {
+        let mut inner = self.inner.lock();
+        inner.floor = inner.floor.max(floor);
+        self.replaced_floor.store(floor, Ordering::Release);
     }
 
     /// The oldest revision anyone may ask for.

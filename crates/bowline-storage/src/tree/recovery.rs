@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use super::ballast::Ballast;
 use super::batch::BatchReader;
+use super::replicated::Replicated;
 use super::{
     CommitState, EngineOptions, ManifestState, Readers, Shared, Signals, SuperVersion, SyncPolicy,
 };
@@ -28,7 +29,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
-use crate::vfs::{Vfs, VfsLock};
+use crate::vfs::{self, Vfs, VfsLock};
 use crate::{Clock, Index, Revision};
 
 /// What a scan found.
@@ -49,21 +50,37 @@ struct Plan {
     replace_manifest: bool,
 }
 
+/// Opens the directory. With `replicated` the log is given to the caller instead of being replayed.
 pub(super) fn open(
     vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     layout: Layout,
     options: EngineOptions,
-) -> Result<Shared> {
+    replicated: Option<Replicated<'_>>,
+) -> Result<(Shared, Option<Log>)> {
     let counters = Arc::new(Counters::default());
     prepare_directory(&*vfs, &layout, &options)?;
     let lock = take_lock(&*vfs, &layout)?;
     if Identity::read(&*vfs, &layout)?.is_none() {
-        create(&*vfs, &layout, counters.clone())?;
+        let (id, base) = match &replicated {
+            Some(replicated) => (replicated.database_id, replicated.file_id_base),
+            None => (fastrand::u128(1..), 0),
+        };
+        create(&*vfs, &layout, id, base + 1, counters.clone())?;
+    }
+    if replicated.is_none() {
+        let member = layout.member();
+        let stat = vfs.metadata(&member);
+        if stat.map_err(|e| Error::io("stat", &member, e))?.is_some() {
+            let path = layout.root().to_owned();
+            return Err(Error::Member { path });
+        }
     }
     let scanned = scan(&*vfs, &layout)?;
     let plan = plan(&scanned, &layout)?;
-    apply(vfs, clock, layout, options, counters, lock, scanned, &plan)
+    apply(
+        vfs, clock, layout, options, counters, lock, scanned, &plan, replicated,
+    )
 }
 
 /// Makes sure the path is a directory that is, or may become, a database. Writes nothing into a
@@ -137,9 +154,15 @@ fn take_lock(vfs: &dyn Vfs, layout: &Layout) -> Result<Box<dyn VfsLock>> {
     }
 }
 
-fn create(vfs: &dyn Vfs, layout: &Layout, counters: Arc<Counters>) -> Result<()> {
+fn create(
+    vfs: &dyn Vfs,
+    layout: &Layout,
+    database_id: u128,
+    next_file_id: u64,
+    counters: Arc<Counters>,
+) -> Result<()> {
     // Also when the directory was there: whoever made it may have died before this.
-    crate::vfs::sync_parent(vfs, layout.root())?;
+    vfs::sync_parent(vfs, layout.root())?;
     let tables = layout.tables();
     if vfs
         .metadata(&tables)
@@ -153,13 +176,13 @@ fn create(vfs: &dyn Vfs, layout: &Layout, counters: Arc<Counters>) -> Result<()>
         // As in etcd, a new database is at revision 1.
         flushed_revision: 1,
         history_floor: 1,
-        next_file_id: 1,
+        next_file_id,
         next_run_id: 1,
         ..State::default()
     };
     // Creation syncs the directory, so `tables` and the manifest are durable before BOWLINE is.
     let identity = Identity {
-        database_id: fastrand::u128(1..),
+        database_id,
         manifest: 1,
     };
     Manifest::create(vfs, layout, &identity, &state, counters)?;
@@ -255,7 +278,8 @@ fn apply(
     lock: Box<dyn VfsLock>,
     scanned: Scanned,
     plan: &Plan,
-) -> Result<Shared> {
+    replicated: Option<Replicated<'_>>,
+) -> Result<(Shared, Option<Log>)> {
     let Scanned {
         identity,
         mut state,
@@ -292,11 +316,19 @@ fn apply(
     }
     let version = Version::from_state(&state, trees, &mut |id| opened.remove(&id));
 
+    let is_replicated = replicated.is_some();
+    if is_replicated && !state.log_started {
+        discard_void_log(&*vfs, &layout)?;
+    }
     let mut replay = Replay::new(&options, &state);
+    let mut replicated = replicated;
     let log = match options.sync {
         SyncPolicy::Never => None,
         SyncPolicy::Always | SyncPolicy::Every(_) => {
-            let mut visit = |index: Index, payload: &[u8]| replay.entry(&layout, index, payload);
+            let mut visit = |index: Index, payload: &[u8]| match &mut replicated {
+                Some(replicated) => (replicated.visit)(index, payload),
+                None => replay.entry(&layout, index, payload),
+            };
             let log = Log::open(
                 vfs.clone(),
                 layout.log(),
@@ -347,8 +379,13 @@ fn apply(
         version: Arc::new(version),
     };
     let readers = Readers::new(options.history, options.watch_lag_max, state.history_floor);
+    let log_sync = log.as_ref().map(Log::sync_handle);
+    let (own_log, given_log) = match is_replicated {
+        true => (None, log),
+        false => (log, None),
+    };
     let commit = CommitState {
-        log,
+        log: own_log,
         last_revision,
         last_index,
         throttle_debt_ns: 0,
@@ -359,8 +396,8 @@ fn apply(
         layout.log().join("spare-ballast.tmp"),
         options.log.first_segment_bytes,
     );
-    let log_sync = commit.log.as_ref().map(Log::sync_handle);
-    Ok(Shared {
+    let shared = Shared {
+        is_replicated,
         log_sync,
         commit: Mutex::new(commit),
         super_version: ArcSwap::from_pointee(super_version),
@@ -389,7 +426,27 @@ fn apply(
         options,
         counters,
         cache,
-    })
+    };
+    Ok((shared, given_log))
+}
+
+/// Removes a log that the manifest calls void, or that was created and never used.
+fn discard_void_log(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
+    let log = layout.log();
+    let found = vfs.metadata(&log).map_err(|e| Error::io("stat", &log, e))?;
+    if found.is_none() {
+        return Ok(());
+    }
+    let mut names = vfs.read_dir(&log).map_err(|e| Error::io("list", &log, e))?;
+    // Oldest first, each durably, as everywhere: what a crash leaves is removed by the next opening.
+    names.sort();
+    for name in names {
+        let path = log.join(name);
+        vfs.remove_file(&path)
+            .map_err(|e| Error::io("remove", &path, e))?;
+        vfs::sync_parent(vfs, &path)?;
+    }
+    Ok(())
 }
 
 /// Rebuilds memtables from log entries, oldest first.

@@ -128,19 +128,36 @@ impl Round<'_> {
         self.commit.last_revision
     }
 
+    /// Whether it can take as much more without another round.
+    #[must_use]
+    pub fn has_room(&self, operations: u64, encoded_bytes: u64) -> bool {
+        let room = memtable_room_bytes(operations, encoded_bytes);
+        self.memtable.writer().has_room(room)
+    }
+
     /// Takes an encoded batch (see [`super::BatchWriter`]): stages it for the log and inserts it
     /// into the memtable, where it stays invisible until the round is finished. Its revision is
     /// [`Round::next_revision`], or the last one again for a batch that changes nothing a user
     /// can number (leases).
     pub fn apply(&mut self, encoded: &[u8]) -> Result<Index> {
-        let result = self.insert(encoded);
+        self.insert_or_fail(encoded, None)
+    }
+
+    /// Takes a batch of the log entry `index` of an engine whose log belongs to somebody else. One
+    /// entry may have any number of batches.
+    pub fn apply_at(&mut self, index: Index, encoded: &[u8]) -> Result<Index> {
+        self.insert_or_fail(encoded, Some(index))
+    }
+
+    fn insert_or_fail(&mut self, encoded: &[u8], at: Option<Index>) -> Result<Index> {
+        let result = self.insert(encoded, at);
         if let Err(error) = &result {
             self.commit.failure = Some(format!("a batch could not be applied: {error}").into());
         }
         result
     }
 
-    fn insert(&mut self, encoded: &[u8]) -> Result<Index> {
+    fn insert(&mut self, encoded: &[u8], at: Option<Index>) -> Result<Index> {
         let invalid = || Error::Internal("a batch does not decode".to_owned());
         let mut reader = BatchReader::new(encoded).ok_or_else(invalid)?;
         let revision = reader.revision();
@@ -149,7 +166,15 @@ impl Round<'_> {
             let reason = format!("a batch at revision {revision}, expected one of {expected:?}");
             return Err(Error::Internal(reason));
         }
-        let index = self.commit.last_index + 1;
+        let index = match (at, self.shared.is_replicated) {
+            (None, false) => self.commit.last_index + 1,
+            (Some(index), true) if index >= self.commit.last_index => index,
+            _ => {
+                let last = self.commit.last_index;
+                let reason = format!("a batch of entry {at:?} after entry {last}");
+                return Err(Error::Internal(reason));
+            }
+        };
         if let Some(log) = &mut self.commit.log {
             let staged = log.stage(encoded);
             if staged != index {

@@ -16,6 +16,7 @@ const TAG_NEXT_FILE_ID: u64 = 4;
 const TAG_NEXT_RUN_ID: u64 = 5;
 const TAG_HISTORY_FLOOR: u64 = 6;
 const TAG_LOG_STARTED: u64 = 7;
+const TAG_LOG_VOID: u64 = 8;
 
 /// A table and its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,9 @@ pub struct Edit {
     pub history_floor: Option<Revision>,
     /// The log directory has its first segment.
     pub log_started: bool,
+    /// What is in the log directory is void: the log starts anew behind `flushed`. Applied before
+    /// `log_started`.
+    pub log_void: bool,
 }
 
 /// Everything the manifest knows.
@@ -88,6 +92,7 @@ impl Edit {
             (TAG_NEXT_FILE_ID, self.next_file_id),
             (TAG_NEXT_RUN_ID, self.next_run_id),
             (TAG_HISTORY_FLOOR, self.history_floor),
+            (TAG_LOG_VOID, self.log_void.then_some(1)),
             (TAG_LOG_STARTED, self.log_started.then_some(1)),
         ] {
             if let Some(value) = value {
@@ -119,6 +124,7 @@ impl Edit {
                 TAG_NEXT_RUN_ID => edit.next_run_id = Some(reader.varint()?),
                 TAG_HISTORY_FLOOR => edit.history_floor = Some(reader.varint()?),
                 TAG_LOG_STARTED => edit.log_started = reader.varint()? == 1,
+                TAG_LOG_VOID => edit.log_void = reader.varint()? == 1,
                 _ => return None,
             }
         }
@@ -157,6 +163,7 @@ impl State {
         next.next_file_id = edit.next_file_id.unwrap_or(0).max(next.next_file_id);
         next.next_run_id = edit.next_run_id.unwrap_or(0).max(next.next_run_id);
         next.history_floor = edit.history_floor.unwrap_or(0).max(next.history_floor);
+        next.log_started &= !edit.log_void;
         next.log_started |= edit.log_started;
         if !edit.added.is_empty() {
             next.check_runs()?;
@@ -194,6 +201,7 @@ impl State {
             next_run_id: Some(self.next_run_id),
             history_floor: Some(self.history_floor),
             log_started: self.log_started,
+            log_void: false,
         }
     }
 }
@@ -235,6 +243,7 @@ mod tests {
             next_run_id: Some(10),
             history_floor: Some(50),
             log_started: true,
+            log_void: true,
         }
     }
 

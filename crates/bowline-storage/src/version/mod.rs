@@ -89,6 +89,12 @@ impl Layout {
         self.root.join(Layout::UNFINISHED)
     }
 
+    /// The file that makes a database that of a member of a cluster.
+    #[must_use]
+    pub fn member(&self) -> PathBuf {
+        self.root.join("MEMBER")
+    }
+
     /// The manifest with this number.
     #[must_use]
     pub fn manifest(&self, number: u64) -> PathBuf {

@@ -1,0 +1,328 @@
+//! An engine whose log belongs to somebody else: the replicated log of a cluster.
+//!
+//! Then the log holds what was *proposed*, the engine what was *agreed*: entries reach it through
+//! [`Round::apply_at`](super::Round::apply_at), some time after they were written to the log, and
+//! an opening replays nothing by itself, since only the owner learns what was agreed. The memtable
+//! still records the index of the last entry in it, so that a flush tells how far the log is
+//! contained in the tables.
+//!
+//! A member that lags behind further than the log reaches gets the tables themselves:
+//! [`Engine::freeze`] on one side, [`Engine::install`] on the other. Tables are immutable and all
+//! members of a cluster share the database's id, so they are taken over as they are; each member
+//! numbers its own from a base of its own.
+//!
+//! Invariants:
+//!
+//! - Tables never run ahead of the log: a memtable is flushed only when the log is durable up to its
+//!   last entry. (A member may apply what a majority has before it has written it itself.)
+//! - An installation is one edit of the manifest: before it the old state with the old log, after it
+//!   the new state with a log that is void. A void log is discarded at the next opening; nothing is
+//!   acknowledged in a new one before [`Engine::log_restarted`].
+//! - A reader that pinned a revision which the new tables do not hold is told so
+//!   ([`Error::Replaced`]), and never reads them at it. What they hold is the history of all
+//!   members, so a younger pin goes on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Engine, Shared, recovery};
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::sync::atomic::Ordering;
+use crate::table::Table;
+use crate::version::{Edit, Layout, PlacedTable, State};
+use crate::vfs::{OpenMode, UninterruptedVfs, Vfs, VfsFile};
+use crate::{Clock, Index, Revision};
+
+use super::EngineOptions;
+
+/// How an engine is opened whose log belongs to somebody else.
+pub struct Replicated<'a> {
+    /// The id of a database that has to be created: the same for all members.
+    pub database_id: u128,
+    /// Below the numbers of the tables that a database makes which has to be created: another one
+    /// for each member, with the lower 32 bits zero.
+    pub file_id_base: u64,
+    /// Is shown every entry of the log behind the flushed ones, in order.
+    pub visit: &'a mut dyn FnMut(Index, &[u8]) -> Result<()>,
+}
+
+impl std::fmt::Debug for Replicated<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replicated")
+            .field("database_id", &self.database_id)
+            .field("file_id_base", &self.file_id_base)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A table of a frozen state. Its file stays as long as this lives.
+#[derive(Debug, Clone)]
+pub struct FrozenTable {
+    table: Arc<Table>,
+    file: Arc<dyn VfsFile>,
+}
+
+impl FrozenTable {
+    /// The name of its file.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.table.path().file_name();
+        name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
+
+    /// The size of its file, in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.table.meta().file_bytes
+    }
+
+    /// Its file, to be read.
+    #[must_use]
+    pub fn file(&self) -> &Arc<dyn VfsFile> {
+        &self.file
+    }
+}
+
+/// The tables of one moment, which hold everything up to an index.
+#[derive(Debug, Clone)]
+pub struct FrozenTables {
+    /// The last entry of the log contained in them.
+    pub index: Index,
+    /// The revision they end with.
+    pub revision: Revision,
+    /// What [`Engine::install`] needs to know.
+    pub state: Vec<u8>,
+    /// The tables.
+    pub tables: Vec<FrozenTable>,
+}
+
+/// What an installation led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Installed {
+    /// The last entry of the log contained in the tables.
+    pub index: Index,
+    /// The revision they end with.
+    pub revision: Revision,
+}
+
+impl Engine {
+    /// Opens or creates the database in `path` for a member of a cluster; the log, opened, belongs
+    /// to the caller.
+    pub fn open_replicated(
+        vfs: Arc<dyn Vfs>,
+        clock: Arc<dyn Clock>,
+        path: impl Into<std::path::PathBuf>,
+        options: EngineOptions,
+        replicated: Replicated<'_>,
+    ) -> Result<(Engine, Log)> {
+        let vfs: Arc<dyn Vfs> = Arc::new(UninterruptedVfs::new(vfs));
+        let layout = Layout::new(path);
+        let (shared, log) = recovery::open(vfs, clock, layout, options, Some(replicated))?;
+        let log = log.ok_or_else(|| Error::Internal("a replica without a log".to_owned()))?;
+        Ok((Engine::start(shared)?, log))
+    }
+
+    /// The last entry of the log that the tables contain.
+    #[must_use]
+    pub fn flushed_index(&self) -> Index {
+        self.shared.super_version.load().version.flushed_index
+    }
+
+    /// Flushes, and pins the tables there are then.
+    pub fn freeze(&self) -> Result<FrozenTables> {
+        self.flush()?;
+        let shared = &*self.shared;
+        let current = shared.super_version.load_full();
+        let version = &current.version;
+        let mut state = State {
+            flushed_index: version.flushed_index,
+            flushed_revision: version.flushed_revision,
+            next_run_id: 1,
+            history_floor: version.history_floor,
+            ..State::default()
+        };
+        let mut tables = Vec::new();
+        for tree in &version.trees {
+            for (level, runs) in tree.levels.iter().enumerate() {
+                for run in runs {
+                    state.next_run_id = state.next_run_id.max(run.id + 1);
+                    for table in &run.tables {
+                        let file = shared.vfs.open(table.path(), OpenMode::Read);
+                        let file = file.map_err(|e| Error::io("open", table.path(), e))?;
+                        let meta = table.meta().clone();
+                        let placed = PlacedTable {
+                            level: level as u8,
+                            run: run.id,
+                            meta,
+                        };
+                        state.tables.insert(placed.meta.file_id, placed);
+                        let table = table.clone();
+                        tables.push(FrozenTable { table, file });
+                    }
+                }
+            }
+        }
+        let mut bytes = Vec::new();
+        state.as_edit().encode(&mut bytes);
+        Ok(FrozenTables {
+            index: version.flushed_index,
+            revision: version.flushed_revision,
+            state: bytes,
+            tables,
+        })
+    }
+
+    /// Replaces the whole state by a frozen one, whose files lie in `directory`, verified and
+    /// synced, under the names they had. The log is void from then on: the owner starts it anew
+    /// behind the returned index, and then calls [`Engine::log_restarted`].
+    ///
+    /// # Errors
+    /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than
+    /// what is here. Nothing has changed then.
+    pub fn install(&self, state: &[u8], directory: &Path) -> Result<Installed> {
+        let shared = &*self.shared;
+        let damaged = |reason: String| Error::corrupt(directory, 0, reason);
+        let edit =
+            Edit::decode(state).ok_or_else(|| damaged("its state does not decode".into()))?;
+        let mut incoming = State::default();
+        incoming.apply(&edit).map_err(damaged)?;
+        let trees = shared.options.trees.len();
+        let mut tables = incoming.tables.values();
+        if let Some(placed) = tables.find(|p| usize::from(p.meta.tree.0) >= trees) {
+            return Err(damaged(format!("tree {} is unknown", placed.meta.tree.0)));
+        }
+        let _flushing = shared.flushing.lock();
+        let _compacting = shared.compacting.lock();
+        let mut commit = shared.commit.lock();
+        if let Some(reason) = commit.poisoned() {
+            return Err(Error::Poisoned { reason });
+        }
+        if incoming.flushed_index < commit.last_index {
+            let (old, new) = (commit.last_index, incoming.flushed_index);
+            let reason = format!("a state of entry {new} would replace one of entry {old}");
+            return Err(Error::Internal(reason));
+        }
+        let (mut edit, opened) = self.take_tables(&incoming, directory)?;
+        edit.next_run_id = Some(incoming.next_run_id);
+        edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
+        edit.history_floor = Some(incoming.history_floor);
+        edit.log_void = true;
+        // Everything in memory is contained in what comes, or was never agreed.
+        shared.seal(&commit, 0);
+        let newest = shared.super_version.load().active.generation();
+        // First the readers, who load the sources before they look at this.
+        shared.readers.replace(incoming.history_floor);
+        shared.apply_edit(&edit, &opened, Some(newest))?;
+        commit.last_index = incoming.flushed_index;
+        commit.last_revision = incoming.flushed_revision;
+        let visible = &shared.visible;
+        visible.store(incoming.flushed_revision, Ordering::Release);
+        Ok(Installed {
+            index: incoming.flushed_index,
+            revision: incoming.flushed_revision,
+        })
+    }
+
+    /// Brings the files of a state to their place, and opens them.
+    fn take_tables(&self, incoming: &State, directory: &Path) -> Result<(Edit, Vec<Arc<Table>>)> {
+        let shared = &*self.shared;
+        let (vfs, layout) = (&shared.vfs, &shared.layout);
+        let current = shared.super_version.load_full();
+        let mut edit = Edit::default();
+        let mut kept = std::collections::HashSet::new();
+        for table in current.version.tables() {
+            let meta = table.meta();
+            edit.removed.push(meta.file_id);
+            let same = incoming.tables.get(&meta.file_id);
+            match same.map(|placed| placed.meta == *meta) {
+                Some(true) => drop(kept.insert(meta.file_id)),
+                Some(false) => {
+                    let reason = "two tables of the cluster have its number".to_owned();
+                    return Err(Error::corrupt(table.path(), 0, reason));
+                }
+                None => {}
+            }
+        }
+        let mut opened = Vec::new();
+        for placed in incoming.tables.values() {
+            edit.added.push(placed.clone());
+            if kept.contains(&placed.meta.file_id) {
+                continue;
+            }
+            let path = layout.table(placed.meta.file_id);
+            self.wait_until_gone(&path)?;
+            let from = match path.file_name() {
+                Some(name) => directory.join(name),
+                None => return Err(Error::Internal("a table without a name".to_owned())),
+            };
+            vfs.rename(&from, &path)
+                .map_err(|e| Error::io("rename", &from, e))?;
+            opened.push(path);
+        }
+        let tables = layout.tables();
+        for directory in [tables.as_path(), directory] {
+            vfs.sync_dir(directory)
+                .map_err(|e| Error::io("sync", directory, e))?;
+        }
+        let open = |path: std::path::PathBuf| {
+            let (cache, counters) = (shared.cache.clone(), shared.counters.clone());
+            let by_path = |placed: &&PlacedTable| layout.table(placed.meta.file_id) == path;
+            let placed = incoming.tables.values().find(by_path);
+            let placed = placed.ok_or_else(|| Error::Internal("an unnamed table".to_owned()))?;
+            Table::open(vfs, path, &placed.meta, cache, counters).map(Arc::new)
+        };
+        let opened: Result<Vec<_>> = opened.into_iter().map(open).collect();
+        Ok((edit, opened?))
+    }
+
+    /// A table that was here before, and went, stays until its last reader lets go of it.
+    fn wait_until_gone(&self, path: &Path) -> Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        const PAUSE: Duration = Duration::from_millis(10);
+        let shared = &*self.shared;
+        let start = shared.clock.monotonic();
+        loop {
+            let found = shared.vfs.metadata(path);
+            if found.map_err(|e| Error::io("stat", path, e))?.is_none() {
+                return Ok(());
+            }
+            if shared.clock.monotonic().saturating_sub(start) > PATIENCE {
+                let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+                return Err(Error::io("rename", path, error));
+            }
+            crate::sync::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Records that the log goes on behind an installed state.
+    pub fn log_restarted(&self) -> Result<()> {
+        let edit = Edit {
+            log_started: true,
+            ..Edit::default()
+        };
+        self.shared.apply_edit(&edit, &[], None)
+    }
+}
+
+impl Shared {
+    /// Tables never run ahead of the log. One that belongs to somebody else may be written later
+    /// than its entries were applied.
+    pub(super) fn sync_log_up_to(&self, index: Option<Index>) -> Result<()> {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let Some(log) = &self.log_sync else {
+            return Ok(());
+        };
+        loop {
+            let durable = log.sync()?;
+            if !self.is_replicated || index.is_none_or(|index| durable >= index) {
+                return Ok(());
+            }
+            if self.is_closing.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            crate::sync::thread::sleep(PAUSE);
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! The database as a member of a cluster holds it: a state machine that others feed.
+//!
+//! The members agree on a log of entries; each entry is a list of [`Command`]s. A [`Replica`]
+//! applies them in order, and all replicas come to the same state at the same revisions, and to the
+//! same [`Reply`]s. It knows nothing of the agreement: the log, opened, is given to its owner, and
+//! what the owner wants to remember with each entry (its term, the membership) is an opaque *mark*,
+//! written in the same round as the entry's changes.
+//!
+//! ```text
+//! owner ──entry(index, term, commands, mark)──► Planner ──batch──► Round ──► memtable
+//!                                                  │                 │
+//!                                                  └── Reply         └─ applied record: (mark, part)
+//! ```
+//!
+//! Reading goes through the same [`Db`] handle as in the embedded database; writing through it is
+//! refused.
+//!
+//! Invariants:
+//!
+//! - The applied record and the changes it speaks of are in one round, so in one memtable, so in
+//!   one edit of the manifest: an entry is applied exactly once, whatever is lost.
+//! - Nothing of a round is visible before all of it is, and replies are given out after that.
+//! - Applying reads no clock and no setting of this member; see [`plan`].
+
+mod codec;
+mod command;
+mod overlay;
+mod plan;
+mod range;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bowline_storage::log::Log;
+use bowline_storage::sync::{Mutex, MutexGuard};
+use bowline_storage::tree::{BatchWriter, FrozenTables, Installed, Round, ScanDirection};
+use bowline_storage::{Index, Revision};
+
+pub use codec::{DecodeError, decode_commands, encode_commands};
+pub use command::*;
+pub use records::AppliedMark;
+
+use crate::db::Db;
+use crate::error::{Error, Result, show_key};
+use crate::lease::{self, LeaseId};
+use crate::options::DbBuilder;
+use crate::trees;
+use crate::watch::Change;
+use overlay::Overlay;
+use plan::{Effect, Known, Plan, Planner};
+
+/// How a member's database is opened.
+pub struct ReplicaOptions<'a> {
+    /// The id of a database that has to be created: the same for all members of the cluster.
+    pub database_id: u128,
+    /// The number below those of the tables that a new database makes; another one for each member,
+    /// with the lower 32 bits zero.
+    pub file_id_base: u64,
+    /// Is shown every entry of the log behind the flushed ones, in order, as it was written.
+    pub visit: &'a mut dyn FnMut(Index, &[u8]) -> bowline_storage::Result<()>,
+}
+
+impl std::fmt::Debug for ReplicaOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicaOptions").finish_non_exhaustive()
+    }
+}
+
+/// A member's database. See the [module](self).
+#[derive(Debug)]
+pub struct Replica {
+    db: Db,
+    state: Mutex<ApplyState>,
+}
+
+#[derive(Debug, Default)]
+struct ApplyState {
+    known: Known,
+    applied: AppliedMark,
+    /// The log index of the last entry that was applied as a whole.
+    index: Index,
+}
+
+impl Replica {
+    /// Opens the database in `path`, creating it when there is none. The log belongs to the caller.
+    ///
+    /// # Errors
+    /// As [`DbBuilder::open`].
+    pub fn open(
+        builder: DbBuilder,
+        path: impl Into<PathBuf>,
+        mut options: ReplicaOptions<'_>,
+    ) -> Result<(Replica, Log)> {
+        let (db, log) = builder.open_replica(path.into(), &mut options)?;
+        let replica = Replica {
+            db,
+            state: Mutex::default(),
+        };
+        replica.load(&mut replica.state.lock())?;
+        Ok((replica, log))
+    }
+
+    /// Reads what is known besides the trees.
+    fn load(&self, state: &mut ApplyState) -> Result<()> {
+        let engine = &self.db.core().engine;
+        let invalid = |what, key: &[u8]| Error::InvalidRecord {
+            what,
+            key: show_key(key),
+            reason: "it does not decode",
+        };
+        let read = |key: &[u8]| {
+            engine.read_newest(trees::SYSTEM, key, |found| {
+                let put = found.filter(|f| f.kind == bowline_storage::EntryKind::Put);
+                put.map(|found| found.bytes().to_vec())
+            })
+        };
+        let key = trees::applied_key();
+        state.applied = match read(&key)? {
+            Some(bytes) => AppliedMark::decode(&bytes).ok_or_else(|| invalid("applied", &key))?,
+            None => AppliedMark::default(),
+        };
+        let key = trees::compacted_key();
+        state.known = Known::default();
+        if let Some(bytes) = read(&key)? {
+            let number = records::decode_number(&bytes);
+            state.known.compacted = number.ok_or_else(|| invalid("compacted", &key))?;
+        }
+        let prefix = trees::alarms_prefix();
+        let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let at = engine.visible();
+        let mut scan = engine.scan(trees::SYSTEM, lower, upper, at, ScanDirection::Forward);
+        while scan.advance()? {
+            let alarm = split_alarm(scan.key());
+            let alarm = alarm.ok_or_else(|| invalid("alarm", scan.key()))?;
+            state.known.alarms.insert(alarm);
+        }
+        state.index = engine.flushed_index();
+        Ok(())
+    }
+
+    /// The database, to be read. What would write through it is refused.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// How far the log has been applied.
+    #[must_use]
+    pub fn applied(&self) -> AppliedMark {
+        self.state.lock().applied.clone()
+    }
+
+    /// The last entry of the log that the tables contain: what a restart does not need any more.
+    #[must_use]
+    pub fn flushed_index(&self) -> Index {
+        self.db.core().engine.flushed_index()
+    }
+
+    /// The alarms that are raised.
+    #[must_use]
+    pub fn alarms(&self) -> Vec<(u64, AlarmKind)> {
+        self.state.lock().known.alarms.iter().copied().collect()
+    }
+
+    /// The revision given to the last compaction; 0 when there was none.
+    #[must_use]
+    pub fn compacted_revision(&self) -> Revision {
+        self.state.lock().known.compacted
+    }
+
+    /// Begins to apply entries. One caller at a time.
+    pub fn apply(&self) -> Applier<'_> {
+        let state = self.state.lock();
+        Applier {
+            db: &self.db,
+            last: self.db.revision(),
+            state,
+            round: None,
+            published: Vec::new(),
+        }
+    }
+
+    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would.
+    ///
+    /// # Errors
+    /// A refusal for a revision that cannot be read.
+    pub fn range(&self, op: &RangeOp) -> Result<Result<RangeReply, Refusal>> {
+        self.db.check_open()?;
+        let engine = &self.db.core().engine;
+        let overlay = Overlay::default();
+        if op.revision == 0 {
+            if op.range_end.is_empty() {
+                return self.read_key(op).map(Ok);
+            }
+            let pin = engine.pin_newest();
+            return range::read(engine, &overlay, op, pin.revision()).map(Ok);
+        }
+        match engine.pin_at(op.revision) {
+            Ok(pin) => range::read(engine, &overlay, op, pin.revision()).map(Ok),
+            Err(error) => Ok(Err(refusal(op.revision, error))),
+        }
+    }
+
+    /// One key at the newest revision: without a pin, as nothing can change under a single read.
+    fn read_key(&self, op: &RangeOp) -> Result<RangeReply> {
+        let engine = &self.db.core().engine;
+        let overlay = Overlay::default();
+        loop {
+            let at = engine.visible();
+            match range::read(engine, &overlay, op, at) {
+                Err(Error::Storage(bowline_storage::Error::Replaced { .. })) => {
+                    std::thread::yield_now();
+                }
+                // What was superseded since may have been merged away: then it is read again.
+                result if engine.visible() == at || engine.history_floor() <= at => return result,
+                _ => {}
+            }
+        }
+    }
+
+    /// Evaluates a transaction that only reads, at the newest revision.
+    ///
+    /// # Errors
+    /// A refusal as of [`Command::Txn`]. `NotSupported` for one that writes.
+    pub fn read_txn(&self, txn: &Txn) -> Result<(Revision, Result<TxnReply, Refusal>)> {
+        if !txn.is_read_only() {
+            return Err(Error::NotSupported {
+                what: "a transaction that writes, as a read",
+                why: "propose it as a command",
+            });
+        }
+        self.db.check_open()?;
+        let engine = &self.db.core().engine;
+        let pin = engine.pin_newest();
+        let at = pin.revision();
+        Ok((at, range::read_txn(engine, txn, at)?))
+    }
+
+    /// Flushes, and pins the tables: a copy of the state for another member.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn freeze(&self) -> Result<FrozenTables> {
+        Ok(self.db.core().engine.freeze()?)
+    }
+
+    /// Replaces the state by that of another member, whose files lie in `directory`; see
+    /// [`bowline_storage::tree::Engine::install`]. Then the owner starts the log anew behind the
+    /// returned index, and calls [`Replica::log_restarted`].
+    ///
+    /// # Errors
+    /// `Storage`, when the files are damaged or do not fit.
+    pub fn install(&self, frozen: &[u8], directory: &Path) -> Result<Installed> {
+        let mut state = self.state.lock();
+        let core = self.db.core();
+        let installed = core.engine.install(frozen, directory)?;
+        core.kinds.reload(&core.engine)?;
+        core.leases.reload(&core.engine, self.db.clock())?;
+        self.load(&mut state)?;
+        core.hub.wake();
+        Ok(installed)
+    }
+
+    /// Says that the log goes on behind an installed state.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn log_restarted(&self) -> Result<()> {
+        Ok(self.db.core().engine.log_restarted()?)
+    }
+
+    // --- leases: who leads keeps time ---
+
+    /// Begins the time of every lease anew: of a new leader, which cannot know when they were kept
+    /// alive last. Each gets what it was known to have left, and `extension` on top.
+    ///
+    /// # Errors
+    /// `Storage` when they cannot be read.
+    pub fn extend_leases(&self, extension: Duration) -> Result<()> {
+        let core = self.db.core();
+        core.leases.reload(&core.engine, self.db.clock())?;
+        core.leases.extend(extension);
+        Ok(())
+    }
+
+    /// The leases whose time is over, by the clock of this member; they cannot be kept alive any
+    /// more.
+    #[must_use]
+    pub fn expired_leases(&self) -> Vec<LeaseId> {
+        let core = self.db.core();
+        core.leases.take_expired(self.db.clock().monotonic())
+    }
+}
+
+pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError) -> Refusal {
+    use bowline_storage::tree::PinError;
+    match error {
+        PinError::Future { current, .. } => Refusal::FutureRevision {
+            revision,
+            newest: current,
+        },
+        PinError::Compacted { oldest, .. } => Refusal::Compacted { revision, oldest },
+    }
+}
+
+fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
+    let (member, kind) = key.get(1..)?.split_first_chunk::<8>()?;
+    let kind = match kind {
+        [1] => AlarmKind::NoSpace,
+        [2] => AlarmKind::Corrupt,
+        _ => return None,
+    };
+    Some((u64::from_be_bytes(*member), kind))
+}
+
+/// Applies entries of the log, in order. Made by [`Replica::apply`].
+///
+/// What it has taken becomes visible with [`Applier::finish`], and now and then before. Dropped
+/// unfinished with something in it, it stops all writing, as a half-way round does.
+pub struct Applier<'a> {
+    db: &'a Db,
+    state: MutexGuard<'a, ApplyState>,
+    round: Option<Round<'a>>,
+    published: Vec<(Revision, Vec<Change>)>,
+    last: Revision,
+}
+
+impl std::fmt::Debug for Applier<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Applier")
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much room a round is begun with at least, so that it can take many commands.
+const ROUND_BYTES: u64 = 64 << 10;
+const ROUND_OPERATIONS: u64 = 256;
+
+impl Applier<'_> {
+    /// Applies one entry. `index` is its index in the log, `mark` what is to be remembered once all
+    /// of it is applied. With `wants_replies` the result has one reply for each command.
+    ///
+    /// # Errors
+    /// This member failed: it must stop. A command that is refused is no error.
+    pub fn entry(
+        &mut self,
+        index: Index,
+        term: u64,
+        commands: &[Command],
+        mark: &[u8],
+        wants_replies: bool,
+    ) -> Result<Vec<Reply>> {
+        let mut replies = Vec::new();
+        let done_before = self.state.applied.commands;
+        for (number, command) in (0u64..).zip(commands) {
+            if number < done_before {
+                continue;
+            }
+            let reply = self.command(index, term, command, number, wants_replies)?;
+            if wants_replies {
+                replies.push(reply);
+            }
+        }
+        // With the mark there is always something to write.
+        let record = AppliedMark::encode(mark, 0);
+        self.write_applied(index, &record)?;
+        self.state.applied = AppliedMark {
+            mark: mark.to_vec(),
+            commands: 0,
+        };
+        self.state.index = index;
+        Ok(replies)
+    }
+
+    fn command(
+        &mut self,
+        index: Index,
+        term: u64,
+        command: &Command,
+        number: u64,
+        wants_reply: bool,
+    ) -> Result<Reply> {
+        let core = self.db.core();
+        let is_watched = core.hub.is_watched();
+        let planner = Planner::new(
+            &core.engine,
+            &core.kinds,
+            &self.state.known,
+            self.last,
+            term,
+            wants_reply,
+            is_watched,
+        );
+        let Plan {
+            batch,
+            operations,
+            revision,
+            changes,
+            effects,
+            reply,
+        } = planner.plan(command)?;
+        if operations > 0 {
+            let bytes = batch.len() as u64;
+            let has_room = |round: &Round<'_>| round.has_room(operations + 1, bytes + 4096);
+            if !self.round.as_ref().is_some_and(has_room) {
+                // A part of the entry is published: it is remembered how much.
+                if number > self.state.applied.commands {
+                    self.write_part(number)?;
+                }
+                self.publish()?;
+                self.begin(operations, bytes)?;
+            }
+            let round = self.round.as_mut().ok_or_else(no_round)?;
+            // Until the entry is whole, the index is that of the one before.
+            round.apply_at(self.state.index.min(index), &batch)?;
+            if is_watched && revision > self.last {
+                self.published.push((revision, changes));
+            }
+            self.last = revision;
+        }
+        for effect in effects {
+            self.effect(effect, number + 1)?;
+        }
+        Ok(reply)
+    }
+
+    fn begin(&mut self, operations: u64, bytes: u64) -> Result<()> {
+        let operations = operations.max(ROUND_OPERATIONS) + 1;
+        let bytes = bytes.max(ROUND_BYTES) + 4096;
+        let engine = &self.db.core().engine;
+        // A full disk holds up flushes. Then the memtable takes what was agreed all the same, or
+        // this member would be left behind.
+        let round = engine.begin_freeing_round(1, operations, bytes)?;
+        self.round = Some(round);
+        Ok(())
+    }
+
+    /// Records that the first `commands` commands of the next entry are in the state.
+    fn write_part(&mut self, commands: u64) -> Result<()> {
+        let record = AppliedMark::encode(&self.state.applied.mark, commands);
+        let index = self.state.index;
+        self.write_applied(index, &record)?;
+        self.state.applied.commands = commands;
+        Ok(())
+    }
+
+    fn write_applied(&mut self, index: Index, record: &[u8]) -> Result<()> {
+        let bytes = record.len() as u64 + 64;
+        if !self
+            .round
+            .as_ref()
+            .is_some_and(|round| round.has_room(1, bytes))
+        {
+            if self.round.is_some() {
+                // It was begun with room for this, unless the mark is a giant.
+                return Err(Error::NotSupported {
+                    what: "a mark of this size",
+                    why: "it does not fit beside what it speaks of",
+                });
+            }
+            self.begin(1, bytes)?;
+        }
+        let mut batch = Vec::with_capacity(record.len() + 16);
+        let mut writer = BatchWriter::start(&mut batch, self.last);
+        writer.put(trees::SYSTEM, &trees::applied_key(), record, &[]);
+        let round = self.round.as_mut().ok_or_else(no_round)?;
+        round.apply_at(index, &batch)?;
+        Ok(())
+    }
+
+    fn effect(&mut self, effect: Effect, commands: u64) -> Result<()> {
+        let core = self.db.core();
+        let now = self.db.clock().monotonic();
+        match effect {
+            Effect::LeaseGranted(id, ttl) => core.leases.insert(id, ttl, now),
+            Effect::LeaseEnded(id) => core.leases.remove(id),
+            Effect::Kind(id, name) => core.kinds.insert(id, &name),
+            Effect::Alarm(member, kind, true) => {
+                self.state.known.alarms.insert((member, kind));
+            }
+            Effect::Alarm(member, kind, false) => {
+                self.state.known.alarms.remove(&(member, kind));
+            }
+            Effect::Compacted(revision) => {
+                self.state.known.compacted = revision;
+                // It speaks of what is visible.
+                self.write_part(commands)?;
+                self.publish()?;
+                // Already given up when the entry is applied again.
+                let _ = core.engine.compact_history(revision)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was taken visible.
+    fn publish(&mut self) -> Result<()> {
+        let Some(round) = self.round.take() else {
+            return Ok(());
+        };
+        round.finish()?;
+        let core = self.db.core();
+        for (revision, changes) in self.published.drain(..) {
+            core.hub.publish(revision, changes);
+        }
+        core.hub.wake();
+        Ok(())
+    }
+
+    /// Makes everything visible; returns the newest revision.
+    ///
+    /// # Errors
+    /// As of [`Applier::entry`].
+    pub fn finish(mut self) -> Result<Revision> {
+        self.publish()?;
+        let core = self.db.core();
+        if let Err(error) = core.engine.run_background_if_manual() {
+            // What was applied stands; the next round meets the failure itself.
+            tracing::error!(%error, "flush or compaction failed");
+        }
+        Ok(self.last)
+    }
+}
+
+fn no_round() -> Error {
+    Error::Storage(bowline_storage::Error::Internal("no round".to_owned()))
+}
+
+/// A lease's shortest and longest time to live.
+#[must_use]
+pub fn is_valid_ttl(ttl: Duration) -> bool {
+    lease::check_ttl(ttl).is_ok()
+}

@@ -1,0 +1,788 @@
+//! Turns a command into a batch for the engine, a reply, and changes for watchers.
+//!
+//! *Choose* decides which branches of a transaction are taken, all conditions first, in the state
+//! before it. *Check* finds what must be refused. *Do* carries the operations out in order, on an
+//! overlay that later operations of the same command see. Nothing reaches the engine before the
+//! whole command is planned, so a refusal leaves no trace.
+//!
+//! Invariants:
+//!
+//! - A plan depends on the replicated state and the command only: no clock, no setting of this
+//!   member, no history that another member may have given up earlier or later.
+//! - A plan is made against everything applied before it, published or not.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use bowline_storage::tree::{BatchWriter, Engine, ScanDirection};
+use bowline_storage::{EntryKind, Revision, TreeId, Value};
+
+use super::command::{
+    AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp,
+    RangeReply, Refusal, Relation, Reply, Target, Txn, TxnReply,
+};
+use super::overlay::{Overlay, Write};
+use super::range::{self, Span, for_each_entry};
+use super::records;
+use crate::error::{Error, Result, show_key};
+use crate::graph::{self, Block, BlockId, Edge, KindId};
+use crate::kinds::{self, Kinds};
+use crate::kv::{Entry, record};
+use crate::lease::{self, LeaseId};
+use crate::options::Limits;
+use crate::trees;
+use crate::watch::{Change, ChangeKind};
+
+/// What the members know besides the trees; read from them at opening.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Known {
+    /// The revision given to the last compaction that was agreed. What is readable here may begin
+    /// later: while entries are applied again, a later compaction has been carried out already.
+    pub(crate) compacted: Revision,
+    /// The alarms that are raised.
+    pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
+}
+
+/// What follows from a command outside of the trees.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Effect {
+    LeaseGranted(LeaseId, Duration),
+    LeaseEnded(LeaseId),
+    Compacted(Revision),
+    Alarm(u64, AlarmKind, bool),
+    Kind(KindId, String),
+}
+
+/// A command, ready to be applied.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Empty when nothing is written.
+    pub(crate) batch: Vec<u8>,
+    pub(crate) operations: u64,
+    /// The revision after it.
+    pub(crate) revision: Revision,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) reply: Reply,
+}
+
+/// Makes the plan of one command.
+pub(crate) struct Planner<'a> {
+    engine: &'a Engine,
+    kinds: &'a Kinds,
+    known: &'a Known,
+    /// The last revision that was applied.
+    last: Revision,
+    /// The term of the log entry.
+    term: u64,
+    /// Whether somebody waits for the reply.
+    wants_reply: bool,
+    is_watched: bool,
+    overlay: Overlay,
+    batch: Vec<u8>,
+    operations: u64,
+    is_numbered: bool,
+    changes: Vec<Change>,
+    effects: Vec<Effect>,
+    head: Vec<u8>,
+    new_kinds: Vec<(KindId, String)>,
+}
+
+/// The branch of a transaction that is taken, with those of the transactions in it.
+struct Chosen<'a> {
+    succeeded: bool,
+    ops: Vec<ChosenOp<'a>>,
+}
+
+enum ChosenOp<'a> {
+    Plain(&'a Op),
+    Txn(Chosen<'a>),
+}
+
+/// Refused for what it is, or failed here.
+enum Stop {
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<bowline_storage::Error> for Stop {
+    fn from(error: bowline_storage::Error) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        kinds: &'a Kinds,
+        known: &'a Known,
+        last: Revision,
+        term: u64,
+        wants_reply: bool,
+        is_watched: bool,
+    ) -> Planner<'a> {
+        Planner {
+            engine,
+            kinds,
+            known,
+            last,
+            term,
+            wants_reply,
+            is_watched,
+            overlay: Overlay::default(),
+            batch: Vec::new(),
+            operations: 0,
+            is_numbered: false,
+            changes: Vec::new(),
+            effects: Vec::new(),
+            head: Vec::new(),
+            new_kinds: Vec::new(),
+        }
+    }
+
+    /// Plans it. An error is one of this member, not of the command.
+    pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
+        BatchWriter::start(&mut self.batch, self.last + 1);
+        let result = match self.command(command) {
+            Ok(outcome) => match self.batch.len() as u64 {
+                size if size > Limits::TRANSACTION_SIZE_BYTES => Err(Refusal::TooLarge {
+                    what: "a command's writes".to_owned(),
+                    size,
+                    limit: Limits::TRANSACTION_SIZE_BYTES,
+                }),
+                _ => Ok(outcome),
+            },
+            Err(Stop::Refused(refusal)) => Err(refusal),
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        if result.is_err() || self.operations == 0 {
+            self.operations = 0;
+            self.batch.clear();
+            self.changes.clear();
+        }
+        if result.is_err() {
+            self.effects.clear();
+        }
+        let mut revision = self.last;
+        if self.operations > 0 && self.is_numbered {
+            revision += 1;
+        } else if self.operations > 0 {
+            // Leases, alarms: written at the last revision, once more.
+            self.batch = with_revision(&self.batch, self.last);
+        }
+        Ok(Plan {
+            batch: self.batch,
+            operations: self.operations,
+            revision,
+            changes: self.changes,
+            effects: self.effects,
+            reply: Reply { revision, result },
+        })
+    }
+
+    fn command(&mut self, command: &Command) -> Result<Outcome, Stop> {
+        match command {
+            Command::Txn(txn) => self.txn(txn).map(Outcome::Txn),
+            Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
+            Command::LeaseRevoke { id } => self.end_lease(*id),
+            Command::LeaseExpire { id, term } if *term == self.term => self.end_lease(*id),
+            Command::LeaseExpire { id, .. } => Err(Refusal::LeaseNotFound { id: *id }.into()),
+            Command::LeaseCheckpoint { remaining } => {
+                for (id, left) in remaining {
+                    if self.has_lease(*id)? {
+                        let key = trees::lease_remaining_key(*id);
+                        self.put_raw(trees::SYSTEM, &key, lease::encode_ttl(*left));
+                    }
+                }
+                Ok(Outcome::Done)
+            }
+            Command::Compact { revision } => {
+                self.check_readable(*revision)?;
+                if *revision == self.known.compacted {
+                    let (revision, oldest) = (*revision, self.known.compacted);
+                    return Err(Refusal::Compacted { revision, oldest }.into());
+                }
+                let value = records::encode_number(*revision);
+                self.put_raw(trees::SYSTEM, &trees::compacted_key(), value);
+                self.effects.push(Effect::Compacted(*revision));
+                Ok(Outcome::Done)
+            }
+            Command::Graph(writes) => {
+                self.check_space()?;
+                let done: Result<Vec<bool>, Stop> =
+                    writes.iter().map(|write| self.graph_write(write)).collect();
+                done.map(Outcome::Graph)
+            }
+            Command::Alarm {
+                member,
+                kind,
+                is_raised,
+            } => {
+                let key = trees::alarm_key(*member, *kind as u8);
+                if self.known.alarms.contains(&(*member, *kind)) != *is_raised {
+                    match is_raised {
+                        true => self.put_raw(trees::SYSTEM, &key, Vec::new()),
+                        false => self.delete_raw(trees::SYSTEM, &key),
+                    }
+                    self.effects.push(Effect::Alarm(*member, *kind, *is_raised));
+                }
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    // --- conditions ---
+
+    fn check_space(&self) -> Result<(), Stop> {
+        let is_full = |(_, kind): &(u64, AlarmKind)| *kind == AlarmKind::NoSpace;
+        match self.known.alarms.iter().any(is_full) {
+            true => Err(Refusal::NoSpace.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn check_readable(&self, revision: Revision) -> Result<(), Stop> {
+        if revision > self.last {
+            let newest = self.last;
+            return Err(Refusal::FutureRevision { revision, newest }.into());
+        }
+        if revision < self.known.compacted {
+            let oldest = self.known.compacted;
+            return Err(Refusal::Compacted { revision, oldest }.into());
+        }
+        Ok(())
+    }
+
+    fn has_lease(&self, id: LeaseId) -> Result<bool> {
+        let key = trees::lease_key(id);
+        self.exists(trees::SYSTEM, &key)
+    }
+
+    /// Whether a record is there, own writes included.
+    fn exists(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        if let Some(own) = self.overlay.get(tree, key) {
+            return Ok(own.is_put());
+        }
+        let kind = self
+            .engine
+            .read_since(tree, key, 0, |found| found.map(|found| found.kind))?;
+        Ok(kind == Some(EntryKind::Put))
+    }
+
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        match self.overlay.get(trees::KV, key) {
+            Some(own) => own.entry(key),
+            None => self
+                .engine
+                .read_since(trees::KV, key, 0, |found| record::entry_of(key, found))?,
+        }
+    }
+
+    fn meta(&self, key: &[u8]) -> Result<Option<record::Meta>> {
+        if self.overlay.get(trees::KV, key).is_some() {
+            let entry = self.entry(key)?;
+            return Ok(entry.map(|entry| record::Meta {
+                create_revision: entry.create_revision,
+                mod_revision: entry.mod_revision,
+                version: entry.version,
+                lease: entry.lease,
+            }));
+        }
+        self.engine.read_since(trees::KV, key, 0, |found| {
+            record::meta_of(key, found.as_ref())
+        })?
+    }
+
+    // --- transactions over keys ---
+
+    fn txn(&mut self, txn: &Txn) -> Result<TxnReply, Stop> {
+        let chosen = self.choose(txn)?;
+        let mut puts = HashSet::new();
+        self.check(&chosen, &mut puts)?;
+        if puts.len() > 1 || !puts.is_empty() && chosen.ops.len() > 1 {
+            self.check_deletions(&chosen, &puts)?;
+        }
+        drop(puts);
+        self.carry_out(&chosen)
+    }
+
+    fn choose<'t>(&self, txn: &'t Txn) -> Result<Chosen<'t>, Stop> {
+        let mut succeeded = true;
+        for compare in &txn.compares {
+            succeeded = self.holds(compare)?;
+            if !succeeded {
+                break;
+            }
+        }
+        let branch = if succeeded {
+            &txn.success
+        } else {
+            &txn.failure
+        };
+        let ops = branch.iter().map(|op| match op {
+            Op::Txn(inner) => self.choose(inner).map(ChosenOp::Txn),
+            plain => Ok(ChosenOp::Plain(plain)),
+        });
+        Ok(Chosen {
+            succeeded,
+            ops: ops.collect::<Result<_, Stop>>()?,
+        })
+    }
+
+    fn holds(&self, compare: &Compare) -> Result<bool> {
+        let span = Span::of(&compare.key, &compare.range_end);
+        if let Span::Key(key) = &span {
+            let entry = match &compare.target {
+                Target::Value(_) => self.entry(key)?,
+                _ => self
+                    .meta(key)?
+                    .map(|meta| meta.entry(&[], Value::default())),
+            };
+            return Ok(entry_holds(compare, entry.as_ref()));
+        }
+        // Of every key there is. Without any, what an absent key holds decides, as in etcd.
+        let mut holds = true;
+        let mut is_empty = true;
+        for_each_entry(
+            self.engine,
+            &self.overlay,
+            &span,
+            Revision::MAX,
+            &mut |entry| {
+                is_empty = false;
+                holds = entry_holds(compare, Some(&entry));
+                Ok(holds)
+            },
+        )?;
+        if is_empty {
+            return Ok(entry_holds(compare, None));
+        }
+        Ok(holds)
+    }
+
+    /// Whatever is wrong with it, before any of it is done.
+    fn check<'t>(&self, chosen: &Chosen<'t>, puts: &mut HashSet<&'t [u8]>) -> Result<(), Stop> {
+        for op in &chosen.ops {
+            match op {
+                ChosenOp::Txn(inner) => self.check(inner, puts)?,
+                ChosenOp::Plain(Op::Range(range)) if range.revision > 0 => {
+                    self.check_readable(range.revision)?;
+                }
+                ChosenOp::Plain(Op::Put(put)) => {
+                    self.check_put(put)?;
+                    if !puts.insert(&put.key) {
+                        return Err(Refusal::DuplicateKey.into());
+                    }
+                }
+                ChosenOp::Plain(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_put(&self, put: &PutOp) -> Result<(), Stop> {
+        self.check_space()?;
+        for (what, size, limit) in [
+            ("a key", put.key.len(), Limits::KEY_SIZE_BYTES),
+            ("a value", put.value.len(), Limits::VALUE_SIZE_BYTES),
+        ] {
+            let (what, size) = (what.to_owned(), size as u64);
+            if size > limit {
+                return Err(Refusal::TooLarge { what, size, limit }.into());
+            }
+        }
+        if (put.ignore_value || put.ignore_lease) && self.meta(&put.key)?.is_none() {
+            return Err(Refusal::KeyNotFound.into());
+        }
+        if put.lease != 0 && !put.ignore_lease && !self.has_lease(put.lease)? {
+            return Err(Refusal::LeaseNotFound { id: put.lease }.into());
+        }
+        Ok(())
+    }
+
+    /// A key that is put may not be deleted in the same transaction.
+    fn check_deletions(&self, chosen: &Chosen<'_>, puts: &HashSet<&[u8]>) -> Result<(), Stop> {
+        for op in &chosen.ops {
+            match op {
+                ChosenOp::Txn(inner) => self.check_deletions(inner, puts)?,
+                ChosenOp::Plain(Op::DeleteRange(delete)) => {
+                    let span = Span::of(&delete.key, &delete.range_end);
+                    if puts.iter().any(|key| span.contains(key)) {
+                        return Err(Refusal::DuplicateKey.into());
+                    }
+                }
+                ChosenOp::Plain(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, chosen: &Chosen<'_>) -> Result<TxnReply, Stop> {
+        let mut reply = TxnReply {
+            succeeded: chosen.succeeded,
+            replies: Vec::new(),
+        };
+        let is_alone = chosen.ops.len() == 1;
+        for op in &chosen.ops {
+            let done = match op {
+                ChosenOp::Txn(inner) => Some(OpReply::Txn(self.carry_out(inner)?)),
+                ChosenOp::Plain(Op::Range(range)) if self.wants_reply => {
+                    let at = match range.revision {
+                        0 => Revision::MAX,
+                        revision => revision,
+                    };
+                    let nothing = Overlay::default();
+                    let overlay = match range.revision {
+                        0 => &self.overlay,
+                        _ => &nothing,
+                    };
+                    Some(OpReply::Range(self.read(overlay, range, at)?))
+                }
+                ChosenOp::Plain(Op::Put(put)) => Some(OpReply::Put(self.put(put, is_alone)?)),
+                ChosenOp::Plain(Op::DeleteRange(delete)) => Some(self.delete_range(delete)?),
+                ChosenOp::Plain(_) => None,
+            };
+            if self.wants_reply {
+                reply.replies.extend(done);
+            }
+        }
+        Ok(reply)
+    }
+
+    fn read(
+        &self,
+        overlay: &Overlay,
+        op: &super::command::RangeOp,
+        at: Revision,
+    ) -> Result<RangeReply> {
+        range::read(self.engine, overlay, op, at)
+    }
+
+    fn put(&mut self, put: &PutOp, is_last: bool) -> Result<Option<Entry>, Stop> {
+        let needs_value = put.ignore_value || (put.prev_kv && self.wants_reply);
+        let previous = match needs_value {
+            true => self.entry(&put.key)?,
+            false => None,
+        };
+        let before = match &previous {
+            Some(entry) => Some(record::Meta {
+                create_revision: entry.create_revision,
+                mod_revision: entry.mod_revision,
+                version: entry.version,
+                lease: entry.lease,
+            }),
+            None if needs_value => None,
+            None => self.meta(&put.key)?,
+        };
+        let revision = self.last + 1;
+        let meta = record::Meta {
+            create_revision: before.map_or(revision, |meta| meta.create_revision),
+            mod_revision: revision,
+            version: before.map_or(1, |meta| meta.version + 1),
+            lease: match put.ignore_lease {
+                true => before.map_or(0, |meta| meta.lease),
+                false => put.lease,
+            },
+        };
+        let value = match (&previous, put.ignore_value) {
+            (Some(previous), true) => previous.value.clone(),
+            _ => put.value.clone(),
+        };
+        let mut head = std::mem::take(&mut self.head);
+        record::encode_head(&meta, &mut head);
+        BatchWriter::resume(&mut self.batch).put(trees::KV, &put.key, &head, &value);
+        self.operations += 1;
+        self.is_numbered = true;
+        if !is_last {
+            let bytes = [&head[..], &value[..]].concat();
+            let write = Write::Put { bytes, revision };
+            self.overlay.insert(trees::KV, &put.key, write);
+        }
+        self.head = head;
+        let old_lease = before.map_or(0, |meta| meta.lease);
+        self.attach(&put.key, old_lease, meta.lease);
+        if self.is_watched {
+            let entry = meta.entry(&put.key, value);
+            self.changes.push(Change::new(ChangeKind::Put, entry));
+        }
+        Ok(previous.filter(|_| put.prev_kv))
+    }
+
+    fn attach(&mut self, key: &[u8], old: LeaseId, new: LeaseId) {
+        if old == new {
+            return;
+        }
+        if old != 0 {
+            let attachment = trees::attachment_key(old, key);
+            self.delete_raw(trees::SYSTEM, &attachment);
+        }
+        if new != 0 {
+            let attachment = trees::attachment_key(new, key);
+            self.put_raw(trees::SYSTEM, &attachment, Vec::new());
+        }
+    }
+
+    fn delete_range(&mut self, delete: &DeleteRangeOp) -> Result<OpReply, Stop> {
+        let span = Span::of(&delete.key, &delete.range_end);
+        let keeps = delete.prev_kv && self.wants_reply;
+        let mut found = Vec::new();
+        for_each_entry(
+            self.engine,
+            &self.overlay,
+            &span,
+            Revision::MAX,
+            &mut |mut entry| {
+                if !keeps {
+                    entry.value = Value::default();
+                }
+                found.push(entry);
+                Ok(true)
+            },
+        )?;
+        for entry in &found {
+            self.delete(&entry.key, entry.lease);
+        }
+        let deleted = found.len() as u64;
+        if !keeps {
+            found.clear();
+        }
+        Ok(OpReply::DeleteRange {
+            deleted,
+            previous: found,
+        })
+    }
+
+    /// Deletes a key that is there.
+    fn delete(&mut self, key: &[u8], lease: LeaseId) {
+        BatchWriter::resume(&mut self.batch).delete(trees::KV, key);
+        self.operations += 1;
+        self.is_numbered = true;
+        self.overlay.insert(trees::KV, key, Write::Delete);
+        self.attach(key, lease, 0);
+        if self.is_watched {
+            let change = Change::deletion(Value::copy_from(key), self.last + 1);
+            self.changes.push(change);
+        }
+    }
+
+    // --- records of the other trees ---
+
+    fn put_raw(&mut self, tree: TreeId, key: &[u8], bytes: Vec<u8>) {
+        BatchWriter::resume(&mut self.batch).put(tree, key, &bytes, &[]);
+        self.operations += 1;
+        self.is_numbered |= tree != trees::SYSTEM;
+        let revision = self.last + 1;
+        self.overlay
+            .insert(tree, key, Write::Put { bytes, revision });
+    }
+
+    fn delete_raw(&mut self, tree: TreeId, key: &[u8]) {
+        BatchWriter::resume(&mut self.batch).delete(tree, key);
+        self.operations += 1;
+        self.is_numbered |= tree != trees::SYSTEM;
+        self.overlay.insert(tree, key, Write::Delete);
+    }
+
+    // --- leases ---
+
+    fn grant(&mut self, id: LeaseId, ttl: Duration) -> Result<Outcome, Stop> {
+        self.check_space()?;
+        if id <= 0 || lease::check_ttl(ttl).is_err() {
+            return Err(Refusal::LeaseNotFound { id }.into());
+        }
+        if self.has_lease(id)? {
+            return Err(Refusal::LeaseExists { id }.into());
+        }
+        self.put_raw(trees::SYSTEM, &trees::lease_key(id), lease::encode_ttl(ttl));
+        self.effects.push(Effect::LeaseGranted(id, ttl));
+        Ok(Outcome::Done)
+    }
+
+    fn end_lease(&mut self, id: LeaseId) -> Result<Outcome, Stop> {
+        if !self.has_lease(id)? {
+            return Err(Refusal::LeaseNotFound { id }.into());
+        }
+        let prefix = trees::attachment_prefix(id);
+        let mut keys = Vec::new();
+        self.scan(trees::SYSTEM, &prefix, |key, _| {
+            keys.push(key[prefix.len()..].to_vec());
+        })?;
+        for key in &keys {
+            self.delete(key, id);
+        }
+        self.delete_raw(trees::SYSTEM, &trees::lease_key(id));
+        let remaining = trees::lease_remaining_key(id);
+        if self.exists(trees::SYSTEM, &remaining)? {
+            self.delete_raw(trees::SYSTEM, &remaining);
+        }
+        self.effects.push(Effect::LeaseEnded(id));
+        let deleted = keys.len() as u64;
+        Ok(Outcome::LeaseEnded { deleted })
+    }
+
+    // --- the graph ---
+
+    fn graph_write(&mut self, write: &GraphWrite) -> Result<bool, Stop> {
+        match write {
+            GraphWrite::PutBlock(block) => self.put_block(block).map(|()| true),
+            GraphWrite::DeleteBlock(id) => self.delete_block(*id),
+            GraphWrite::PutEdge(edge) => self.put_edge(edge).map(|()| true),
+            GraphWrite::DeleteEdge {
+                source,
+                kind,
+                target,
+            } => {
+                let mut new = self.new_kinds.iter();
+                let known = self.kinds.id(kind);
+                let known = known.or_else(|| new.find(|(_, n)| n == kind).map(|(id, _)| *id));
+                let Some(kind) = known else {
+                    return Ok(false);
+                };
+                let key = graph::edge_out_key(*source, kind, *target);
+                let is_there = self.exists(trees::EDGE_OUT, &key)?;
+                if is_there {
+                    self.remove_edge(*source, kind, *target);
+                }
+                Ok(is_there)
+            }
+        }
+    }
+
+    /// The number of a kind; a new name gets the next one.
+    fn kind(&mut self, name: &str) -> Result<KindId, Stop> {
+        let mut new = self.new_kinds.iter();
+        let id = self.kinds.id(name);
+        let id = id.or_else(|| new.find(|(_, n)| n == name).map(|(id, _)| *id));
+        if let Some(id) = id {
+            return Ok(id);
+        }
+        if kinds::check_name(name).is_err() {
+            let name = name.chars().take(64).collect();
+            return Err(Refusal::InvalidKind { name }.into());
+        }
+        let id = KindId(self.kinds.next_id().0 + self.new_kinds.len() as u32);
+        let key = trees::kind_key(id.0);
+        self.put_raw(trees::SYSTEM, &key, name.as_bytes().to_vec());
+        self.new_kinds.push((id, name.to_owned()));
+        self.effects.push(Effect::Kind(id, name.to_owned()));
+        Ok(id)
+    }
+
+    fn put_block(&mut self, block: &Block) -> Result<(), Stop> {
+        let kind = self.kind(&block.kind)?;
+        let mut value = Vec::new();
+        graph::encode_block(kind, block, &mut value);
+        self.put_raw(trees::BLOCK, &graph::block_key(block.id), value);
+        Ok(())
+    }
+
+    fn delete_block(&mut self, id: BlockId) -> Result<bool, Stop> {
+        let key = graph::block_key(id);
+        if !self.exists(trees::BLOCK, &key)? {
+            return Ok(false);
+        }
+        for (tree, is_out) in [(trees::EDGE_OUT, true), (trees::EDGE_IN, false)] {
+            let prefix = graph::edge_prefix(id);
+            let mut keys = Vec::new();
+            self.scan(tree, &prefix, |key, _| keys.push(key.to_vec()))?;
+            for key in keys {
+                let invalid = || Error::InvalidRecord {
+                    what: "edge",
+                    key: show_key(&key),
+                    reason: "its key is not 36 bytes",
+                };
+                let (near, kind, far) = graph::split_edge_key(&key).ok_or_else(invalid)?;
+                let (source, target) = if is_out { (near, far) } else { (far, near) };
+                self.remove_edge(source, kind, target);
+            }
+        }
+        self.delete_raw(trees::BLOCK, &key);
+        Ok(true)
+    }
+
+    fn put_edge(&mut self, edge: &Edge) -> Result<(), Stop> {
+        for id in [edge.source, edge.target] {
+            if !self.exists(trees::BLOCK, &graph::block_key(id))? {
+                return Err(Refusal::MissingBlock { id }.into());
+            }
+        }
+        let kind = self.kind(&edge.kind)?;
+        let mut value = Vec::new();
+        graph::encode_edge(&edge.attributes, &mut value);
+        let out = graph::edge_out_key(edge.source, kind, edge.target);
+        let back = graph::edge_in_key(edge.target, kind, edge.source);
+        self.put_raw(trees::EDGE_OUT, &out, value);
+        self.put_raw(trees::EDGE_IN, &back, Vec::new());
+        Ok(())
+    }
+
+    fn remove_edge(&mut self, source: BlockId, kind: KindId, target: BlockId) {
+        let out = graph::edge_out_key(source, kind, target);
+        let back = graph::edge_in_key(target, kind, source);
+        self.delete_raw(trees::EDGE_OUT, &out);
+        self.delete_raw(trees::EDGE_IN, &back);
+    }
+
+    /// The keys that begin with a prefix, own writes included.
+    fn scan(&self, tree: TreeId, prefix: &[u8], mut visit: impl FnMut(&[u8], bool)) -> Result<()> {
+        let end = trees::prefix_end(prefix);
+        let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let mut scan = self
+            .engine
+            .scan(tree, lower, upper, Revision::MAX, ScanDirection::Forward);
+        while scan.advance()? {
+            if self.overlay.get(tree, scan.key()).is_none() {
+                visit(scan.key(), false);
+            }
+        }
+        for (key, write) in self.overlay.span(tree, prefix, end.as_deref()) {
+            if write.is_put() {
+                visit(key, true);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a condition holds of a key, present or absent.
+pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
+    let ordering = match &compare.target {
+        Target::Value(value) => match entry {
+            Some(entry) => entry.value[..].cmp(&value[..]),
+            None => return false,
+        },
+        Target::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
+        Target::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
+        Target::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
+        Target::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
+    };
+    match compare.relation {
+        Relation::Equal => ordering.is_eq(),
+        Relation::NotEqual => ordering.is_ne(),
+        Relation::Greater => ordering.is_gt(),
+        Relation::Less => ordering.is_lt(),
+    }
+}
+
+/// The same operations at another revision.
+fn with_revision(batch: &[u8], revision: Revision) -> Vec<u8> {
+    let mut out = Vec::with_capacity(batch.len());
+    BatchWriter::start(&mut out, revision);
+    let operations = bowline_storage::tree::BatchReader::new(batch).map_or(&[][..], |r| r.rest());
+    out.extend_from_slice(operations);
+    out
+}

@@ -1,0 +1,527 @@
+//! A replica fed by a log that the test owns, on a disk that can lose power.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_storage::vfs::{OpenMode, Vfs};
+use bowline_testing::SimDisk;
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::graph::{Block, BlockId, Edge};
+use crate::options::{Background, History};
+use crate::{Direction, Value};
+
+/// A member: its database, and the log, whose entries are commands and nothing else.
+struct Member {
+    disk: SimDisk,
+    replica: Replica,
+    log: Log,
+}
+
+fn builder(disk: &SimDisk) -> DbBuilder {
+    Db::builder()
+        .vfs(Arc::new(disk.clone()))
+        .background(Background::Manual)
+        .history(History::All)
+        .memtable_bytes(8 << 10)
+        .log_segment_bytes(16 << 10)
+}
+
+impl Member {
+    /// Opens it, and applies what the log has.
+    fn open(disk: &SimDisk, number: u64) -> Member {
+        let mut behind = Vec::new();
+        let mut visit = |index: Index, payload: &[u8]| {
+            behind.push((index, payload.to_vec()));
+            Ok(())
+        };
+        let options = ReplicaOptions {
+            database_id: 7,
+            file_id_base: number << 32,
+            visit: &mut visit,
+        };
+        let (replica, log) = Replica::open(builder(disk), "db", options).unwrap();
+        let mut member = Member {
+            disk: disk.clone(),
+            replica,
+            log,
+        };
+        for (index, payload) in behind {
+            member.apply(index, &payload, false);
+        }
+        member
+    }
+
+    fn apply(&mut self, index: Index, payload: &[u8], wants_replies: bool) -> Vec<Reply> {
+        let commands = decode_commands(&Bytes::copy_from_slice(payload)).unwrap();
+        let mut applier = self.replica.apply();
+        let mark = index.to_be_bytes();
+        let replies = applier.entry(index, 1, &commands, &mark, wants_replies);
+        let replies = replies.unwrap();
+        applier.finish().unwrap();
+        replies
+    }
+
+    fn run(&mut self, commands: &[Command]) -> Vec<Reply> {
+        let mut payload = Vec::new();
+        encode_commands(commands.iter(), &mut payload);
+        let index = self.log.stage(&payload);
+        self.log.write().unwrap();
+        self.log.sync().unwrap();
+        self.apply(index, &payload, true)
+    }
+
+    /// Everything there is, as text.
+    fn dump(&self) -> String {
+        let db = self.replica.db();
+        let mut out = format!("at {}\n", db.revision());
+        for entry in db.range(..).unwrap() {
+            let entry = entry.unwrap();
+            for version in db.history(&entry.key).unwrap() {
+                out += &format!("{version:?}\n");
+            }
+        }
+        let graph = db.snapshot().graph();
+        for id in 0..6 {
+            let block = graph.block(BlockId(id)).unwrap();
+            out += &format!("{id} {block:?}\n");
+            if block.is_some() {
+                for direction in [Direction::Out, Direction::In] {
+                    let near = graph.neighbors(BlockId(id), direction, [""; 0]).unwrap();
+                    out += &format!("{direction:?} {near:?}\n");
+                }
+            }
+        }
+        for lease in db.leases() {
+            let keys = db.lease_keys(lease.id).unwrap();
+            out += &format!("lease {} {:?} {keys:?}\n", lease.id, lease.ttl);
+        }
+        let replica = &self.replica;
+        out += &format!("{:?} {}\n", replica.alarms(), replica.compacted_revision());
+        out
+    }
+}
+
+fn put(key: &str, value: &str) -> PutOp {
+    PutOp {
+        key: key.into(),
+        value: Value::from(value),
+        ..PutOp::default()
+    }
+}
+
+fn txn_of(ops: Vec<Op>) -> Command {
+    Command::Txn(Txn {
+        success: ops,
+        ..Txn::default()
+    })
+}
+
+fn txn_reply(reply: &Reply) -> &TxnReply {
+    match &reply.result {
+        Ok(Outcome::Txn(txn)) => txn,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_has_one_revision() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    let range = Op::Range(RangeOp {
+        key: b"a".to_vec(),
+        range_end: b"z".to_vec(),
+        ..RangeOp::default()
+    });
+    let delete = Op::DeleteRange(DeleteRangeOp {
+        key: b"a".to_vec(),
+        range_end: b"b".to_vec(),
+        prev_kv: true,
+    });
+    let replies = member.run(&[
+        txn_of(vec![
+            Op::Put(put("a", "1")),
+            Op::Put(put("b", "2")),
+            range.clone(),
+        ]),
+        txn_of(vec![delete, range.clone(), Op::Put(put("c", "3")), range]),
+    ]);
+    assert_eq!((replies[0].revision, replies[1].revision), (2, 3));
+    let keys = |reply: &OpReply| match reply {
+        OpReply::Range(range) => {
+            let keys = range.entries.iter();
+            let keys: Vec<_> = keys.map(|e| (e.key.to_vec(), e.mod_revision)).collect();
+            assert_eq!(range.count as usize, keys.len());
+            keys
+        }
+        other => panic!("{other:?}"),
+    };
+    let first = &txn_reply(&replies[0]).replies;
+    assert_eq!(keys(&first[2]), [(b"a".to_vec(), 2), (b"b".to_vec(), 2)]);
+    let second = &txn_reply(&replies[1]).replies;
+    assert!(
+        matches!(&second[0], OpReply::DeleteRange { deleted: 1, previous } if previous.len() == 1)
+    );
+    assert_eq!(keys(&second[1]), [(b"b".to_vec(), 2)]);
+    assert_eq!(keys(&second[3]), [(b"b".to_vec(), 2), (b"c".to_vec(), 3)]);
+}
+
+#[test]
+fn a_refusal_leaves_no_trace() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    member.run(&[Command::Graph(vec![GraphWrite::PutBlock(Block::new(
+        BlockId(1),
+        "node",
+    ))])]);
+    let before = member.dump();
+    let dangling = Edge::new(BlockId(1), "new kind", BlockId(2));
+    let leased = PutOp {
+        lease: 9,
+        ..put("b", "2")
+    };
+    let kept = PutOp {
+        ignore_value: true,
+        ..put("absent", "")
+    };
+    let future = RangeOp {
+        key: b"a".to_vec(),
+        revision: 99,
+        ..RangeOp::default()
+    };
+    for (command, refusal) in [
+        (
+            txn_of(vec![Op::Put(put("a", "1")), Op::Put(leased)]),
+            Refusal::LeaseNotFound { id: 9 },
+        ),
+        (
+            txn_of(vec![Op::Put(put("a", "1")), Op::Put(kept)]),
+            Refusal::KeyNotFound,
+        ),
+        (
+            txn_of(vec![Op::Put(put("a", "1")), Op::Put(put("a", "2"))]),
+            Refusal::DuplicateKey,
+        ),
+        (
+            txn_of(vec![Op::Put(put("a", "1")), Op::Range(future)]),
+            Refusal::FutureRevision {
+                revision: 99,
+                newest: 2,
+            },
+        ),
+        (
+            Command::Graph(vec![
+                GraphWrite::PutBlock(Block::new(BlockId(3), "another kind")),
+                GraphWrite::PutEdge(dangling),
+            ]),
+            Refusal::MissingBlock { id: BlockId(2) },
+        ),
+        (
+            Command::Compact { revision: 3 },
+            Refusal::FutureRevision {
+                revision: 3,
+                newest: 2,
+            },
+        ),
+    ] {
+        let replies = member.run(std::slice::from_ref(&command));
+        assert_eq!(replies[0].result, Err(refusal), "{command:?}");
+        assert_eq!(replies[0].revision, 2);
+        assert_eq!(member.dump(), before, "{command:?}");
+    }
+}
+
+#[test]
+fn conditions_choose_before_anything_is_done() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    member.run(&[txn_of(vec![Op::Put(put("k", "v"))])]);
+    let holds = |member: &mut Member, key: &str, end: &str, relation, target| {
+        let compare = Compare {
+            key: key.into(),
+            range_end: end.into(),
+            relation,
+            target,
+        };
+        let txn = Txn {
+            compares: vec![compare],
+            ..Txn::default()
+        };
+        let (_, read) = member.replica.read_txn(&txn).unwrap();
+        let replies = member.run(&[Command::Txn(txn)]);
+        let succeeded = txn_reply(&replies[0]).succeeded;
+        assert_eq!(read.unwrap().succeeded, succeeded);
+        succeeded
+    };
+    use Relation::{Equal, Greater, Less, NotEqual};
+    let m = &mut member;
+    assert!(holds(m, "k", "", Equal, Target::Value(b"v".to_vec())));
+    assert!(holds(m, "k", "", Less, Target::Value(b"w".to_vec())));
+    assert!(!holds(
+        m,
+        "absent",
+        "",
+        NotEqual,
+        Target::Value(b"v".to_vec())
+    ));
+    assert!(holds(m, "absent", "", Equal, Target::Version(0)));
+    assert!(holds(m, "k", "", Greater, Target::Mod(1)));
+    assert!(holds(m, "k", "", Equal, Target::Create(2)));
+    assert!(holds(m, "k", "", Equal, Target::Lease(0)));
+    assert!(holds(m, "a", "z", Equal, Target::Version(1)));
+    assert!(!holds(m, "a", "z", Greater, Target::Version(1)));
+    assert!(
+        holds(m, "x", "z", Equal, Target::Version(0)),
+        "an empty range"
+    );
+    // The second condition of a nested transaction is judged before the first put.
+    let nested = Txn {
+        compares: vec![Compare {
+            key: b"new".to_vec(),
+            range_end: Vec::new(),
+            relation: Equal,
+            target: Target::Version(0),
+        }],
+        success: vec![Op::Put(put("seen", "absent"))],
+        failure: vec![Op::Put(put("seen", "present"))],
+    };
+    let replies = m.run(&[txn_of(vec![Op::Put(put("new", "1")), Op::Txn(nested)])]);
+    let OpReply::Txn(inner) = &txn_reply(&replies[0]).replies[1] else {
+        panic!("{replies:?}");
+    };
+    assert!(inner.succeeded);
+    assert_eq!(m.replica.db().get("seen").unwrap().unwrap(), b"absent");
+}
+
+#[test]
+fn leases_end_with_their_keys_at_one_revision() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    let ttl = Duration::from_secs(10);
+    let leased = |key: &str| {
+        Op::Put(PutOp {
+            lease: 5,
+            ..put(key, "v")
+        })
+    };
+    let replies = member.run(&[
+        Command::LeaseGrant { id: 5, ttl },
+        Command::LeaseGrant { id: 5, ttl },
+        txn_of(vec![leased("a"), leased("b")]),
+        // Not by a leader of another term.
+        Command::LeaseExpire { id: 5, term: 2 },
+    ]);
+    let results: Vec<_> = replies.iter().map(|reply| &reply.result).collect();
+    assert_eq!(results[0], &Ok(Outcome::Done));
+    assert_eq!(results[1], &Err(Refusal::LeaseExists { id: 5 }));
+    assert_eq!(results[3], &Err(Refusal::LeaseNotFound { id: 5 }));
+    assert_eq!(
+        replies.iter().map(|r| r.revision).collect::<Vec<_>>(),
+        [1, 1, 2, 2]
+    );
+    let mut watch = member.replica.db().watch(..).from(2).start().unwrap();
+    let replies = member.run(&[Command::LeaseExpire { id: 5, term: 1 }]);
+    assert_eq!(replies[0].result, Ok(Outcome::LeaseEnded { deleted: 2 }));
+    assert_eq!(replies[0].revision, 3);
+    let seen =
+        |watch: &mut crate::Watcher| watch.poll().unwrap().map(|c| (c.revision, c.changes.len()));
+    assert_eq!(seen(&mut watch), Some((2, 2)));
+    assert_eq!(seen(&mut watch), Some((3, 2)));
+    assert_eq!(seen(&mut watch), None);
+    assert!(member.replica.db().leases().is_empty());
+    assert!(member.replica.db().check().unwrap().is_clean());
+}
+
+#[test]
+fn a_member_refuses_writes_through_its_database_and_to_be_opened_without_its_cluster() {
+    let disk = SimDisk::new();
+    let mut member = Member::open(&disk, 1);
+    member.run(&[txn_of(vec![Op::Put(put("k", "v"))])]);
+    let db = member.replica.db();
+    assert!(matches!(db.put("k", "w"), Err(Error::NotSupported { .. })));
+    assert!(matches!(db.compact(1), Err(Error::NotSupported { .. })));
+    assert!(matches!(
+        db.grant_lease(Duration::from_secs(1)),
+        Err(Error::NotSupported { .. })
+    ));
+    assert_eq!(db.get("k").unwrap().unwrap(), b"v");
+    drop(member);
+    disk.open(Path::new("db/MEMBER"), OpenMode::CreateNew)
+        .unwrap();
+    let refused = builder(&disk).open("db");
+    assert!(matches!(
+        refused,
+        Err(Error::Storage(bowline_storage::Error::Member { .. }))
+    ));
+}
+
+/// Random commands over few keys, so that they meet.
+fn command() -> impl Strategy<Value = Command> {
+    let key = || (0u8..8).prop_map(|n| vec![b'a' + n]);
+    let end = prop_oneof![
+        Just(Vec::new()),
+        Just(vec![0]),
+        (0u8..9).prop_map(|n| vec![b'a' + n])
+    ];
+    let put_op =
+        (key(), 0usize..600, 0i64..4, any::<[bool; 3]>()).prop_map(|(key, len, lease, f)| {
+            Op::Put(PutOp {
+                key,
+                value: Value::from(vec![b'v'; len]),
+                lease,
+                prev_kv: f[0],
+                ignore_value: f[1] && f[2],
+                ignore_lease: f[1] && f[0],
+            })
+        });
+    let delete = (key(), end.clone(), any::<bool>()).prop_map(|(key, range_end, prev_kv)| {
+        Op::DeleteRange(DeleteRangeOp {
+            key,
+            range_end,
+            prev_kv,
+        })
+    });
+    let range =
+        (key(), end.clone(), 0u64..4, 0u64..40).prop_map(|(key, range_end, limit, revision)| {
+            Op::Range(RangeOp {
+                key,
+                range_end,
+                limit,
+                revision: revision.saturating_sub(30),
+                sort_target: SortTarget::Mod,
+                sort_order: SortOrder::Descend,
+                ..RangeOp::default()
+            })
+        });
+    let op = prop_oneof![4 => put_op, 2 => delete, 1 => range];
+    let op = op.prop_recursive(2, 8, 3, |inner| {
+        let ops = || prop::collection::vec(inner.clone(), 0..3);
+        (ops(), ops()).prop_map(|(success, failure)| {
+            Op::Txn(Txn {
+                compares: vec![Compare {
+                    key: b"a".to_vec(),
+                    range_end: Vec::new(),
+                    relation: Relation::Greater,
+                    target: Target::Version(2),
+                }],
+                success,
+                failure,
+            })
+        })
+    });
+    let lease = || 1i64..4;
+    let ttl = Duration::from_secs(60);
+    let block = || (0u128..6).prop_map(BlockId);
+    let write =
+        prop_oneof![
+            (block(), 0usize..300).prop_map(|(id, len)| GraphWrite::PutBlock(
+                Block::new(id, format!("kind {}", len % 3)).content(vec![1; len])
+            )),
+            block().prop_map(GraphWrite::DeleteBlock),
+            (block(), block(), 0..3).prop_map(|(source, target, kind)| GraphWrite::PutEdge(
+                Edge::new(source, format!("tie {kind}"), target)
+            )),
+            (block(), block()).prop_map(|(source, target)| GraphWrite::DeleteEdge {
+                source,
+                kind: "tie 1".to_owned(),
+                target,
+            }),
+        ];
+    prop_oneof![
+        8 => prop::collection::vec(op, 0..4).prop_map(txn_of),
+        2 => lease().prop_map(move |id| Command::LeaseGrant { id, ttl }),
+        1 => lease().prop_map(|id| Command::LeaseRevoke { id }),
+        1 => (lease(), 0u64..3).prop_map(|(id, term)| Command::LeaseExpire { id, term }),
+        1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),
+        1 => (1u64..60).prop_map(|revision| Command::Compact { revision }),
+        4 => prop::collection::vec(write, 1..4).prop_map(Command::Graph),
+        1 => any::<bool>().prop_map(|is_raised| Command::Alarm {
+            member: 1,
+            kind: AlarmKind::Corrupt,
+            is_raised,
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn commands_round_trip_and_refuse_every_cut(
+        commands in prop::collection::vec(command(), 0..6),
+    ) {
+        let mut bytes = Vec::new();
+        encode_commands(commands.iter(), &mut bytes);
+        let bytes = Bytes::from(bytes);
+        prop_assert_eq!(decode_commands(&bytes).unwrap(), commands);
+        for cut in 0..bytes.len() {
+            prop_assert!(decode_commands(&bytes.slice(..cut)).is_err());
+        }
+    }
+
+    /// Three members that are fed the same: one goes straight through, one loses power again and
+    /// again and comes back with what its disk has, one takes over the tables of the first in the
+    /// middle. All give the same replies, and end with the same state.
+    #[test]
+    fn members_that_are_fed_the_same_are_the_same(
+        entries in prop::collection::vec(prop::collection::vec(command(), 1..4), 1..40),
+        seeds in prop::collection::vec(any::<u8>(), 40),
+        takes_over_at in 0usize..40,
+    ) {
+        let mut steady = Member::open(&SimDisk::new(), 1);
+        let mut shaken = Member::open(&SimDisk::new(), 2);
+        let mut late = Member::open(&SimDisk::new(), 3);
+        for (number, commands) in entries.iter().enumerate() {
+            let replies = steady.run(commands);
+            prop_assert_eq!(&shaken.run(commands), &replies);
+            match seeds[number] % 8 {
+                0 => {
+                    let disk = shaken.disk.after_power_loss();
+                    shaken = Member::open(&disk, 2);
+                }
+                1 => shaken.replica.db().flush().unwrap(),
+                2 => shaken.replica.db().compact_tables().unwrap(),
+                _ => {}
+            }
+            if number == takes_over_at {
+                take_over(&steady, &mut late);
+            }
+            if number > takes_over_at {
+                prop_assert_eq!(&late.run(commands), &replies);
+            }
+        }
+        let expected = steady.dump();
+        prop_assert_eq!(shaken.dump(), expected.clone());
+        if takes_over_at < entries.len() {
+            prop_assert_eq!(late.dump(), expected.clone());
+            let disk = late.disk.after_power_loss();
+            prop_assert_eq!(Member::open(&disk, 3).dump(), expected);
+        }
+        prop_assert!(steady.replica.db().check().unwrap().is_clean());
+    }
+}
+
+/// Gives one member the tables of another, as files, and starts its log anew.
+fn take_over(from: &Member, to: &mut Member) {
+    let frozen = from.replica.freeze().unwrap();
+    let directory = Path::new("db/incoming");
+    to.disk.create_dir(directory).unwrap();
+    for table in &frozen.tables {
+        let target = to
+            .disk
+            .open(&directory.join(table.name()), OpenMode::CreateNew);
+        let target = target.unwrap();
+        let mut bytes = vec![0; table.file_bytes() as usize];
+        let read = table.file().read_at(&mut bytes, 0).unwrap();
+        assert_eq!(read, bytes.len());
+        target.write_at(&bytes, 0).unwrap();
+        target.sync_data().unwrap();
+    }
+    let installed = to.replica.install(&frozen.state, directory).unwrap();
+    assert_eq!(installed.index, frozen.index);
+    // As a member that was closed in this moment: the void log is discarded.
+    let disk = to.disk.clone();
+    let stand_in = Member::open(&SimDisk::new(), 9);
+    drop(std::mem::replace(to, stand_in));
+    *to = Member::open(&disk, 3);
+    assert_eq!(to.log.next_index(), frozen.index + 1);
+}
