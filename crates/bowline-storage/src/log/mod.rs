@@ -40,6 +40,10 @@
 //! error, any other is a torn tail. Writing then starts in a new segment whose header states where
 //! the one before ends; what lies beyond that point is never looked at again.
 //!
+//! *Restarting.* [`Log::restart_at`] makes everything void and goes on, perhaps behind a gap, in a
+//! new segment that continues nothing; the segments before are removed. It is for an owner whose
+//! state was replaced by a newer one from elsewhere.
+//!
 //! # Invariants
 //!
 //! 1. An index is acknowledged as durable only after `sync_data` covered its frame, and every

@@ -8,16 +8,18 @@ use std::sync::Arc;
 
 use super::LogOptions;
 use super::frame::{
-    BODY_BYTES_MAX, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, Life, bare_frame, finish_frame,
+    BODY_BYTES_MAX, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, Life, NUMBER_LIMIT, bare_frame,
+    finish_frame,
 };
 use super::marks::{Mark, Marks};
 use super::plan::plan;
 use super::preparer::{Preparer, Spare};
 use super::reader::{Reader, Segment, Visit};
 use super::recovery::{apply, mark_continued};
-use super::scan::scan;
+use super::scan::{list, scan};
 use super::segment::{
-    ActivationError, HEADER_BYTES, Link, SegmentHeader, TRAILER_BYTES, activate, segment_path,
+    ActivationError, HEADER_BYTES, Link, SegmentHeader, TRAILER_BYTES, activate, is_spare_name,
+    segment_id, segment_path,
 };
 use super::sync::{Active, LogSync, Shared};
 use super::verify::{Report, verify};
@@ -356,6 +358,103 @@ impl Log {
             self.release(&oldest)?;
         }
         Ok(())
+    }
+
+    /// Voids everything written so far and goes on at `next_index`, which may leave a gap: what
+    /// lies below has been replaced by a state from elsewhere. When this returns, the log is one
+    /// new segment, durably. A group being built must be written or discarded before.
+    ///
+    /// A crash before it returns may leave segments that do not connect. So the caller records
+    /// first, durably, that there is no log it could need; then calls this; then records that
+    /// there is one. In between, an opening begins with [`Log::discard`].
+    pub fn restart_at(&mut self, next_index: Index) -> Result<()> {
+        self.shared.active().map(drop)?;
+        if self.group_entries > 0 {
+            return Err(Error::Internal("a restart with a staged group".to_owned()));
+        }
+        if !(1..NUMBER_LIMIT).contains(&next_index) {
+            return Err(Error::Internal(format!("a restart at {next_index}")));
+        }
+        let bytes = segment_size(self.options.first_segment_bytes, &self.options);
+        let spare = self.preparer.take(SEGMENT_BYTES_MIN, bytes)?;
+        let header = SegmentHeader {
+            id: self.active_id() + 1,
+            salt: fastrand::u64(..),
+            owner: self.options.owner,
+            first_index: next_index,
+            capacity_bytes: spare.bytes,
+            previous: None,
+        };
+        let shared = self.shared.clone();
+        // A flush that began before must not count as one of the new segment.
+        let _no_flush = shared.lock_sync();
+        match activate(&*self.vfs, &self.dir, &spare, &header) {
+            Ok(()) => {}
+            Err(ActivationError::BeforeNaming(error)) => {
+                self.preparer.discard(&spare);
+                return Err(error);
+            }
+            Err(ActivationError::WhileNaming(error)) => return Err(shared.poison(&error)),
+        }
+        self.counters.log_bytes_written.add(HEADER_BYTES);
+        self.reader.forget();
+        for old in std::mem::take(&mut self.segments) {
+            let path = segment_path(&self.dir, old.id);
+            match self.vfs.remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(shared.poison(&Error::io("remove", &path, error)));
+                }
+                _ => {}
+            }
+        }
+        let path = segment_path(&self.dir, header.id);
+        // A segment that came back would be one that nothing continues.
+        vfs::sync_parent(&*self.vfs, &path).map_err(|error| shared.poison(&error))?;
+        self.active_life = header.life();
+        self.segments.push_back(Segment {
+            id: header.id,
+            salt: header.salt,
+            file_len: header.capacity_bytes,
+        });
+        self.marks = Marks::default();
+        self.marks.restart_at(Mark {
+            first_index: next_index,
+            segment_id: header.id,
+            offset: HEADER_BYTES,
+        });
+        self.next_segment_bytes = segment_size(spare.bytes * 2, &self.options);
+        self.is_next_requested = false;
+        let mut active = shared.any_active();
+        active.file = spare.file;
+        active.path = path.into();
+        active.end_offset = HEADER_BYTES;
+        active.synced_offset = HEADER_BYTES;
+        active.written_index = next_index - 1;
+        active.durable_index = next_index - 1;
+        Ok(())
+    }
+
+    /// Removes the log in `dir`, durably, whatever state it is in; it must not be open. For an
+    /// owner that has recorded that it needs none of it: see [`Log::restart_at`].
+    pub fn discard(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+        let names = list(vfs, dir)?;
+        let ours = names
+            .iter()
+            .filter(|name| is_spare_name(name) || segment_id(name).is_some());
+        for path in ours.map(|name| dir.join(name)) {
+            match vfs.remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &path, error));
+                }
+                _ => {}
+            }
+        }
+        match vfs.sync_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io("sync", dir, error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How many segments hold the log. Each opening adds one.

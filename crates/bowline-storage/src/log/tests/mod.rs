@@ -6,6 +6,7 @@ mod damage;
 mod disk;
 mod faults;
 mod reopen;
+mod restart;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

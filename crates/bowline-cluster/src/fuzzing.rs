@@ -1,0 +1,62 @@
+//! What fuzzers call; see the modules of the same name in `bowline` and `bowline-storage`. It
+//! exists in tests and with `--cfg fuzzing` only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::record;
+use crate::types::{Entry, Member, Membership, Payload, Proposal, log_id};
+
+/// A record of the log.
+pub fn raft_record(data: &[u8]) {
+    let bytes = Bytes::copy_from_slice(data);
+    if let Ok((entry, head)) = record::decode(7, &bytes) {
+        let mut again = Vec::new();
+        record::encode(&entry, head.committed, &mut again);
+        assert_eq!(again, data, "two encodings of one record");
+    }
+}
+
+/// One record of each kind.
+#[must_use]
+pub fn raft_record_seeds() -> Vec<Vec<u8>> {
+    let member = Member {
+        name: "a".to_owned(),
+        peer_urls: vec!["http://a:2380".to_owned()],
+        client_urls: vec!["http://a:2379".to_owned()],
+        wants_vote: true,
+    };
+    let nodes: BTreeMap<_, _> = [(1, member.clone()), (300, member)].into_iter().collect();
+    let configs = vec![BTreeSet::from([1]), BTreeSet::from([1, 300])];
+    let mut payloads = vec![
+        Payload::Blank,
+        Payload::Normal(Proposal("proposal".into())),
+    ];
+    payloads.extend(
+        Membership::new(configs, nodes)
+            .ok()
+            .map(Payload::Membership),
+    );
+    payloads
+        .into_iter()
+        .map(|payload| {
+            let mut out = Vec::new();
+            let log_id = log_id(200, 1, 7);
+            record::encode(&Entry { log_id, payload }, Some(5), &mut out);
+            out
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn every_record_has_one_encoding() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/raft_record");
+        let test = "every_record_has_one_encoding";
+        bowline_testing::replay(test, &corpus, super::raft_record_seeds(), super::raft_record);
+    }
+}

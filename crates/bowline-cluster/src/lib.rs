@@ -1,0 +1,19 @@
+//! One database on several nodes that agree through Raft.
+//!
+//! The protocol is `openraft`'s; here is what it runs on, each behind an adapter:
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`types`] | the types that Raft is instantiated with |
+//! | [`record`] | how an entry looks, on disk and on the wire |
+//! | [`log_store`] | Raft's log over the engine's log |
+//! | [`member_file`] | which member a data directory is, and what it has voted |
+
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod log_store;
+pub mod member_file;
+pub mod peer;
+pub mod record;
+pub mod types;

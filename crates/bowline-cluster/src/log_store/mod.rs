@@ -1,0 +1,374 @@
+//! The Raft log over the engine's log: one log on disk, which is also what the trees replay.
+//!
+//! # Indices
+//!
+//! Raft counts entries from 0, the engine's log from 1: engine index = Raft index + 1. Names say
+//! which one is meant; a bare `index` is Raft's.
+//!
+//! # Algorithm
+//!
+//! ```text
+//!  openraft ──append──▶ ┌─ view ─┐ newest entries, decoded, readable at once
+//!           ──read────▶ └────────┘ older ones: Log::read
+//!               │ work, in order
+//!               ▼
+//!  "bowline-raft-log":  stage everything queued ▶ one write ▶ one flush ▶ answer, in order
+//! ```
+//!
+//! A thread owns all writing: of entries, of cuts, of the vote. It takes everything that is queued
+//! and makes one group of it, so that the flush is shared by all who wait. Votes go through the
+//! same queue, hence reach the disk in the order in which Raft decided them.
+//!
+//! *Purging* is immediate in the [view](view) and written nowhere. On disk entries go when the
+//! tables hold them durably ([`LogStore::set_flushed`]) and they are purged: what lies above the
+//! tables is needed for the restart. After a restart entries that were purged and are still there
+//! show again, which is no harm: they were committed.
+//!
+//! *A snapshot* from a leader puts a gap before the next entry. Its installer replaces the tables
+//! and then calls [`LogStore::restart_at`]; an append behind the gap that comes earlier waits for
+//! it. When the log holds the snapshot's last entry ([`LogStore::holds`]) there is no gap, what
+//! follows it may have been acknowledged, and the log must go on as it is.
+//!
+//! # Invariants
+//!
+//! 1. A callback is completed without an error only after a flush that covers its entries, and in
+//!    the order of the calls.
+//! 2. After a failed write or flush no callback succeeds any more.
+//! 3. What was appended is readable when `append` returns, and stays in the view until the thread
+//!    has written it.
+//! 4. An entry is removed from disk only when it is purged and not above what the tables hold.
+
+mod open;
+mod reader;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod view;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bowline_storage::log::Log;
+use bowline_storage::Index;
+use openraft::OptionalSend;
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use reader::Amount;
+pub use reader::LogReader;
+pub use replay::Replay;
+
+use crate::member_file::MemberFile;
+use crate::types::{Entry, LogId, TypeConfig, Vote};
+use view::View;
+use writer::{Queue, Work, Writer};
+
+/// An error of the log store.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogStoreError {
+    /// The engine's log, or the member's file, failed.
+    #[error(transparent)]
+    Storage(#[from] bowline_storage::Error),
+    /// A record of the log cannot be read.
+    #[error("the log entry {index} cannot be read")]
+    Record {
+        /// Its Raft index.
+        index: u64,
+        /// Why.
+        source: crate::record::RecordError,
+    },
+    /// What the log and its owner say does not fit together.
+    #[error("the Raft log contradicts the database: {0}; restore the member from its cluster")]
+    Contradiction(String),
+    /// A call that leaves a hole, or reads one.
+    #[error("the Raft log has no entry {index}: it {held}")]
+    Hole {
+        /// The Raft index in question.
+        index: u64,
+        /// What is there instead.
+        held: String,
+    },
+    /// An earlier write failed, or the store is closed.
+    #[error("the Raft log takes no more writes: {0}")]
+    Stopped(Arc<str>),
+}
+
+impl From<LogStoreError> for io::Error {
+    fn from(error: LogStoreError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+/// What can be chosen about a log store.
+#[derive(Clone, Debug)]
+pub struct LogStoreOptions {
+    /// How many bytes of the newest entries are kept in memory, for followers that are close.
+    pub cache_bytes: usize,
+    /// How many bytes of entries one reply to a reader holds, about.
+    pub read_bytes: usize,
+}
+
+impl Default for LogStoreOptions {
+    fn default() -> Self {
+        LogStoreOptions {
+            cache_bytes: 64 << 20,
+            read_bytes: 1 << 20,
+        }
+    }
+}
+
+/// One reply to a reader holds so many entries at most.
+const READ_ENTRIES_MAX: u64 = 4096;
+
+/// What the handles, the readers and the thread share.
+struct Shared {
+    /// The thread writes; readers read entries that are no longer in the view.
+    log: Mutex<Option<Log>>,
+    view: Mutex<View>,
+    queue: Queue,
+    member: Arc<MemberFile>,
+    options: LogStoreOptions,
+}
+
+/// Stops the thread when the last handle is gone.
+struct Owner {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Owner {
+    fn stop(&self) {
+        self.shared.queue.close();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes the Raft log panicked");
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The Raft log. Clones are handles of the same log; the thread ends with the last of them.
+#[derive(Clone)]
+pub struct LogStore {
+    owner: Arc<Owner>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for LogStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogStore")
+            .field("view", &*self.shared.view.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LogStore {
+    fn start(
+        log: Log,
+        view: View,
+        flushed: Index,
+        member: Arc<MemberFile>,
+        options: LogStoreOptions,
+    ) -> Result<LogStore, LogStoreError> {
+        let sync = log.sync_handle();
+        let next_index = log.next_index();
+        let shared = Arc::new(Shared {
+            log: Mutex::new(Some(log)),
+            view: Mutex::new(view),
+            queue: Queue::new(flushed),
+            member,
+            options,
+        });
+        let mut writer = Writer::new(shared.clone(), sync, next_index);
+        let thread = std::thread::Builder::new()
+            .name("bowline-raft-log".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| LogStoreError::Stopped(error.to_string().into()))?;
+        let owner = Owner {
+            shared: shared.clone(),
+            thread: Mutex::new(Some(thread)),
+        };
+        Ok(LogStore {
+            owner: Arc::new(owner),
+            shared,
+        })
+    }
+
+    /// The tables hold everything up to the engine index `flushed` durably. Nothing above it is
+    /// removed from disk.
+    pub fn set_flushed(&self, flushed: Index) {
+        self.shared.queue.set_flushed(flushed);
+        self.shared.release();
+    }
+
+    /// Whether the log holds the entry `id`, or has purged it. Then a snapshot up to `id` leaves
+    /// no gap, and [`LogStore::restart_at`] must not be called: entries behind it may have been
+    /// acknowledged.
+    pub async fn holds(&self, id: &LogId) -> Result<bool, LogStoreError> {
+        {
+            let view = self.shared.view.lock();
+            if view.purged().is_some_and(|purged| purged.index >= id.index) {
+                return Ok(true);
+            }
+            if id.index >= view.next() {
+                return Ok(false);
+            }
+        }
+        let reader = self.reader();
+        let entries = reader.read(id.index, id.index + 1, Amount::All).await?;
+        Ok(entries.first().is_some_and(|entry| entry.log_id == *id))
+    }
+
+    /// Makes everything in the log void and goes on at the Raft index `next`, behind a gap: a
+    /// snapshot up to the entry before has been installed. When this returns the log is there,
+    /// durably; see [`Log::restart_at`] for what the caller must have recorded before.
+    pub async fn restart_at(&self, next: u64) -> Result<(), LogStoreError> {
+        let (done, wait) = oneshot::channel();
+        let next_index = next.saturating_add(1);
+        self.shared.view.lock().restart_at(next);
+        self.shared.queue.push(Work::Restart { next_index, done });
+        wait.await.unwrap_or_else(|_| Err(self.shared.stopped()))
+    }
+
+    /// Waits until everything that was handed in before is durable.
+    pub async fn flush(&self) -> Result<(), LogStoreError> {
+        let (done, wait) = oneshot::channel();
+        self.shared.queue.push(Work::Barrier { done });
+        wait.await.unwrap_or_else(|_| Err(self.shared.stopped()))
+    }
+
+    /// The last entry, or what was purged last when there is none.
+    #[must_use]
+    pub fn last_log_id(&self) -> Option<LogId> {
+        self.shared.view.lock().last()
+    }
+
+    /// The entry up to which the log was purged.
+    #[must_use]
+    pub fn last_purged_log_id(&self) -> Option<LogId> {
+        self.shared.view.lock().purged()
+    }
+
+    /// The member's file, in which the vote is.
+    #[must_use]
+    pub fn member(&self) -> &Arc<MemberFile> {
+        &self.shared.member
+    }
+
+    /// Writes what is queued, ends the thread, seals the log. Later calls are refused. Blocks.
+    pub fn close(&self) -> Result<(), LogStoreError> {
+        self.owner.stop();
+        let log = self.shared.log.lock().take();
+        match (log, self.shared.queue.failure()) {
+            // What is on disk is unknown: it stays as it is for the next opening.
+            (_, Some(failure)) => Err(LogStoreError::Stopped(failure)),
+            (Some(log), None) => Ok(log.close()?),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// The log as the engine sees it: how many bytes its files take, which entries it has.
+    pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> Option<T> {
+        self.shared.log.lock().as_ref().map(look)
+    }
+
+    fn reader(&self) -> LogReader {
+        LogReader::new(self.shared.clone())
+    }
+}
+
+impl Shared {
+    /// Has the thread remove what is purged and held by the tables.
+    fn release(&self) {
+        let purged = self.view.lock().purged().map_or(0, |purged| purged.index + 1);
+        let upto = purged.min(self.queue.flushed());
+        if upto > 0 {
+            self.queue.push(Work::Release { upto });
+        }
+    }
+
+    fn stopped(&self) -> LogStoreError {
+        let failure = self.queue.failure();
+        LogStoreError::Stopped(failure.unwrap_or_else(|| "it is closed".into()))
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let view = self.shared.view.lock();
+        Ok(LogState {
+            last_purged_log_id: view.purged(),
+            last_log_id: view.last(),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        self.reader()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        let (done, wait) = oneshot::channel();
+        self.shared.queue.push(Work::Vote { vote: *vote, done });
+        let saved = wait.await.unwrap_or_else(|_| Err(self.shared.stopped()));
+        Ok(saved?)
+    }
+
+    /// Costs no write: the next record says it.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        self.shared.view.lock().set_committed(committed);
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        Ok(self.shared.view.lock().committed())
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: IOFlushed<TypeConfig>,
+    ) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        let generation = self.shared.view.lock().append(&entries)?;
+        self.shared.queue.push(Work::Append {
+            entries,
+            generation,
+            callback,
+        });
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        let next = last_log_id.map_or(0, |id| id.index + 1);
+        let is_cut = self.shared.view.lock().truncate(last_log_id)?;
+        if is_cut {
+            let from = next + 1;
+            self.shared.queue.push(Work::Cut { from });
+        }
+        Ok(())
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        self.shared.view.lock().purge(log_id);
+        self.shared.release();
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads entries for replication and for applying: the newest from memory, older ones from disk.
+//!
+//! A read that goes to disk does not hold up the log for more than one portion. It is atomic by
+//! being repeated: when a truncation or a purge came in between, what was read is thrown away.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::{OptionalSend, RaftLogReader};
+
+use super::{LogStoreError, Shared};
+use crate::record;
+use crate::types::{Entry, TypeConfig, Vote};
+
+/// How much of a range is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Amount {
+    All,
+    Portion,
+}
+
+/// A reader of the Raft log.
+#[derive(Clone)]
+pub struct LogReader {
+    shared: Arc<Shared>,
+}
+
+impl LogReader {
+    pub(super) fn new(shared: Arc<Shared>) -> LogReader {
+        LogReader { shared }
+    }
+
+    /// All entries of `from..end` that there are; with a `Portion`, those of them that a bounded
+    /// read finds, one at least.
+    pub(super) async fn read(
+        &self,
+        from: u64,
+        end: u64,
+        amount: Amount,
+    ) -> Result<Vec<Entry>, LogStoreError> {
+        loop {
+            let (first, cached_from, cached, generation) = {
+                let view = self.shared.view.lock();
+                let first = from.max(view.first());
+                let end = end.min(view.next());
+                if first >= end {
+                    return Ok(Vec::new());
+                }
+                let (cached_from, cached) = view.cached(first, end);
+                (first, cached_from, cached, view.generation())
+            };
+            if cached_from == first {
+                return Ok(cached);
+            }
+            let shared = self.shared.clone();
+            // The disk may take its time, and the runtime has others to serve.
+            let read = tokio::task::spawn_blocking(move || shared.read_disk(first, cached_from, amount));
+            let read = match read.await {
+                Ok(read) => read,
+                Err(error) => return Err(LogStoreError::Stopped(error.to_string().into())),
+            };
+            let is_same = {
+                let view = self.shared.view.lock();
+                view.generation() == generation && view.first() <= first
+            };
+            if is_same {
+                let mut entries = read?;
+                if entries.len() as u64 == cached_from - first {
+                    entries.extend(cached);
+                }
+                return Ok(entries);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The entries `from..end` from disk, where all of them are.
+    fn read_disk(
+        &self,
+        from: u64,
+        end: u64,
+        amount: Amount,
+    ) -> Result<Vec<Entry>, LogStoreError> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut next = from;
+        while next < end {
+            let log = self.log.lock();
+            let log = log.as_ref().ok_or_else(|| self.stopped())?;
+            let hole = |held| LogStoreError::Hole { index: next, held };
+            if next + 1 < log.first_index() {
+                return Err(hole(format!("begins at {}", log.first_index())));
+            }
+            let portion = log.read(next + 1, self.options.read_bytes)?;
+            if portion.is_empty() {
+                return Err(hole(format!("ends before {}", log.next_index())));
+            }
+            for (engine_index, bytes) in portion {
+                let index = engine_index - 1;
+                if index >= end {
+                    break;
+                }
+                let bytes = Bytes::copy_from_slice(&bytes);
+                let (entry, _) = record::decode(index, &bytes)
+                    .map_err(|source| LogStoreError::Record { index, source })?;
+                entries.push(entry);
+                next = index + 1;
+            }
+            if amount == Amount::Portion {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogReader {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> Result<Vec<Entry>, io::Error>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let from = match range.start_bound() {
+            Bound::Included(index) => *index,
+            Bound::Excluded(index) => index.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(index) => index.saturating_add(1),
+            Bound::Excluded(index) => *index,
+            Bound::Unbounded => u64::MAX,
+        };
+        Ok(self.read(from, end, Amount::All).await?)
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.shared.member.read_vote())
+    }
+
+    /// About [`read_bytes`](super::LogStoreOptions::read_bytes) at once.
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, io::Error> {
+        let limit = end.min(start.saturating_add(super::READ_ENTRIES_MAX));
+        let end = {
+            let view = self.shared.view.lock();
+            view.limit(start, limit, self.shared.options.read_bytes)
+        };
+        Ok(self.read(start, end, Amount::Portion).await?)
+    }
+}

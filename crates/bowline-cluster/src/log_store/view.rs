@@ -1,0 +1,231 @@
+//! The log as Raft sees it: which entries there are, and the newest of them, decoded.
+//!
+//! ```text
+//!   purged      start                 written            next
+//!  ────┼─────────┼──────────────────────┼─────────────────┼──▶ index
+//!      │ on disk │ in memory and on disk│ in memory only  │
+//! ```
+//!
+//! Invariants: `purged < start ≤ written ≤ next` in these terms, the entries in memory are
+//! `start..next` without a hole, and only written ones are forgotten to save memory.
+//!
+//! The thread writes behind: when it reports a group as written, a truncation may have happened
+//! that it has not reached yet. Each truncation therefore begins a new *generation*, and a report
+//! of an older one is ignored.
+
+use std::collections::VecDeque;
+
+use super::LogStoreError;
+use crate::types::{Entry, LogId, Payload};
+
+/// What an entry costs in memory besides its proposal, about.
+const ENTRY_BYTES: usize = 128;
+
+#[derive(Debug)]
+pub(super) struct View {
+    purged: Option<LogId>,
+    last: Option<LogId>,
+    committed: Option<LogId>,
+    entries: VecDeque<Entry>,
+    entries_bytes: usize,
+    bytes_max: usize,
+    start: u64,
+    written: u64,
+    next: u64,
+    generation: u64,
+}
+
+impl View {
+    /// A log of which the entries behind `purged`, up to `last`, are on disk.
+    pub(super) fn new(
+        purged: Option<LogId>,
+        last: Option<LogId>,
+        committed: Option<LogId>,
+        bytes_max: usize,
+    ) -> View {
+        let next = last.map_or(0, |id| id.index + 1);
+        View {
+            purged,
+            last,
+            committed,
+            entries: VecDeque::new(),
+            entries_bytes: 0,
+            bytes_max,
+            start: next,
+            written: next,
+            next,
+            generation: 0,
+        }
+    }
+
+    pub(super) fn purged(&self) -> Option<LogId> {
+        self.purged
+    }
+
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.last
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Changes with every truncation.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The lowest index that can be read.
+    pub(super) fn first(&self) -> u64 {
+        self.purged.map_or(0, |id| id.index + 1)
+    }
+
+    pub(super) fn committed(&self) -> Option<LogId> {
+        self.committed
+    }
+
+    pub(super) fn set_committed(&mut self, committed: Option<LogId>) {
+        self.committed = self.committed.max(committed);
+    }
+
+    /// Takes entries, readable from now on; returns the generation they belong to.
+    pub(super) fn append(&mut self, entries: &[Entry]) -> Result<u64, LogStoreError> {
+        for (expected, entry) in (self.next..).zip(entries) {
+            if entry.log_id.index != expected {
+                return Err(LogStoreError::Hole {
+                    index: expected,
+                    held: format!("was handed {}", entry.log_id),
+                });
+            }
+        }
+        for entry in entries {
+            self.entries_bytes += cost(entry);
+            self.entries.push_back(entry.clone());
+            self.last = Some(entry.log_id);
+            self.next = entry.log_id.index + 1;
+        }
+        Ok(self.generation)
+    }
+
+    /// Gives up what is behind `last`; returns whether there was anything.
+    pub(super) fn truncate(&mut self, last: Option<LogId>) -> Result<bool, LogStoreError> {
+        let next = last.map_or(0, |id| id.index + 1);
+        if next >= self.next {
+            return Ok(false);
+        }
+        if next < self.first() {
+            return Err(LogStoreError::Hole {
+                index: next,
+                held: format!("is purged up to {}", self.first()),
+            });
+        }
+        while self.next > next.max(self.start) {
+            self.forget_back();
+        }
+        self.start = self.start.min(next);
+        self.written = self.written.min(next);
+        self.next = next;
+        self.last = last.max(self.purged);
+        self.generation += 1;
+        Ok(true)
+    }
+
+    /// Gives up what is up to `id`, which may be beyond the end.
+    pub(super) fn purge(&mut self, id: LogId) {
+        if self.purged.is_some_and(|purged| purged.index >= id.index) {
+            return;
+        }
+        self.purged = Some(id);
+        let first = id.index + 1;
+        if first >= self.next {
+            self.restart(first);
+            self.last = Some(id);
+        }
+        while self.start < first {
+            if self.entries.is_empty() {
+                // The rest is on disk.
+                return;
+            }
+            self.forget_front();
+        }
+    }
+
+    /// The log goes on at `next`; what is behind it already, waiting for the gap to be made, stays.
+    pub(super) fn restart_at(&mut self, next: u64) {
+        let waits = self.next > next && self.start == next && self.written <= next;
+        if !waits && self.next != next {
+            self.restart(next);
+            self.last = self.purged;
+            self.generation += 1;
+        }
+    }
+
+    fn restart(&mut self, next: u64) {
+        self.entries.clear();
+        self.entries_bytes = 0;
+        (self.start, self.written, self.next) = (next, next, next);
+    }
+
+    /// The thread has written the entries of `generation` below `next`.
+    pub(super) fn set_written(&mut self, next: u64, generation: u64) {
+        if generation == self.generation {
+            self.written = self.written.max(next.min(self.next));
+        }
+        while self.entries_bytes > self.bytes_max && self.start < self.written {
+            self.forget_front();
+        }
+    }
+
+    /// The entries `from..end` as far as they are in memory, without a hole, and the index where
+    /// they begin (`end` when there are none): what is before it is to be read from disk.
+    pub(super) fn cached(&self, from: u64, end: u64) -> (u64, Vec<Entry>) {
+        let start = from.max(self.start).min(end);
+        let skipped = start.saturating_sub(self.start) as usize;
+        let count = (end.min(self.next).saturating_sub(start)) as usize;
+        let entries = self.entries.iter().skip(skipped).take(count);
+        (start, entries.cloned().collect())
+    }
+
+    /// Where to stop a read of `from..end` so that it takes about `bytes`. One entry fits at
+    /// least. What is on disk only is not counted, but not mixed with what is in memory either.
+    pub(super) fn limit(&self, from: u64, end: u64, bytes: usize) -> u64 {
+        if from < self.start {
+            return end.min(self.start);
+        }
+        let mut left = bytes;
+        let mut limit = from;
+        for entry in self.entries.iter().skip((from - self.start) as usize) {
+            let cost = cost(entry);
+            if limit >= end || (cost > left && limit > from) {
+                break;
+            }
+            left = left.saturating_sub(cost);
+            limit += 1;
+        }
+        limit
+    }
+
+    fn forget_front(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.entries_bytes -= cost(&entry);
+            self.start += 1;
+            self.written = self.written.max(self.start);
+        }
+    }
+
+    fn forget_back(&mut self) {
+        if let Some(entry) = self.entries.pop_back() {
+            self.entries_bytes -= cost(&entry);
+        }
+        self.next -= 1;
+    }
+}
+
+fn cost(entry: &Entry) -> usize {
+    ENTRY_BYTES
+        + match &entry.payload {
+            Payload::Normal(proposal) => proposal.0.len(),
+            Payload::Membership(membership) => 256 * membership.nodes().count(),
+            Payload::Blank => 0,
+        }
+}

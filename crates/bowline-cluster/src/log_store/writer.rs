@@ -1,0 +1,372 @@
+//! The thread that writes, and its queue.
+//!
+//! It takes everything that is queued at once. Entries are staged into one group; at the end of
+//! the round, or where something must come after them durably (a vote, a restart), the group is
+//! written and flushed once, and whoever waited for it is answered in order. While it flushes, the
+//! next round gathers.
+//!
+//! An append behind a gap waits until the restart that makes the gap is queued, and everything
+//! queued behind the append waits with it.
+
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bowline_storage::log::LogSync;
+use bowline_storage::Index;
+use openraft::storage::IOFlushed;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::{LogStoreError, Shared};
+use crate::record;
+use crate::types::{Entry, TypeConfig, Vote};
+
+/// A group is written when it has so many bytes; what is queued behind it makes another one.
+const GROUP_BYTES_MAX: usize = 8 << 20;
+
+type Done = oneshot::Sender<Result<(), LogStoreError>>;
+
+/// Something for the thread to do. Indices are the engine's.
+pub(super) enum Work {
+    Append {
+        entries: Vec<Entry>,
+        generation: u64,
+        callback: IOFlushed<TypeConfig>,
+    },
+    Cut {
+        from: Index,
+    },
+    Release {
+        upto: Index,
+    },
+    Vote {
+        vote: Vote,
+        done: Done,
+    },
+    Restart {
+        next_index: Index,
+        done: Done,
+    },
+    Barrier {
+        done: Done,
+    },
+}
+
+impl Work {
+    fn refuse(self, error: LogStoreError) {
+        match self {
+            Work::Append { callback, .. } => callback.io_completed(Err(error.into())),
+            Work::Vote { done, .. } | Work::Restart { done, .. } | Work::Barrier { done } => {
+                answer(done, Err(error));
+            }
+            Work::Cut { .. } | Work::Release { .. } => {}
+        }
+    }
+}
+
+/// Who asked may be gone.
+fn answer(done: Done, result: Result<(), LogStoreError>) {
+    let _ = done.send(result);
+}
+
+struct QueueState {
+    works: VecDeque<Work>,
+    flushed: Index,
+    is_closed: bool,
+    failure: Option<Arc<str>>,
+}
+
+/// What is to be done, in order.
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+impl Queue {
+    pub(super) fn new(flushed: Index) -> Queue {
+        Queue {
+            state: Mutex::new(QueueState {
+                works: VecDeque::new(),
+                flushed,
+                is_closed: false,
+                failure: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn push(&self, work: Work) {
+        let refusal = {
+            let mut state = self.state.lock();
+            match &state.failure {
+                Some(failure) => failure.clone(),
+                None if state.is_closed => "it is closed".into(),
+                None => {
+                    state.works.push_back(work);
+                    self.changed.notify_one();
+                    return;
+                }
+            }
+        };
+        work.refuse(LogStoreError::Stopped(refusal));
+    }
+
+    pub(super) fn flushed(&self) -> Index {
+        self.state.lock().flushed
+    }
+
+    pub(super) fn set_flushed(&self, flushed: Index) {
+        let mut state = self.state.lock();
+        state.flushed = state.flushed.max(flushed);
+    }
+
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.state.lock().failure.clone()
+    }
+
+    pub(super) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Moves what is queued to `works`; waits for something. `false` when nothing will come.
+    fn take(&self, works: &mut VecDeque<Work>) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if !state.works.is_empty() {
+                works.append(&mut state.works);
+                return true;
+            }
+            if state.is_closed {
+                return false;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Refuses everything from now on; returns what was queued.
+    fn fail(&self, reason: Arc<str>) -> VecDeque<Work> {
+        let mut state = self.state.lock();
+        state.failure.get_or_insert(reason);
+        std::mem::take(&mut state.works)
+    }
+}
+
+/// What the thread knows.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    sync: LogSync,
+    /// The engine index that the next staged entry gets.
+    next_index: Index,
+    works: VecDeque<Work>,
+    /// Who waits for the next flush.
+    callbacks: Vec<IOFlushed<TypeConfig>>,
+    /// Up to where, exclusively, and in which generation, the next write brings the log.
+    staged: Option<(u64, u64)>,
+    record: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, sync: LogSync, next_index: Index) -> Writer {
+        Writer {
+            shared,
+            sync,
+            next_index,
+            works: VecDeque::new(),
+            callbacks: Vec::new(),
+            staged: None,
+            record: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(&mut self) {
+        let mut stop = Stop(self);
+        let Stop(writer) = &mut stop;
+        let shared = writer.shared.clone();
+        while shared.queue.take(&mut writer.works) {
+            if let Err(error) = writer.round() {
+                let reason = describe(&error);
+                tracing::error!(%reason, "the Raft log takes no more writes");
+                writer.fail(&reason.into());
+                return;
+            }
+        }
+    }
+
+    /// Does everything that has been taken from the queue.
+    fn round(&mut self) -> Result<(), LogStoreError> {
+        while let Some(work) = self.works.pop_front() {
+            match self.step(work)? {
+                None => {}
+                Some(waiting) => {
+                    self.flush()?;
+                    self.works.push_front(waiting);
+                    self.bring_restart_forward()?;
+                }
+            }
+        }
+        self.flush()
+    }
+
+    /// Does one thing, or gives it back when it waits for a restart.
+    fn step(&mut self, work: Work) -> Result<Option<Work>, LogStoreError> {
+        match work {
+            Work::Append {
+                entries,
+                generation,
+                callback,
+            } => {
+                let first = entries.first().map(|entry| entry.log_id.index + 1);
+                if first.is_some_and(|first| first != self.next_index) {
+                    return Ok(Some(Work::Append {
+                        entries,
+                        generation,
+                        callback,
+                    }));
+                }
+                self.callbacks.push(callback);
+                self.stage(&entries, generation)?;
+            }
+            Work::Cut { from } => {
+                self.write()?;
+                self.with_log(|log| log.cut_suffix(from))?;
+                self.next_index = from;
+            }
+            Work::Release { upto } => {
+                // What could not be removed takes room, and is removed another time.
+                if let Err(error) = self.with_log(|log| log.release_prefix(upto)) {
+                    tracing::warn!(%error, "cannot remove purged log segments");
+                }
+            }
+            Work::Vote { vote, done } => {
+                let saved = self
+                    .flush()
+                    .and_then(|()| Ok(self.shared.member.save_vote(&vote)?));
+                answer(done, saved.clone());
+                saved?;
+            }
+            Work::Restart { next_index, done } => {
+                let restarted = self
+                    .flush()
+                    .and_then(|()| self.with_log(|log| log.restart_at(next_index)));
+                if restarted.is_ok() {
+                    self.next_index = next_index;
+                }
+                answer(done, restarted.clone());
+                restarted?;
+            }
+            Work::Barrier { done } => {
+                let flushed = self.flush();
+                answer(done, flushed.clone());
+                flushed?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The append at the front needs a restart: waits for one, and puts it before it.
+    fn bring_restart_forward(&mut self) -> Result<(), LogStoreError> {
+        loop {
+            let found = self
+                .works
+                .iter()
+                .position(|work| matches!(work, Work::Restart { .. }));
+            if let Some(restart) = found.and_then(|position| self.works.remove(position)) {
+                self.works.push_front(restart);
+                return Ok(());
+            }
+            let shared = self.shared.clone();
+            if !shared.queue.take(&mut self.works) {
+                return Err(shared.stopped());
+            }
+        }
+    }
+
+    fn stage(&mut self, entries: &[Entry], generation: u64) -> Result<(), LogStoreError> {
+        let committed = self.shared.view.lock().committed().map(|id| id.index);
+        let mut record = std::mem::take(&mut self.record);
+        for entry in entries {
+            record.clear();
+            record::encode(entry, committed, &mut record);
+            let staged_bytes = self.with_log(|log| {
+                log.stage(&record);
+                Ok(log.staged_bytes())
+            })?;
+            self.next_index += 1;
+            self.staged = Some((entry.log_id.index + 1, generation));
+            if staged_bytes >= GROUP_BYTES_MAX {
+                self.write()?;
+            }
+        }
+        record.shrink_to(GROUP_BYTES_MAX);
+        self.record = record;
+        Ok(())
+    }
+
+    /// Writes what is staged.
+    fn write(&mut self) -> Result<(), LogStoreError> {
+        if let Some((next, generation)) = self.staged.take() {
+            self.with_log(bowline_storage::log::Log::write)?;
+            self.shared.view.lock().set_written(next, generation);
+        }
+        Ok(())
+    }
+
+    /// Writes what is staged, makes it durable, and answers who waits for that.
+    fn flush(&mut self) -> Result<(), LogStoreError> {
+        self.write()?;
+        if self.callbacks.is_empty() {
+            return Ok(());
+        }
+        self.sync.sync()?;
+        for callback in self.callbacks.drain(..) {
+            callback.io_completed(Ok(()));
+        }
+        Ok(())
+    }
+
+    fn with_log<T>(
+        &self,
+        run: impl FnOnce(&mut bowline_storage::log::Log) -> bowline_storage::Result<T>,
+    ) -> Result<T, LogStoreError> {
+        let mut log = self.shared.log.lock();
+        let log = log.as_mut().ok_or(bowline_storage::Error::Closed)?;
+        Ok(run(log)?)
+    }
+
+    /// Refuses what waits and everything from now on.
+    fn fail(&mut self, reason: &Arc<str>) {
+        let queued = self.shared.queue.fail(reason.clone());
+        let error = LogStoreError::Stopped(reason.clone());
+        for callback in self.callbacks.drain(..) {
+            callback.io_completed(Err(error.clone().into()));
+        }
+        for work in self.works.drain(..).chain(queued) {
+            work.refuse(error.clone());
+        }
+    }
+}
+
+/// However the thread ends, nobody waits for it afterwards.
+struct Stop<'a>(&'a mut Writer);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&"the thread that writes it panicked".into());
+        }
+    }
+}
+
+/// An error and what caused it, in one line.
+fn describe(error: &LogStoreError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

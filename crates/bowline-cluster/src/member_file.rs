@@ -1,0 +1,434 @@
+//! The file `MEMBER`: which member of which cluster a data directory is, and what it has voted.
+//!
+//! A directory without it is an embedded database's; its appearance turns the directory into a
+//! member's. It is two *slots* of 4096 bytes with the same content, so that no single damaged
+//! sector can take a vote back.
+//!
+//! ```text
+//! magic 8 │ version u32 │ crc32c u32 │ sequence u64 │ cluster u64 │ member u64 │ vote 18 │ zeros
+//! vote: there is one u8 │ term u64 │ node u64 │ committed u8
+//! ```
+//!
+//! Integers are little-endian; the checksum is of all other bytes of the slot. A change writes
+//! slot A and syncs, then slot B and syncs. Of two valid slots the one with the higher sequence
+//! counts. Opening writes both again before the vote is used: what it read may be in the page
+//! cache only, from a process that was killed before its sync or whose sync failed.
+//!
+//! Invariants: a vote is answered only when both slots hold it durably, hence it survives the loss
+//! of either; after a failed write nothing is promised any more; two damaged slots are an error,
+//! because a member that has forgotten its vote must not vote.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bowline_storage::codec::Reader;
+use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
+use bowline_storage::{Error, Result};
+use parking_lot::{Mutex, RwLock};
+
+use crate::types::{LeaderId, NodeId, Vote};
+
+/// The name of the file in the data directory.
+pub const MEMBER_FILE: &str = "MEMBER";
+/// The name it is made under.
+const NEW_NAME: &str = "MEMBER.new";
+const MAGIC: &[u8; 8] = b"bowlmemb";
+const VERSION: u32 = 1;
+const SLOT_BYTES: usize = 4096;
+const CRC_RANGE: Range<usize> = 12..16;
+
+/// What the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberState {
+    /// The cluster the directory belongs to.
+    pub cluster_id: u64,
+    /// The member it is.
+    pub member_id: NodeId,
+    /// What it has voted, if it has.
+    pub vote: Option<Vote>,
+}
+
+/// The open file. Saving is for one thread at a time; the others wait.
+pub struct MemberFile {
+    path: PathBuf,
+    state: RwLock<MemberState>,
+    writer: Mutex<Writer>,
+}
+
+struct Writer {
+    file: Arc<dyn VfsFile>,
+    sequence: u64,
+    failure: Option<Arc<str>>,
+}
+
+impl fmt::Debug for MemberFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberFile")
+            .field("path", &self.path)
+            .field("state", &*self.state.read())
+            .finish_non_exhaustive()
+    }
+}
+
+impl MemberFile {
+    /// Whether the directory `dir` is a member's.
+    pub fn exists(vfs: &dyn Vfs, dir: &Path) -> Result<bool> {
+        let path = dir.join(MEMBER_FILE);
+        let found = vfs.metadata(&path);
+        found
+            .map(|found| found.is_some())
+            .map_err(|error| Error::io("stat", &path, error))
+    }
+
+    /// Turns `dir` into the directory of a member that has not voted, durably.
+    pub fn create(
+        vfs: &dyn Vfs,
+        dir: &Path,
+        cluster_id: u64,
+        member_id: NodeId,
+    ) -> Result<MemberFile> {
+        if MemberFile::exists(vfs, dir)? {
+            let path = dir.join(MEMBER_FILE);
+            let error = io::Error::from(io::ErrorKind::AlreadyExists);
+            return Err(Error::io("create", &path, error));
+        }
+        let new_path = dir.join(NEW_NAME);
+        match vfs.remove_file(&new_path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", &new_path, error));
+            }
+            _ => {}
+        }
+        let state = MemberState {
+            cluster_id,
+            member_id,
+            vote: None,
+        };
+        let file = vfs
+            .open(&new_path, OpenMode::CreateNew)
+            .map_err(|error| Error::io("create", &new_path, error))?;
+        let slot = encode(1, &state);
+        vfs::write_all_at(&*file, &new_path, &[slot.clone(), slot].concat(), 0)?;
+        vfs::sync_data(&*file, &new_path)?;
+        let path = dir.join(MEMBER_FILE);
+        vfs.rename(&new_path, &path)
+            .map_err(|error| Error::io("rename", &path, error))?;
+        vfs::sync_parent(vfs, &path)?;
+        Ok(MemberFile::new(path, file, 1, state))
+    }
+
+    /// Opens the file in `dir`. Damage of one slot is mended, damage of both is an error.
+    pub fn open(vfs: &dyn Vfs, dir: &Path) -> Result<MemberFile> {
+        let path = dir.join(MEMBER_FILE);
+        let file = vfs
+            .open(&path, OpenMode::ReadWrite)
+            .map_err(|error| Error::io("open", &path, error))?;
+        let slots = [0, 1].map(|slot| read_slot(&*file, &path, slot));
+        let [a, b] = slots;
+        // Slot A is written first: with both valid, the newer one or the same.
+        let (sequence, state, newest) = match (a, b) {
+            (Ok(a), Ok(b)) if b.0 > a.0 => (b.0, b.1, 1),
+            (Ok(a), _) => (a.0, a.1, 0),
+            (Err(error), Ok(b)) => {
+                tracing::warn!(%error, "one copy of the member's vote is damaged; it is mended");
+                (b.0, b.1, 1)
+            }
+            // A newer format, or a disk that does not read, is told from damage.
+            (Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })), Err(_)) => {
+                return Err(error);
+            }
+            (Err(a), Err(b)) => {
+                let reason = format!(
+                    "neither copy of the member's vote can be read ({a}; {b}): a member that has \
+                     forgotten its vote must not vote; remove it from the cluster and add it anew"
+                );
+                return Err(Error::corrupt(&path, 0, reason));
+            }
+        };
+        // The name, too, may have been made by a process that did not get to sync it.
+        vfs::sync_parent(vfs, &path)?;
+        // The other one first: the one that counts is whole until it has a second.
+        for slot in [1 - newest, newest] {
+            write_slot(&*file, &path, slot, &encode(sequence, &state))?;
+        }
+        Ok(MemberFile::new(path, file, sequence, state))
+    }
+
+    fn new(
+        path: PathBuf,
+        file: Arc<dyn VfsFile>,
+        sequence: u64,
+        state: MemberState,
+    ) -> MemberFile {
+        let writer = Writer {
+            file,
+            sequence,
+            failure: None,
+        };
+        MemberFile {
+            path,
+            state: RwLock::new(state),
+            writer: Mutex::new(writer),
+        }
+    }
+
+    /// What the file says, from memory.
+    #[must_use]
+    pub fn state(&self) -> MemberState {
+        *self.state.read()
+    }
+
+    /// What was voted last, from memory.
+    #[must_use]
+    pub fn read_vote(&self) -> Option<Vote> {
+        self.state.read().vote
+    }
+
+    /// Saves a vote; it is durable, twice, when this returns.
+    pub fn save_vote(&self, vote: &Vote) -> Result<()> {
+        let mut writer = self.writer.lock();
+        if let Some(reason) = &writer.failure {
+            let reason = reason.clone();
+            return Err(Error::Poisoned { reason });
+        }
+        let state = MemberState {
+            vote: Some(*vote),
+            ..*self.state.read()
+        };
+        let sequence = writer.sequence + 1;
+        let slot = encode(sequence, &state);
+        for position in [0, 1] {
+            if let Err(error) = write_slot(&*writer.file, &self.path, position, &slot) {
+                writer.failure = Some(error.to_string().into());
+                return Err(error);
+            }
+        }
+        writer.sequence = sequence;
+        *self.state.write() = state;
+        Ok(())
+    }
+}
+
+fn write_slot(file: &dyn VfsFile, path: &Path, slot: usize, bytes: &[u8]) -> Result<()> {
+    vfs::write_all_at(file, path, bytes, (slot * SLOT_BYTES) as u64)?;
+    vfs::sync_data(file, path)
+}
+
+fn crc(slot: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&slot[..CRC_RANGE.start]);
+    crc32c::crc32c_append(crc, &slot[CRC_RANGE.end..])
+}
+
+fn encode(sequence: u64, state: &MemberState) -> Vec<u8> {
+    let mut slot = Vec::with_capacity(SLOT_BYTES);
+    slot.extend_from_slice(MAGIC);
+    slot.extend_from_slice(&VERSION.to_le_bytes());
+    slot.extend_from_slice(&[0; 4]);
+    for number in [sequence, state.cluster_id, state.member_id] {
+        slot.extend_from_slice(&number.to_le_bytes());
+    }
+    if let Some(vote) = &state.vote {
+        slot.push(1);
+        slot.extend_from_slice(&vote.leader_id.term.to_le_bytes());
+        slot.extend_from_slice(&vote.leader_id.node_id.to_le_bytes());
+        slot.push(u8::from(vote.committed));
+    }
+    slot.resize(SLOT_BYTES, 0);
+    let crc = crc(&slot);
+    slot[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+    slot
+}
+
+fn read_slot(file: &dyn VfsFile, path: &Path, slot: usize) -> Result<(u64, MemberState)> {
+    let offset = (slot * SLOT_BYTES) as u64;
+    let mut bytes = vec![0; SLOT_BYTES];
+    vfs::read_exact_at(file, path, &mut bytes, offset)?;
+    decode(path, offset, &bytes)
+}
+
+/// Reads the slot at `offset` of `path`.
+fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
+    let corrupt = |at: u64, reason: &str| Error::corrupt(path, offset + at, reason);
+    let short = || corrupt(0, "a slot shorter than it must be");
+    let mut reader = Reader::new(slot);
+    if slot.len() != SLOT_BYTES {
+        return Err(short());
+    }
+    if reader.take(MAGIC.len()) != Some(&MAGIC[..]) {
+        return Err(corrupt(0, "not a member's file: wrong magic"));
+    }
+    let version = reader.u32().ok_or_else(short)?;
+    if reader.u32().ok_or_else(short)? != crc(slot) {
+        return Err(corrupt(12, "the checksum of the slot does not match"));
+    }
+    if version > VERSION {
+        return Err(Error::NewerFormat {
+            path: path.to_owned(),
+            found: version,
+            supported: VERSION,
+        });
+    }
+    let mut number = || reader.u64().ok_or_else(short);
+    let (sequence, cluster_id, member_id) = (number()?, number()?, number()?);
+    let has_vote = reader.u8().ok_or_else(short)?;
+    let term = reader.u64().ok_or_else(short)?;
+    let node_id = reader.u64().ok_or_else(short)?;
+    let committed = reader.u8().ok_or_else(short)?;
+    let vote = match (has_vote, committed) {
+        (0, _) => None,
+        (1, 0 | 1) => Some(Vote {
+            leader_id: LeaderId { term, node_id },
+            committed: committed == 1,
+        }),
+        _ => return Err(corrupt(40, "the slot contradicts itself")),
+    };
+    if version == 0 || sequence == 0 || sequence == u64::MAX {
+        return Err(corrupt(8, "the slot contradicts itself"));
+    }
+    let state = MemberState {
+        cluster_id,
+        member_id,
+        vote,
+    };
+    Ok((sequence, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_testing::{Images, SimDisk};
+
+    use super::*;
+
+    fn dir() -> &'static Path {
+        Path::new("data")
+    }
+
+    fn disk() -> SimDisk {
+        let disk = SimDisk::new();
+        disk.create_dir(dir()).expect("make");
+        disk.sync_dir(Path::new("")).expect("sync");
+        disk
+    }
+
+    fn vote(number: u64) -> Vote {
+        Vote {
+            leader_id: LeaderId {
+                term: number,
+                node_id: number % 3,
+            },
+            committed: number.is_multiple_of(2),
+        }
+    }
+
+    fn number(file: &MemberFile) -> u64 {
+        file.read_vote().map_or(0, |vote| vote.leader_id.term)
+    }
+
+    #[test]
+    fn what_was_saved_reads_back() {
+        let disk = disk();
+        assert!(!MemberFile::exists(&disk, dir()).expect("stat"));
+        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        assert_eq!(file.read_vote(), None);
+        for number in 1..4 {
+            file.save_vote(&vote(number)).expect("save");
+            let again = MemberFile::open(&disk, dir()).expect("open");
+            assert_eq!(again.state(), file.state());
+            assert_eq!(again.read_vote(), Some(vote(number)));
+        }
+        assert!(MemberFile::create(&disk, dir(), 77, 5).is_err());
+    }
+
+    /// Every crash, then the loss or tearing of either slot: a vote that was answered is there.
+    #[test]
+    fn an_answered_vote_is_never_rolled_back() {
+        let disk = disk();
+        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        disk.mark(100);
+        for number in 1..6 {
+            file.save_vote(&vote(number)).expect("save");
+            disk.mark(100 + number);
+        }
+        let mut images = 0;
+        for image in Images::all(&disk.recording(), 11) {
+            let answered = image.marks().into_iter().max();
+            let crashed = image.build();
+            let Some(answered) = answered else {
+                // There may be no file yet; when there is one, it is whole.
+                if MemberFile::exists(&crashed, dir()).expect("stat") {
+                    MemberFile::open(&crashed, dir()).expect("whole");
+                }
+                continue;
+            };
+            images += 1;
+            let file = MemberFile::open(&crashed, dir()).expect("open");
+            assert!(number(&file) >= answered - 100, "{image}");
+            // Whatever is answered after this opening holds, too, after another crash.
+            let shown = number(&file);
+            let again = MemberFile::open(&crashed.after_power_loss(), dir()).expect("open");
+            assert_eq!(number(&again), shown, "{image}");
+            // Either slot is lost, wholly or in part. An opening that has not mended anything.
+            let path = dir().join(MEMBER_FILE);
+            if image.pending().is_empty() {
+                for lost in [0..SLOT_BYTES, SLOT_BYTES..2 * SLOT_BYTES, 0..512, 4096..4100] {
+                    let damaged = image.build();
+                    let file = damaged.open(&path, OpenMode::ReadWrite).expect("open");
+                    file.write_at(&vec![0xff; lost.len()], lost.start as u64)
+                        .expect("write");
+                    let file = MemberFile::open(&damaged, dir()).expect("one is left");
+                    assert!(number(&file) >= answered - 100, "{image}, lost {lost:?}");
+                    let again = damaged.open(&path, OpenMode::Read).expect("open");
+                    let slots = [0, 1].map(|slot| read_slot(&*again, &path, slot));
+                    assert_eq!(slots[0].as_ref().ok(), slots[1].as_ref().ok(), "mended");
+                }
+            }
+        }
+        assert!(images > 20);
+    }
+
+    #[test]
+    fn a_member_that_has_forgotten_its_vote_does_not_open() {
+        let disk = disk();
+        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        file.save_vote(&vote(1)).expect("save");
+        let path = dir().join(MEMBER_FILE);
+        let raw = disk.open(&path, OpenMode::ReadWrite).expect("open");
+        for offset in [100, 4096 + 100] {
+            raw.write_at(b"x", offset).expect("write");
+        }
+        let error = MemberFile::open(&disk, dir()).expect_err("forgotten");
+        assert!(error.is_corruption() && error.to_string().contains("MEMBER"));
+        raw.set_len(100).expect("cut");
+        assert!(MemberFile::open(&disk, dir()).expect_err("short").is_corruption());
+    }
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_promised() {
+        let disk = disk();
+        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        disk.fail_syncs_after(1, 1);
+        file.save_vote(&vote(1)).expect_err("the second slot");
+        let error = file.save_vote(&vote(2)).expect_err("refused");
+        assert!(matches!(error, Error::Poisoned { .. }));
+        assert_eq!(file.read_vote(), None);
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_slot_is_damage() {
+        let state = MemberState {
+            cluster_id: 1,
+            member_id: 2,
+            vote: Some(vote(3)),
+        };
+        let slot = encode(9, &state);
+        assert_eq!(decode(Path::new("x"), 0, &slot).expect("valid"), (9, state));
+        for position in 0..slot.len() {
+            let mut damaged = slot.clone();
+            damaged[position] ^= 0x20;
+            assert!(decode(Path::new("x"), 0, &damaged).is_err(), "{position}");
+        }
+    }
+}

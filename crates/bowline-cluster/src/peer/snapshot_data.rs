@@ -1,0 +1,39 @@
+//! A snapshot on its way: opaque bytes and files, as its sender has them or as they arrived.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bowline_storage::vfs::VfsFile;
+use bytes::Bytes;
+
+/// A file of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotFile {
+    /// Its name, without a directory.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The CRC-32C of all of it.
+    pub crc32c: u32,
+}
+
+/// What a snapshot holds.
+#[derive(Clone, Debug)]
+pub enum SnapshotData {
+    /// A snapshot of this node. The open files keep what they show as long as it is sent.
+    Outgoing {
+        /// What its maker wants its installer to know.
+        state: Bytes,
+        /// The files.
+        files: Vec<(SnapshotFile, Arc<dyn VfsFile>)>,
+    },
+    /// A snapshot that arrived: every file is there, whole, checked and synced.
+    Incoming {
+        /// What its maker wants its installer to know.
+        state: Bytes,
+        /// Where the files are, by their names.
+        directory: PathBuf,
+        /// The files.
+        files: Vec<SnapshotFile>,
+    },
+}
