@@ -175,13 +175,19 @@ impl Engine {
     }
 
     /// Replaces the whole state by a frozen one, whose files lie in `directory`, verified and
-    /// synced, under the names they had. The log is void from then on: the owner starts it anew
-    /// behind the returned index, and then calls [`Engine::log_restarted`].
+    /// synced, under the names they had. The log is void from then on, unless it goes on beyond the
+    /// state's end and `keeps_log` says so: the owner starts it anew behind the returned index, and
+    /// then calls [`Engine::log_restarted`].
     ///
     /// # Errors
     /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than
     /// what is here. Nothing has changed then.
-    pub fn install(&self, state: &[u8], directory: &Path) -> Result<Installed> {
+    pub fn install(
+        &self,
+        state: &[u8],
+        directory: &Path,
+        keeps_log: bool,
+    ) -> Result<Installed> {
         let shared = &*self.shared;
         let damaged = |reason: String| Error::corrupt(directory, 0, reason);
         let edit =
@@ -208,7 +214,7 @@ impl Engine {
         edit.next_run_id = Some(incoming.next_run_id);
         edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
         edit.history_floor = Some(incoming.history_floor);
-        edit.log_void = true;
+        edit.log_void = !keeps_log;
         // Everything in memory is contained in what comes, or was never agreed.
         shared.seal(&commit, 0);
         let newest = shared.super_version.load().active.generation();

@@ -241,24 +241,32 @@ impl Replica {
         Ok((at, range::read_txn(engine, txn, at)?))
     }
 
-    /// Flushes, and pins the tables: a copy of the state for another member.
+    /// Flushes, and pins the tables: a copy of the state for another member, with the mark of the
+    /// last entry in it. Nothing is applied meanwhile.
     ///
     /// # Errors
     /// `Storage` when the disk fails or is full.
-    pub fn freeze(&self) -> Result<FrozenTables> {
-        Ok(self.db.core().engine.freeze()?)
+    pub fn freeze(&self) -> Result<(FrozenTables, Vec<u8>)> {
+        let state = self.state.lock();
+        let frozen = self.db.core().engine.freeze()?;
+        Ok((frozen, state.applied.mark.clone()))
     }
 
     /// Replaces the state by that of another member, whose files lie in `directory`; see
-    /// [`bowline_storage::tree::Engine::install`]. Then the owner starts the log anew behind the
-    /// returned index, and calls [`Replica::log_restarted`].
+    /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then starts the
+    /// log anew behind the returned index, and calls [`Replica::log_restarted`].
     ///
     /// # Errors
     /// `Storage`, when the files are damaged or do not fit.
-    pub fn install(&self, frozen: &[u8], directory: &Path) -> Result<Installed> {
+    pub fn install(
+        &self,
+        frozen: &[u8],
+        directory: &Path,
+        keeps_log: bool,
+    ) -> Result<Installed> {
         let mut state = self.state.lock();
         let core = self.db.core();
-        let installed = core.engine.install(frozen, directory)?;
+        let installed = core.engine.install(frozen, directory, keeps_log)?;
         core.kinds.reload(&core.engine)?;
         core.leases.reload(&core.engine, self.db.clock())?;
         self.load(&mut state)?;

@@ -502,7 +502,8 @@ proptest! {
 
 /// Gives one member the tables of another, as files, and starts its log anew.
 fn take_over(from: &Member, to: &mut Member) {
-    let frozen = from.replica.freeze().unwrap();
+    let (frozen, mark) = from.replica.freeze().unwrap();
+    assert_eq!(mark, from.replica.applied().mark);
     let directory = Path::new("db/incoming");
     to.disk.create_dir(directory).unwrap();
     for table in &frozen.tables {
@@ -516,7 +517,7 @@ fn take_over(from: &Member, to: &mut Member) {
         target.write_at(&bytes, 0).unwrap();
         target.sync_data().unwrap();
     }
-    let installed = to.replica.install(&frozen.state, directory).unwrap();
+    let installed = to.replica.install(&frozen.state, directory, false).unwrap();
     assert_eq!(installed.index, frozen.index);
     // As a member that was closed in this moment: the void log is discarded.
     let disk = to.disk.clone();

@@ -1,0 +1,147 @@
+//! What a user of a node meets.
+
+use std::path::PathBuf;
+
+use bowline::replica::Refusal;
+
+use crate::log_store::LogStoreError;
+use crate::types::NodeId;
+
+/// Shorthand for results of a node.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a node.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The members agreed on the command, and that it cannot be done.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No member leads: a majority is down or cannot be reached, or an election is going on.
+    #[error("no member leads the cluster now: try again; if it stays so, a majority is unreachable")]
+    NoLeader,
+    /// The leader changed while the command was under way. Whether it was carried out is unknown.
+    #[error("the leader changed before the outcome was known: read before you try again")]
+    LeaderChanged,
+    /// This member does not lead, and the call is for the leader itself.
+    #[error("this member does not lead")]
+    NotLeader,
+    /// No answer in time. Whether the command was carried out is unknown.
+    #[error("no answer in time: the outcome is unknown; read before you try again")]
+    Timeout,
+    /// The node is closing, or has failed.
+    #[error("the node has stopped: {reason}")]
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+    /// More commands wait than are let in.
+    #[error("too many requests wait: try again later")]
+    TooManyRequests,
+    /// A command is larger than a log entry may be.
+    #[error("a command of {size} bytes is over the limit of {limit} bytes: split it")]
+    RequestTooLarge {
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// This member is a learner, and the call is for members that vote.
+    #[error("this member is a learner, which does not serve this call")]
+    Learner,
+    /// The member to be promoted votes already.
+    #[error("member {id:x} is no learner")]
+    NotLearner {
+        /// Its id.
+        id: NodeId,
+    },
+    /// No member has this id.
+    #[error("member {id:x} was not found")]
+    MemberNotFound {
+        /// The id given.
+        id: NodeId,
+    },
+    /// Another member has this URL.
+    #[error("another member has this peer URL")]
+    PeerUrlExists,
+    /// The learner lags too far behind to be promoted.
+    #[error("the learner has not caught up with the leader yet: try again later")]
+    LearnerNotReady,
+    /// There are as many learners as are let in.
+    #[error("the cluster has too many learners: promote or remove one first")]
+    TooManyLearners,
+    /// Leadership cannot be given to this member.
+    #[error("member {id:x} cannot take over: it is down, lags behind, or is no voter")]
+    BadTransferee {
+        /// The id given.
+        id: NodeId,
+    },
+    /// Another change of the membership is under way.
+    #[error("another change of the membership is under way: try again later")]
+    MembershipChanging,
+    /// The database failed.
+    #[error(transparent)]
+    Storage(#[from] bowline::Error),
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] LogStoreError),
+    /// A setting cannot be right.
+    #[error("{setting}: {reason}")]
+    Config {
+        /// Which.
+        setting: &'static str,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// The data directory is not what the settings say.
+    #[error("{}: {reason}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// An address cannot be listened at.
+    #[error("cannot listen at {address}: {reason}; is it in use?")]
+    Bind {
+        /// The address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Another member cannot be reached, or refuses.
+    #[error("member at {url}: {reason}")]
+    Peer {
+        /// Its URL.
+        url: String,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later, and certainly did nothing now.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::NoLeader
+            | Error::TooManyRequests
+            | Error::LearnerNotReady
+            | Error::MembershipChanging => true,
+            Error::Storage(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn stopped(reason: impl ToString) -> Error {
+        Error::Stopped {
+            reason: reason.to_string(),
+        }
+    }
+}
+
+impl From<bowline_storage::Error> for Error {
+    fn from(error: bowline_storage::Error) -> Error {
+        Error::Storage(error.into())
+    }
+}

@@ -1,0 +1,469 @@
+//! The client of a node in the same process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::replica::{
+    AlarmKind, Command, RangeOp, RangeReply, Refusal, Txn, TxnReply, is_valid_ttl,
+};
+use bowline::{Db, Value};
+use openraft::ReadPolicy;
+
+use super::core::{Core, Leadership};
+use super::proposer::Proposer;
+use super::questions::{Answer, Question};
+use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
+use super::waiters::Applied;
+use crate::error::{Error, Result};
+use crate::types::NodeId;
+
+/// A member of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name; empty as long as it has not been started.
+    pub name: String,
+    /// Where its peers reach it.
+    pub peer_urls: Vec<String>,
+    /// Where clients reach it.
+    pub client_urls: Vec<String>,
+    /// Whether it has no vote.
+    pub is_learner: bool,
+}
+
+/// A lease, as the leader knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseStatus {
+    /// Its id.
+    pub id: i64,
+    /// The time to live it was granted.
+    pub granted: Duration,
+    /// What is left of it.
+    pub remaining: Duration,
+    /// Its keys, when they were asked for.
+    pub keys: Vec<Value>,
+}
+
+/// How a member is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The cluster's id.
+    pub cluster_id: u64,
+    /// This member's id.
+    pub member_id: NodeId,
+    /// The leader, when one is known.
+    pub leader: Option<NodeId>,
+    /// The term.
+    pub term: u64,
+    /// The last entry of the log, counted from 1; 0 is none.
+    pub raft_index: u64,
+    /// The last entry that was applied, counted from 1; 0 is none.
+    pub applied_index: u64,
+    /// Whether this member has no vote.
+    pub is_learner: bool,
+    /// Bytes of all files.
+    pub size_bytes: u64,
+    /// Bytes of the tables and of what is in memory.
+    pub size_in_use_bytes: u64,
+    /// The newest revision.
+    pub revision: u64,
+    /// Why the member has stopped, if it has.
+    pub failure: Option<String>,
+}
+
+/// A client of the node in this process. Clones share it.
+///
+/// Eventual reads, and lease reads on a leader whose lease holds, never leave the calling thread.
+#[derive(Debug, Clone)]
+pub struct LocalClient {
+    core: Arc<Core>,
+    proposer: Proposer,
+    rounds: ReadRounds,
+}
+
+impl LocalClient {
+    pub(crate) fn new(core: Arc<Core>) -> LocalClient {
+        let proposer = Proposer::start(&core, core.options.waiting_max);
+        let rounds = ReadRounds::start(&core);
+        LocalClient {
+            core,
+            proposer,
+            rounds,
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    // --- writing ---
+
+    /// Has the members agree on a command, and carries it out. Any member takes it.
+    ///
+    /// # Errors
+    /// `TooManyRequests`, `NoLeader` when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
+    /// the outcome is unknown. What the members refuse is in the reply, not an error.
+    pub async fn execute(&self, command: Command) -> Result<Applied> {
+        self.core.check_running()?;
+        if self.core.is_learner() {
+            return Err(Error::Learner);
+        }
+        let timeout = self.core.options.request_timeout;
+        let outcome = self.proposer.put(command, timeout)?;
+        let unknown = || self.core.check_running().err().unwrap_or(Error::Timeout);
+        outcome.await.unwrap_or_else(|_| Err(unknown()))
+    }
+
+    // --- reading ---
+
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// `Refused` for a revision that cannot be read; `NoLeader`, `Timeout`.
+    pub async fn range(&self, op: &RangeOp, level: ReadLevel) -> Result<Read<RangeReply>> {
+        let read = || {
+            let found = self.core.replica.range(op)?;
+            let value = found.map_err(|refusal| self.corrected(refusal))?;
+            Ok((value, self.core.replica.db().revision()))
+        };
+        self.read(level, read).await
+    }
+
+    /// Evaluates a transaction that only reads.
+    ///
+    /// # Errors
+    /// As [`LocalClient::range`].
+    pub async fn read_txn(&self, txn: &Txn, level: ReadLevel) -> Result<Read<TxnReply>> {
+        let read = || {
+            let (revision, found) = self.core.replica.read_txn(txn)?;
+            Ok((found?, revision))
+        };
+        self.read(level, read).await
+    }
+
+    fn corrected(&self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::FutureRevision { revision, .. } => Refusal::FutureRevision {
+                revision,
+                newest: self.core.replica.db().revision(),
+            },
+            other => other,
+        }
+    }
+
+    async fn read<T>(
+        &self,
+        level: ReadLevel,
+        read: impl Fn() -> Result<(T, u64)>,
+    ) -> Result<Read<T>> {
+        if level == ReadLevel::Lease && self.core.holds_lease() {
+            let (value, revision) = read()?;
+            let point = self.point(level);
+            // Asked once more: between the first time and the reading this thread may have slept.
+            if self.core.holds_lease() {
+                return Ok(Read {
+                    value,
+                    revision,
+                    point,
+                });
+            }
+        }
+        let point = self.read_barrier(level).await?;
+        let (value, revision) = read()?;
+        Ok(Read {
+            value,
+            revision,
+            point: ReadPoint {
+                level: point.level,
+                ..self.point(point.level)
+            },
+        })
+    }
+
+    fn point(&self, level: ReadLevel) -> ReadPoint {
+        let progress = *self.core.progress.borrow();
+        ReadPoint {
+            level,
+            applied_index: progress.next,
+            term: progress.term,
+        }
+    }
+
+    /// Waits until this member's database is as new as the level says; then it can be read through
+    /// [`LocalClient::db`].
+    ///
+    /// # Errors
+    /// `NoLeader`, `Timeout`.
+    pub async fn read_barrier(&self, level: ReadLevel) -> Result<ReadPoint> {
+        self.core.check_running()?;
+        let (served, next) = match level {
+            ReadLevel::Eventual => return Ok(self.point(level)),
+            _ if self.core.is_learner() => return Err(Error::Learner),
+            ReadLevel::Linearizable => (level, self.rounds.next().await?),
+            // Not holding it, the leader asks a majority, which is no less.
+            ReadLevel::Lease => {
+                let policy = ReadPolicy::LeaseRead;
+                (level, self.core.read_index_of_leader(policy).await?)
+            }
+        };
+        let timeout = self.core.options.request_timeout;
+        self.core.wait_applied(next, timeout).await?;
+        Ok(self.point(served))
+    }
+
+    /// This member's database: to watch, to take snapshots of, to read the graph of. It is as new as
+    /// this member is; see [`LocalClient::read_barrier`]. Writes through it are refused.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        self.core.replica.db()
+    }
+
+    /// Whether this member is the leader and holds its lease: then its database is the newest there
+    /// is, for as long as this is true.
+    #[must_use]
+    pub fn holds_lease(&self) -> bool {
+        self.core.holds_lease()
+    }
+
+    // --- leases ---
+
+    /// Grants a lease; with an id of 0 one is chosen.
+    ///
+    /// # Errors
+    /// `Refused`, for an id that exists and a time that is out of bounds; as of
+    /// [`LocalClient::execute`].
+    pub async fn lease_grant(&self, id: i64, ttl: Duration) -> Result<(i64, Applied)> {
+        if id < 0 || !is_valid_ttl(ttl) {
+            return Err(bowline::Error::InvalidTtl { ttl }.into());
+        }
+        loop {
+            let chosen = match id {
+                0 => fastrand::i64(1..),
+                id => id,
+            };
+            let applied = self.execute(Command::LeaseGrant { id: chosen, ttl }).await?;
+            match &applied.reply.result {
+                Err(Refusal::LeaseExists { .. }) if id == 0 => {}
+                Err(refusal) => return Err(refusal.clone().into()),
+                Ok(_) => return Ok((chosen, applied)),
+            }
+        }
+    }
+
+    /// Begins the lease's time anew; returns it. `None` when there is no such lease.
+    ///
+    /// # Errors
+    /// `NoLeader`, `Timeout`.
+    pub async fn lease_keep_alive(&self, id: i64) -> Result<Option<Duration>> {
+        match self.ask(Question::LeaseKeepAlive(id)).await? {
+            Answer::Lease(status) => Ok(status.map(|status| status.granted)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// How long a lease lives yet. `None` when there is no such lease.
+    ///
+    /// # Errors
+    /// `NoLeader`, `Timeout`.
+    pub async fn lease_time_to_live(
+        &self,
+        id: i64,
+        with_keys: bool,
+    ) -> Result<Option<LeaseStatus>> {
+        match self.ask(Question::LeaseTimeToLive { id, with_keys }).await? {
+            Answer::Lease(status) => Ok(status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    // --- members ---
+
+    /// The members, as far as this one knows.
+    #[must_use]
+    pub fn members(&self) -> Vec<MemberInfo> {
+        self.core.members()
+    }
+
+    /// Adds a member, to be started with `is_existing`. One that is to vote is a learner until it
+    /// has caught up.
+    ///
+    /// # Errors
+    /// `PeerUrlExists`, `TooManyLearners`, `MembershipChanging`; `NoLeader`, `Timeout`.
+    pub async fn member_add(
+        &self,
+        peer_urls: Vec<String>,
+        is_learner: bool,
+    ) -> Result<MemberInfo> {
+        let question = Question::MemberAdd {
+            peer_urls,
+            is_learner,
+        };
+        match self.ask(question).await? {
+            Answer::Member(member) => Ok(member),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// `MemberNotFound`, `MembershipChanging`; `NoLeader`, `Timeout`.
+    pub async fn member_remove(&self, id: NodeId) -> Result<()> {
+        self.ask_done(Question::MemberRemove(id)).await
+    }
+
+    /// Tells where a member's peers reach it from now on.
+    ///
+    /// # Errors
+    /// `MemberNotFound`, `PeerUrlExists`, `MembershipChanging`; `NoLeader`, `Timeout`.
+    pub async fn member_update(&self, id: NodeId, peer_urls: Vec<String>) -> Result<()> {
+        self.ask_done(Question::MemberUpdate { id, peer_urls }).await
+    }
+
+    /// Gives a learner a vote.
+    ///
+    /// # Errors
+    /// `MemberNotFound`, `NotLearner`, `LearnerNotReady`, `MembershipChanging`; `NoLeader`, `Timeout`.
+    pub async fn member_promote(&self, id: NodeId) -> Result<()> {
+        self.ask_done(Question::MemberPromote(id)).await
+    }
+
+    /// Gives leadership to another member. Only the leader takes this.
+    ///
+    /// # Errors
+    /// `NotLeader`, `BadTransferee`.
+    pub async fn move_leader(&self, target: NodeId) -> Result<()> {
+        match self.core.answer(Question::MoveLeader(target)).await {
+            Answer::Refused(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn ask_done(&self, question: Question) -> Result<()> {
+        self.ask(question).await.map(drop)
+    }
+
+    /// Asks the leader, wherever it is. A refusal is an error.
+    async fn ask(&self, question: Question) -> Result<Answer> {
+        self.core.ask_leader(question).await
+    }
+
+    // --- what there is to know ---
+
+    /// How this member is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let core = &self.core;
+        let stats = core.replica.db().stats();
+        let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
+        let metrics = core.metrics.borrow();
+        let in_use = stats.engine.table_bytes + stats.engine.memtable_bytes;
+        Status {
+            cluster_id: core.cluster_id,
+            member_id: core.member_id,
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            raft_index: metrics.last_log_index.map_or(0, |index| index + 1),
+            applied_index: core.progress.borrow().next,
+            is_learner: core.is_learner(),
+            size_bytes: in_use + log_bytes.unwrap_or(0),
+            size_in_use_bytes: in_use,
+            revision: stats.revision,
+            failure: core.stop_reason(),
+        }
+    }
+
+    /// The alarms that are raised: whose, and which.
+    #[must_use]
+    pub fn alarms(&self) -> Vec<(NodeId, AlarmKind)> {
+        self.core.replica.alarms()
+    }
+
+    /// The revision given to the last compaction; 0 when there was none.
+    #[must_use]
+    pub fn compacted_revision(&self) -> u64 {
+        self.core.replica.compacted_revision()
+    }
+
+    /// Who leads now.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        self.core.leadership()
+    }
+
+    /// Waits until who leads, or the term, is another than `seen`.
+    pub async fn leadership_changed(&self, seen: Leadership) -> Leadership {
+        let mut metrics = self.core.metrics.clone();
+        let differs = |m: &openraft::RaftMetrics<crate::types::TypeConfig>| {
+            m.current_leader != seen.leader || m.current_term != seen.term
+        };
+        // A node that has closed changes no more; who waits is told what was last.
+        let _ = metrics.wait_for(differs).await;
+        self.core.leadership()
+    }
+
+    /// Waits until the node stops by itself; returns why.
+    pub async fn stopped(&self) -> String {
+        let mut closing = self.core.closing.subscribe();
+        let mut metrics = self.core.metrics.clone();
+        loop {
+            if let Some(reason) = self.core.stop_reason() {
+                return reason;
+            }
+            tokio::select! {
+                changed = metrics.changed() => if changed.is_err() {
+                    return "it was closed".to_owned();
+                },
+                _ = closing.changed() => {}
+            }
+        }
+    }
+
+    /// A copy of the state: tables that stay as they are, and what a restore needs to know.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn freeze(&self) -> Result<bowline_storage::tree::FrozenTables> {
+        Ok(self.core.replica.freeze()?.0)
+    }
+}
+
+impl Core {
+    /// Asks the leader, wherever it is, as long as there is time: whoever does not lead has done
+    /// nothing.
+    pub(crate) async fn ask_leader(&self, question: Question) -> Result<Answer> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        loop {
+            self.check_running()?;
+            let attempt = async {
+                match self.leader() {
+                    Some(leader) if leader == self.member_id => {
+                        Ok(self.answer(question.clone()).await)
+                    }
+                    Some(leader) => {
+                        let client = self.peer(leader).ok_or(Error::NoLeader)?;
+                        client.ask(question.clone()).await
+                    }
+                    None => Err(Error::NoLeader),
+                }
+            };
+            let answer = tokio::time::timeout_at(deadline, attempt).await;
+            match answer.map_err(|_| Error::Timeout)? {
+                Ok(Answer::Refused(Error::NotLeader)) | Err(Error::NoLeader) => {
+                    if tokio::time::Instant::now() + PAUSE >= deadline {
+                        return Err(Error::NoLeader);
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(Answer::Refused(error)) => return Err(error),
+                answer => return answer,
+            }
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    Error::stopped(format!("the leader answered something else: {answer:?}"))
+}

@@ -1,0 +1,145 @@
+//! How a node is started.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::DbBuilder;
+use bowline_storage::vfs::{OsVfs, Vfs};
+
+use crate::error::{Error, Result};
+use crate::log_store::LogStoreOptions;
+use crate::peer::PeerOptions;
+
+/// Settings of a node. The names are those of etcd's flags where there is such a flag.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// A name for people, unique in the cluster.
+    pub name: String,
+    /// The directory of the database.
+    pub data_dir: PathBuf,
+    /// Where this node listens for its peers: `http://host:port`.
+    pub listen_peer_urls: Vec<String>,
+    /// Where its peers reach it.
+    pub advertise_peer_urls: Vec<String>,
+    /// Where clients reach it; told to whoever asks for the members.
+    pub advertise_client_urls: Vec<String>,
+    /// The members that begin the cluster (or, with `is_existing`, that are there): name and peer
+    /// URL, one pair for each URL. Read only as long as the directory is not a member's.
+    pub initial_cluster: Vec<(String, String)>,
+    /// Whether the cluster exists already, and this node joins it.
+    pub is_existing: bool,
+    /// Clusters of different tokens have different ids, even with the same members.
+    pub cluster_token: String,
+    /// How often the leader says that it is there.
+    pub heartbeat_interval: Duration,
+    /// How long a member hears nothing from the leader before it stands for election.
+    pub election_timeout: Duration,
+    /// How long a command or a read may take before its caller is told that it took too long.
+    pub request_timeout: Duration,
+    /// After how many entries the log is trimmed.
+    pub snapshot_entries: u64,
+    /// How many entries stay behind the trimmed ones, for members that lag a little.
+    pub kept_entries: u64,
+    /// How many commands may wait to be proposed.
+    pub waiting_max: usize,
+    /// The largest command, in bytes of its keys and values.
+    pub request_bytes_max: u64,
+    /// The size of the database from which the space counts as used up; 0 is no limit.
+    pub quota_bytes: u64,
+    /// How many learners there may be.
+    pub learners_max: usize,
+    /// The database's own settings; history and durability are the cluster's.
+    pub database: DbBuilder,
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// The log's settings.
+    pub log: LogStoreOptions,
+    /// How peers are talked to.
+    pub peers: PeerOptions,
+}
+
+impl NodeConfig {
+    /// A cluster of one, on loopback ports of the system's choice, in `data_dir`.
+    #[must_use]
+    pub fn new(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> NodeConfig {
+        NodeConfig {
+            name: name.into(),
+            data_dir: data_dir.into(),
+            listen_peer_urls: vec!["http://127.0.0.1:0".to_owned()],
+            advertise_peer_urls: Vec::new(),
+            advertise_client_urls: Vec::new(),
+            initial_cluster: Vec::new(),
+            is_existing: false,
+            cluster_token: "bowline-cluster".to_owned(),
+            heartbeat_interval: Duration::from_millis(100),
+            election_timeout: Duration::from_millis(1000),
+            request_timeout: Duration::from_secs(7),
+            snapshot_entries: 10_000,
+            kept_entries: 5_000,
+            waiting_max: 5_000,
+            request_bytes_max: 2 << 20,
+            quota_bytes: 0,
+            learners_max: 8,
+            database: bowline::Db::builder(),
+            vfs: Arc::new(OsVfs),
+            log: LogStoreOptions::default(),
+            peers: PeerOptions::default(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |setting, reason: &str| {
+            let reason = reason.to_owned();
+            Err(Error::Config { setting, reason })
+        };
+        if self.name.is_empty() {
+            return refuse("name", "it is empty");
+        }
+        if self.listen_peer_urls.is_empty() {
+            return refuse("listen-peer-urls", "there is none");
+        }
+        if self.heartbeat_interval.is_zero() {
+            return refuse("heartbeat-interval", "it is 0");
+        }
+        if self.election_timeout < 5 * self.heartbeat_interval {
+            return refuse(
+                "election-timeout",
+                "it is below five heartbeat intervals: a single late message would depose the leader",
+            );
+        }
+        if !self.initial_cluster.is_empty() {
+            let own = self.initial_cluster.iter().filter(|(name, _)| *name == self.name);
+            let own: Vec<&String> = own.map(|(_, url)| url).collect();
+            if own.is_empty() {
+                return refuse("initial-cluster", "this member's name is not in it");
+            }
+            let advertised = &self.advertise_peer_urls;
+            if !advertised.is_empty() && !own.iter().all(|url| advertised.contains(url)) {
+                return refuse(
+                    "initial-cluster",
+                    "this member's URLs in it are not those of initial-advertise-peer-urls",
+                );
+            }
+        } else if self.is_existing {
+            return refuse("initial-cluster", "a node that joins needs its members");
+        }
+        Ok(())
+    }
+}
+
+/// The address in a URL, to listen at.
+pub(crate) fn listen_address(url: &str) -> Result<String> {
+    let invalid = |reason: &str| Error::Config {
+        setting: "listen-peer-urls",
+        reason: format!("{url:?} {reason}"),
+    };
+    let rest = url
+        .strip_prefix("http://")
+        .ok_or_else(|| invalid("does not begin with http://"))?;
+    let address = rest.trim_end_matches('/');
+    if address.contains('/') || !address.contains(':') {
+        return Err(invalid("is not of the form http://host:port"));
+    }
+    Ok(address.to_owned())
+}

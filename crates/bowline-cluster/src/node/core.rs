@@ -1,0 +1,156 @@
+//! What the parts of a node share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bowline::replica::Replica;
+use openraft::ServerState;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::config::NodeConfig;
+use super::state_machine::{Progress, StateMachine};
+use super::waiters::Waiters;
+use crate::error::{Error, Result};
+use crate::log_store::LogStore;
+use crate::peer::{PeerClient, Peers};
+use crate::types::{Membership, NodeId, TypeConfig};
+
+/// openraft, of Bowline's types.
+pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
+type Metrics = openraft::RaftMetrics<TypeConfig>;
+
+/// What the parts of a node share.
+pub(crate) struct Core {
+    pub(crate) cluster_id: u64,
+    pub(crate) member_id: NodeId,
+    pub(crate) options: NodeConfig,
+    pub(crate) raft: Raft,
+    pub(crate) replica: Arc<Replica>,
+    pub(crate) log: LogStore,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) peers: Peers,
+    pub(crate) metrics: tokio::sync::watch::Receiver<Metrics>,
+    pub(crate) progress: watch::Receiver<Progress>,
+    /// The term in which leadership is being given away, and lease reads are over.
+    pub(crate) abdicating: AtomicU64,
+    /// Why the node stopped, when it did by itself.
+    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) closing: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("member_id", &self.member_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of who leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leadership {
+    /// The member that leads, as far as this one knows.
+    pub leader: Option<NodeId>,
+    /// The term.
+    pub term: u64,
+}
+
+impl Core {
+    pub(crate) fn leadership(&self) -> Leadership {
+        let metrics = self.metrics.borrow();
+        Leadership {
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+        }
+    }
+
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.metrics.borrow().current_leader
+    }
+
+    pub(crate) fn is_leading(&self) -> bool {
+        self.metrics.borrow().state == ServerState::Leader
+    }
+
+    pub(crate) fn membership(&self) -> Membership {
+        let metrics = self.metrics.borrow();
+        metrics.membership_config.membership().clone()
+    }
+
+    pub(crate) fn is_learner(&self) -> bool {
+        let metrics = self.metrics.borrow();
+        let mut voters = metrics.membership_config.voter_ids();
+        !voters.any(|id| id == self.member_id)
+    }
+
+    /// A client of another member.
+    pub(crate) fn peer(&self, id: NodeId) -> Option<PeerClient> {
+        let metrics = self.metrics.borrow();
+        let member = metrics.membership_config.membership().get_node(&id)?;
+        Some(self.peers.client(id, member))
+    }
+
+    /// Why nothing goes on here any more.
+    pub(crate) fn stop_reason(&self) -> Option<String> {
+        if let Some(reason) = &*self.failure.lock() {
+            return Some(reason.clone());
+        }
+        let metrics = self.metrics.borrow();
+        metrics.running_state.as_ref().err().map(ToString::to_string)
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match self.stop_reason() {
+            Some(reason) => Err(Error::Stopped { reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the leader's lease holds now: no other member can have been elected yet, and
+    /// everything that was acknowledged before is applied here. Without leaving this thread.
+    ///
+    /// The lease began when the requests were sent that a majority has answered last; those who
+    /// answered elect nobody for an election timeout from when they got them. A part of it is
+    /// taken off for clocks that run at different speeds.
+    pub(crate) fn holds_lease(&self) -> bool {
+        let metrics = self.metrics.borrow();
+        if metrics.state != ServerState::Leader {
+            return false;
+        }
+        let term = metrics.current_term;
+        // Abdicating, the next leader does not wait for the lease to end.
+        if self.abdicating.load(Ordering::Acquire) == term {
+            return false;
+        }
+        // What the leaders before acknowledged is behind the first entry of this one.
+        if self.progress.borrow().term != term {
+            return false;
+        }
+        let voters = metrics.membership_config.voter_ids().count();
+        if voters == 1 {
+            return true;
+        }
+        let Some(acked) = metrics.last_quorum_acked else {
+            return false;
+        };
+        let lease = self.options.election_timeout.mul_f64(0.8);
+        let acked: Instant = (*acked).into_std();
+        acked.elapsed() < lease
+    }
+
+    /// Waits until this member has applied the entry before `next`.
+    pub(crate) async fn wait_applied(&self, next: u64, timeout: Duration) -> Result<()> {
+        let mut progress = self.progress.clone();
+        if progress.borrow().next >= next {
+            return Ok(());
+        }
+        let waited = tokio::time::timeout(timeout, progress.wait_for(|at| at.next >= next)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Error::stopped("it is closed")),
+            Err(_) => Err(self.check_running().err().unwrap_or(Error::Timeout)),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What only the leader does: answering questions about leases, membership and leadership.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
+
+use super::client::{LeaseStatus, MemberInfo};
+use super::core::Core;
+use super::questions::{Answer, Question};
+use crate::error::{Error, Result};
+use crate::types::{Member, NodeId, TypeConfig};
+
+/// How many entries a learner may lag behind and still be promoted.
+const PROMOTION_LAG_MAX: u64 = 1000;
+
+impl Core {
+    /// Answers a question, leading. Not leading, it is refused with `NotLeader`, having done nothing.
+    pub(crate) async fn answer(&self, question: Question) -> Answer {
+        let answered = match question {
+            Question::LeaseKeepAlive(id) => self.keep_alive(id).await.map(Answer::Lease),
+            Question::LeaseTimeToLive { id, with_keys } => {
+                let status = self.time_to_live(id, with_keys).await;
+                status.map(Answer::Lease)
+            }
+            Question::MemberAdd {
+                peer_urls,
+                is_learner,
+            } => self.add(peer_urls, is_learner).await.map(Answer::Member),
+            Question::MemberRemove(id) => self.remove(id).await.map(|()| Answer::Done),
+            Question::MemberUpdate { id, peer_urls } => {
+                self.update(id, peer_urls).await.map(|()| Answer::Done)
+            }
+            Question::MemberPublish {
+                id,
+                name,
+                client_urls,
+            } => {
+                let published = self.publish(id, name, client_urls).await;
+                published.map(|()| Answer::Done)
+            }
+            Question::MemberPromote(id) => self.promote(id).await.map(|()| Answer::Done),
+            Question::MoveLeader(id) => self.move_leader(id).await.map(|()| Answer::Done),
+        };
+        answered.unwrap_or_else(Answer::Refused)
+    }
+
+    // --- leases ---
+
+    /// Makes sure that no other member leads now: what a leader that was deposed tells of leases
+    /// would be wrong.
+    async fn check_leading(&self) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        if self.holds_lease() {
+            return Ok(());
+        }
+        let next = self.read_index(&openraft::ReadPolicy::ReadIndex).await?;
+        self.wait_applied(next, self.options.request_timeout).await
+    }
+
+    async fn keep_alive(&self, id: i64) -> Result<Option<LeaseStatus>> {
+        self.check_leading().await?;
+        match self.replica.db().keep_alive(id) {
+            Ok(ttl) => Ok(Some(LeaseStatus {
+                id,
+                granted: ttl,
+                remaining: ttl,
+                keys: Vec::new(),
+            })),
+            Err(bowline::Error::LeaseNotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn time_to_live(&self, id: i64, with_keys: bool) -> Result<Option<LeaseStatus>> {
+        self.check_leading().await?;
+        let db = self.replica.db();
+        let Some(lease) = db.lease(id) else {
+            return Ok(None);
+        };
+        let keys = match with_keys {
+            true => match db.lease_keys(id) {
+                Err(bowline::Error::LeaseNotFound { .. }) => return Ok(None),
+                keys => keys?,
+            },
+            false => Vec::new(),
+        };
+        Ok(Some(LeaseStatus {
+            id,
+            granted: lease.ttl,
+            remaining: lease.remaining,
+            keys,
+        }))
+    }
+
+    // --- membership ---
+
+    async fn change(&self, change: ChangeMembers<TypeConfig>, retain: bool) -> Result<()> {
+        let changed = self.raft.change_membership(change, retain);
+        let limit = self.options.request_timeout;
+        let changed = tokio::time::timeout(limit, changed).await;
+        match changed.map_err(|_| Error::Timeout)? {
+            Ok(_) => Ok(()),
+            Err(error) => Err(change_error(error)),
+        }
+    }
+
+    fn info(&self, id: NodeId) -> Option<MemberInfo> {
+        self.members().into_iter().find(|member| member.id == id)
+    }
+
+    /// Every member as the newest membership has it.
+    pub(crate) fn members(&self) -> Vec<MemberInfo> {
+        let metrics = self.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        let voters: Vec<NodeId> = membership.voter_ids().collect();
+        let members = membership.nodes().map(|(id, member)| MemberInfo {
+            id: *id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+            client_urls: member.client_urls.clone(),
+            is_learner: !voters.contains(id),
+        });
+        members.collect()
+    }
+
+    fn check_urls(&self, of: Option<NodeId>, urls: &[String]) -> Result<()> {
+        let members = self.members();
+        let mut others = members.iter().filter(|member| Some(member.id) != of);
+        match others.any(|member| member.peer_urls.iter().any(|url| urls.contains(url))) {
+            true => Err(Error::PeerUrlExists),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds a learner; one that shall vote is promoted once it has caught up.
+    async fn add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        self.check_urls(None, &peer_urls)?;
+        let learners = self.members().iter().filter(|m| m.is_learner).count();
+        if learners >= self.options.learners_max {
+            return Err(Error::TooManyLearners);
+        }
+        let known = self.members();
+        let id = loop {
+            let id = fastrand::u64(1..=i64::MAX as u64);
+            if known.iter().all(|member| member.id != id) {
+                break id;
+            }
+        };
+        let member = Member {
+            name: String::new(),
+            peer_urls,
+            client_urls: Vec::new(),
+            wants_vote: !is_learner,
+        };
+        let nodes = [(id, member)].into_iter().collect();
+        self.change(ChangeMembers::AddNodes(nodes), true).await?;
+        self.info(id).ok_or(Error::LeaderChanged)
+    }
+
+    async fn remove(&self, id: NodeId) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let member = self.info(id).ok_or(Error::MemberNotFound { id })?;
+        let ids = [id].into_iter().collect();
+        if !member.is_learner {
+            self.change(ChangeMembers::RemoveVoters(ids), false).await?;
+        } else {
+            self.change(ChangeMembers::RemoveNodes(ids), false).await?;
+        }
+        self.peers.forget(id);
+        Ok(())
+    }
+
+    async fn update(&self, id: NodeId, peer_urls: Vec<String>) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        self.check_urls(Some(id), &peer_urls)?;
+        let mut member = self.member(id)?;
+        member.peer_urls = peer_urls;
+        self.set_member(id, member).await
+    }
+
+    /// A member says its name and where clients reach it, as it does after each start.
+    async fn publish(&self, id: NodeId, name: String, client_urls: Vec<String>) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let mut member = self.member(id)?;
+        if member.name == name && member.client_urls == client_urls {
+            return Ok(());
+        }
+        (member.name, member.client_urls) = (name, client_urls);
+        self.set_member(id, member).await
+    }
+
+    fn member(&self, id: NodeId) -> Result<Member> {
+        let membership = self.membership();
+        let member = membership.get_node(&id).cloned();
+        member.ok_or(Error::MemberNotFound { id })
+    }
+
+    async fn set_member(&self, id: NodeId, member: Member) -> Result<()> {
+        let nodes = [(id, member)].into_iter().collect();
+        self.change(ChangeMembers::SetNodes(nodes), true).await
+    }
+
+    async fn promote(&self, id: NodeId) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let member = self.info(id).ok_or(Error::MemberNotFound { id })?;
+        if !member.is_learner {
+            return Err(Error::NotLearner { id });
+        }
+        if !self.has_caught_up(id) {
+            return Err(Error::LearnerNotReady);
+        }
+        let ids = [id].into_iter().collect();
+        self.change(ChangeMembers::AddVoterIds(ids), true).await
+    }
+
+    /// Whether a member has all but the last few entries.
+    fn has_caught_up(&self, id: NodeId) -> bool {
+        let metrics = self.metrics.borrow();
+        let last = metrics.last_log_index.unwrap_or(0);
+        let replication = metrics.replication.as_ref();
+        let matched = replication.and_then(|all| all.get(&id)).cloned().flatten();
+        matched.is_some_and(|matched| matched.index + PROMOTION_LAG_MAX >= last)
+    }
+
+    /// Promotes learners that shall vote and have caught up, one at a time.
+    pub(crate) async fn promote_those_who_wait(&self) {
+        let membership = self.membership();
+        let voters: Vec<NodeId> = membership.voter_ids().collect();
+        let mut nodes = membership.nodes();
+        let waits = nodes.find(|(id, member)| {
+            member.wants_vote && !voters.contains(id) && self.has_caught_up(**id)
+        });
+        let Some((id, _)) = waits else {
+            return;
+        };
+        let ids = [*id].into_iter().collect();
+        match self.change(ChangeMembers::AddVoterIds(ids), true).await {
+            Ok(()) => tracing::info!(member_id = %format!("{id:x}"), "promoted a learner"),
+            Err(error) => tracing::warn!(%error, "a learner could not be promoted yet"),
+        }
+    }
+
+    // --- leadership ---
+
+    async fn move_leader(&self, target: NodeId) -> Result<()> {
+        const PAUSE: Duration = Duration::from_millis(10);
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let bad = Error::BadTransferee { id: target };
+        if target == self.member_id {
+            return Ok(());
+        }
+        let is_voter = self.membership().voter_ids().any(|id| id == target);
+        if !is_voter || !self.has_caught_up(target) {
+            return Err(bad);
+        }
+        let term = self.leadership().term;
+        // From here on another member may lead before this one's lease is over.
+        self.abdicating.store(term, Ordering::SeqCst);
+        let transfer = self.raft.trigger().transfer_leader(target).await;
+        transfer.map_err(Error::stopped)?;
+        let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
+        while tokio::time::Instant::now() < deadline {
+            let now = self.leadership();
+            if now.term > term && now.leader.is_some_and(|leader| leader != self.member_id) {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(bad)
+    }
+}
+
+fn change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Error {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Error::NotLeader,
+        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => Error::LeaderChanged,
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => match error {
+            ChangeMembershipError::InProgress(_) => Error::MembershipChanging,
+            ChangeMembershipError::LearnerNotFound(missing) => Error::MemberNotFound {
+                id: missing.node_id,
+            },
+            other => Error::stopped(other),
+        },
+        RaftError::Fatal(fatal) => Error::stopped(fatal),
+    }
+}

@@ -1,0 +1,40 @@
+//! A member of a cluster, in this process.
+//!
+//! ```text
+//!  LocalClient ──execute──► Proposer ──► openraft ──► log store (engine's log) ──► peers
+//!      ▲   │                                │
+//!      │   └─read──► ReadRounds             └─committed──► StateMachine ──► Replica (trees)
+//!      └───────────────────── replies ◄────────────────────────┘
+//! ```
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `start` | which member a directory is, and putting the parts together |
+//! | `proposer`, `waiters` | commands into the log, replies out of the state machine |
+//! | `state_machine` | the replica as openraft wants it |
+//! | `reads` | the three levels |
+//! | `leader`, `questions`, `service` | what the leader decides, asked here or from afar |
+//! | `lessor`, `upkeep` | what happens by itself |
+
+mod client;
+mod config;
+mod core;
+mod leader;
+mod lessor;
+mod proposer;
+mod questions;
+mod reads;
+mod service;
+mod start;
+mod state_machine;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod waiters;
+
+pub use client::{LeaseStatus, LocalClient, MemberInfo, Status};
+pub use config::NodeConfig;
+pub use core::Leadership;
+pub use reads::{Read, ReadLevel, ReadPoint};
+pub use start::Node;
+pub use waiters::Applied;

@@ -1,0 +1,217 @@
+//! Brings commands into the log: many to an entry, a few entries at a time.
+//!
+//! Commands wait in a queue; one task takes all that are there, makes one proposal of them, and
+//! hands it to Raft when this member leads, or to the leader otherwise. While as many proposals are
+//! under way as are let out, commands gather: the busier it is, the larger the entries, and the
+//! fewer the flushes per command.
+//!
+//! What becomes of commands is told by the state machine (see [`Waiters`]). A proposal that is known
+//! not to have entered any log is handed in again, until the commands' time is up; one whose fate
+//! is unknown is not, and who waits is told so.
+//!
+//! Invariant: a forwarded proposal is answered only after the leader has applied it. So whatever a
+//! client was told, wherever, the leader's own state holds: its lease reads rely on that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::replica::Command;
+use bytes::Bytes;
+use openraft::error::{ClientWriteError, RaftError};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::core::Core;
+use super::waiters::{Applied, Waiter};
+use crate::error::{Error, Result};
+use crate::types::Proposal;
+
+/// How many proposals may be under way at once.
+const UNDER_WAY_MAX: usize = 4;
+/// How many commands one entry takes.
+const COMMANDS_MAX: usize = 1024;
+/// How many bytes of keys and values one entry takes, but for a single command.
+const ENTRY_BYTES: usize = 1 << 20;
+/// How long a proposal waits before it is handed in again.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// A command in the queue.
+pub(crate) struct Queued {
+    pub(crate) command: Command,
+    pub(crate) waiter: Waiter,
+    pub(crate) deadline: Instant,
+}
+
+/// What became of handing a proposal in.
+pub(crate) enum Handed {
+    /// It was applied by the leader.
+    Applied,
+    /// It is in no log.
+    Nowhere(Error),
+    /// It may be.
+    Unknown(Error),
+}
+
+/// Where commands are put.
+#[derive(Debug, Clone)]
+pub(crate) struct Proposer {
+    queue: mpsc::Sender<Queued>,
+}
+
+impl Proposer {
+    /// Starts the task; it ends with the last handle.
+    pub(crate) fn start(core: &Arc<Core>, waiting_max: usize) -> Proposer {
+        let (queue, commands) = mpsc::channel(waiting_max.max(1));
+        tokio::spawn(run(core.clone(), commands));
+        Proposer { queue }
+    }
+
+    /// Puts a command in; its outcome comes later.
+    pub(crate) fn put(
+        &self,
+        command: Command,
+        timeout: Duration,
+    ) -> Result<oneshot::Receiver<Result<Applied>>> {
+        let (waiter, outcome) = oneshot::channel();
+        let queued = Queued {
+            command,
+            waiter,
+            deadline: Instant::now() + timeout,
+        };
+        match self.queue.try_send(queued) {
+            Ok(()) => Ok(outcome),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(Error::TooManyRequests),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::stopped("it is closed")),
+        }
+    }
+}
+
+async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
+    let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
+    while let Some(first) = commands.recv().await {
+        let Ok(permit) = under_way.clone().acquire_owned().await else {
+            return;
+        };
+        let mut deadline = first.deadline;
+        let mut bytes = size_of(&first.command);
+        let mut batch = vec![first.command];
+        let mut waiters = vec![first.waiter];
+        while batch.len() < COMMANDS_MAX && bytes < ENTRY_BYTES {
+            let Ok(next) = commands.try_recv() else {
+                break;
+            };
+            bytes += size_of(&next.command);
+            deadline = deadline.max(next.deadline);
+            batch.push(next.command);
+            waiters.push(next.waiter);
+        }
+        let (number, proposal) = core.waiters.propose(&batch, waiters);
+        let core = core.clone();
+        tokio::spawn(async move {
+            core.hand_in_until(number, proposal, deadline).await;
+            drop(permit);
+        });
+    }
+}
+
+/// About how much a command takes.
+fn size_of(command: &Command) -> usize {
+    use bowline::replica::{GraphWrite, Op, Txn};
+    fn txn(t: &Txn) -> usize {
+        let op = |op: &Op| match op {
+            Op::Put(put) => put.key.len() + put.value.len(),
+            Op::Range(range) => range.key.len() + range.range_end.len(),
+            Op::DeleteRange(delete) => delete.key.len() + delete.range_end.len(),
+            Op::Txn(inner) => txn(inner),
+        };
+        t.success.iter().chain(&t.failure).map(op).sum::<usize>() + 32 * t.compares.len()
+    }
+    match command {
+        Command::Txn(t) => txn(t),
+        Command::Graph(writes) => {
+            let size = |write: &GraphWrite| match write {
+                GraphWrite::PutBlock(block) => block.content.len() + 128,
+                _ => 128,
+            };
+            writes.iter().map(size).sum()
+        }
+        _ => 32,
+    }
+}
+
+impl Core {
+    /// Hands a proposal in, again and again as long as it is in no log and there is time.
+    async fn hand_in_until(&self, number: u64, proposal: Bytes, deadline: Instant) {
+        loop {
+            let handed = tokio::time::timeout_at(deadline, self.hand_in(proposal.clone())).await;
+            match handed {
+                // The replies come from this member's own state machine, when it gets there.
+                Ok(Handed::Applied) => {
+                    let patience = self.options.request_timeout;
+                    tokio::time::sleep(patience).await;
+                    return self.waiters.fail(number, &Error::Timeout);
+                }
+                Ok(Handed::Nowhere(error)) => {
+                    if Instant::now() + RETRY_PAUSE >= deadline {
+                        return self.waiters.fail(number, &error);
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Ok(Handed::Unknown(error)) => return self.waiters.fail(number, &error),
+                Err(_) => return self.waiters.fail(number, &Error::Timeout),
+            }
+        }
+    }
+
+    /// Hands a proposal to Raft here, or to the leader.
+    async fn hand_in(&self, proposal: Bytes) -> Handed {
+        if let Some(reason) = self.stop_reason() {
+            return Handed::Unknown(Error::Stopped { reason });
+        }
+        match self.leader() {
+            Some(leader) if leader == self.member_id => self.hand_in_here(proposal).await,
+            Some(leader) => {
+                let Some(client) = self.peer(leader) else {
+                    return Handed::Nowhere(Error::NoLeader);
+                };
+                match client.propose(proposal).await {
+                    Ok(()) => Handed::Applied,
+                    Err(status) => forwarded(&status),
+                }
+            }
+            None => Handed::Nowhere(Error::NoLeader),
+        }
+    }
+
+    /// Hands a proposal to Raft here; returns after it was applied here.
+    pub(crate) async fn hand_in_here(&self, proposal: Bytes) -> Handed {
+        match self.raft.client_write(Proposal(proposal)).await {
+            Ok(_) => Handed::Applied,
+            // Refused before it was appended.
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
+                Handed::Nowhere(Error::NoLeader)
+            }
+            // Another leader put something else in its place, or had it from this one.
+            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
+                Handed::Unknown(Error::LeaderChanged)
+            }
+            Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(error))) => {
+                Handed::Unknown(Error::stopped(error))
+            }
+            Err(RaftError::Fatal(fatal)) => Handed::Unknown(Error::stopped(fatal)),
+        }
+    }
+}
+
+/// What a failed forward says of the proposal.
+fn forwarded(status: &tonic::Status) -> Handed {
+    match status.code() {
+        // It did not lead, and says so before it takes anything.
+        tonic::Code::FailedPrecondition => Handed::Nowhere(Error::NoLeader),
+        tonic::Code::Unavailable if crate::peer::is_unsent(status) => {
+            Handed::Nowhere(Error::NoLeader)
+        }
+        tonic::Code::DeadlineExceeded => Handed::Unknown(Error::Timeout),
+        _ => Handed::Unknown(Error::LeaderChanged),
+    }
+}

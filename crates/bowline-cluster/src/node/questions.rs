@@ -1,0 +1,207 @@
+//! What members ask the leader, besides proposing and reading: leases, membership, leadership.
+
+use std::time::Duration;
+
+use bowline_proto::peer::{self as proto, answer, question};
+use bowline::Value;
+
+use super::client::{LeaseStatus, MemberInfo};
+use crate::error::Error;
+use crate::types::NodeId;
+
+/// A question to the leader.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Question {
+    LeaseKeepAlive(i64),
+    LeaseTimeToLive { id: i64, with_keys: bool },
+    MemberAdd { peer_urls: Vec<String>, is_learner: bool },
+    MemberRemove(NodeId),
+    MemberUpdate { id: NodeId, peer_urls: Vec<String> },
+    MemberPublish { id: NodeId, name: String, client_urls: Vec<String> },
+    MemberPromote(NodeId),
+    MoveLeader(NodeId),
+}
+
+/// Its answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Done,
+    /// `None` when there is no such lease.
+    Lease(Option<LeaseStatus>),
+    Member(MemberInfo),
+    Refused(Error),
+}
+
+impl Question {
+    pub(crate) fn into_proto(self) -> proto::Question {
+        use question::Question as Q;
+        let question = match self {
+            Question::LeaseKeepAlive(id) => Q::LeaseKeepAlive(id),
+            Question::LeaseTimeToLive { id, with_keys } => {
+                Q::LeaseTimeToLive(proto::LeaseTimeToLive { id, with_keys })
+            }
+            Question::MemberAdd {
+                peer_urls,
+                is_learner,
+            } => Q::MemberAdd(proto::MemberAdd {
+                peer_urls,
+                is_learner,
+            }),
+            Question::MemberRemove(id) => Q::MemberRemove(id),
+            Question::MemberUpdate { id, peer_urls } => {
+                Q::MemberUpdate(proto::MemberUpdate { id, peer_urls })
+            }
+            Question::MemberPublish {
+                id,
+                name,
+                client_urls,
+            } => Q::MemberPublish(proto::MemberPublish {
+                id,
+                name,
+                client_urls,
+            }),
+            Question::MemberPromote(id) => Q::MemberPromote(id),
+            Question::MoveLeader(id) => Q::MoveLeader(id),
+        };
+        proto::Question {
+            question: Some(question),
+        }
+    }
+
+    /// `None` for one that this version does not know.
+    pub(crate) fn from_proto(question: proto::Question) -> Option<Question> {
+        use question::Question as Q;
+        Some(match question.question? {
+            Q::LeaseKeepAlive(id) => Question::LeaseKeepAlive(id),
+            Q::LeaseTimeToLive(asked) => Question::LeaseTimeToLive {
+                id: asked.id,
+                with_keys: asked.with_keys,
+            },
+            Q::MemberAdd(add) => Question::MemberAdd {
+                peer_urls: add.peer_urls,
+                is_learner: add.is_learner,
+            },
+            Q::MemberRemove(id) => Question::MemberRemove(id),
+            Q::MemberUpdate(update) => Question::MemberUpdate {
+                id: update.id,
+                peer_urls: update.peer_urls,
+            },
+            Q::MemberPublish(publish) => Question::MemberPublish {
+                id: publish.id,
+                name: publish.name,
+                client_urls: publish.client_urls,
+            },
+            Q::MemberPromote(id) => Question::MemberPromote(id),
+            Q::MoveLeader(id) => Question::MoveLeader(id),
+        })
+    }
+}
+
+impl Answer {
+    pub(crate) fn into_proto(self) -> proto::Answer {
+        use answer::Answer as A;
+        let answer = match self {
+            Answer::Done => A::Done(proto::Done {}),
+            Answer::Lease(None) => A::Lease(proto::LeaseState::default()),
+            Answer::Lease(Some(status)) => A::Lease(proto::LeaseState {
+                is_there: true,
+                id: status.id,
+                granted_ms: millis(status.granted),
+                remaining_ms: millis(status.remaining),
+                keys: status.keys.iter().map(|key| key.to_vec().into()).collect(),
+            }),
+            Answer::Member(member) => A::Member(proto::Member {
+                id: member.id,
+                name: member.name,
+                peer_urls: member.peer_urls,
+                client_urls: member.client_urls,
+                is_learner: member.is_learner,
+            }),
+            Answer::Refused(error) => {
+                let (reason, member_id) = match &error {
+                    Error::NotLeader | Error::NoLeader => (Reason::NotLeader, 0),
+                    Error::NotLearner { id } => (Reason::NotLearner, *id),
+                    Error::MemberNotFound { id } => (Reason::MemberNotFound, *id),
+                    Error::PeerUrlExists => (Reason::PeerUrlExists, 0),
+                    Error::LearnerNotReady => (Reason::LearnerNotReady, 0),
+                    Error::TooManyLearners => (Reason::TooManyLearners, 0),
+                    Error::BadTransferee { id } => (Reason::BadTransferee, *id),
+                    Error::MembershipChanging => (Reason::MembershipChanging, 0),
+                    Error::Timeout => (Reason::Timeout, 0),
+                    Error::LeaderChanged => (Reason::LeaderChanged, 0),
+                    _ => (Reason::Other, 0),
+                };
+                A::Refused(proto::Refused {
+                    reason: reason as u32,
+                    member_id,
+                    text: error.to_string(),
+                })
+            }
+        };
+        proto::Answer {
+            answer: Some(answer),
+        }
+    }
+
+    pub(crate) fn from_proto(answer: proto::Answer) -> Option<Answer> {
+        use answer::Answer as A;
+        Some(match answer.answer? {
+            A::Done(_) => Answer::Done,
+            A::Lease(state) if !state.is_there => Answer::Lease(None),
+            A::Lease(state) => Answer::Lease(Some(LeaseStatus {
+                id: state.id,
+                granted: Duration::from_millis(state.granted_ms),
+                remaining: Duration::from_millis(state.remaining_ms),
+                keys: state.keys.into_iter().map(Value::from).collect(),
+            })),
+            A::Member(member) => Answer::Member(MemberInfo {
+                id: member.id,
+                name: member.name,
+                peer_urls: member.peer_urls,
+                client_urls: member.client_urls,
+                is_learner: member.is_learner,
+            }),
+            A::Refused(refused) => {
+                let id = refused.member_id;
+                let reasons = [
+                    (Reason::NotLeader, Error::NotLeader),
+                    (Reason::NotLearner, Error::NotLearner { id }),
+                    (Reason::MemberNotFound, Error::MemberNotFound { id }),
+                    (Reason::PeerUrlExists, Error::PeerUrlExists),
+                    (Reason::LearnerNotReady, Error::LearnerNotReady),
+                    (Reason::TooManyLearners, Error::TooManyLearners),
+                    (Reason::BadTransferee, Error::BadTransferee { id }),
+                    (Reason::MembershipChanging, Error::MembershipChanging),
+                    (Reason::Timeout, Error::Timeout),
+                    (Reason::LeaderChanged, Error::LeaderChanged),
+                ];
+                let mut known = reasons.into_iter();
+                let known = known.find(|(reason, _)| *reason as u32 == refused.reason);
+                let other = Error::Stopped {
+                    reason: refused.text,
+                };
+                Answer::Refused(known.map_or(other, |(_, error)| error))
+            }
+        })
+    }
+}
+
+/// Why the leader refuses, on the wire.
+#[derive(Clone, Copy)]
+enum Reason {
+    Other = 0,
+    NotLeader = 1,
+    NotLearner = 2,
+    MemberNotFound = 3,
+    PeerUrlExists = 4,
+    LearnerNotReady = 5,
+    TooManyLearners = 6,
+    BadTransferee = 7,
+    MembershipChanging = 8,
+    Timeout = 9,
+    LeaderChanged = 10,
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,145 @@
+//! The three levels of reading.
+//!
+//! *Linearizable* (ReadIndex): the leader notes how far it has committed, makes sure by one round
+//! of heartbeats that it still leads, and whoever asked reads once it has applied that far. No clock
+//! is trusted. All reads that wait share the next round; one that comes while a round is under way
+//! waits for the one after, since that round may have noted its place before.
+//!
+//! *Lease*: while the leader's lease holds, its own state is the newest there is, and the read goes
+//! on at once, on the calling thread ([`Core::holds_lease`]). Another member asks the leader for
+//! its place.
+//!
+//! *Eventual*: whatever this member has.
+
+use std::sync::Arc;
+
+use openraft::ReadPolicy;
+use openraft::error::{LinearizableReadError, RaftError};
+use tokio::sync::{mpsc, oneshot};
+
+use super::core::Core;
+use crate::error::{Error, Result};
+use crate::peer;
+
+/// How new what is read must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum ReadLevel {
+    /// As new as everything that was acknowledged before the read began, whatever clocks do.
+    #[default]
+    Linearizable,
+    /// The same, as long as the members' clocks run at nearly the same speed.
+    Lease,
+    /// Some state that was, on the member that is asked.
+    Eventual,
+}
+
+/// Where a read happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadPoint {
+    /// The level that was served.
+    pub level: ReadLevel,
+    /// One past the Raft index that this member had applied, at least.
+    pub applied_index: u64,
+    /// The term of that entry.
+    pub term: u64,
+}
+
+/// What was read, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Read<T> {
+    /// What was read.
+    pub value: T,
+    /// The newest revision when it was read.
+    pub revision: u64,
+    /// Where.
+    pub point: ReadPoint,
+}
+
+type Asked = oneshot::Sender<Result<u64>>;
+
+/// Where linearizable reads wait for their round.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadRounds {
+    queue: mpsc::UnboundedSender<Asked>,
+}
+
+impl ReadRounds {
+    /// Starts the task that goes round after round; it ends with the last handle.
+    pub(crate) fn start(core: &Arc<Core>) -> ReadRounds {
+        let (queue, asked) = mpsc::unbounded_channel();
+        tokio::spawn(run(core.clone(), asked));
+        ReadRounds { queue }
+    }
+
+    /// One past the Raft index that a linearizable read must have applied.
+    pub(crate) async fn next(&self) -> Result<u64> {
+        let (asked, answer) = oneshot::channel();
+        let closed = || Error::stopped("it is closed");
+        self.queue.send(asked).map_err(|_| closed())?;
+        answer.await.unwrap_or_else(|_| Err(closed()))
+    }
+}
+
+async fn run(core: Arc<Core>, mut asked: mpsc::UnboundedReceiver<Asked>) {
+    const AT_ONCE: usize = 4096;
+    let mut waiting = Vec::new();
+    while asked.recv_many(&mut waiting, AT_ONCE).await > 0 {
+        let answer = core.read_index_of_leader(ReadPolicy::ReadIndex).await;
+        for waiter in waiting.drain(..) {
+            let _ = waiter.send(answer.clone());
+        }
+    }
+}
+
+impl Core {
+    /// One past the index that a read must have applied, from the leader, wherever it is.
+    pub(crate) async fn read_index_of_leader(&self, policy: ReadPolicy) -> Result<u64> {
+        const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        loop {
+            let attempt = async {
+                self.check_running()?;
+                match self.leader() {
+                    Some(leader) if leader == self.member_id => self.read_index(&policy).await,
+                    Some(leader) => {
+                        let client = self.peer(leader).ok_or(Error::NoLeader)?;
+                        let level = match policy {
+                            ReadPolicy::ReadIndex => peer::ReadLevel::Linearizable,
+                            ReadPolicy::LeaseRead => peer::ReadLevel::Lease,
+                        };
+                        client.read_index(level).await.map_err(|_| Error::NoLeader)
+                    }
+                    None => Err(Error::NoLeader),
+                }
+            };
+            let answer = tokio::time::timeout_at(deadline, attempt).await;
+            match answer {
+                // A read changes nothing: it is tried again as long as there is time.
+                Ok(Err(Error::NoLeader | Error::NotLeader)) => {
+                    if tokio::time::Instant::now() + PAUSE >= deadline {
+                        return Err(Error::NoLeader);
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(answer) => return answer,
+                Err(_) => return Err(Error::Timeout),
+            }
+        }
+    }
+
+    /// The same on the leader itself.
+    pub(crate) async fn read_index(&self, policy: &ReadPolicy) -> Result<u64> {
+        if matches!(policy, ReadPolicy::LeaseRead) && self.holds_lease() {
+            return Ok(self.progress.borrow().next);
+        }
+        // A lease that does not hold is no reason to refuse: the round does without.
+        match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
+            Ok((read, _)) => Ok(read.index() + 1),
+            Err(RaftError::APIError(
+                LinearizableReadError::ForwardToLeader(_)
+                | LinearizableReadError::QuorumNotEnough(_),
+            )) => Err(Error::NotLeader),
+            Err(RaftError::Fatal(fatal)) => Err(Error::stopped(fatal)),
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! Which member a directory is, and putting a node together.
+//!
+//! A directory with a file `MEMBER` goes on as the member it is. Without one it becomes a member:
+//!
+//! - *joining* (`is_existing`): the others are asked which member has this node's peer URL; the
+//!   directory must hold no database;
+//! - *founding alone*: an embedded database becomes the first member's, with all its data and
+//!   history; the cluster's id follows from the database's. Without one, an empty database is made;
+//! - *founding together*: the ids follow from the members' URLs and the token, so that all come to
+//!   the same ones; the directory must hold no database.
+//!
+//! The file `MEMBER` is what makes it so, and is made last.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bowline::replica::{Replica, ReplicaOptions};
+use bowline::History;
+use openraft::error::{InitializeError, RaftError};
+use openraft::{Config, SnapshotPolicy};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::client::LocalClient;
+use super::config::{NodeConfig, listen_address};
+use super::core::{Core, Raft};
+use super::service::Service;
+use super::state_machine::StateMachine;
+use super::waiters::Waiters;
+use super::{lessor, upkeep};
+use crate::error::{Error, Result};
+use crate::log_store::{LogStore, Replay};
+use crate::member_file::MemberFile;
+use crate::peer::{NetworkFactory, Peers, peer_service};
+use crate::types::{Member, Membership, NodeId};
+
+/// A running member. Dropped without [`Node::shutdown`], it stops as a crash would stop it.
+#[derive(Debug)]
+pub struct Node {
+    client: LocalClient,
+    servers: Vec<JoinHandle<()>>,
+    tasks: Vec<JoinHandle<()>>,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Which member of which cluster a directory is.
+struct Identity {
+    cluster_id: u64,
+    member_id: NodeId,
+    database_id: u128,
+    /// The voters that begin a new cluster.
+    founders: Option<Vec<(NodeId, Member)>>,
+}
+
+impl Node {
+    /// Starts a member, on the tokio runtime of the caller.
+    ///
+    /// # Errors
+    /// `Config`, `Directory`, `Bind`, `Peer` for what is wrong with the settings or what they lead
+    /// to; `Storage`, `Log` when the directory cannot be opened.
+    pub async fn start(mut config: NodeConfig) -> Result<Node> {
+        config.check()?;
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for url in &config.listen_peer_urls {
+            let address = listen_address(url)?;
+            let bind_error = |error: std::io::Error| Error::Bind {
+                address: address.clone(),
+                reason: error.to_string(),
+            };
+            let listener = TcpListener::bind(&address).await.map_err(bind_error)?;
+            addresses.push(listener.local_addr().map_err(bind_error)?);
+            listeners.push(listener);
+        }
+        if config.advertise_peer_urls.is_empty() {
+            let own = config.initial_cluster.iter();
+            let own = own.filter(|(name, _)| *name == config.name);
+            config.advertise_peer_urls = own.map(|(_, url)| url.clone()).collect();
+        }
+        if config.advertise_peer_urls.is_empty() {
+            let urls = addresses.iter().map(|address| format!("http://{address}"));
+            config.advertise_peer_urls = urls.collect();
+        }
+        if config.initial_cluster.is_empty() {
+            let urls = config.advertise_peer_urls.iter();
+            let own = urls.map(|url| (config.name.clone(), url.clone()));
+            config.initial_cluster = own.collect();
+        }
+        let identity = identify(&config).await?;
+        let opening = {
+            let config = config.clone();
+            tokio::task::spawn_blocking(move || open(&config, &identity).map(|o| (o, identity)))
+        };
+        let (opened, identity) = opening.await.map_err(Error::stopped)??;
+        let core = start_raft(config, opened, &identity).await?;
+        let mut node = Node {
+            client: LocalClient::new(core.clone()),
+            servers: Vec::new(),
+            tasks: Vec::new(),
+            addresses,
+        };
+        for listener in listeners {
+            node.servers.push(serve(&core, listener));
+        }
+        // Only those who begin a cluster, and each of them alike.
+        if let Some(founders) = &identity.founders
+            && core.replica.flushed_index() == 0
+        {
+            let members: std::collections::BTreeMap<NodeId, Member> =
+                founders.iter().cloned().collect();
+            match core.raft.initialize(members).await {
+                Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+                Err(error) => return Err(Error::stopped(error)),
+            }
+        }
+        node.tasks.push(tokio::spawn(lessor::run(core.clone())));
+        node.tasks.push(tokio::spawn(upkeep::run(core)));
+        Ok(node)
+    }
+
+    /// A client that needs no socket.
+    #[must_use]
+    pub fn client(&self) -> LocalClient {
+        self.client.clone()
+    }
+
+    /// Where it listens for peers.
+    #[must_use]
+    pub fn peer_addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Stops the member: no more commands, the log and the database closed.
+    ///
+    /// # Errors
+    /// When closing the files fails; what was acknowledged is on the disk in any case.
+    pub async fn shutdown(self) -> Result<()> {
+        let core = self.client.core().clone();
+        core.closing.send_replace(true);
+        for task in self.tasks {
+            // It ends at once, or has panicked, which it has said.
+            let _ = task.await;
+        }
+        for server in &self.servers {
+            server.abort();
+        }
+        if let Err(error) = core.raft.shutdown().await {
+            tracing::error!(%error, "Raft ended badly");
+        }
+        core.waiters.fail_all(&Error::stopped("it is closed"));
+        let closing = tokio::task::spawn_blocking(move || {
+            let log = core.log.close().map_err(Error::from);
+            let db = core.replica.db().close().map_err(Error::from);
+            log.and(db)
+        });
+        closing.await.map_err(Error::stopped)?
+    }
+}
+
+/// What is opened before Raft starts.
+struct Opened {
+    replica: Arc<Replica>,
+    log: LogStore,
+    machine: StateMachine,
+    waiters: Arc<Waiters>,
+}
+
+fn directory_error(path: &Path, reason: impl Into<String>) -> Error {
+    Error::Directory {
+        path: path.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+/// Finds out which member the directory is, or is to become.
+async fn identify(config: &NodeConfig) -> Result<Identity> {
+    let dir = &config.data_dir;
+    let vfs = &*config.vfs;
+    if MemberFile::exists(vfs, dir)? {
+        let state = MemberFile::open(vfs, dir)?.state();
+        let own = own_member(config);
+        return Ok(Identity {
+            cluster_id: state.cluster_id,
+            member_id: state.member_id,
+            database_id: 0,
+            founders: Some(vec![(state.member_id, own)]).filter(|_| is_alone(config)),
+        });
+    }
+    let identity_path = dir.join("BOWLINE");
+    let found = vfs
+        .metadata(&identity_path)
+        .map_err(|e| bowline_storage::Error::io("stat", &identity_path, e))?;
+    let has_database = found.is_some();
+    if config.is_existing {
+        if has_database {
+            return Err(directory_error(
+                dir,
+                "it holds a database, and a node that joins a cluster gets its data from there: \
+                 choose another directory",
+            ));
+        }
+        return join(config).await;
+    }
+    if has_database {
+        if !is_alone(config) {
+            return Err(directory_error(
+                dir,
+                "it holds a database: serve it alone first, then add the others as members",
+            ));
+        }
+        let (cfg, dir) = (config.clone(), dir.clone());
+        let flushing = tokio::task::spawn_blocking(move || -> Result<u128> {
+            // What its log holds goes into tables, so that the cluster's log begins behind it.
+            let db = database(&cfg).open(&dir)?;
+            db.flush()?;
+            let id = db.id();
+            db.close()?;
+            Ok(id)
+        });
+        let database_id = flushing.await.map_err(Error::stopped)??;
+        let cluster_id = hash(&[&database_id.to_be_bytes(), b"cluster"]);
+        let member_id = member_id(&config.advertise_peer_urls, &config.cluster_token);
+        return Ok(Identity {
+            cluster_id,
+            member_id,
+            database_id,
+            founders: Some(vec![(member_id, own_member(config))]),
+        });
+    }
+    let founders = founders(config);
+    let own = founders.iter().find(|(_, member)| member.name == config.name);
+    let Some((member_id, _)) = own else {
+        let reason = "this member's name is not in it".to_owned();
+        return Err(Error::Config {
+            setting: "initial-cluster",
+            reason,
+        });
+    };
+    let member_id = *member_id;
+    let ids: Vec<[u8; 8]> = founders.iter().map(|(id, _)| id.to_be_bytes()).collect();
+    let ids = ids.concat();
+    let token = config.cluster_token.as_bytes();
+    let cluster_id = hash(&[&ids, token]);
+    let high = u128::from(hash(&[&ids, token, b"database"]));
+    Ok(Identity {
+        cluster_id,
+        member_id,
+        database_id: (high << 64) | u128::from(cluster_id),
+        founders: Some(founders),
+    })
+}
+
+/// Asks the members of a cluster which of them this one is.
+async fn join(config: &NodeConfig) -> Result<Identity> {
+    let peers = Peers::new(0, 0, config.peers.clone());
+    let others = config.initial_cluster.iter();
+    let others = others.filter(|(_, url)| !config.advertise_peer_urls.contains(url));
+    let mut last_error = Error::Config {
+        setting: "initial-cluster",
+        reason: "it names no other member to ask".to_owned(),
+    };
+    for (_, url) in others {
+        let answer = match peers.client_at(url).members().await {
+            Ok(answer) => answer,
+            Err(status) => {
+                last_error = Error::Peer {
+                    url: url.clone(),
+                    reason: status.message().to_owned(),
+                };
+                continue;
+            }
+        };
+        let mut members = answer.members.iter();
+        let own = members.find(|member| {
+            let mut urls = member.peer_urls.iter();
+            urls.any(|url| config.advertise_peer_urls.contains(url))
+        });
+        match own {
+            Some(own) => {
+                return Ok(Identity {
+                    cluster_id: answer.cluster_id,
+                    member_id: own.id,
+                    database_id: answer.database_id,
+                    founders: None,
+                });
+            }
+            None => {
+                last_error = Error::Peer {
+                    url: url.clone(),
+                    reason: "its cluster has no member with this node's peer URL: add it first"
+                        .to_owned(),
+                };
+            }
+        }
+    }
+    Err(last_error)
+}
+
+fn is_alone(config: &NodeConfig) -> bool {
+    let mut names = config.initial_cluster.iter();
+    names.all(|(name, _)| *name == config.name)
+}
+
+fn own_member(config: &NodeConfig) -> Member {
+    Member {
+        name: config.name.clone(),
+        peer_urls: config.advertise_peer_urls.clone(),
+        client_urls: config.advertise_client_urls.clone(),
+        wants_vote: true,
+    }
+}
+
+/// The members that begin the cluster, alike on all of them: names and URLs of peers only.
+fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
+    let mut by_name = std::collections::BTreeMap::<&String, Vec<String>>::new();
+    for (name, url) in &config.initial_cluster {
+        by_name.entry(name).or_default().push(url.clone());
+    }
+    let founder = |(name, urls): (&String, Vec<String>)| {
+        let id = member_id(&urls, &config.cluster_token);
+        let member = Member {
+            name: name.clone(),
+            peer_urls: urls,
+            client_urls: Vec::new(),
+            wants_vote: true,
+        };
+        (id, member)
+    };
+    let mut founders: Vec<_> = by_name.into_iter().map(founder).collect();
+    founders.sort_by_key(|(id, _)| *id);
+    founders
+}
+
+fn member_id(urls: &[String], token: &str) -> NodeId {
+    let mut urls = urls.to_vec();
+    urls.sort();
+    let joined = urls.join(",");
+    // 0 is nobody.
+    hash(&[joined.as_bytes(), token.as_bytes()]).max(1)
+}
+
+/// Of parts, each with its length, so that they cannot flow into each other.
+fn hash(parts: &[&[u8]]) -> u64 {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        bytes.extend_from_slice(part);
+    }
+    // Ids fit into an i64, for languages that know no other.
+    xxhash_rust::xxh3::xxh3_64(&bytes) >> 1
+}
+
+/// The database's settings as a member needs them: the members agree on what history is given up.
+fn database(config: &NodeConfig) -> bowline::DbBuilder {
+    let builder: bowline::DbBuilder = config.database.clone();
+    builder.history(History::All).vfs(config.vfs.clone())
+}
+
+fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
+    let dir = &config.data_dir;
+    let vfs = &*config.vfs;
+    let mut replay = Replay::new(dir.clone());
+    let tag = hash(&[&identity.member_id.to_be_bytes(), b"tables"]) as u32;
+    let options = ReplicaOptions {
+        database_id: identity.database_id,
+        file_id_base: u64::from(tag.max(1)) << 32,
+        visit: &mut |index, payload| replay.visit(index, payload),
+    };
+    let (replica, log) = Replica::open(database(config), dir, options)?;
+    let replica = Arc::new(replica);
+    let member = match MemberFile::exists(vfs, dir)? {
+        true => MemberFile::open(vfs, dir)?,
+        false => MemberFile::create(vfs, dir, identity.cluster_id, identity.member_id)?,
+    };
+    let waiters = Arc::new(Waiters::new(identity.member_id));
+    let founder = identity.founders.as_ref().filter(|all| all.len() == 1);
+    let founder = founder.and_then(|all| {
+        let ids = all.iter().map(|(id, _)| *id).collect();
+        Membership::new(vec![ids], all.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()).ok()
+    });
+    let applied = StateMachine::applied_of(&replica, founder.is_some())?;
+    let log = LogStore::open(
+        log,
+        &replay,
+        replica.flushed_index(),
+        applied,
+        Arc::new(member),
+        config.log.clone(),
+    )?;
+    let machine = StateMachine::new(replica.clone(), log.clone(), waiters.clone(), founder)?;
+    Ok(Opened {
+        replica,
+        log,
+        machine,
+        waiters,
+    })
+}
+
+async fn start_raft(
+    config: NodeConfig,
+    opened: Opened,
+    identity: &Identity,
+) -> Result<Arc<Core>> {
+    let millis = |duration: std::time::Duration| duration.as_millis() as u64;
+    let election = millis(config.election_timeout);
+    let raft_config = Config {
+        cluster_name: format!("{:016x}", identity.cluster_id),
+        heartbeat_interval: millis(config.heartbeat_interval),
+        election_timeout_min: election,
+        election_timeout_max: 2 * election,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries.max(1)),
+        max_in_snapshot_log_to_keep: config.kept_entries,
+        send_snapshot_timeout: millis(config.peers.snapshot_timeout),
+        install_snapshot_timeout: millis(config.peers.snapshot_timeout),
+        replication_lag_threshold: config.snapshot_entries.max(1),
+        max_payload_entries: 64,
+        enable_pre_vote: Some(true),
+        // It would lead with a state that is older than what it has acknowledged.
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    };
+    let raft_config = raft_config.validate().map_err(|error| Error::Config {
+        setting: "election-timeout",
+        reason: error.to_string(),
+    })?;
+    let peers = Peers::new(identity.cluster_id, identity.member_id, config.peers.clone());
+    let Opened {
+        replica,
+        log,
+        machine,
+        waiters,
+    } = opened;
+    let progress = machine.progress();
+    let raft = Raft::new(
+        identity.member_id,
+        Arc::new(raft_config),
+        NetworkFactory::new(peers.clone()),
+        log.clone(),
+        machine,
+    );
+    let raft = raft.await.map_err(Error::stopped)?;
+    let metrics = raft.metrics();
+    Ok(Arc::new(Core {
+        cluster_id: identity.cluster_id,
+        member_id: identity.member_id,
+        options: config,
+        raft,
+        replica,
+        log,
+        waiters,
+        peers,
+        metrics,
+        progress,
+        abdicating: AtomicU64::new(0),
+        failure: Mutex::new(None),
+        closing: watch::Sender::new(false),
+    }))
+}
+
+/// Answers peers at a listener until the node is closed.
+fn serve(core: &Arc<Core>, listener: TcpListener) -> JoinHandle<()> {
+    let service = peer_service(
+        core.raft.clone(),
+        core.options.vfs.clone(),
+        &core.options.data_dir,
+        core.cluster_id,
+        Arc::new(Service(core.clone())),
+        &core.options.peers,
+    );
+    let core = core.clone();
+    tokio::spawn(async move {
+        let incoming = tonic::transport::server::TcpIncoming::from(listener)
+            .with_nodelay(Some(true));
+        let served = tonic::transport::Server::builder()
+            .initial_stream_window_size(4 << 20)
+            .initial_connection_window_size(16 << 20)
+            .http2_keepalive_interval(Some(core.options.peers.keep_alive_interval))
+            .http2_keepalive_timeout(Some(core.options.peers.keep_alive_timeout))
+            .add_service(service)
+            .serve_with_incoming(incoming)
+            .await;
+        if let Err(error) = served {
+            *core.failure.lock() = Some(format!("it does not hear its peers any more: {error}"));
+            core.closing.send_modify(|_| {});
+        }
+    })
+}
+

@@ -1,0 +1,321 @@
+//! The replica as openraft's state machine.
+//!
+//! Entries are applied in chunks, as many as are there at once: one round of the engine, one
+//! publication for all of them. The mark that the replica keeps with its state holds the id of the
+//! last entry and the membership, so that both are exactly as new as the state.
+//!
+//! ```text
+//! mark  | term varint | node varint | index varint | has membership u8
+//!       | (its term varint, node varint, index varint, 0 or 1 before) | membership |
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use bowline::replica::Replica;
+use bowline_storage::codec::{Reader, put_varint};
+use bytes::Bytes;
+use futures_core::Stream;
+use futures_util::StreamExt;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::sync::watch;
+
+use super::waiters::{Applied, Waiter, Waiters};
+use crate::error::Error;
+use crate::log_store::LogStore;
+use crate::peer::{SnapshotData, SnapshotFile};
+use crate::record;
+use crate::types::{self, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig, log_id};
+
+type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
+
+/// How many entries are applied at once.
+const CHUNK_ENTRIES: usize = 256;
+
+/// How far this member has applied the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// One past the Raft index of the last entry; 0 is none.
+    pub(crate) next: u64,
+    /// Its term.
+    pub(crate) term: u64,
+}
+
+/// The state machine.
+#[derive(Clone)]
+pub(crate) struct StateMachine {
+    replica: Arc<Replica>,
+    log: LogStore,
+    waiters: Arc<Waiters>,
+    progress: Arc<watch::Sender<Progress>>,
+    last_applied: Option<LogId>,
+    membership: StoredMembership,
+}
+
+impl StateMachine {
+    /// Continues where the replica is. `founder` is the membership of a cluster that began with an
+    /// embedded database, as long as no entry has been applied.
+    pub(crate) fn new(
+        replica: Arc<Replica>,
+        log: LogStore,
+        waiters: Arc<Waiters>,
+        founder: Option<Membership>,
+    ) -> Result<StateMachine, Error> {
+        let mark = replica.applied().mark;
+        let (last_applied, membership) = match (mark.is_empty(), founder) {
+            (false, _) => {
+                let decoded = decode_mark(&mark);
+                let (id, membership) =
+                    decoded.ok_or_else(|| Error::stopped("the applied mark does not decode"))?;
+                (Some(id), membership)
+            }
+            (true, Some(founder)) if replica.flushed_index() > 0 => {
+                // The embedded time ends with an entry that one member agreed on with itself.
+                let id = log_id(0, 0, replica.flushed_index() - 1);
+                (Some(id), StoredMembership::new(Some(id), founder))
+            }
+            _ => (None, StoredMembership::default()),
+        };
+        let progress = Progress {
+            next: last_applied.map_or(0, |id| id.index + 1),
+            term: last_applied.map_or(0, |id| id.leader_id.term),
+        };
+        Ok(StateMachine {
+            replica,
+            log,
+            waiters,
+            progress: Arc::new(watch::Sender::new(progress)),
+            last_applied,
+            membership,
+        })
+    }
+
+    pub(crate) fn last_applied(&self) -> Option<LogId> {
+        self.last_applied
+    }
+
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    fn apply_chunk(
+        &mut self,
+        chunk: Vec<EntryResponder<TypeConfig>>,
+    ) -> Result<(), Error> {
+        let replica = self.replica.clone();
+        let mut applier = replica.apply();
+        let mut responders = Vec::new();
+        let mut answers: Vec<(Waiter, Applied)> = Vec::new();
+        for (entry, responder) in chunk {
+            let id = entry.log_id;
+            let mut commands = Vec::new();
+            let mut waiters = None;
+            match entry.payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(proposal) => {
+                    let parts = self.waiters.take(&proposal.0)?;
+                    (commands, waiters) = (parts.commands, parts.waiters);
+                }
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(id), membership);
+                }
+            }
+            self.last_applied = Some(id);
+            let mark = encode_mark(&id, &self.membership);
+            let term = id.leader_id.term;
+            let is_awaited = waiters.is_some();
+            let replies = applier.entry(id.index + 1, term, &commands, &mark, is_awaited)?;
+            for (waiter, reply) in waiters.into_iter().flatten().zip(replies) {
+                let (index, term) = (id.index, term);
+                answers.push((waiter, Applied { reply, index, term }));
+            }
+            responders.extend(responder);
+        }
+        applier.finish()?;
+        let progress = Progress {
+            next: self.last_applied.map_or(0, |id| id.index + 1),
+            term: self.last_applied.map_or(0, |id| id.leader_id.term),
+        };
+        self.progress.send_replace(progress);
+        for (waiter, applied) in answers {
+            let _ = waiter.send(Ok(applied));
+        }
+        for responder in responders {
+            responder.send(types::Applied::default());
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Option<(SnapshotMeta, bowline_storage::tree::FrozenTables)>, Error> {
+        let (frozen, mark) = self.replica.freeze()?;
+        self.log.set_flushed(frozen.index);
+        let (last_log_id, last_membership) = if mark.is_empty() {
+            match self.last_applied {
+                Some(id) => (id, self.membership.clone()),
+                None => return Ok(None),
+            }
+        } else {
+            decode_mark(&mark).ok_or_else(|| Error::stopped("the applied mark does not decode"))?
+        };
+        let meta = SnapshotMeta {
+            last_log_id: Some(last_log_id),
+            last_membership,
+        };
+        Ok(Some((meta, frozen)))
+    }
+
+    async fn install(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> Result<(), Error> {
+        let SnapshotData::Incoming {
+            state, directory, ..
+        } = snapshot
+        else {
+            return Err(Error::stopped("a snapshot of this member to be installed here"));
+        };
+        let Some(last) = meta.last_log_id else {
+            return Err(Error::stopped("a snapshot without an end"));
+        };
+        let keeps_log = self.log.holds(&last).await?;
+        let replica = self.replica.clone();
+        let installed = tokio::task::spawn_blocking(move || {
+            replica.install(&state, &directory, keeps_log)
+        });
+        let installed = installed.await.map_err(Error::stopped)??;
+        if installed.index != last.index + 1 {
+            return Err(Error::stopped("a snapshot ends elsewhere than it said"));
+        }
+        if !keeps_log {
+            self.log.restart_at(installed.index).await?;
+            self.replica.log_restarted()?;
+        }
+        self.log.set_flushed(installed.index);
+        self.last_applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.progress.send_replace(Progress {
+            next: last.index + 1,
+            term: last.leader_id.term,
+        });
+        Ok(())
+    }
+}
+
+fn failed(error: Error) -> io::Error {
+    tracing::error!(%error, "the state machine failed; this member stops");
+    io::Error::other(error)
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = StateMachine;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.last_applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        let mut chunks = entries.ready_chunks(CHUNK_ENTRIES);
+        while let Some(chunk) = chunks.next().await {
+            let chunk: Result<Vec<_>, _> = chunk.into_iter().collect();
+            self.apply_chunk(chunk?).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<StateMachine> {
+        Some(self.clone())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> StateMachine {
+        self.clone()
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> Result<(), io::Error> {
+        self.install(meta, snapshot).await.map_err(failed)
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let Some((meta, frozen)) = self.snapshot().map_err(failed)? else {
+            return Ok(None);
+        };
+        let files = frozen.tables.iter().map(|table| {
+            let file = SnapshotFile {
+                name: table.name(),
+                bytes: table.file_bytes(),
+            };
+            (file, Arc::new(table.clone()) as Arc<dyn crate::peer::ReadAt>)
+        });
+        let snapshot = SnapshotData::Outgoing {
+            files: files.collect(),
+            state: Bytes::from(frozen.state),
+        };
+        Ok(Some(Snapshot { meta, snapshot }))
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotData;
+
+    /// The tables are the snapshot: flushing them is all that has to be done before the log can be
+    /// trimmed. Files are named when a member asks for them.
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let machine = self.clone();
+        let built = tokio::task::spawn_blocking(move || machine.snapshot());
+        let built = built.await.map_err(io::Error::other)?.map_err(failed)?;
+        let Some((meta, frozen)) = built else {
+            return Err(io::Error::other("nothing has been applied yet"));
+        };
+        let snapshot = SnapshotData::Outgoing {
+            state: Bytes::from(frozen.state),
+            files: Vec::new(),
+        };
+        Ok(Snapshot { meta, snapshot })
+    }
+}
+
+fn put_id(id: &LogId, out: &mut Vec<u8>) {
+    put_varint(out, id.leader_id.term);
+    put_varint(out, id.leader_id.node_id);
+    put_varint(out, id.index);
+}
+
+fn read_id(reader: &mut Reader<'_>) -> Option<LogId> {
+    let (term, node) = (reader.varint()?, reader.varint()?);
+    Some(log_id(term, node, reader.varint()?))
+}
+
+fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    put_id(id, &mut out);
+    match membership.log_id() {
+        Some(at) => {
+            out.push(1);
+            put_id(at, &mut out);
+        }
+        None => out.push(0),
+    }
+    record::encode_membership(membership.membership(), &mut out);
+    out
+}
+
+fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
+    let mut reader = Reader::new(bytes);
+    let id = read_id(&mut reader)?;
+    let at = match reader.u8()? {
+        0 => None,
+        1 => Some(read_id(&mut reader)?),
+        _ => return None,
+    };
+    let membership = record::decode_membership(reader.rest()).ok()?;
+    Some((id, StoredMembership::new(at, membership)))
+}

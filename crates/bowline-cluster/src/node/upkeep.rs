@@ -1,0 +1,79 @@
+//! What a member does now and then: tells the log what the tables hold, looks at its size, says its
+//! name; leading, promotes learners that have caught up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::replica::{AlarmKind, Command};
+
+use super::core::Core;
+use super::questions::Question;
+
+const TICK: Duration = Duration::from_millis(250);
+
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut closing = core.closing.subscribe();
+    let mut is_published = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            _ = closing.changed() => return,
+        }
+        core.log.set_flushed(core.replica.flushed_index());
+        if !is_published {
+            is_published = publish(&core).await;
+        }
+        watch_space(&core).await;
+        if core.is_leading() {
+            core.promote_those_who_wait().await;
+        }
+    }
+}
+
+/// Tells the cluster this member's name and where clients reach it.
+async fn publish(core: &Core) -> bool {
+    let mine = core.membership().get_node(&core.member_id).cloned();
+    let Some(mine) = mine else {
+        return false;
+    };
+    let options = &core.options;
+    if mine.name == options.name && mine.client_urls == options.advertise_client_urls {
+        return true;
+    }
+    let question = Question::MemberPublish {
+        id: core.member_id,
+        name: options.name.clone(),
+        client_urls: options.advertise_client_urls.clone(),
+    };
+    core.ask_leader(question).await.is_ok()
+}
+
+/// Raises the alarm when the space is used up, and clears it when there is room again.
+async fn watch_space(core: &Core) {
+    let quota = core.options.quota_bytes;
+    let stats = core.replica.db().stats().engine;
+    let size = stats.table_bytes + stats.memtable_bytes;
+    let is_disk_full = matches!(
+        stats.background_error,
+        Some(bowline_storage::Error::NoSpace { .. })
+    ) || core.log.is_waiting_for_space();
+    let alarm = (core.member_id, AlarmKind::NoSpace);
+    let is_raised = core.replica.alarms().contains(&alarm);
+    let is_full = is_disk_full || (quota > 0 && size > quota);
+    // Not at once when it falls just below, or it would come and go.
+    let has_room = !is_disk_full && (quota == 0 || size < quota - quota / 10);
+    let change = match is_raised {
+        false if is_full => true,
+        true if has_room => false,
+        _ => return,
+    };
+    let command = Command::Alarm {
+        member: core.member_id,
+        kind: AlarmKind::NoSpace,
+        is_raised: change,
+    };
+    let (number, proposal) = core.waiters.propose(&[command], Vec::new());
+    let deadline = tokio::time::Instant::now() + core.options.request_timeout;
+    tracing::warn!(is_raised = change, size, quota, "the alarm for space changes");
+    core.hand_in_once(number, proposal, deadline).await;
+}

@@ -1,0 +1,119 @@
+//! Who waits for what becomes of a proposal.
+//!
+//! A proposal says who made it: member, run of that member, number. Every member applies it; the
+//! one that made it finds those who wait here, and gives them the replies of its own state machine.
+//! So replies never travel, and whoever gets one finds its effects in the member it talks to.
+//!
+//! ```text
+//! proposal  | member u64 BE | run u64 BE | number u64 BE | commands |
+//! ```
+
+use std::collections::HashMap;
+
+use bowline::replica::{Command, Reply, decode_commands, encode_commands};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Result};
+use crate::types::NodeId;
+
+const HEAD_BYTES: usize = 24;
+
+/// A reply, with the place in the log that it has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// What became of the command.
+    pub reply: Reply,
+    /// The Raft index of its entry.
+    pub index: u64,
+    /// The term of its entry.
+    pub term: u64,
+}
+
+/// Where a reply goes.
+pub(crate) type Waiter = oneshot::Sender<Result<Applied>>;
+
+/// Those who wait, by the number of their proposal.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    member: NodeId,
+    /// Random, so that an entry of an earlier run is never taken for one of this.
+    run: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    waiting: HashMap<u64, Vec<Waiter>>,
+}
+
+/// A proposal taken apart.
+pub(crate) struct Parts {
+    pub(crate) commands: Vec<Command>,
+    /// Those of this member who wait.
+    pub(crate) waiters: Option<Vec<Waiter>>,
+}
+
+impl Waiters {
+    pub(crate) fn new(member: NodeId) -> Waiters {
+        Waiters {
+            member,
+            run: fastrand::u64(..),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Makes a proposal of commands, whose outcomes go to `waiters`.
+    pub(crate) fn propose(&self, commands: &[Command], waiters: Vec<Waiter>) -> (u64, Bytes) {
+        let number = {
+            let mut state = self.state.lock();
+            state.next += 1;
+            let number = state.next;
+            state.waiting.insert(number, waiters);
+            number
+        };
+        let mut out = Vec::with_capacity(64 + 64 * commands.len());
+        out.extend_from_slice(&self.member.to_be_bytes());
+        out.extend_from_slice(&self.run.to_be_bytes());
+        out.extend_from_slice(&number.to_be_bytes());
+        encode_commands(commands.iter(), &mut out);
+        (number, out.into())
+    }
+
+    /// Tells those who wait for a proposal that they will get no reply.
+    pub(crate) fn fail(&self, number: u64, error: &Error) {
+        let waiters = self.state.lock().waiting.remove(&number);
+        for waiter in waiters.into_iter().flatten() {
+            // Who has gone does not want to know.
+            let _ = waiter.send(Err(error.clone()));
+        }
+    }
+
+    /// Tells everybody.
+    pub(crate) fn fail_all(&self, error: &Error) {
+        let all = std::mem::take(&mut self.state.lock().waiting);
+        for waiter in all.into_values().flatten() {
+            let _ = waiter.send(Err(error.clone()));
+        }
+    }
+
+    /// Takes a proposal apart that is to be applied.
+    pub(crate) fn take(&self, proposal: &Bytes) -> Result<Parts> {
+        let number_at = |at: usize| {
+            let bytes = proposal.get(at..at + 8)?;
+            Some(u64::from_be_bytes(bytes.try_into().ok()?))
+        };
+        let (Some(member), Some(run), Some(number)) = (number_at(0), number_at(8), number_at(16))
+        else {
+            return Err(Error::stopped("a proposal is shorter than its head"));
+        };
+        let commands = decode_commands(&proposal.slice(HEAD_BYTES..)).map_err(Error::stopped)?;
+        let is_own = (member, run) == (self.member, self.run);
+        let waiters = is_own
+            .then(|| self.state.lock().waiting.remove(&number))
+            .flatten();
+        Ok(Parts { commands, waiters })
+    }
+}
