@@ -7,7 +7,7 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(["etcd/rpc.proto"], ["proto"])?;
+    let descriptors = protox::compile(["etcd/rpc.proto", "bowline/peer/v1/peer.proto"], ["proto"])?;
     let path = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(path, descriptors.encode_to_vec())?;
     tonic_prost_build::configure()

@@ -7,6 +7,7 @@
 //! | [`types`] | the types that Raft is instantiated with |
 //! | [`record`] | how an entry looks, on disk and on the wire |
 //! | [`log_store`] | Raft's log over the engine's log |
+//! | [`peer`] | what members say to each other |
 //! | [`member_file`] | which member a data directory is, and what it has voted |
 
 #[cfg(any(test, fuzzing))]

@@ -1,7 +1,7 @@
 //! The wire of Bowline, generated from the files in `proto`: messages and services, no behaviour.
 //!
 //! [`etcdserverpb`], [`mvccpb`] and [`authpb`] are etcd's packages: the same names and field numbers,
-//! so that its clients and tools can be used unchanged. Keys and values are [`bytes::Bytes`].
+//! so that its clients and tools can be used unchanged. [`peer`] is between members only. Keys and values are [`bytes::Bytes`].
 //!
 //! ```
 //! use bowline_proto::etcdserverpb::PutRequest;
@@ -39,6 +39,11 @@ package!(
     /// The services of etcd v3.
     etcdserverpb,
     "etcdserverpb"
+);
+package!(
+    /// What the members of a cluster say to each other.
+    peer,
+    "bowline.peer.v1"
 );
 
 /// The descriptors of all packages, encoded, for reflection.

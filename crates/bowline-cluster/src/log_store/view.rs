@@ -29,6 +29,8 @@ pub(super) struct View {
     entries: VecDeque<Entry>,
     entries_bytes: usize,
     bytes_max: usize,
+    /// Where the log began anew: nothing below it is there, purged or not.
+    floor: u64,
     start: u64,
     written: u64,
     next: u64,
@@ -51,6 +53,7 @@ impl View {
             entries: VecDeque::new(),
             entries_bytes: 0,
             bytes_max,
+            floor: 0,
             start: next,
             written: next,
             next,
@@ -77,7 +80,7 @@ impl View {
 
     /// The lowest index that can be read.
     pub(super) fn first(&self) -> u64 {
-        self.purged.map_or(0, |id| id.index + 1)
+        self.purged.map_or(0, |id| id.index + 1).max(self.floor)
     }
 
     pub(super) fn committed(&self) -> Option<LogId> {
@@ -163,7 +166,7 @@ impl View {
     fn restart(&mut self, next: u64) {
         self.entries.clear();
         self.entries_bytes = 0;
-        (self.start, self.written, self.next) = (next, next, next);
+        (self.floor, self.start, self.written, self.next) = (next, next, next, next);
     }
 
     /// The thread has written the entries of `generation` below `next`.

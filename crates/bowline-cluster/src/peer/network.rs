@@ -1,0 +1,303 @@
+//! openraft's network over the links: what a member asks of one peer.
+//!
+//! Errors tell openraft when to try again: `Unreachable` after a wait that grows
+//! ([`PeerOptions::backoff`](super::PeerOptions::backoff)), the others at once.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_core::Stream;
+use futures_util::{StreamExt, stream};
+use openraft::OptionalSend;
+use openraft::alias::SnapshotOf;
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::errors::{
+    NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
+};
+use openraft::network::{Backoff, RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
+    StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use tonic::{Code, Response, Status, Streaming};
+
+use super::link::{Lane, Link, is_unreachable};
+use super::peers::Peers;
+use super::snapshot_data::SnapshotData;
+use super::{sender, wire};
+use crate::types::{Member, NodeId, TypeConfig, Vote};
+
+type RpcError = RPCError<TypeConfig>;
+
+/// Makes a [`Network`] for each peer.
+#[derive(Clone, Debug)]
+pub struct NetworkFactory {
+    peers: Peers,
+}
+
+impl NetworkFactory {
+    /// Over the links of `peers`.
+    #[must_use]
+    pub fn new(peers: Peers) -> NetworkFactory {
+        NetworkFactory { peers }
+    }
+
+    fn network(&self, target: NodeId, node: &Member, lane: Lane) -> Network {
+        Network {
+            link: self.peers.link(target, &node.peer_urls),
+            peers: self.peers.clone(),
+            lane,
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for NetworkFactory {
+    type Network = Network;
+
+    async fn new_client(&mut self, target: NodeId, node: &Member) -> Network {
+        self.network(target, node, Lane::Log)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: NodeId, node: &Member) -> Network {
+        self.network(target, node, Lane::Heartbeat)
+    }
+
+    async fn new_snapshot_client(&mut self, target: NodeId, node: &Member) -> Network {
+        self.network(target, node, Lane::Snapshot)
+    }
+}
+
+/// What is asked of one peer on one lane.
+pub struct Network {
+    peers: Peers,
+    link: Arc<Link>,
+    lane: Lane,
+}
+
+impl Network {
+    fn failure(&self, action: RPCTypes, status: &Status) -> RpcError {
+        failure(&self.peers, &self.link, self.lane, action, status)
+    }
+
+    /// Waits for an answer for `limit`.
+    async fn answer<T>(
+        &self,
+        action: RPCTypes,
+        limit: Duration,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, RpcError> {
+        let answered = tokio::time::timeout(limit, call).await;
+        let result = answered.unwrap_or_else(|_| Err(late(limit)));
+        result
+            .map(Response::into_inner)
+            .map_err(|status| self.failure(action, &status))
+    }
+
+    fn client(
+        &self,
+        action: RPCTypes,
+    ) -> Result<bowline_proto::peer::peer_client::PeerClient<tonic::transport::Channel>, RpcError>
+    {
+        let client = self.link.client(self.lane);
+        client.map_err(|status| self.failure(action, &status))
+    }
+}
+
+fn late(limit: Duration) -> Status {
+    Status::deadline_exceeded(format!("no answer in {limit:?}"))
+}
+
+fn failure(
+    peers: &Peers,
+    link: &Link,
+    lane: Lane,
+    action: RPCTypes,
+    status: &Status,
+) -> RpcError {
+    link.failed(lane, status);
+    let reason = format!("peer {:016x}: {}: {}", link.target(), status.code(), status.message());
+    if status.code() == Code::DeadlineExceeded {
+        return RPCError::Timeout(Timeout {
+            action,
+            id: peers.sender().member_id,
+            target: link.target(),
+            timeout: peers.options().reply_timeout,
+        });
+    }
+    if is_unreachable(status) {
+        return RPCError::Unreachable(Unreachable::from_string(reason));
+    }
+    RPCError::Network(NetworkError::from_string(reason))
+}
+
+/// The replies of one stream.
+struct Replies {
+    peers: Peers,
+    link: Arc<Link>,
+    lane: Lane,
+    streaming: Streaming<bowline_proto::peer::AppendReply>,
+    /// How many requests have gone out; the replies to them are counted by `received`.
+    sent: Arc<AtomicU64>,
+    received: u64,
+}
+
+impl Replies {
+    async fn next(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RpcError>> {
+        let limit = self.peers.options().reply_timeout;
+        let message = loop {
+            let asked = self.sent.load(Ordering::Acquire) > self.received;
+            match tokio::time::timeout(limit, self.streaming.message()).await {
+                Ok(message) => break message,
+                Err(_) if asked => break Err(late(limit)),
+                // Nothing was asked when the wait began.
+                Err(_) => {}
+            }
+        };
+        let reply = message.transpose()?.and_then(|reply| {
+            self.received += 1;
+            if reply.sequence != self.received {
+                let expected = self.received;
+                let found = reply.sequence;
+                let reason = format!("reply {found} where {expected} was expected");
+                return Err(Status::data_loss(reason));
+            }
+            wire::get_append_reply(reply)
+        });
+        Some(reply.map_err(|status| {
+            let action = RPCTypes::AppendEntries;
+            failure(&self.peers, &self.link, self.lane, action, &status)
+        }))
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Network {
+    type SnapshotData = SnapshotData;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RpcError> {
+        let last = request.entries.last().map(|entry| entry.log_id);
+        let last = last.or(request.prev_log_id);
+        let mut replies = self.stream_append(stream::iter([request]), option).await?;
+        let Some(reply) = replies.next().await else {
+            let reason = "the peer ended the stream without a reply";
+            return Err(RPCError::Network(NetworkError::from_string(reason)));
+        };
+        Ok(match reply? {
+            Ok(matched) if matched == last => AppendEntriesResponse::Success,
+            Ok(matched) => AppendEntriesResponse::PartialSuccess(matched),
+            Err(StreamAppendError::Conflict(_)) => AppendEntriesResponse::Conflict,
+            Err(StreamAppendError::HigherVote(vote)) => AppendEntriesResponse::HigherVote(vote),
+        })
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        _option: RPCOption,
+    ) -> BoxFuture<
+        's,
+        Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RpcError>>, RpcError>,
+    >
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        Box::pin(async move {
+            let action = RPCTypes::AppendEntries;
+            let mut client = self.client(action)?;
+            let sent = Arc::new(AtomicU64::new(0));
+            let counter = sent.clone();
+            let from = self.peers.sender();
+            let requests = input.map(move |request| {
+                let sequence = counter.fetch_add(1, Ordering::AcqRel) + 1;
+                wire::put_append(sequence, (sequence == 1).then_some(from), &request)
+            });
+            let limit = self.peers.options().reply_timeout;
+            let streaming = self.answer(action, limit, client.append(requests)).await?;
+            let replies = Replies {
+                peers: self.peers.clone(),
+                link: self.link.clone(),
+                lane: self.lane,
+                streaming,
+                sent,
+                received: 0,
+            };
+            let replies = stream::unfold(Some(replies), |replies| async move {
+                let mut replies = replies?;
+                let reply = replies.next().await?;
+                // After an error there is nothing more to come.
+                let rest = matches!(reply, Ok(Ok(_))).then_some(replies);
+                Some((reply, rest))
+            });
+            let replies: BoxStream<'s, _> = Box::pin(replies);
+            Ok(replies)
+        })
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        let mut client = self.client(RPCTypes::Vote)?;
+        let call = client.vote(wire::put_vote_request(self.peers.sender(), &request));
+        let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
+        wire::get_vote_reply(reply).map_err(|status| self.failure(RPCTypes::Vote, &status))
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        let mut client = self.client(RPCTypes::Vote)?;
+        let call = client.pre_vote(wire::put_vote_request(self.peers.sender(), &request));
+        let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
+        wire::get_vote_reply(reply).map_err(|status| self.failure(RPCTypes::Vote, &status))
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, SnapshotData>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let action = RPCTypes::InstallSnapshot;
+        let client = self.client(action).map_err(StreamingError::from)?;
+        let limit = self.peers.options().snapshot_timeout;
+        let sending = sender::send(client, self.peers.sender(), &vote, snapshot, limit);
+        let result = tokio::select! {
+            result = sending => result,
+            closed = cancel => return Err(StreamingError::Closed(closed)),
+        };
+        result.map_err(|status| StreamingError::from(self.failure(action, &status)))
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RpcError> {
+        let action = RPCTypes::TransferLeader;
+        let mut client = self.client(action)?;
+        let call = client.transfer_leader(wire::put_transfer(self.peers.sender(), &request));
+        let reply = self.answer(action, option.soft_ttl(), call).await?;
+        wire::get_transfer_reply(&request, reply).map_err(|status| self.failure(action, &status))
+    }
+
+    fn backoff(&self) -> Option<Backoff> {
+        let (shortest, longest) = self.peers.options().backoff;
+        let mut wait = shortest;
+        Some(Backoff::new(std::iter::from_fn(move || {
+            // Not all at the same instant.
+            let now = wait.mul_f64(0.75 + fastrand::f64() / 2.0);
+            wait = (wait * 2).min(longest);
+            Some(now)
+        })))
+    }
+}

@@ -1,0 +1,230 @@
+//! Takes a snapshot that arrives: writes its files into `incoming`, checks and syncs them.
+//!
+//! Files come in the order of the head, each from its start to its end without a gap; anything
+//! else is refused, so that nothing is ever written that was not announced. What an earlier
+//! transfer left is removed first.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bowline_proto::peer::FileChunk;
+use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
+use bowline_storage::{Error, Result};
+use tonic::Status;
+
+use super::{CHUNK_BYTES, SnapshotFile};
+
+/// The files of one transfer.
+pub(super) struct Receiver {
+    vfs: Arc<dyn Vfs>,
+    directory: PathBuf,
+    files: Vec<SnapshotFile>,
+    /// The file that is being written, how much of it is there, and the checksum of that.
+    current: usize,
+    open: Option<Arc<dyn VfsFile>>,
+    offset: u64,
+    crc: u32,
+}
+
+fn refuse(reason: String) -> Status {
+    Status::data_loss(format!("a snapshot arrived damaged: {reason}"))
+}
+
+fn failed(error: &Error) -> Status {
+    let status = match error {
+        Error::NoSpace { .. } => Status::resource_exhausted,
+        _ => Status::internal,
+    };
+    status(format!("cannot take a snapshot: {error}"))
+}
+
+impl Receiver {
+    /// Empties the directory and gets ready for `files`.
+    pub(super) fn begin(
+        vfs: Arc<dyn Vfs>,
+        directory: PathBuf,
+        files: Vec<SnapshotFile>,
+    ) -> Result<Receiver, Status> {
+        clear(&*vfs, &directory).map_err(|error| failed(&error))?;
+        let mut receiver = Receiver {
+            vfs,
+            directory,
+            files,
+            current: 0,
+            open: None,
+            offset: 0,
+            crc: 0,
+        };
+        receiver.skip_complete()?;
+        Ok(receiver)
+    }
+
+    /// Writes a chunk.
+    pub(super) fn chunk(&mut self, chunk: &FileChunk) -> Result<(), Status> {
+        let (number, offset, len) = (chunk.file as usize, chunk.offset, chunk.data.len() as u64);
+        let Some(file) = self.files.get(self.current) else {
+            return Err(refuse("a chunk behind the last file".to_owned()));
+        };
+        if number != self.current || offset != self.offset {
+            return Err(refuse(format!(
+                "file {number} at {offset} where file {} at {} was expected",
+                self.current, self.offset
+            )));
+        }
+        if len == 0 || len > CHUNK_BYTES as u64 || len > file.bytes - self.offset {
+            return Err(refuse(format!("{len} bytes at once, at {offset} of {}", file.name)));
+        }
+        if crc32c::crc32c(&chunk.data) != chunk.crc32c {
+            return Err(refuse(format!("the checksum at {offset} of {}", file.name)));
+        }
+        let path = self.directory.join(&file.name);
+        let open = self.open.as_ref();
+        let open = open.ok_or_else(|| Status::internal("no file is open for a chunk"))?;
+        vfs::write_all_at(&**open, &path, &chunk.data, offset).map_err(|error| failed(&error))?;
+        self.crc = crc32c::crc32c_append(self.crc, &chunk.data);
+        self.offset += len;
+        if self.offset == file.bytes {
+            self.complete()?;
+            self.skip_complete()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the transfer: everything must be there. Returns where, and what.
+    pub(super) fn end(self) -> Result<(PathBuf, Vec<SnapshotFile>), Status> {
+        if let Some(file) = self.files.get(self.current) {
+            let reason = format!("it ends at {} of {}", self.offset, file.name);
+            return Err(refuse(reason));
+        }
+        let synced = self.vfs.sync_dir(&self.directory);
+        synced.map_err(|error| failed(&Error::io("sync", &self.directory, error)))?;
+        Ok((self.directory, self.files))
+    }
+
+    /// Makes the current file, and those after it that are empty.
+    fn skip_complete(&mut self) -> Result<(), Status> {
+        while let Some(file) = self.files.get(self.current) {
+            let path = self.directory.join(&file.name);
+            let open = self.vfs.open(&path, OpenMode::CreateNew);
+            let open = open.map_err(|error| failed(&Error::io("create", &path, error)))?;
+            let is_empty = file.bytes == 0;
+            self.open = Some(open);
+            (self.offset, self.crc) = (0, 0);
+            if !is_empty {
+                break;
+            }
+            self.complete()?;
+        }
+        Ok(())
+    }
+
+    /// The current file has its length: checks and syncs it.
+    fn complete(&mut self) -> Result<(), Status> {
+        let (Some(file), Some(open)) = (self.files.get(self.current), self.open.take()) else {
+            return Err(Status::internal("no file is open"));
+        };
+        if self.crc != file.crc32c {
+            return Err(refuse(format!("the checksum of {}", file.name)));
+        }
+        let path = self.directory.join(&file.name);
+        vfs::sync_data(&*open, &path).map_err(|error| failed(&error))?;
+        self.current += 1;
+        Ok(())
+    }
+}
+
+/// Makes `directory` an empty one, durably.
+fn clear(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
+    match vfs.create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(Error::io("create", directory, error));
+        }
+        _ => vfs::sync_parent(vfs, directory)?,
+    }
+    let names = vfs
+        .read_dir(directory)
+        .map_err(|error| Error::io("list", directory, error))?;
+    for path in names.iter().map(|name| directory.join(name)) {
+        vfs.remove_file(&path)
+            .map_err(|error| Error::io("remove", &path, error))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_storage::vfs::MemoryVfs;
+    use tonic::Code;
+
+    use super::*;
+
+    fn described(name: &str, contents: &[u8]) -> SnapshotFile {
+        SnapshotFile {
+            name: name.to_owned(),
+            bytes: contents.len() as u64,
+            crc32c: crc32c::crc32c(contents),
+        }
+    }
+
+    fn chunk(file: u32, offset: u64, data: &'static [u8]) -> FileChunk {
+        FileChunk {
+            file,
+            offset,
+            crc32c: crc32c::crc32c(data),
+            data: data.into(),
+        }
+    }
+
+    fn begin(vfs: &Arc<dyn Vfs>) -> Receiver {
+        let files = vec![
+            described("none", b""),
+            described("a", b"first, second"),
+            described("nothing", b""),
+            described("b", b"third"),
+            described("void", b""),
+        ];
+        Receiver::begin(vfs.clone(), "incoming".into(), files).expect("begin")
+    }
+
+    #[test]
+    fn files_arrive_whole() {
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        // Twice: what the first left is no hindrance.
+        for _ in 0..2 {
+            let mut receiver = begin(&vfs);
+            receiver.chunk(&chunk(1, 0, b"first, ")).expect("chunk");
+            receiver.chunk(&chunk(1, 7, b"second")).expect("chunk");
+            receiver.chunk(&chunk(3, 0, b"third")).expect("chunk");
+            let (directory, files) = receiver.end().expect("whole");
+            assert_eq!(files.len(), 5);
+            for (name, contents) in [("a", &b"first, second"[..]), ("b", b"third"), ("void", b"")] {
+                let found = vfs::read_file(&*vfs, &directory.join(name), 100).expect("read");
+                assert_eq!(found, contents);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_announced_is_refused() {
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        let mut wrong = chunk(1, 0, b"first");
+        wrong.crc32c ^= 1;
+        for bad in [
+            chunk(0, 0, b"x"),
+            chunk(3, 0, b"third"),
+            chunk(1, 1, b"first"),
+            chunk(1, 0, b""),
+            chunk(1, 0, b"longer than it was announced"),
+            // The right length, other bytes.
+            chunk(1, 0, b"fourth, fifth"),
+            wrong,
+        ] {
+            let error = begin(&vfs).chunk(&bad).expect_err("refused");
+            assert_eq!(error.code(), Code::DataLoss, "{error}");
+        }
+        let mut receiver = begin(&vfs);
+        receiver.chunk(&chunk(1, 0, b"first, ")).expect("chunk");
+        assert_eq!(receiver.end().expect_err("ends early").code(), Code::DataLoss);
+    }
+}

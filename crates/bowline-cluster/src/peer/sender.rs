@@ -1,0 +1,124 @@
+//! Sends a snapshot: its head, then its files in chunks.
+//!
+//! Files are read on a thread that may block, a few chunks ahead of the connection. There is no
+//! limit to the whole, which may be terabytes, but to the time without progress.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
+use bowline_proto::peer::snapshot_chunk::Part;
+use bowline_proto::peer::{FileChunk, Sender, SnapshotChunk};
+use bowline_storage::vfs::{self, VfsFile};
+use openraft::alias::SnapshotOf;
+use openraft::raft::SnapshotResponse;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::{CHUNK_BYTES, SnapshotData, SnapshotFile, wire};
+use crate::types::{TypeConfig, Vote};
+
+/// How many chunks are read before the first of them is sent.
+const CHUNKS_AHEAD: usize = 4;
+
+type Files = Vec<(SnapshotFile, Arc<dyn VfsFile>)>;
+
+/// Sends `snapshot`; returns when the peer has installed it, or has said why not.
+pub(super) async fn send(
+    mut client: GrpcClient<Channel>,
+    sender: Sender,
+    vote: &Vote,
+    snapshot: SnapshotOf<TypeConfig, SnapshotData>,
+    limit: Duration,
+) -> Result<SnapshotResponse<TypeConfig>, Status> {
+    let (state, files) = match snapshot.snapshot {
+        SnapshotData::Outgoing { state, files } => (state, files),
+        SnapshotData::Incoming { .. } => {
+            return Err(Status::internal("a snapshot that arrived is not for sending"));
+        }
+    };
+    let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
+    let described = files.iter().map(|(file, _)| file.clone());
+    let head = wire::put_head(sender, vote, &snapshot.meta, id, state, described);
+    let (chunks, receiver) = mpsc::channel(CHUNKS_AHEAD);
+    let progress = Arc::new(AtomicU64::new(0));
+    let counter = progress.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let head = SnapshotChunk {
+            part: Some(Part::Head(head)),
+        };
+        match chunks.blocking_send(head) {
+            Ok(()) => read_files(&files, &chunks, &counter),
+            // The call has ended; it knows why.
+            Err(_) => Ok(()),
+        }
+    });
+    let call = client.snapshot(ReceiverStream::new(receiver));
+    tokio::pin!(call);
+    let mut last_progress = 0;
+    let answered = loop {
+        match tokio::time::timeout(limit, &mut call).await {
+            Ok(answered) => break answered,
+            Err(_) => {
+                let now = progress.load(Ordering::Relaxed);
+                if now == last_progress {
+                    let reason = format!("a snapshot made no progress in {limit:?}");
+                    return Err(Status::deadline_exceeded(reason));
+                }
+                last_progress = now;
+            }
+        }
+    };
+    match answered {
+        Ok(reply) => Ok(SnapshotResponse::new(wire::get_vote(reply.into_inner().vote)?)),
+        Err(status) => {
+            // When our own files cannot be read, the peer only sees the stream end.
+            if reading.is_finished()
+                && let Ok(Err(reason)) = reading.await
+            {
+                tracing::error!(%reason, "cannot read a snapshot that is to be sent");
+                return Err(Status::unavailable(reason));
+            }
+            Err(status)
+        }
+    }
+}
+
+fn read_files(
+    files: &Files,
+    chunks: &mpsc::Sender<SnapshotChunk>,
+    progress: &AtomicU64,
+) -> Result<(), String> {
+    for (number, (described, file)) in (0..).zip(files) {
+        let path = Path::new(&described.name);
+        let mut crc = 0;
+        let mut offset = 0;
+        while offset < described.bytes {
+            let len = (described.bytes - offset).min(CHUNK_BYTES as u64) as usize;
+            let mut data = vec![0; len];
+            vfs::read_exact_at(&**file, path, &mut data, offset)
+                .map_err(|error| error.to_string())?;
+            crc = crc32c::crc32c_append(crc, &data);
+            let chunk = FileChunk {
+                file: number,
+                offset,
+                crc32c: crc32c::crc32c(&data),
+                data: data.into(),
+            };
+            offset += len as u64;
+            let part = Some(Part::Chunk(chunk));
+            if chunks.blocking_send(SnapshotChunk { part }).is_err() {
+                return Ok(());
+            }
+            progress.fetch_add(1, Ordering::Relaxed);
+        }
+        if crc != described.crc32c {
+            return Err(format!("{} is not what was described", described.name));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,338 @@
+//! Between Raft's types and the wire's. What comes from the wire is checked here, once.
+
+use bowline_proto::peer as wire;
+use openraft::StoredMembership as Stored;
+use openraft::raft::{
+    AppendEntriesRequest, StreamAppendError, TransferLeaderError, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use tonic::Status;
+
+use super::SnapshotFile;
+use crate::record;
+use crate::types::{
+    Entry, LeaderId, LogId, Membership, NodeId, SnapshotMeta, TypeConfig, Vote, log_id,
+};
+
+/// What became of one request of a stream.
+pub(super) type AppendResult = Result<Option<LogId>, StreamAppendError<TypeConfig>>;
+
+/// More files than the tables of any database.
+const FILES_MAX: usize = 1 << 20;
+const NAME_BYTES_MAX: usize = 255;
+
+fn invalid(what: &str) -> Status {
+    Status::invalid_argument(format!("a malformed message of a peer: {what}"))
+}
+
+fn present<T>(value: Option<T>, what: &str) -> Result<T, Status> {
+    value.ok_or_else(|| invalid(&format!("no {what}")))
+}
+
+pub(super) fn put_log_id(id: &LogId) -> wire::LogId {
+    wire::LogId {
+        term: id.leader_id.term,
+        node: id.leader_id.node_id,
+        index: id.index,
+    }
+}
+
+pub(super) fn get_log_id(id: wire::LogId) -> Result<LogId, Status> {
+    // The index after it must be a number, too.
+    if id.index >= u64::MAX - 1 {
+        return Err(invalid("an index that cannot be"));
+    }
+    Ok(log_id(id.term, id.node, id.index))
+}
+
+fn get_optional(id: Option<wire::LogId>) -> Result<Option<LogId>, Status> {
+    id.map(get_log_id).transpose()
+}
+
+pub(super) fn put_vote(vote: &Vote) -> wire::Ballot {
+    wire::Ballot {
+        term: vote.leader_id.term,
+        node: vote.leader_id.node_id,
+        committed: vote.committed,
+    }
+}
+
+pub(super) fn get_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
+    let vote = present(vote, "vote")?;
+    Ok(Vote {
+        leader_id: LeaderId {
+            term: vote.term,
+            node_id: vote.node,
+        },
+        committed: vote.committed,
+    })
+}
+
+/// The vote of a leader: openraft takes appends and snapshots of no one else.
+fn get_leader_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
+    let vote = get_vote(vote)?;
+    if !vote.committed {
+        return Err(invalid("from one who does not lead"));
+    }
+    Ok(vote)
+}
+
+pub(super) fn put_append(
+    sequence: u64,
+    sender: Option<wire::Sender>,
+    request: &AppendEntriesRequest<TypeConfig>,
+) -> wire::AppendRequest {
+    let committed = request.leader_commit.map(|id| id.index);
+    let put_entry = |entry: &Entry| {
+        let mut head = Vec::with_capacity(32);
+        record::encode_head(entry, committed, &mut head);
+        wire::Entry {
+            head: head.into(),
+            payload: record::payload(entry),
+        }
+    };
+    wire::AppendRequest {
+        sender,
+        sequence,
+        vote: Some(put_vote(&request.vote)),
+        previous: request.prev_log_id.as_ref().map(put_log_id),
+        committed: request.leader_commit.as_ref().map(put_log_id),
+        entries: request.entries.iter().map(put_entry).collect(),
+    }
+}
+
+pub(super) fn get_append(
+    request: wire::AppendRequest,
+) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
+    let prev_log_id = get_optional(request.previous)?;
+    let first = prev_log_id.map_or(0, |id| id.index + 1);
+    if first.checked_add(request.entries.len() as u64 + 1).is_none() {
+        return Err(invalid("an index that cannot be"));
+    }
+    let vote = get_leader_vote(request.vote)?;
+    let mut last = prev_log_id;
+    let mut entries = Vec::with_capacity(request.entries.len());
+    for (index, entry) in (first..).zip(request.entries) {
+        let entry = record::decode_parts(index, &entry.head, entry.payload)
+            .map_err(|error| invalid(&error.to_string()))?;
+        let id = entry.log_id;
+        if last.is_some_and(|last| last >= id) || id.leader_id > vote.leader_id {
+            return Err(invalid("entries out of order"));
+        }
+        last = Some(entry.log_id);
+        entries.push(entry);
+    }
+    Ok(AppendEntriesRequest {
+        vote,
+        prev_log_id,
+        entries,
+        leader_commit: get_optional(request.committed)?,
+    })
+}
+
+pub(super) fn put_append_reply(sequence: u64, result: &AppendResult) -> wire::AppendReply {
+    use wire::append_reply::Result as Reply;
+    let result = match result {
+        Ok(last) => Reply::Matched(wire::Matched {
+            last: last.as_ref().map(put_log_id),
+        }),
+        Err(StreamAppendError::Conflict(id)) => Reply::Conflict(put_log_id(id)),
+        Err(StreamAppendError::HigherVote(vote)) => Reply::HigherVote(put_vote(vote)),
+    };
+    wire::AppendReply {
+        sequence,
+        result: Some(result),
+    }
+}
+
+pub(super) fn get_append_reply(reply: wire::AppendReply) -> Result<AppendResult, Status> {
+    use wire::append_reply::Result as Reply;
+    Ok(match present(reply.result, "result")? {
+        Reply::Matched(matched) => Ok(get_optional(matched.last)?),
+        Reply::Conflict(id) => Err(StreamAppendError::Conflict(get_log_id(id)?)),
+        Reply::HigherVote(vote) => Err(StreamAppendError::HigherVote(get_vote(Some(vote))?)),
+    })
+}
+
+pub(super) fn put_vote_request(
+    sender: wire::Sender,
+    request: &VoteRequest<TypeConfig>,
+) -> wire::VoteRequest {
+    wire::VoteRequest {
+        sender: Some(sender),
+        vote: Some(put_vote(&request.vote)),
+        last: request.last_log_id.as_ref().map(put_log_id),
+        leadership_transfer: request.leadership_transfer,
+    }
+}
+
+pub(super) fn get_vote_request(
+    request: wire::VoteRequest,
+) -> Result<VoteRequest<TypeConfig>, Status> {
+    let mut voting = VoteRequest::new(get_vote(request.vote)?, get_optional(request.last)?);
+    voting.leadership_transfer = request.leadership_transfer;
+    Ok(voting)
+}
+
+pub(super) fn put_vote_reply(reply: &VoteResponse<TypeConfig>) -> wire::VoteReply {
+    wire::VoteReply {
+        vote: Some(put_vote(&reply.vote)),
+        granted: reply.vote_granted,
+        last: reply.last_log_id.as_ref().map(put_log_id),
+    }
+}
+
+pub(super) fn get_vote_reply(reply: wire::VoteReply) -> Result<VoteResponse<TypeConfig>, Status> {
+    let last = get_optional(reply.last)?;
+    Ok(VoteResponse::new(get_vote(reply.vote)?, last, reply.granted))
+}
+
+pub(super) fn put_transfer(
+    sender: wire::Sender,
+    request: &TransferLeaderRequest<TypeConfig>,
+) -> wire::TransferLeaderRequest {
+    wire::TransferLeaderRequest {
+        sender: Some(sender),
+        vote: Some(put_vote(request.from_leader())),
+        to: *request.to_node_id(),
+        last: request.last_log_id().map(put_log_id),
+    }
+}
+
+pub(super) fn get_transfer(
+    request: wire::TransferLeaderRequest,
+) -> Result<TransferLeaderRequest<TypeConfig>, Status> {
+    let (vote, last) = (get_vote(request.vote)?, get_optional(request.last)?);
+    Ok(TransferLeaderRequest::new(vote, request.to, last))
+}
+
+pub(super) fn put_transfer_reply(
+    reply: &TransferLeaderResponse<TypeConfig>,
+) -> wire::TransferLeaderReply {
+    use wire::transfer_leader_reply::Refusal;
+    let refusal = match reply {
+        Ok(()) => None,
+        Err(TransferLeaderError::VoteChanged { actual, .. }) => {
+            Some(Refusal::VoteChanged(put_vote(actual)))
+        }
+        Err(TransferLeaderError::LogNotFlushed { actual, .. }) => {
+            Some(Refusal::NotFlushed(wire::Matched {
+                last: actual.as_ref().map(put_log_id),
+            }))
+        }
+    };
+    wire::TransferLeaderReply { refusal }
+}
+
+pub(super) fn get_transfer_reply(
+    request: &TransferLeaderRequest<TypeConfig>,
+    reply: wire::TransferLeaderReply,
+) -> Result<TransferLeaderResponse<TypeConfig>, Status> {
+    use wire::transfer_leader_reply::Refusal;
+    Ok(match reply.refusal {
+        None => Ok(()),
+        Some(Refusal::VoteChanged(vote)) => Err(TransferLeaderError::VoteChanged {
+            expected: *request.from_leader(),
+            actual: get_vote(Some(vote))?,
+        }),
+        Some(Refusal::NotFlushed(matched)) => Err(TransferLeaderError::LogNotFlushed {
+            expected: request.last_log_id().copied(),
+            actual: get_optional(matched.last)?,
+        }),
+    })
+}
+
+pub(super) fn put_head(
+    sender: wire::Sender,
+    vote: &Vote,
+    meta: &SnapshotMeta,
+    id: String,
+    state: bytes::Bytes,
+    files: impl Iterator<Item = SnapshotFile>,
+) -> wire::SnapshotHead {
+    let mut membership = Vec::new();
+    record::encode_membership(meta.last_membership.membership(), &mut membership);
+    wire::SnapshotHead {
+        sender: Some(sender),
+        vote: Some(put_vote(vote)),
+        last: meta.last_log_id.as_ref().map(put_log_id),
+        membership_id: meta.last_membership.log_id().as_ref().map(put_log_id),
+        membership: membership.into(),
+        id,
+        state,
+        files: files
+            .map(|file| wire::SnapshotFile {
+                name: file.name,
+                length: file.bytes,
+                crc32c: file.crc32c,
+            })
+            .collect(),
+    }
+}
+
+/// Of a head: the vote, what the snapshot covers, and its files.
+pub(super) fn get_head(
+    head: &wire::SnapshotHead,
+) -> Result<(Vote, SnapshotMeta, Vec<SnapshotFile>), Status> {
+    let membership: Membership = record::decode_membership(&head.membership)
+        .map_err(|error| invalid(&error.to_string()))?;
+    let meta = SnapshotMeta {
+        last_log_id: get_optional(head.last)?,
+        last_membership: Stored::new(get_optional(head.membership_id)?, membership),
+    };
+    if head.files.len() > FILES_MAX {
+        return Err(invalid("too many files"));
+    }
+    let mut files: Vec<SnapshotFile> = Vec::with_capacity(head.files.len());
+    let mut names = std::collections::BTreeSet::new();
+    for file in &head.files {
+        check_name(&file.name)?;
+        if !names.insert(&file.name) {
+            return Err(invalid("two files of one name"));
+        }
+        files.push(SnapshotFile {
+            name: file.name.clone(),
+            bytes: file.length,
+            crc32c: file.crc32c,
+        });
+    }
+    let vote = get_leader_vote(head.vote)?;
+    let Some(last) = meta.last_log_id else {
+        return Err(invalid("a snapshot of nothing"));
+    };
+    if last.leader_id > vote.leader_id || meta.last_membership.log_id() > &Some(last) {
+        return Err(invalid("a snapshot from the future"));
+    }
+    Ok((vote, meta, files))
+}
+
+/// A name must stay within its directory.
+fn check_name(name: &str) -> Result<(), Status> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty()
+        || name.len() > NAME_BYTES_MAX
+        || name.starts_with('.')
+        || !name.bytes().all(is_plain)
+    {
+        return Err(invalid(&format!("a file named {name:?}")));
+    }
+    Ok(())
+}
+
+/// Refuses who means another cluster; returns who it is. `is_stranger_welcome`: who does not know
+/// the cluster yet.
+pub(super) fn check_sender(
+    sender: Option<wire::Sender>,
+    cluster_id: u64,
+    is_stranger_welcome: bool,
+) -> Result<NodeId, Status> {
+    let sender = present(sender, "sender")?;
+    if sender.cluster_id == cluster_id || (is_stranger_welcome && sender.cluster_id == 0) {
+        return Ok(sender.member_id);
+    }
+    Err(Status::failed_precondition(format!(
+        "member {:016x} means cluster {:016x}, this is a member of cluster {cluster_id:016x}: \
+         check the peer URLs of both",
+        sender.member_id, sender.cluster_id,
+    )))
+}
