@@ -18,7 +18,9 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// No member leads: a majority is down or cannot be reached, or an election is going on.
-    #[error("no member leads the cluster now: try again; if it stays so, a majority is unreachable")]
+    #[error(
+        "no member leads the cluster now: try again; if it stays so, a majority is unreachable"
+    )]
     NoLeader,
     /// The leader changed while the command was under way. Whether it was carried out is unknown.
     #[error("the leader changed before the outcome was known: read before you try again")]

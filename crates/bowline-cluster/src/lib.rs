@@ -10,11 +10,19 @@
 //! | [`peer`] | what members say to each other |
 //! | [`member_file`] | which member a data directory is, and what it has voted |
 
+pub mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod log_store;
 pub mod member_file;
+pub mod node;
 pub mod peer;
 pub mod record;
 pub mod types;
+
+pub use error::{Error, Result};
+pub use node::{
+    Applied, Leadership, LeaseStatus, LocalClient, MemberInfo, Node, NodeConfig, Read, ReadLevel,
+    ReadPoint, Status,
+};

@@ -665,6 +665,13 @@ impl Db {
         core.leases.list(core.clock.monotonic())
     }
 
+    /// One lease.
+    #[must_use]
+    pub fn lease(&self, id: LeaseId) -> Option<Lease> {
+        let core = self.core();
+        core.leases.get(id, core.clock.monotonic())
+    }
+
     /// The keys attached to a lease.
     pub fn lease_keys(&self, id: LeaseId) -> Result<Vec<Value>> {
         self.check_open()?;

@@ -221,6 +221,14 @@ impl LeaseTable {
             .min()
     }
 
+    pub(crate) fn get(&self, id: LeaseId, now: Duration) -> Option<Lease> {
+        self.held.lock().get(&id).map(|lease| Lease {
+            id,
+            ttl: lease.ttl,
+            remaining: lease.deadline.saturating_sub(now),
+        })
+    }
+
     pub(crate) fn list(&self, now: Duration) -> Vec<Lease> {
         let held = self.held.lock();
         let mut leases: Vec<_> = held

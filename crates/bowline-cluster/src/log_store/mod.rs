@@ -51,8 +51,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use bowline_storage::log::Log;
 use bowline_storage::Index;
+use bowline_storage::log::Log;
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use parking_lot::Mutex;
@@ -292,7 +292,11 @@ impl LogStore {
 impl Shared {
     /// Has the thread remove what is purged and held by the tables.
     fn release(&self) {
-        let purged = self.view.lock().purged().map_or(0, |purged| purged.index + 1);
+        let purged = self
+            .view
+            .lock()
+            .purged()
+            .map_or(0, |purged| purged.index + 1);
         let upto = purged.min(self.queue.flushed());
         if upto > 0 {
             self.queue.push(Work::Release { upto });

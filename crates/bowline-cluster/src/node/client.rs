@@ -8,6 +8,7 @@ use bowline::replica::{
 };
 use bowline::{Db, Value};
 use openraft::ReadPolicy;
+use openraft::async_runtime::WatchReceiver as _;
 
 use super::core::{Core, Leadership};
 use super::proposer::Proposer;
@@ -15,6 +16,7 @@ use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use super::waiters::Applied;
 use crate::error::{Error, Result};
+use crate::peer::is_unsent;
 use crate::types::NodeId;
 
 /// A member of the cluster.
@@ -242,7 +244,9 @@ impl LocalClient {
                 0 => fastrand::i64(1..),
                 id => id,
             };
-            let applied = self.execute(Command::LeaseGrant { id: chosen, ttl }).await?;
+            let applied = self
+                .execute(Command::LeaseGrant { id: chosen, ttl })
+                .await?;
             match &applied.reply.result {
                 Err(Refusal::LeaseExists { .. }) if id == 0 => {}
                 Err(refusal) => return Err(refusal.clone().into()),
@@ -271,7 +275,10 @@ impl LocalClient {
         id: i64,
         with_keys: bool,
     ) -> Result<Option<LeaseStatus>> {
-        match self.ask(Question::LeaseTimeToLive { id, with_keys }).await? {
+        match self
+            .ask(Question::LeaseTimeToLive { id, with_keys })
+            .await?
+        {
             Answer::Lease(status) => Ok(status),
             other => Err(unexpected(&other)),
         }
@@ -290,11 +297,7 @@ impl LocalClient {
     ///
     /// # Errors
     /// `PeerUrlExists`, `TooManyLearners`, `MembershipChanging`; `NoLeader`, `Timeout`.
-    pub async fn member_add(
-        &self,
-        peer_urls: Vec<String>,
-        is_learner: bool,
-    ) -> Result<MemberInfo> {
+    pub async fn member_add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
         let question = Question::MemberAdd {
             peer_urls,
             is_learner,
@@ -318,7 +321,8 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `PeerUrlExists`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_update(&self, id: NodeId, peer_urls: Vec<String>) -> Result<()> {
-        self.ask_done(Question::MemberUpdate { id, peer_urls }).await
+        self.ask_done(Question::MemberUpdate { id, peer_urls })
+            .await
     }
 
     /// Gives a learner a vote.
@@ -357,7 +361,7 @@ impl LocalClient {
         let core = &self.core;
         let stats = core.replica.db().stats();
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
-        let metrics = core.metrics.borrow();
+        let metrics = core.metrics.borrow_watched();
         let in_use = stats.engine.table_bytes + stats.engine.memtable_bytes;
         Status {
             cluster_id: core.cluster_id,
@@ -395,12 +399,13 @@ impl LocalClient {
     /// Waits until who leads, or the term, is another than `seen`.
     pub async fn leadership_changed(&self, seen: Leadership) -> Leadership {
         let mut metrics = self.core.metrics.clone();
-        let differs = |m: &openraft::RaftMetrics<crate::types::TypeConfig>| {
-            m.current_leader != seen.leader || m.current_term != seen.term
-        };
-        // A node that has closed changes no more; who waits is told what was last.
-        let _ = metrics.wait_for(differs).await;
-        self.core.leadership()
+        loop {
+            let now = self.core.leadership();
+            // A node that has closed changes no more; who waits is told what was last.
+            if now != seen || metrics.changed().await.is_err() {
+                return now;
+            }
+        }
     }
 
     /// Waits until the node stops by itself; returns why.
@@ -444,7 +449,13 @@ impl Core {
                     }
                     Some(leader) => {
                         let client = self.peer(leader).ok_or(Error::NoLeader)?;
-                        client.ask(question.clone()).await
+                        let answer = client.ask(question.clone().into_proto()).await;
+                        match answer.map(Answer::from_proto) {
+                            Ok(Some(answer)) => Ok(answer),
+                            Ok(None) => Err(Error::stopped("the leader is of a newer version")),
+                            Err(status) if is_unsent(&status) => Err(Error::NoLeader),
+                            Err(_) => Err(Error::LeaderChanged),
+                        }
                     }
                     None => Err(Error::NoLeader),
                 }

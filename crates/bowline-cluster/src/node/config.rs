@@ -109,7 +109,10 @@ impl NodeConfig {
             );
         }
         if !self.initial_cluster.is_empty() {
-            let own = self.initial_cluster.iter().filter(|(name, _)| *name == self.name);
+            let own = self
+                .initial_cluster
+                .iter()
+                .filter(|(name, _)| *name == self.name);
             let own: Vec<&String> = own.map(|(_, url)| url).collect();
             if own.is_empty() {
                 return refuse("initial-cluster", "this member's name is not in it");

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowline::replica::Replica;
-use openraft::ServerState;
+use openraft::alias::WatchReceiverOf;
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::{Instant as _, ServerState};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -31,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) log: LogStore,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) peers: Peers,
-    pub(crate) metrics: tokio::sync::watch::Receiver<Metrics>,
+    pub(crate) metrics: WatchReceiverOf<TypeConfig, Metrics>,
     pub(crate) progress: watch::Receiver<Progress>,
     /// The term in which leadership is being given away, and lease reads are over.
     pub(crate) abdicating: AtomicU64,
@@ -59,7 +61,7 @@ pub struct Leadership {
 
 impl Core {
     pub(crate) fn leadership(&self) -> Leadership {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         Leadership {
             leader: metrics.current_leader,
             term: metrics.current_term,
@@ -67,27 +69,27 @@ impl Core {
     }
 
     pub(crate) fn leader(&self) -> Option<NodeId> {
-        self.metrics.borrow().current_leader
+        self.metrics.borrow_watched().current_leader
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        self.metrics.borrow().state == ServerState::Leader
+        self.metrics.borrow_watched().state == ServerState::Leader
     }
 
     pub(crate) fn membership(&self) -> Membership {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         metrics.membership_config.membership().clone()
     }
 
     pub(crate) fn is_learner(&self) -> bool {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         let mut voters = metrics.membership_config.voter_ids();
         !voters.any(|id| id == self.member_id)
     }
 
     /// A client of another member.
     pub(crate) fn peer(&self, id: NodeId) -> Option<PeerClient> {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         let member = metrics.membership_config.membership().get_node(&id)?;
         Some(self.peers.client(id, member))
     }
@@ -97,8 +99,12 @@ impl Core {
         if let Some(reason) = &*self.failure.lock() {
             return Some(reason.clone());
         }
-        let metrics = self.metrics.borrow();
-        metrics.running_state.as_ref().err().map(ToString::to_string)
+        let metrics = self.metrics.borrow_watched();
+        metrics
+            .running_state
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
     }
 
     pub(crate) fn check_running(&self) -> Result<()> {
@@ -115,7 +121,7 @@ impl Core {
     /// answered elect nobody for an election timeout from when they got them. A part of it is
     /// taken off for clocks that run at different speeds.
     pub(crate) fn holds_lease(&self) -> bool {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         if metrics.state != ServerState::Leader {
             return false;
         }
@@ -136,7 +142,6 @@ impl Core {
             return false;
         };
         let lease = self.options.election_timeout.mul_f64(0.8);
-        let acked: Instant = (*acked).into_std();
         acked.elapsed() < lease
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::ChangeMembers;
+use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 
 use super::client::{LeaseStatus, MemberInfo};
@@ -98,7 +99,7 @@ impl Core {
 
     // --- membership ---
 
-    async fn change(&self, change: ChangeMembers<TypeConfig>, retain: bool) -> Result<()> {
+    async fn change(&self, change: ChangeMembers<NodeId, Member>, retain: bool) -> Result<()> {
         let changed = self.raft.change_membership(change, retain);
         let limit = self.options.request_timeout;
         let changed = tokio::time::timeout(limit, changed).await;
@@ -114,7 +115,7 @@ impl Core {
 
     /// Every member as the newest membership has it.
     pub(crate) fn members(&self) -> Vec<MemberInfo> {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         let membership = metrics.membership_config.membership();
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let members = membership.nodes().map(|(id, member)| MemberInfo {
@@ -230,7 +231,7 @@ impl Core {
 
     /// Whether a member has all but the last few entries.
     fn has_caught_up(&self, id: NodeId) -> bool {
-        let metrics = self.metrics.borrow();
+        let metrics = self.metrics.borrow_watched();
         let last = metrics.last_log_index.unwrap_or(0);
         let replication = metrics.replication.as_ref();
         let matched = replication.and_then(|all| all.get(&id)).cloned().flatten();
@@ -298,6 +299,7 @@ fn change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> E
             },
             other => Error::stopped(other),
         },
+        RaftError::APIError(other) => Error::stopped(other),
         RaftError::Fatal(fatal) => Error::stopped(fatal),
     }
 }

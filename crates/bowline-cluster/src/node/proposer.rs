@@ -140,6 +140,17 @@ fn size_of(command: &Command) -> usize {
 }
 
 impl Core {
+    /// Hands in a proposal for which nobody waits.
+    pub(crate) async fn hand_in_once(&self, number: u64, proposal: Bytes, deadline: Instant) {
+        match tokio::time::timeout_at(deadline, self.hand_in(proposal)).await {
+            Ok(Handed::Applied) => {}
+            Ok(Handed::Nowhere(error) | Handed::Unknown(error)) => {
+                self.waiters.fail(number, &error);
+            }
+            Err(_) => self.waiters.fail(number, &Error::Timeout),
+        }
+    }
+
     /// Hands a proposal in, again and again as long as it is in no log and there is time.
     async fn hand_in_until(&self, number: u64, proposal: Bytes, deadline: Instant) {
         loop {
@@ -195,9 +206,7 @@ impl Core {
             Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
                 Handed::Unknown(Error::LeaderChanged)
             }
-            Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(error))) => {
-                Handed::Unknown(Error::stopped(error))
-            }
+            Err(RaftError::APIError(other)) => Handed::Unknown(Error::stopped(other)),
             Err(RaftError::Fatal(fatal)) => Handed::Unknown(Error::stopped(fatal)),
         }
     }

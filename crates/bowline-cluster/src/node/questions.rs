@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bowline_proto::peer::{self as proto, answer, question};
 use bowline::Value;
+use bowline_proto::peer::{self as proto, answer, question};
 
 use super::client::{LeaseStatus, MemberInfo};
 use crate::error::Error;
@@ -13,11 +13,24 @@ use crate::types::NodeId;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Question {
     LeaseKeepAlive(i64),
-    LeaseTimeToLive { id: i64, with_keys: bool },
-    MemberAdd { peer_urls: Vec<String>, is_learner: bool },
+    LeaseTimeToLive {
+        id: i64,
+        with_keys: bool,
+    },
+    MemberAdd {
+        peer_urls: Vec<String>,
+        is_learner: bool,
+    },
     MemberRemove(NodeId),
-    MemberUpdate { id: NodeId, peer_urls: Vec<String> },
-    MemberPublish { id: NodeId, name: String, client_urls: Vec<String> },
+    MemberUpdate {
+        id: NodeId,
+        peer_urls: Vec<String>,
+    },
+    MemberPublish {
+        id: NodeId,
+        name: String,
+        client_urls: Vec<String>,
+    },
     MemberPromote(NodeId),
     MoveLeader(NodeId),
 }

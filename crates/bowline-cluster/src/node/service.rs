@@ -51,11 +51,7 @@ impl PeerService for Service {
         })
     }
 
-    async fn ask(
-        &self,
-        _from: NodeId,
-        question: proto::Question,
-    ) -> Result<proto::Answer, Status> {
+    async fn ask(&self, _from: NodeId, question: proto::Question) -> Result<proto::Answer, Status> {
         let Some(question) = Question::from_proto(question) else {
             return Err(Status::unimplemented("a question of a newer version"));
         };

@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bowline::replica::{Replica, ReplicaOptions};
 use bowline::History;
+use bowline::replica::{Replica, ReplicaOptions};
 use openraft::error::{InitializeError, RaftError};
 use openraft::{Config, SnapshotPolicy};
 use parking_lot::Mutex;
@@ -232,7 +232,9 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         });
     }
     let founders = founders(config);
-    let own = founders.iter().find(|(_, member)| member.name == config.name);
+    let own = founders
+        .iter()
+        .find(|(_, member)| member.name == config.name);
     let Some((member_id, _)) = own else {
         let reason = "this member's name is not in it".to_owned();
         return Err(Error::Config {
@@ -380,7 +382,13 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     let founder = identity.founders.as_ref().filter(|all| all.len() == 1);
     let founder = founder.and_then(|all| {
         let ids = all.iter().map(|(id, _)| *id).collect();
-        Membership::new(vec![ids], all.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()).ok()
+        Membership::new(
+            vec![ids],
+            all.iter()
+                .cloned()
+                .collect::<std::collections::BTreeMap<_, _>>(),
+        )
+        .ok()
     });
     let applied = StateMachine::applied_of(&replica, founder.is_some())?;
     let log = LogStore::open(
@@ -400,11 +408,7 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     })
 }
 
-async fn start_raft(
-    config: NodeConfig,
-    opened: Opened,
-    identity: &Identity,
-) -> Result<Arc<Core>> {
+async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> Result<Arc<Core>> {
     let millis = |duration: std::time::Duration| duration.as_millis() as u64;
     let election = millis(config.election_timeout);
     let raft_config = Config {
@@ -414,7 +418,6 @@ async fn start_raft(
         election_timeout_max: 2 * election,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries.max(1)),
         max_in_snapshot_log_to_keep: config.kept_entries,
-        send_snapshot_timeout: millis(config.peers.snapshot_timeout),
         install_snapshot_timeout: millis(config.peers.snapshot_timeout),
         replication_lag_threshold: config.snapshot_entries.max(1),
         max_payload_entries: 64,
@@ -427,7 +430,11 @@ async fn start_raft(
         setting: "election-timeout",
         reason: error.to_string(),
     })?;
-    let peers = Peers::new(identity.cluster_id, identity.member_id, config.peers.clone());
+    let peers = Peers::new(
+        identity.cluster_id,
+        identity.member_id,
+        config.peers.clone(),
+    );
     let Opened {
         replica,
         log,
@@ -473,8 +480,8 @@ fn serve(core: &Arc<Core>, listener: TcpListener) -> JoinHandle<()> {
     );
     let core = core.clone();
     tokio::spawn(async move {
-        let incoming = tonic::transport::server::TcpIncoming::from(listener)
-            .with_nodelay(Some(true));
+        let incoming =
+            tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
         let served = tonic::transport::Server::builder()
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(16 << 20)
@@ -489,4 +496,3 @@ fn serve(core: &Arc<Core>, listener: TcpListener) -> JoinHandle<()> {
         }
     })
 }
-

@@ -54,6 +54,22 @@ pub(crate) struct StateMachine {
 }
 
 impl StateMachine {
+    /// The id of the last entry that the replica has applied. `is_founder` says that the entries
+    /// of an embedded database count as agreed.
+    pub(crate) fn applied_of(replica: &Replica, is_founder: bool) -> Result<Option<LogId>, Error> {
+        let mark = replica.applied().mark;
+        if mark.is_empty() {
+            let embedded = replica
+                .flushed_index()
+                .checked_sub(1)
+                .filter(|_| is_founder);
+            return Ok(embedded.map(|index| log_id(0, 0, index)));
+        }
+        let decoded = decode_mark(&mark);
+        let invalid = || Error::stopped("the applied mark does not decode");
+        decoded.map(|(id, _)| Some(id)).ok_or_else(invalid)
+    }
+
     /// Continues where the replica is. `founder` is the membership of a cluster that began with an
     /// embedded database, as long as no entry has been applied.
     pub(crate) fn new(
@@ -91,18 +107,11 @@ impl StateMachine {
         })
     }
 
-    pub(crate) fn last_applied(&self) -> Option<LogId> {
-        self.last_applied
-    }
-
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    fn apply_chunk(
-        &mut self,
-        chunk: Vec<EntryResponder<TypeConfig>>,
-    ) -> Result<(), Error> {
+    fn apply_chunk(&mut self, chunk: Vec<EntryResponder<TypeConfig>>) -> Result<(), Error> {
         let replica = self.replica.clone();
         let mut applier = replica.apply();
         let mut responders = Vec::new();
@@ -147,7 +156,9 @@ impl StateMachine {
         Ok(())
     }
 
-    fn snapshot(&self) -> Result<Option<(SnapshotMeta, bowline_storage::tree::FrozenTables)>, Error> {
+    fn snapshot(
+        &self,
+    ) -> Result<Option<(SnapshotMeta, bowline_storage::tree::FrozenTables)>, Error> {
         let (frozen, mark) = self.replica.freeze()?;
         self.log.set_flushed(frozen.index);
         let (last_log_id, last_membership) = if mark.is_empty() {
@@ -165,25 +176,22 @@ impl StateMachine {
         Ok(Some((meta, frozen)))
     }
 
-    async fn install(
-        &mut self,
-        meta: &SnapshotMeta,
-        snapshot: SnapshotData,
-    ) -> Result<(), Error> {
+    async fn install(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), Error> {
         let SnapshotData::Incoming {
             state, directory, ..
         } = snapshot
         else {
-            return Err(Error::stopped("a snapshot of this member to be installed here"));
+            return Err(Error::stopped(
+                "a snapshot of this member to be installed here",
+            ));
         };
         let Some(last) = meta.last_log_id else {
             return Err(Error::stopped("a snapshot without an end"));
         };
         let keeps_log = self.log.holds(&last).await?;
         let replica = self.replica.clone();
-        let installed = tokio::task::spawn_blocking(move || {
-            replica.install(&state, &directory, keeps_log)
-        });
+        let installed =
+            tokio::task::spawn_blocking(move || replica.install(&state, &directory, keeps_log));
         let installed = installed.await.map_err(Error::stopped)??;
         if installed.index != last.index + 1 {
             return Err(Error::stopped("a snapshot ends elsewhere than it said"));
@@ -252,8 +260,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             let file = SnapshotFile {
                 name: table.name(),
                 bytes: table.file_bytes(),
+                crc32c: 0,
             };
-            (file, Arc::new(table.clone()) as Arc<dyn crate::peer::ReadAt>)
+            (file, table.file().clone())
         });
         let snapshot = SnapshotData::Outgoing {
             files: files.collect(),

@@ -56,7 +56,7 @@ async fn watch_space(core: &Core) {
     let is_disk_full = matches!(
         stats.background_error,
         Some(bowline_storage::Error::NoSpace { .. })
-    ) || core.log.is_waiting_for_space();
+    );
     let alarm = (core.member_id, AlarmKind::NoSpace);
     let is_raised = core.replica.alarms().contains(&alarm);
     let is_full = is_disk_full || (quota > 0 && size > quota);
@@ -74,6 +74,11 @@ async fn watch_space(core: &Core) {
     };
     let (number, proposal) = core.waiters.propose(&[command], Vec::new());
     let deadline = tokio::time::Instant::now() + core.options.request_timeout;
-    tracing::warn!(is_raised = change, size, quota, "the alarm for space changes");
+    tracing::warn!(
+        is_raised = change,
+        size,
+        quota,
+        "the alarm for space changes"
+    );
     core.hand_in_once(number, proposal, deadline).await;
 }

@@ -30,24 +30,23 @@ impl PeerClient {
     ) -> Result<T, Status> {
         let limit = self.peers.options().reply_timeout;
         let answered = tokio::time::timeout(limit, call).await;
-        let result = answered.unwrap_or_else(|_| {
-            Err(Status::deadline_exceeded(format!("no answer in {limit:?}")))
-        });
+        let result = answered
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("no answer in {limit:?}"))));
         if let Err(status) = &result {
             self.link.failed(Lane::Other, status);
         }
         result.map(Response::into_inner)
     }
 
-    /// Has the leader put a proposal into the log; returns what came of it. An error leaves open
-    /// whether it was.
-    pub async fn propose(&self, proposal: Bytes) -> Result<Bytes, Status> {
+    /// Has the leader put a proposal into the log; returns once the leader has applied it. An error
+    /// leaves open whether it was, but for [`is_unsent`] and `FailedPrecondition`.
+    pub async fn propose(&self, proposal: Bytes) -> Result<(), Status> {
         let request = wire::ProposeRequest {
             sender: Some(self.peers.sender()),
             proposal,
         };
         let mut client = self.link.client(Lane::Other)?;
-        Ok(self.answer(client.propose(request)).await?.outcome)
+        self.answer(client.propose(request)).await.map(drop)
     }
 
     /// Asks the leader up to where a read that begins now must have applied: a Raft index.
@@ -88,24 +87,28 @@ impl PeerClient {
         })
     }
 
-    /// Has the leader keep a lease alive.
-    pub async fn lease_keep_alive(&self, request: Bytes) -> Result<Bytes, Status> {
-        let request = self.lease_request(request);
-        let mut client = self.link.client(Lane::Other)?;
-        Ok(self.answer(client.lease_keep_alive(request)).await?.reply)
-    }
-
-    /// Asks the leader how long a lease lives yet.
-    pub async fn lease_time_to_live(&self, request: Bytes) -> Result<Bytes, Status> {
-        let request = self.lease_request(request);
-        let mut client = self.link.client(Lane::Other)?;
-        Ok(self.answer(client.lease_time_to_live(request)).await?.reply)
-    }
-
-    fn lease_request(&self, request: Bytes) -> wire::LeaseRequest {
-        wire::LeaseRequest {
+    /// Asks the leader about leases, membership, leadership.
+    pub async fn ask(&self, question: wire::Question) -> Result<wire::Answer, Status> {
+        let request = wire::AskRequest {
             sender: Some(self.peers.sender()),
-            request,
-        }
+            question: Some(question),
+        };
+        let mut client = self.link.client(Lane::Other)?;
+        let reply = self.answer(client.ask(request)).await?;
+        let missing = || Status::internal("a peer answered nothing");
+        reply.answer.ok_or_else(missing)
     }
+}
+
+/// Whether a call failed before anything was sent: no connection could be made.
+#[must_use]
+pub fn is_unsent(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }

@@ -24,12 +24,10 @@ mod service;
 mod snapshot_data;
 mod wire;
 
-pub use client::PeerClient;
+pub use client::{PeerClient, is_unsent};
 pub use network::{Network, NetworkFactory};
 pub use peers::{PeerOptions, Peers};
-pub use service::{
-    ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, peer_service,
-};
+pub use service::{ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, peer_service};
 pub use snapshot_data::{SnapshotData, SnapshotFile};
 
 /// Where a snapshot arrives, in the data directory.

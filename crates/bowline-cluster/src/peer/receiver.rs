@@ -73,7 +73,10 @@ impl Receiver {
             )));
         }
         if len == 0 || len > CHUNK_BYTES as u64 || len > file.bytes - self.offset {
-            return Err(refuse(format!("{len} bytes at once, at {offset} of {}", file.name)));
+            return Err(refuse(format!(
+                "{len} bytes at once, at {offset} of {}",
+                file.name
+            )));
         }
         if crc32c::crc32c(&chunk.data) != chunk.crc32c {
             return Err(refuse(format!("the checksum at {offset} of {}", file.name)));
@@ -225,6 +228,9 @@ mod tests {
         }
         let mut receiver = begin(&vfs);
         receiver.chunk(&chunk(1, 0, b"first, ")).expect("chunk");
-        assert_eq!(receiver.end().expect_err("ends early").code(), Code::DataLoss);
+        assert_eq!(
+            receiver.end().expect_err("ends early").code(),
+            Code::DataLoss
+        );
     }
 }

@@ -38,9 +38,20 @@ pub(super) async fn send(
     let (state, files) = match snapshot.snapshot {
         SnapshotData::Outgoing { state, files } => (state, files),
         SnapshotData::Incoming { .. } => {
-            return Err(Status::internal("a snapshot that arrived is not for sending"));
+            return Err(Status::internal(
+                "a snapshot that arrived is not for sending",
+            ));
         }
     };
+    // Only now, since most snapshots are never sent.
+    let described = tokio::task::spawn_blocking(move || describe(files));
+    let files = described
+        .await
+        .map_err(|error| Status::internal(error.to_string()))?;
+    let files = files.map_err(|reason| {
+        tracing::error!(%reason, "cannot read a snapshot that is to be sent");
+        Status::unavailable(reason)
+    })?;
     let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
     let described = files.iter().map(|(file, _)| file.clone());
     let head = wire::put_head(sender, vote, &snapshot.meta, id, state, described);
@@ -74,7 +85,9 @@ pub(super) async fn send(
         }
     };
     match answered {
-        Ok(reply) => Ok(SnapshotResponse::new(wire::get_vote(reply.into_inner().vote)?)),
+        Ok(reply) => Ok(SnapshotResponse::new(wire::get_vote(
+            reply.into_inner().vote,
+        )?)),
         Err(status) => {
             // When our own files cannot be read, the peer only sees the stream end.
             if reading.is_finished()
@@ -86,6 +99,24 @@ pub(super) async fn send(
             Err(status)
         }
     }
+}
+
+/// Reads every file once, for its checksum.
+fn describe(mut files: Files) -> Result<Files, String> {
+    let mut data = vec![0; CHUNK_BYTES];
+    for (described, file) in &mut files {
+        let path = Path::new(&described.name);
+        described.crc32c = 0;
+        let mut offset = 0;
+        while offset < described.bytes {
+            let len = (described.bytes - offset).min(CHUNK_BYTES as u64) as usize;
+            vfs::read_exact_at(&**file, path, &mut data[..len], offset)
+                .map_err(|error| error.to_string())?;
+            described.crc32c = crc32c::crc32c_append(described.crc32c, &data[..len]);
+            offset += len as u64;
+        }
+    }
+    Ok(files)
 }
 
 fn read_files(

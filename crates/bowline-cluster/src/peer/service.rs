@@ -62,16 +62,14 @@ pub struct ClusterMembers {
 /// What a node answers its peers besides Raft's own questions. `from` is who asks.
 #[tonic::async_trait]
 pub trait PeerService: Send + Sync + 'static {
-    /// Puts a proposal into the log, being the leader; returns what came of it.
-    async fn propose(&self, from: NodeId, proposal: Bytes) -> Result<Bytes, Status>;
+    /// Puts a proposal into the log, being the leader; returns once it is applied there.
+    async fn propose(&self, from: NodeId, proposal: Bytes) -> Result<(), Status>;
     /// Up to which Raft index a read that begins now must have applied.
     async fn read_index(&self, from: NodeId, level: ReadLevel) -> Result<u64, Status>;
     /// Who the members are. The asker may not be one yet.
     async fn members(&self, from: NodeId) -> Result<ClusterMembers, Status>;
-    /// Keeps a lease alive.
-    async fn lease_keep_alive(&self, from: NodeId, request: Bytes) -> Result<Bytes, Status>;
-    /// How long a lease lives yet.
-    async fn lease_time_to_live(&self, from: NodeId, request: Bytes) -> Result<Bytes, Status>;
+    /// Answers what is for the leader: leases, membership, leadership.
+    async fn ask(&self, from: NodeId, question: proto::Question) -> Result<proto::Answer, Status>;
 }
 
 /// The gRPC service `bowline.peer.v1.Peer` of a member.
@@ -274,7 +272,9 @@ where
         let request = request.into_inner();
         self.check(request.sender)?;
         let reply = self.raft.vote(wire::get_vote_request(request)?).await;
-        Ok(Response::new(wire::put_vote_reply(&reply.map_err(stopped)?)))
+        Ok(Response::new(wire::put_vote_reply(
+            &reply.map_err(stopped)?,
+        )))
     }
 
     async fn pre_vote(
@@ -284,7 +284,9 @@ where
         let request = request.into_inner();
         self.check(request.sender)?;
         let reply = self.raft.pre_vote(wire::get_vote_request(request)?).await;
-        Ok(Response::new(wire::put_vote_reply(&reply.map_err(stopped)?)))
+        Ok(Response::new(wire::put_vote_reply(
+            &reply.map_err(stopped)?,
+        )))
     }
 
     async fn snapshot(
@@ -312,8 +314,8 @@ where
     ) -> Result<Response<proto::ProposeReply>, Status> {
         let request = request.into_inner();
         let from = self.check(request.sender)?;
-        let outcome = self.service.propose(from, request.proposal).await?;
-        Ok(Response::new(proto::ProposeReply { outcome }))
+        self.service.propose(from, request.proposal).await?;
+        Ok(Response::new(proto::ProposeReply {}))
     }
 
     async fn read_index(
@@ -353,23 +355,17 @@ where
         }))
     }
 
-    async fn lease_keep_alive(
+    async fn ask(
         &self,
-        request: Request<proto::LeaseRequest>,
-    ) -> Result<Response<proto::LeaseReply>, Status> {
+        request: Request<proto::AskRequest>,
+    ) -> Result<Response<proto::AskReply>, Status> {
         let request = request.into_inner();
         let from = self.check(request.sender)?;
-        let reply = self.service.lease_keep_alive(from, request.request).await?;
-        Ok(Response::new(proto::LeaseReply { reply }))
-    }
-
-    async fn lease_time_to_live(
-        &self,
-        request: Request<proto::LeaseRequest>,
-    ) -> Result<Response<proto::LeaseReply>, Status> {
-        let request = request.into_inner();
-        let from = self.check(request.sender)?;
-        let reply = self.service.lease_time_to_live(from, request.request).await?;
-        Ok(Response::new(proto::LeaseReply { reply }))
+        let missing = || Status::invalid_argument("it asks nothing");
+        let question = request.question.ok_or_else(missing)?;
+        let answer = self.service.ask(from, question).await?;
+        Ok(Response::new(proto::AskReply {
+            answer: Some(answer),
+        }))
     }
 }

@@ -13,7 +13,7 @@ pub struct SnapshotFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// The CRC-32C of all of it.
+    /// The CRC-32C of all of it. Of one that is to be sent it is found out when it is sent.
     pub crc32c: u32,
 }
 

@@ -106,7 +106,10 @@ pub(super) fn get_append(
 ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
     let prev_log_id = get_optional(request.previous)?;
     let first = prev_log_id.map_or(0, |id| id.index + 1);
-    if first.checked_add(request.entries.len() as u64 + 1).is_none() {
+    if first
+        .checked_add(request.entries.len() as u64 + 1)
+        .is_none()
+    {
         return Err(invalid("an index that cannot be"));
     }
     let vote = get_leader_vote(request.vote)?;
@@ -184,7 +187,11 @@ pub(super) fn put_vote_reply(reply: &VoteResponse<TypeConfig>) -> wire::VoteRepl
 
 pub(super) fn get_vote_reply(reply: wire::VoteReply) -> Result<VoteResponse<TypeConfig>, Status> {
     let last = get_optional(reply.last)?;
-    Ok(VoteResponse::new(get_vote(reply.vote)?, last, reply.granted))
+    Ok(VoteResponse::new(
+        get_vote(reply.vote)?,
+        last,
+        reply.granted,
+    ))
 }
 
 pub(super) fn put_transfer(
@@ -274,8 +281,8 @@ pub(super) fn put_head(
 pub(super) fn get_head(
     head: &wire::SnapshotHead,
 ) -> Result<(Vote, SnapshotMeta, Vec<SnapshotFile>), Status> {
-    let membership: Membership = record::decode_membership(&head.membership)
-        .map_err(|error| invalid(&error.to_string()))?;
+    let membership: Membership =
+        record::decode_membership(&head.membership).map_err(|error| invalid(&error.to_string()))?;
     let meta = SnapshotMeta {
         last_log_id: get_optional(head.last)?,
         last_membership: Stored::new(get_optional(head.membership_id)?, membership),
