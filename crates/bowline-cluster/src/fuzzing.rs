@@ -29,10 +29,7 @@ pub fn raft_record_seeds() -> Vec<Vec<u8>> {
     };
     let nodes: BTreeMap<_, _> = [(1, member.clone()), (300, member)].into_iter().collect();
     let configs = vec![BTreeSet::from([1]), BTreeSet::from([1, 300])];
-    let mut payloads = vec![
-        Payload::Blank,
-        Payload::Normal(Proposal("proposal".into())),
-    ];
+    let mut payloads = vec![Payload::Blank, Payload::Normal(Proposal("proposal".into()))];
     payloads.extend(
         Membership::new(configs, nodes)
             .ok()
@@ -57,6 +54,11 @@ mod tests {
     fn every_record_has_one_encoding() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/raft_record");
         let test = "every_record_has_one_encoding";
-        bowline_testing::replay(test, &corpus, super::raft_record_seeds(), super::raft_record);
+        bowline_testing::replay(
+            test,
+            &corpus,
+            super::raft_record_seeds(),
+            super::raft_record,
+        );
     }
 }

@@ -157,12 +157,7 @@ impl MemberFile {
         Ok(MemberFile::new(path, file, sequence, state))
     }
 
-    fn new(
-        path: PathBuf,
-        file: Arc<dyn VfsFile>,
-        sequence: u64,
-        state: MemberState,
-    ) -> MemberFile {
+    fn new(path: PathBuf, file: Arc<dyn VfsFile>, sequence: u64, state: MemberState) -> MemberFile {
         let writer = Writer {
             file,
             sequence,
@@ -373,7 +368,12 @@ mod tests {
             // Either slot is lost, wholly or in part. An opening that has not mended anything.
             let path = dir().join(MEMBER_FILE);
             if image.pending().is_empty() {
-                for lost in [0..SLOT_BYTES, SLOT_BYTES..2 * SLOT_BYTES, 0..512, 4096..4100] {
+                for lost in [
+                    0..SLOT_BYTES,
+                    SLOT_BYTES..2 * SLOT_BYTES,
+                    0..512,
+                    4096..4100,
+                ] {
                     let damaged = image.build();
                     let file = damaged.open(&path, OpenMode::ReadWrite).expect("open");
                     file.write_at(&vec![0xff; lost.len()], lost.start as u64)
@@ -402,7 +402,11 @@ mod tests {
         let error = MemberFile::open(&disk, dir()).expect_err("forgotten");
         assert!(error.is_corruption() && error.to_string().contains("MEMBER"));
         raw.set_len(100).expect("cut");
-        assert!(MemberFile::open(&disk, dir()).expect_err("short").is_corruption());
+        assert!(
+            MemberFile::open(&disk, dir())
+                .expect_err("short")
+                .is_corruption()
+        );
     }
 
     #[test]

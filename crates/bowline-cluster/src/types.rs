@@ -103,5 +103,11 @@ pub type SnapshotMeta = SnapshotMetaOf<TypeConfig>;
 /// A log id of its parts.
 #[must_use]
 pub fn log_id(term: u64, node: NodeId, index: u64) -> LogId {
-    LogId::new(LeaderId { term, node_id: node }, index)
+    LogId::new(
+        LeaderId {
+            term,
+            node_id: node,
+        },
+        index,
+    )
 }

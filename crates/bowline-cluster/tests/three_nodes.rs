@@ -91,7 +91,12 @@ struct Running {
 impl Machinery {
     async fn start(&self, listener: Option<TcpListener>) -> Running {
         let applied = self.state.lock().applied;
-        let store = open_store(self.vfs.clone(), self.id, applied, LogStoreOptions::default());
+        let store = open_store(
+            self.vfs.clone(),
+            self.id,
+            applied,
+            LogStoreOptions::default(),
+        );
         let options = PeerOptions::default();
         let peers = Peers::new(CLUSTER, self.id, options.clone());
         let machine = Machine::new(self.vfs.clone(), self.state.clone(), Some(store.clone()));
@@ -168,7 +173,11 @@ async fn leader(running: &[Option<Running>]) -> usize {
 
 async fn leads(raft: &Raft<TypeConfig, Machine>) {
     for _ in 0..100 {
-        if raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_ok() {
+        if raft
+            .ensure_linearizable(ReadPolicy::ReadIndex)
+            .await
+            .is_ok()
+        {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -232,7 +241,11 @@ async fn scenario() {
         })
         .collect();
     let first = running[0].as_ref().expect("runs");
-    first.raft.initialize(members.clone()).await.expect("initialize");
+    first
+        .raft
+        .initialize(members.clone())
+        .await
+        .expect("initialize");
 
     // Elect, and write.
     let lead = leader(&running).await;
@@ -241,7 +254,9 @@ async fn scenario() {
     for node in &nodes {
         until("all have all", || node.values() == expected(1000)).await;
     }
-    raft.ensure_linearizable(ReadPolicy::ReadIndex).await.expect("read");
+    raft.ensure_linearizable(ReadPolicy::ReadIndex)
+        .await
+        .expect("read");
 
     // What is the node's to answer.
     let follower = (lead + 1) % 3;
@@ -250,13 +265,28 @@ async fn scenario() {
     let client = asking.peers.client(target, &members[&target]);
     let answer = client.propose("p".into()).await.expect("answer");
     assert_eq!(answer[..8], nodes[follower].id.to_le_bytes());
-    assert_eq!(client.read_index(ReadLevel::Lease).await.expect("answer"), 2);
-    assert_eq!(client.members().await.expect("answer").database_id, 1 << 100);
-    assert_eq!(client.lease_keep_alive("l".into()).await.expect("answer"), "l");
-    let error = client.lease_time_to_live("l".into()).await.expect_err("none");
+    assert_eq!(
+        client.read_index(ReadLevel::Lease).await.expect("answer"),
+        2
+    );
+    assert_eq!(
+        client.members().await.expect("answer").database_id,
+        1 << 100
+    );
+    assert_eq!(
+        client.lease_keep_alive("l".into()).await.expect("answer"),
+        "l"
+    );
+    let error = client
+        .lease_time_to_live("l".into())
+        .await
+        .expect_err("none");
     assert_eq!(error.code(), Code::NotFound);
     let stranger = Peers::new(CLUSTER + 1, 7, PeerOptions::default());
-    let error = stranger.client(target, &members[&target]).propose("p".into()).await;
+    let error = stranger
+        .client(target, &members[&target])
+        .propose("p".into())
+        .await;
     assert_eq!(error.expect_err("refused").code(), Code::FailedPrecondition);
     let newcomer = Peers::new(0, 0, PeerOptions::default());
     let asking = newcomer.client_at(&members[&target].peer_urls[0]);
@@ -266,33 +296,69 @@ async fn scenario() {
     running[follower].take().expect("runs").stop().await;
     write(&raft, 1000..1300).await;
     running[follower] = Some(nodes[follower].start(None).await);
-    until("caught up from the log", || nodes[follower].values() == expected(1300)).await;
+    until("caught up from the log", || {
+        nodes[follower].values() == expected(1300)
+    })
+    .await;
 
     // It stops again, and the log it needs is purged: a snapshot.
     running[follower].take().expect("runs").stop().await;
     write(&raft, 1300..1600).await;
     raft.trigger().snapshot().await.expect("snapshot");
     let metrics = raft.metrics();
-    until("a snapshot", || metrics.borrow_watched().snapshot.is_some_and(|id| id.index >= 1600)).await;
-    let applied = metrics.borrow_watched().last_applied.expect("applied").index;
+    until("a snapshot", || {
+        metrics
+            .borrow_watched()
+            .snapshot
+            .is_some_and(|id| id.index >= 1600)
+    })
+    .await;
+    let applied = metrics
+        .borrow_watched()
+        .last_applied
+        .expect("applied")
+        .index;
     raft.trigger().purge_log(applied).await.expect("purge");
-    until("purged", || metrics.borrow_watched().purged.is_some_and(|id| id.index >= 1400)).await;
+    until("purged", || {
+        metrics
+            .borrow_watched()
+            .purged
+            .is_some_and(|id| id.index >= 1400)
+    })
+    .await;
     running[follower] = Some(nodes[follower].start(None).await);
-    until("caught up by a snapshot", || nodes[follower].values() == expected(1600)).await;
+    until("caught up by a snapshot", || {
+        nodes[follower].values() == expected(1600)
+    })
+    .await;
     write(&raft, 1600..1700).await;
-    until("goes on behind the snapshot", || nodes[follower].values() == expected(1700)).await;
+    until("goes on behind the snapshot", || {
+        nodes[follower].values() == expected(1700)
+    })
+    .await;
     // It was not the log alone.
     let behind = running[follower].as_ref().expect("runs");
-    assert!(behind.store.last_purged_log_id().is_some_and(|id| id.index >= 1500));
+    assert!(
+        behind
+            .store
+            .last_purged_log_id()
+            .is_some_and(|id| id.index >= 1500)
+    );
     behind.store.flush().await.expect("flush");
     running[follower].take().expect("runs").stop().await;
     running[follower] = Some(nodes[follower].start(None).await);
     write(&raft, 1700..1710).await;
-    until("restarted behind the gap", || nodes[follower].values() == expected(1710)).await;
+    until("restarted behind the gap", || {
+        nodes[follower].values() == expected(1710)
+    })
+    .await;
 
     // Hand over.
     let heir = nodes[follower].id;
-    raft.trigger().transfer_leader(heir).await.expect("transfer");
+    raft.trigger()
+        .transfer_leader(heir)
+        .await
+        .expect("transfer");
     let next = running[follower].as_ref().expect("runs").raft.clone();
     until("the heir leads", || next.is_leader()).await;
     leads(&next).await;
@@ -303,7 +369,11 @@ async fn scenario() {
     let lead = leader(&running).await;
     let raft = running[lead].as_ref().expect("runs").raft.clone();
     write(&raft, 1720..1730).await;
-    for (node, _) in nodes.iter().zip(&running).filter(|(_, running)| running.is_some()) {
+    for (node, _) in nodes
+        .iter()
+        .zip(&running)
+        .filter(|(_, running)| running.is_some())
+    {
         until("both have all", || node.values() == expected(1730)).await;
     }
     for running in running.into_iter().flatten() {

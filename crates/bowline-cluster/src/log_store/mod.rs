@@ -19,7 +19,7 @@
 //! and makes one group of it, so that the flush is shared by all who wait. Votes go through the
 //! same queue, hence reach the disk in the order in which Raft decided them.
 //!
-//! *Purging* is immediate in the [view](view) and written nowhere. On disk entries go when the
+//! *Purging* is immediate in the view and written nowhere. On disk entries go when the
 //! tables hold them durably ([`LogStore::set_flushed`]) and they are purged: what lies above the
 //! tables is needed for the restart. After a restart entries that were purged and are still there
 //! show again, which is no harm: they were committed.
@@ -51,8 +51,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use bowline_storage::log::Log;
 use bowline_storage::Index;
+use bowline_storage::log::Log;
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use parking_lot::Mutex;
@@ -292,7 +292,11 @@ impl LogStore {
 impl Shared {
     /// Has the thread remove what is purged and held by the tables.
     fn release(&self) {
-        let purged = self.view.lock().purged().map_or(0, |purged| purged.index + 1);
+        let purged = self
+            .view
+            .lock()
+            .purged()
+            .map_or(0, |purged| purged.index + 1);
         let upto = purged.min(self.queue.flushed());
         if upto > 0 {
             self.queue.push(Work::Release { upto });

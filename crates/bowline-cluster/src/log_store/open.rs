@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use bowline_storage::log::Log;
 use bowline_storage::Index;
+use bowline_storage::log::Log;
 
 use super::view::View;
 use super::{LogStore, LogStoreError, LogStoreOptions, Replay};
@@ -121,7 +121,7 @@ fn id_at(log: &Log, engine_index: Index) -> Result<Option<LogId>, LogStoreError>
         return Ok(None);
     };
     let index = engine_index - 1;
-    let (head, _) = record::decode_head(bytes)
-        .map_err(|source| LogStoreError::Record { index, source })?;
+    let (head, _) =
+        record::decode_head(bytes).map_err(|source| LogStoreError::Record { index, source })?;
     Ok(Some(LogId::new(head.leader, index)))
 }

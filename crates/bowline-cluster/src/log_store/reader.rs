@@ -57,7 +57,8 @@ impl LogReader {
             }
             let shared = self.shared.clone();
             // The disk may take its time, and the runtime has others to serve.
-            let read = tokio::task::spawn_blocking(move || shared.read_disk(first, cached_from, amount));
+            let read =
+                tokio::task::spawn_blocking(move || shared.read_disk(first, cached_from, amount));
             let read = match read.await {
                 Ok(read) => read,
                 Err(error) => return Err(LogStoreError::Stopped(error.to_string().into())),
@@ -79,12 +80,7 @@ impl LogReader {
 
 impl Shared {
     /// The entries `from..end` from disk, where all of them are.
-    fn read_disk(
-        &self,
-        from: u64,
-        end: u64,
-        amount: Amount,
-    ) -> Result<Vec<Entry>, LogStoreError> {
+    fn read_disk(&self, from: u64, end: u64, amount: Amount) -> Result<Vec<Entry>, LogStoreError> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut next = from;
         while next < end {

@@ -13,8 +13,8 @@ use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bowline_storage::log::LogSync;
 use bowline_storage::Index;
+use bowline_storage::log::LogSync;
 use openraft::storage::IOFlushed;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;

@@ -30,9 +30,8 @@ impl PeerClient {
     ) -> Result<T, Status> {
         let limit = self.peers.options().reply_timeout;
         let answered = tokio::time::timeout(limit, call).await;
-        let result = answered.unwrap_or_else(|_| {
-            Err(Status::deadline_exceeded(format!("no answer in {limit:?}")))
-        });
+        let result = answered
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("no answer in {limit:?}"))));
         if let Err(status) = &result {
             self.link.failed(Lane::Other, status);
         }

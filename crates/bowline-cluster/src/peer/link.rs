@@ -50,7 +50,11 @@ impl Link {
     pub(super) fn set_urls(&self, urls: &[String]) {
         let mut state = self.state.lock();
         if state.urls != urls {
-            tracing::info!(target_id = self.target, ?urls, "a peer is reached elsewhere");
+            tracing::info!(
+                target_id = self.target,
+                ?urls,
+                "a peer is reached elsewhere"
+            );
             state.urls = urls.to_vec();
             state.next = 0;
             state.channels = [const { None }; 4];

@@ -27,9 +27,7 @@ mod wire;
 pub use client::PeerClient;
 pub use network::{Network, NetworkFactory};
 pub use peers::{PeerOptions, Peers};
-pub use service::{
-    ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, peer_service,
-};
+pub use service::{ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, peer_service};
 pub use snapshot_data::{SnapshotData, SnapshotFile};
 
 /// Where a snapshot arrives, in the data directory.

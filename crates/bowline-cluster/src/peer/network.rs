@@ -109,15 +109,14 @@ fn late(limit: Duration) -> Status {
     Status::deadline_exceeded(format!("no answer in {limit:?}"))
 }
 
-fn failure(
-    peers: &Peers,
-    link: &Link,
-    lane: Lane,
-    action: RPCTypes,
-    status: &Status,
-) -> RpcError {
+fn failure(peers: &Peers, link: &Link, lane: Lane, action: RPCTypes, status: &Status) -> RpcError {
     link.failed(lane, status);
-    let reason = format!("peer {:016x}: {}: {}", link.target(), status.code(), status.message());
+    let reason = format!(
+        "peer {:016x}: {}: {}",
+        link.target(),
+        status.code(),
+        status.message()
+    );
     if status.code() == Code::DeadlineExceeded {
         return RPCError::Timeout(Timeout {
             action,

@@ -38,7 +38,9 @@ pub(super) async fn send(
     let (state, files) = match snapshot.snapshot {
         SnapshotData::Outgoing { state, files } => (state, files),
         SnapshotData::Incoming { .. } => {
-            return Err(Status::internal("a snapshot that arrived is not for sending"));
+            return Err(Status::internal(
+                "a snapshot that arrived is not for sending",
+            ));
         }
     };
     let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
@@ -74,7 +76,9 @@ pub(super) async fn send(
         }
     };
     match answered {
-        Ok(reply) => Ok(SnapshotResponse::new(wire::get_vote(reply.into_inner().vote)?)),
+        Ok(reply) => Ok(SnapshotResponse::new(wire::get_vote(
+            reply.into_inner().vote,
+        )?)),
         Err(status) => {
             // When our own files cannot be read, the peer only sees the stream end.
             if reading.is_finished()

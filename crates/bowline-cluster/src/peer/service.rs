@@ -289,7 +289,9 @@ where
         let request = request.into_inner();
         self.check(request.sender)?;
         let reply = self.raft.vote(wire::get_vote_request(request)?).await;
-        Ok(Response::new(wire::put_vote_reply(&reply.map_err(stopped)?)))
+        Ok(Response::new(wire::put_vote_reply(
+            &reply.map_err(stopped)?,
+        )))
     }
 
     async fn pre_vote(
@@ -299,7 +301,9 @@ where
         let request = request.into_inner();
         self.check(request.sender)?;
         let reply = self.raft.pre_vote(wire::get_vote_request(request)?).await;
-        Ok(Response::new(wire::put_vote_reply(&reply.map_err(stopped)?)))
+        Ok(Response::new(wire::put_vote_reply(
+            &reply.map_err(stopped)?,
+        )))
     }
 
     async fn snapshot(
@@ -384,7 +388,10 @@ where
     ) -> Result<Response<proto::LeaseReply>, Status> {
         let request = request.into_inner();
         let from = self.check(request.sender)?;
-        let reply = self.service.lease_time_to_live(from, request.request).await?;
+        let reply = self
+            .service
+            .lease_time_to_live(from, request.request)
+            .await?;
         Ok(Response::new(proto::LeaseReply { reply }))
     }
 }

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use bowline_cluster::log_store::{LogStore, LogStoreOptions, Replay};
 use bowline_cluster::member_file::MemberFile;
 use bowline_cluster::peer::{SnapshotData, SnapshotFile};
-use bowline_cluster::types::{
-    Applied, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig,
-};
+use bowline_cluster::types::{Applied, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use bowline_storage::counters::Counters;
 use bowline_storage::log::{Background, Log, LogOptions};
 use bowline_storage::vfs::{self, OpenMode, Vfs};
@@ -191,7 +189,11 @@ impl RaftStateMachine<TypeConfig> for Machine {
         self.clone()
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> io::Result<()> {
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        data: SnapshotData,
+    ) -> io::Result<()> {
         let (count, contents) = match data {
             SnapshotData::Outgoing { state, files } => {
                 let mut contents = vec![0; files[0].0.bytes as usize];
@@ -205,7 +207,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
                 files,
             } => {
                 assert_eq!(files.len(), 2);
-                assert_eq!(self.vfs.metadata(&directory.join("empty"))?.map(|m| m.len), Some(0));
+                assert_eq!(
+                    self.vfs.metadata(&directory.join("empty"))?.map(|m| m.len),
+                    Some(0)
+                );
                 let path = directory.join(&files[0].name);
                 let contents = vfs::read_file(&*self.vfs, &path, 1 << 30);
                 (state, contents.map_err(io::Error::other)?)
@@ -230,7 +235,9 @@ impl RaftStateMachine<TypeConfig> for Machine {
         if let (Some(log), Some(last)) = (&self.log, meta.last_log_id) {
             let holds = log.holds(&last).await.map_err(io::Error::from)?;
             if !holds {
-                log.restart_at(last.index + 1).await.map_err(io::Error::from)?;
+                log.restart_at(last.index + 1)
+                    .await
+                    .map_err(io::Error::from)?;
             }
             log.set_flushed(last.index + 1);
         }

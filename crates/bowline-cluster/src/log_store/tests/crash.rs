@@ -49,7 +49,10 @@ impl Run {
     async fn give_up(&mut self, term: u64, last: u64) {
         self.disk.mark(FLUSHED + last + 1);
         self.store.set_flushed(last + 1);
-        self.store.purge(log_id(term, 1, last)).await.expect("purge");
+        self.store
+            .purge(log_id(term, 1, last))
+            .await
+            .expect("purge");
         self.store.flush().await.expect("flush");
     }
 }
@@ -69,7 +72,10 @@ async fn work(disk: &SimDisk) -> Vec<Ids> {
     run.store.save_vote(&vote).await.expect("vote");
     // Not one at a time: two cuts, and appends that share a flush.
     let first = append(&mut run.store, (15..60).map(|index| entry(3, index))).await;
-    run.store.truncate_after(Some(log_id(3, 1, 49))).await.expect("cut");
+    run.store
+        .truncate_after(Some(log_id(3, 1, 49)))
+        .await
+        .expect("cut");
     let second = append(&mut run.store, (50..55).map(|index| entry(4, index))).await;
     let mut state = run.now();
     // Together or one after the other.
@@ -100,7 +106,12 @@ async fn work(disk: &SimDisk) -> Vec<Ids> {
 fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
     let marks = image.marks();
     let disk = image.build();
-    let above = |from: u64| marks.iter().copied().filter(move |mark| (from..).contains(mark));
+    let above = |from: u64| {
+        marks
+            .iter()
+            .copied()
+            .filter(move |mark| (from..).contains(mark))
+    };
     let step = marks.iter().copied().filter(|mark| *mark < FLUSHED).max();
     let step = step.unwrap_or(0) as usize;
     let flushed = above(FLUSHED).filter(|mark| *mark < RESTARTING).max();
@@ -120,14 +131,19 @@ fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
     let applied = (flushed > 0).then(|| log_id(u64::from(flushed < BEHIND_GAP), 1, flushed - 1));
     // The id of the applied entry, as its owner would know it.
     let applied = applied.map(|applied| {
-        let known = states.iter().flatten().filter(|(_, index)| *index == applied.index);
+        let known = states
+            .iter()
+            .flatten()
+            .filter(|(_, index)| *index == applied.index);
         let term = known.map(|(term, _)| *term).filter(|term| *term <= 3).max();
         log_id(term.unwrap_or(5), 1, applied.index)
     });
     block_on(async {
         let mut store = open(Arc::new(disk), flushed, applied);
         let found = is_gone(&ids(&mut store).await);
-        let position = states[step..].iter().position(|state| is_gone(state) == found);
+        let position = states[step..]
+            .iter()
+            .position(|state| is_gone(state) == found);
         assert!(position.is_some(), "{image}: step {step}, found {found:?}");
     });
 }
@@ -154,9 +170,15 @@ fn after_a_failed_flush_no_callback_succeeds() {
         for index in 1..4 {
             let callback = append(&mut store, [entry(1, index)]).await;
             let error = callback.await.expect("called back").expect_err("failed");
-            assert!(error.to_string().contains("takes no more writes"), "{error}");
+            assert!(
+                error.to_string().contains("takes no more writes"),
+                "{error}"
+            );
         }
-        store.save_vote(&Vote::new(3, 1)).await.expect_err("refused");
+        store
+            .save_vote(&Vote::new(3, 1))
+            .await
+            .expect_err("refused");
         store.close().expect_err("unknown");
     });
 }
@@ -173,7 +195,10 @@ fn an_append_behind_a_gap_waits_for_the_restart() {
         let mut waiting = append(&mut store, [entry(2, 10)]).await;
         assert_eq!(ids(&mut store).await, [(2, 10)], "readable at once");
         let pause = tokio::time::timeout(std::time::Duration::from_millis(50), &mut waiting);
-        assert!(pause.await.is_err(), "nothing is promised before the gap is made");
+        assert!(
+            pause.await.is_err(),
+            "nothing is promised before the gap is made"
+        );
         store.restart_at(10).await.expect("restart");
         waiting.await.expect("called back").expect("durable");
         append_durably(&mut store, [entry(2, 11)]).await;

@@ -32,7 +32,11 @@ fn options() -> LogOptions {
     }
 }
 
-fn open_log(vfs: Arc<dyn Vfs>, flushed: Index, replay: &mut Replay) -> bowline_storage::Result<Log> {
+fn open_log(
+    vfs: Arc<dyn Vfs>,
+    flushed: Index,
+    replay: &mut Replay,
+) -> bowline_storage::Result<Log> {
     Log::open(
         vfs,
         Path::new(DIR).join("log"),
@@ -99,7 +103,11 @@ async fn ids(store: &mut LogStore) -> Vec<(u64, u64)> {
     let found: Vec<_> = entries.iter().map(id).collect();
     for found in &entries {
         let id = found.log_id;
-        assert_eq!(*found, entry(id.leader_id.term, id.index), "as it was written");
+        assert_eq!(
+            *found,
+            entry(id.leader_id.term, id.index),
+            "as it was written"
+        );
     }
     found
 }

@@ -14,7 +14,10 @@ fn what_is_below_the_tables_stays_readable_and_what_is_known_committed_is_kept()
     block_on(async {
         let mut store = open(vfs.clone(), 0, None);
         append_durably(&mut store, (0..10).map(|index| entry(1, index))).await;
-        store.save_committed(Some(log_id(1, 1, 7))).await.expect("note");
+        store
+            .save_committed(Some(log_id(1, 1, 7)))
+            .await
+            .expect("note");
         append_durably(&mut store, [entry(1, 10)]).await;
         store.close().expect("close");
 
@@ -23,7 +26,10 @@ fn what_is_below_the_tables_stays_readable_and_what_is_known_committed_is_kept()
         let state = store.get_log_state().await.expect("state");
         assert_eq!(state.last_purged_log_id, None);
         assert_eq!(state.last_log_id, Some(log_id(1, 1, 10)));
-        assert_eq!(store.read_committed().await.expect("read"), Some(log_id(1, 1, 7)));
+        assert_eq!(
+            store.read_committed().await.expect("read"),
+            Some(log_id(1, 1, 7))
+        );
         assert_eq!(ids(&mut store).await.len(), 11);
         assert!(store.holds(&log_id(1, 1, 3)).await.expect("look"));
         assert!(!store.holds(&log_id(2, 1, 3)).await.expect("look"));
@@ -52,7 +58,11 @@ fn entries_go_when_they_are_purged_and_in_the_tables() {
 
         let mut store = open(vfs.clone(), 101, Some(log_id(1, 1, 100)));
         let purged = store.last_purged_log_id().expect("something is gone");
-        assert_eq!(purged.index, kept - 1, "the first that is left counts as purged");
+        assert_eq!(
+            purged.index,
+            kept - 1,
+            "the first that is left counts as purged"
+        );
         assert_eq!(ids(&mut store).await.first(), Some(&(1, kept)));
     });
 }
@@ -113,13 +123,17 @@ fn a_truncation_that_the_thread_has_not_reached_hides_nothing() {
             let keep = random.usize(expected.len().saturating_sub(20)..=expected.len());
             if keep > 0 {
                 let (term, index) = expected[keep - 1];
-                store.truncate_after(Some(log_id(term, 1, index))).await.expect("cut");
+                store
+                    .truncate_after(Some(log_id(term, 1, index)))
+                    .await
+                    .expect("cut");
             } else {
                 store.truncate_after(None).await.expect("cut");
             }
             expected.truncate(keep);
             let indices = keep as u64..keep as u64 + random.u64(1..30);
-            let _ = append(&mut store, indices.clone().map(|index| entry(term, index))).await;
+            let entries = indices.clone().map(|index| entry(term, index));
+            drop(append(&mut store, entries).await);
             expected.extend(indices.map(|index| (term, index)));
             if term % 10 == 0 {
                 assert_eq!(ids(&mut store).await, expected);
