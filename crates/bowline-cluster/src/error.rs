@@ -135,6 +135,10 @@ impl Error {
         }
     }
 
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it goes into `map_err` as it is"
+    )]
     pub(crate) fn stopped(reason: impl ToString) -> Error {
         Error::Stopped {
             reason: reason.to_string(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bowline_cluster::log_store::{LogReader, LogStore, LogStoreOptions};
 use bowline_cluster::types::{Entry, LogId, TypeConfig, Vote};
+use bowline_storage::log::Log;
 use bowline_testing::SimDisk;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::testing::log::{StoreBuilder, Suite};
@@ -54,7 +55,7 @@ impl RaftLogStorage<TypeConfig> for AnywhereLog {
         let entries: Vec<Entry> = entries.into_iter().collect();
         if let Some(first) = entries.first() {
             self.0.flush().await?;
-            let next_index = self.0.with_log(|log| log.next_index());
+            let next_index = self.0.with_log(Log::next_index);
             if next_index != Some(first.log_id.index + 1) {
                 self.0.restart_at(first.log_id.index).await?;
             }

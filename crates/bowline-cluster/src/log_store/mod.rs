@@ -19,7 +19,7 @@
 //! and makes one group of it, so that the flush is shared by all who wait. Votes go through the
 //! same queue, hence reach the disk in the order in which Raft decided them.
 //!
-//! *Purging* is immediate in the [view](view) and written nowhere. On disk entries go when the
+//! *Purging* is immediate in the view and written nowhere. On disk entries go when the
 //! tables hold them durably ([`LogStore::set_flushed`]) and they are purged: what lies above the
 //! tables is needed for the restart. After a restart entries that were purged and are still there
 //! show again, which is no harm: they were committed.

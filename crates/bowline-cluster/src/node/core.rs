@@ -81,10 +81,12 @@ impl Core {
         metrics.membership_config.membership().clone()
     }
 
+    /// Whether this member is known to have no vote. One that does not know yet is none.
     pub(crate) fn is_learner(&self) -> bool {
         let metrics = self.metrics.borrow_watched();
-        let mut voters = metrics.membership_config.voter_ids();
-        !voters.any(|id| id == self.member_id)
+        let membership = metrics.membership_config.membership();
+        let is_member = membership.get_node(&self.member_id).is_some();
+        is_member && !membership.voter_ids().any(|id| id == self.member_id)
     }
 
     /// A client of another member.

@@ -99,13 +99,22 @@ impl Core {
 
     // --- membership ---
 
+    /// Changes the membership; waits for a change that is under way.
     async fn change(&self, change: ChangeMembers<NodeId, Member>, retain: bool) -> Result<()> {
-        let changed = self.raft.change_membership(change, retain);
-        let limit = self.options.request_timeout;
-        let changed = tokio::time::timeout(limit, changed).await;
-        match changed.map_err(|_| Error::Timeout)? {
-            Ok(_) => Ok(()),
-            Err(error) => Err(change_error(error)),
+        const PAUSE: Duration = Duration::from_millis(10);
+        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        loop {
+            let changed = self.raft.change_membership(change.clone(), retain);
+            let changed = tokio::time::timeout_at(deadline, changed).await;
+            match changed.map_err(|_| Error::Timeout)?.map_err(change_error) {
+                Ok(_) => return Ok(()),
+                Err(Error::MembershipChanging)
+                    if tokio::time::Instant::now() + PAUSE < deadline =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -234,7 +243,7 @@ impl Core {
         let metrics = self.metrics.borrow_watched();
         let last = metrics.last_log_index.unwrap_or(0);
         let replication = metrics.replication.as_ref();
-        let matched = replication.and_then(|all| all.get(&id)).cloned().flatten();
+        let matched = replication.and_then(|all| all.get(&id)).copied().flatten();
         matched.is_some_and(|matched| matched.index + PROMOTION_LAG_MAX >= last)
     }
 

@@ -108,8 +108,13 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
         let (number, proposal) = core.waiters.propose(&batch, waiters);
         let core = core.clone();
         tokio::spawn(async move {
-            core.hand_in_until(number, proposal, deadline).await;
+            let is_applied = core.hand_in_until(number, proposal, deadline).await;
             drop(permit);
+            // The replies come from this member's own state machine, when it gets there.
+            if is_applied && core.waiters.is_waiting(number) {
+                tokio::time::sleep(core.options.request_timeout).await;
+                core.waiters.fail(number, &Error::Timeout);
+            }
         });
     }
 }
@@ -151,26 +156,22 @@ impl Core {
         }
     }
 
-    /// Hands a proposal in, again and again as long as it is in no log and there is time.
-    async fn hand_in_until(&self, number: u64, proposal: Bytes, deadline: Instant) {
+    /// Hands a proposal in, again and again as long as it is in no log and there is time. Returns
+    /// whether the leader has applied it; if not, those who wait have been told.
+    async fn hand_in_until(&self, number: u64, proposal: Bytes, deadline: Instant) -> bool {
         loop {
             let handed = tokio::time::timeout_at(deadline, self.hand_in(proposal.clone())).await;
-            match handed {
-                // The replies come from this member's own state machine, when it gets there.
-                Ok(Handed::Applied) => {
-                    let patience = self.options.request_timeout;
-                    tokio::time::sleep(patience).await;
-                    return self.waiters.fail(number, &Error::Timeout);
-                }
-                Ok(Handed::Nowhere(error)) => {
-                    if Instant::now() + RETRY_PAUSE >= deadline {
-                        return self.waiters.fail(number, &error);
-                    }
+            let failure = match handed {
+                Ok(Handed::Applied) => return true,
+                Ok(Handed::Nowhere(_)) if Instant::now() + RETRY_PAUSE < deadline => {
                     tokio::time::sleep(RETRY_PAUSE).await;
+                    continue;
                 }
-                Ok(Handed::Unknown(error)) => return self.waiters.fail(number, &error),
-                Err(_) => return self.waiters.fail(number, &Error::Timeout),
-            }
+                Ok(Handed::Nowhere(error) | Handed::Unknown(error)) => error,
+                Err(_) => Error::Timeout,
+            };
+            self.waiters.fail(number, &failure);
+            return false;
         }
     }
 

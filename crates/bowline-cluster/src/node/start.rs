@@ -182,12 +182,17 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
     let vfs = &*config.vfs;
     if MemberFile::exists(vfs, dir)? {
         let state = MemberFile::open(vfs, dir)?.state();
-        let own = own_member(config);
+        // It may have died before it could begin the cluster.
+        let founders = match is_alone(config) {
+            true => vec![(state.member_id, own_member(config))],
+            false => founders(config),
+        };
+        let is_founder = founders.iter().any(|(id, _)| *id == state.member_id);
         return Ok(Identity {
             cluster_id: state.cluster_id,
             member_id: state.member_id,
             database_id: 0,
-            founders: Some(vec![(state.member_id, own)]).filter(|_| is_alone(config)),
+            founders: Some(founders).filter(|_| is_founder && !config.is_existing),
         });
     }
     let identity_path = dir.join("BOWLINE");

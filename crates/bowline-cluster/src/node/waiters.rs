@@ -82,6 +82,11 @@ impl Waiters {
         (number, out.into())
     }
 
+    /// Whether anybody waits for a proposal.
+    pub(crate) fn is_waiting(&self, number: u64) -> bool {
+        self.state.lock().waiting.contains_key(&number)
+    }
+
     /// Tells those who wait for a proposal that they will get no reply.
     pub(crate) fn fail(&self, number: u64, error: &Error) {
         let waiters = self.state.lock().waiting.remove(&number);

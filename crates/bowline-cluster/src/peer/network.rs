@@ -154,6 +154,11 @@ impl Replies {
                 Err(_) => {}
             }
         };
+        let is_owed = self.sent.load(Ordering::Acquire) > self.received;
+        let message = match message {
+            Ok(None) if is_owed => Err(Status::unavailable("it ended the stream of appends")),
+            message => message,
+        };
         let reply = message.transpose()?.and_then(|reply| {
             self.received += 1;
             if reply.sequence != self.received {

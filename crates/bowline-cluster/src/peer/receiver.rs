@@ -27,7 +27,7 @@ pub(super) struct Receiver {
     crc: u32,
 }
 
-fn refuse(reason: String) -> Status {
+fn refuse(reason: &str) -> Status {
     Status::data_loss(format!("a snapshot arrived damaged: {reason}"))
 }
 
@@ -64,22 +64,25 @@ impl Receiver {
     pub(super) fn chunk(&mut self, chunk: &FileChunk) -> Result<(), Status> {
         let (number, offset, len) = (chunk.file as usize, chunk.offset, chunk.data.len() as u64);
         let Some(file) = self.files.get(self.current) else {
-            return Err(refuse("a chunk behind the last file".to_owned()));
+            return Err(refuse("a chunk behind the last file"));
         };
         if number != self.current || offset != self.offset {
-            return Err(refuse(format!(
+            return Err(refuse(&format!(
                 "file {number} at {offset} where file {} at {} was expected",
                 self.current, self.offset
             )));
         }
         if len == 0 || len > CHUNK_BYTES as u64 || len > file.bytes - self.offset {
-            return Err(refuse(format!(
+            return Err(refuse(&format!(
                 "{len} bytes at once, at {offset} of {}",
                 file.name
             )));
         }
         if crc32c::crc32c(&chunk.data) != chunk.crc32c {
-            return Err(refuse(format!("the checksum at {offset} of {}", file.name)));
+            return Err(refuse(&format!(
+                "the checksum at {offset} of {}",
+                file.name
+            )));
         }
         let path = self.directory.join(&file.name);
         let open = self.open.as_ref();
@@ -98,7 +101,7 @@ impl Receiver {
     pub(super) fn end(self) -> Result<(PathBuf, Vec<SnapshotFile>), Status> {
         if let Some(file) = self.files.get(self.current) {
             let reason = format!("it ends at {} of {}", self.offset, file.name);
-            return Err(refuse(reason));
+            return Err(refuse(&reason));
         }
         let synced = self.vfs.sync_dir(&self.directory);
         synced.map_err(|error| failed(&Error::io("sync", &self.directory, error)))?;
@@ -128,7 +131,7 @@ impl Receiver {
             return Err(Status::internal("no file is open"));
         };
         if self.crc != file.crc32c {
-            return Err(refuse(format!("the checksum of {}", file.name)));
+            return Err(refuse(&format!("the checksum of {}", file.name)));
         }
         let path = self.directory.join(&file.name);
         vfs::sync_data(&*open, &path).map_err(|error| failed(&error))?;

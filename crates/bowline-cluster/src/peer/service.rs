@@ -116,24 +116,33 @@ fn stopped(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member has stopped: {error}"))
 }
 
+/// How the requests of a stream ended, for the replies to say.
+#[derive(Debug)]
+enum Ending {
+    /// They have not, as far as anybody has asked.
+    Open,
+    /// With the sender's last one.
+    Done,
+    Refused(Status),
+}
+
 /// The requests of one stream, up to the first that is refused.
 struct Requests {
     streaming: Streaming<proto::AppendRequest>,
     cluster_id: u64,
     received: u64,
-    /// Why the stream ends, for the replies to say.
-    refusal: Arc<Mutex<Option<Status>>>,
+    ending: Arc<Mutex<Ending>>,
 }
 
 impl Requests {
     async fn next(mut self) -> Option<(AppendEntriesRequest<TypeConfig>, Requests)> {
-        match self.try_next().await {
-            Ok(request) => Some((request?, self)),
-            Err(status) => {
-                *self.refusal.lock() = Some(status);
-                None
-            }
-        }
+        let ending = match self.try_next().await {
+            Ok(Some(request)) => return Some((request, self)),
+            Ok(None) => Ending::Done,
+            Err(status) => Ending::Refused(status),
+        };
+        *self.ending.lock() = ending;
+        None
     }
 
     async fn try_next(&mut self) -> Result<Option<AppendEntriesRequest<TypeConfig>>, Status> {
@@ -160,7 +169,7 @@ type Boxed<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 struct Replies<S> {
     results: Pin<Box<S>>,
     sent: u64,
-    refusal: Arc<Mutex<Option<Status>>>,
+    ending: Arc<Mutex<Ending>>,
 }
 
 impl<S, F> Replies<S>
@@ -173,12 +182,18 @@ where
             Some(Ok(result)) => {
                 self.sent += 1;
                 let reply = wire::put_append_reply(self.sent, &result);
-                Some((Ok(reply), Some(self)))
+                // A conflict, or a higher vote, is the last of its stream.
+                Some((Ok(reply), result.is_ok().then_some(self)))
             }
             Some(Err(fatal)) => Some((Err(stopped(fatal)), None)),
             None => {
-                let refusal = self.refusal.lock().take()?;
-                Some((Err(refusal), None))
+                match std::mem::replace(&mut *self.ending.lock(), Ending::Done) {
+                    Ending::Done => None,
+                    Ending::Refused(status) => Some((Err(status), None)),
+                    // It takes no more requests. An end without an error would have the sender
+                    // try again at once, over the same connection.
+                    Ending::Open => Some((Err(stopped("it takes no requests")), None)),
+                }
             }
         }
     }
@@ -248,18 +263,18 @@ where
         &self,
         request: Request<Streaming<proto::AppendRequest>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
-        let refusal = Arc::new(Mutex::new(None));
+        let ending = Arc::new(Mutex::new(Ending::Open));
         let requests = Requests {
             streaming: request.into_inner(),
             cluster_id: self.cluster_id,
             received: 0,
-            refusal: refusal.clone(),
+            ending: ending.clone(),
         };
         let requests = stream::unfold(requests, Requests::next);
         let replies = Replies {
             results: Box::pin(self.raft.stream_append(requests)),
             sent: 0,
-            refusal,
+            ending,
         };
         let replies = stream::unfold(Some(replies), |replies| async { replies?.next().await });
         Ok(Response::new(Box::pin(replies)))

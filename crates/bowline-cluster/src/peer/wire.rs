@@ -343,3 +343,177 @@ pub(super) fn check_sender(
         sender.member_id, sender.cluster_id,
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+    use crate::types::{Payload, Proposal};
+
+    fn vote() -> Vote {
+        Vote::new_committed(3, 2)
+    }
+
+    fn append() -> AppendEntriesRequest<TypeConfig> {
+        let entry = |index| Entry {
+            log_id: log_id(3, 2, index),
+            payload: Payload::Normal(Proposal("p".into())),
+        };
+        AppendEntriesRequest {
+            vote: vote(),
+            prev_log_id: Some(log_id(2, 1, 6)),
+            entries: vec![entry(7), entry(8)],
+            leader_commit: Some(log_id(2, 1, 5)),
+        }
+    }
+
+    fn head() -> wire::SnapshotHead {
+        let file = SnapshotFile {
+            name: "0000000000000001.table".to_owned(),
+            bytes: 5,
+            crc32c: 6,
+        };
+        let meta = SnapshotMeta {
+            last_log_id: Some(log_id(2, 1, 6)),
+            ..SnapshotMeta::default()
+        };
+        let sender = wire::Sender::default();
+        put_head(
+            sender,
+            &vote(),
+            &meta,
+            "id".to_owned(),
+            "s".into(),
+            [file].into_iter(),
+        )
+    }
+
+    #[test]
+    fn an_append_reads_back_as_sent() {
+        let found = get_append(put_append(1, None, &append())).expect("valid");
+        assert_eq!(found.vote, append().vote);
+        assert_eq!(found.prev_log_id, append().prev_log_id);
+        assert_eq!(found.entries, append().entries);
+        assert_eq!(found.leader_commit, append().leader_commit);
+        for result in [
+            Ok(None),
+            Ok(Some(log_id(1, 2, 3))),
+            Err(StreamAppendError::Conflict(log_id(1, 2, 3))),
+            Err(StreamAppendError::HigherVote(vote())),
+        ] {
+            let reply = put_append_reply(1, &result);
+            assert_eq!(get_append_reply(reply).expect("valid"), result);
+        }
+    }
+
+    /// What openraft would panic at.
+    #[test]
+    fn an_append_that_no_leader_sends_is_refused() {
+        let good = put_append(1, None, &append());
+        let last = Some(wire::LogId {
+            index: u64::MAX,
+            ..wire::LogId::default()
+        });
+        let later = Some(wire::LogId {
+            term: 9,
+            ..wire::LogId::default()
+        });
+        let candidate = Some(put_vote(&Vote::new(3, 2)));
+        let earlier = Some(put_vote(&Vote::new_committed(3, 1)));
+        let mut garbled = good.clone();
+        garbled.entries[1].head = "x".into();
+        for bad in [
+            wire::AppendRequest {
+                vote: None,
+                ..good.clone()
+            },
+            wire::AppendRequest {
+                vote: candidate,
+                ..good.clone()
+            },
+            wire::AppendRequest {
+                vote: earlier,
+                ..good.clone()
+            },
+            wire::AppendRequest {
+                previous: last,
+                ..good.clone()
+            },
+            wire::AppendRequest {
+                previous: later,
+                ..good.clone()
+            },
+            garbled,
+        ] {
+            let error = get_append(bad).expect_err("refused");
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_stays_within_its_directory() {
+        let (found, meta, files) = get_head(&head()).expect("valid");
+        assert_eq!((found, files.len()), (vote(), 1));
+        assert_eq!(meta.last_log_id, Some(log_id(2, 1, 6)));
+        for name in [
+            "", ".", "..", "../x", "a/b", "/etc/x", "a\0b", ".hidden", "a\\b",
+        ] {
+            let mut bad = head();
+            bad.files[0].name = name.to_owned();
+            assert!(get_head(&bad).is_err(), "{name:?}");
+        }
+        let mut twice = head();
+        twice.files.push(twice.files[0].clone());
+        assert!(get_head(&twice).is_err());
+    }
+
+    /// What openraft would panic at.
+    #[test]
+    fn a_snapshot_from_the_future_is_refused() {
+        let future = Some(put_log_id(&log_id(4, 1, 6)));
+        let candidate = Some(put_vote(&Vote::new(3, 2)));
+        for bad in [
+            wire::SnapshotHead {
+                last: None,
+                ..head()
+            },
+            wire::SnapshotHead {
+                last: future,
+                ..head()
+            },
+            wire::SnapshotHead {
+                membership_id: future,
+                ..head()
+            },
+            wire::SnapshotHead {
+                vote: candidate,
+                ..head()
+            },
+            wire::SnapshotHead {
+                membership: "\x01".into(),
+                ..head()
+            },
+        ] {
+            assert!(get_head(&bad).is_err());
+        }
+    }
+
+    #[test]
+    fn another_cluster_is_refused_by_name() {
+        let sender = |cluster_id| {
+            Some(wire::Sender {
+                cluster_id,
+                member_id: 5,
+            })
+        };
+        assert_eq!(check_sender(sender(1), 1, false).expect("ours"), 5);
+        assert_eq!(check_sender(sender(0), 1, true).expect("a stranger"), 5);
+        for (sender, is_stranger_welcome) in [(sender(2), true), (sender(0), false)] {
+            let error = check_sender(sender, 1, is_stranger_welcome).expect_err("refused");
+            assert_eq!(error.code(), Code::FailedPrecondition);
+            assert!(error.message().contains("0000000000000001"), "{error}");
+        }
+        assert!(check_sender(None, 1, true).is_err());
+    }
+}

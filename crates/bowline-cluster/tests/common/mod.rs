@@ -92,7 +92,10 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A snapshot does not outlive the process: openraft has a new one made, and refuses one that
+    /// ends before what is purged.
     pub fn new(vfs: Arc<dyn Vfs>, state: Arc<Mutex<State>>, log: Option<LogStore>) -> Machine {
+        state.lock().snapshot = None;
         Machine { state, vfs, log }
     }
 

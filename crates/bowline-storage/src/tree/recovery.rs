@@ -318,7 +318,12 @@ fn apply(
 
     let is_replicated = replicated.is_some();
     if is_replicated && !state.log_started {
-        discard_void_log(&*vfs, &layout)?;
+        // The manifest calls it void, or it was created and never used.
+        let log = layout.log();
+        let found = vfs.metadata(&log).map_err(|e| Error::io("stat", &log, e))?;
+        if found.is_some() {
+            Log::discard(&*vfs, &log)?;
+        }
     }
     let mut replay = Replay::new(&options, &state);
     let mut replicated = replicated;
@@ -428,25 +433,6 @@ fn apply(
         cache,
     };
     Ok((shared, given_log))
-}
-
-/// Removes a log that the manifest calls void, or that was created and never used.
-fn discard_void_log(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
-    let log = layout.log();
-    let found = vfs.metadata(&log).map_err(|e| Error::io("stat", &log, e))?;
-    if found.is_none() {
-        return Ok(());
-    }
-    let mut names = vfs.read_dir(&log).map_err(|e| Error::io("list", &log, e))?;
-    // Oldest first, each durably, as everywhere: what a crash leaves is removed by the next opening.
-    names.sort();
-    for name in names {
-        let path = log.join(name);
-        vfs.remove_file(&path)
-            .map_err(|e| Error::io("remove", &path, e))?;
-        vfs::sync_parent(vfs, &path)?;
-    }
-    Ok(())
 }
 
 /// Rebuilds memtables from log entries, oldest first.

@@ -182,12 +182,7 @@ impl Engine {
     /// # Errors
     /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than
     /// what is here. Nothing has changed then.
-    pub fn install(
-        &self,
-        state: &[u8],
-        directory: &Path,
-        keeps_log: bool,
-    ) -> Result<Installed> {
+    pub fn install(&self, state: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let shared = &*self.shared;
         let damaged = |reason: String| Error::corrupt(directory, 0, reason);
         let edit =

@@ -258,12 +258,7 @@ impl Replica {
     ///
     /// # Errors
     /// `Storage`, when the files are damaged or do not fit.
-    pub fn install(
-        &self,
-        frozen: &[u8],
-        directory: &Path,
-        keeps_log: bool,
-    ) -> Result<Installed> {
+    pub fn install(&self, frozen: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let mut state = self.state.lock();
         let core = self.db.core();
         let installed = core.engine.install(frozen, directory, keeps_log)?;

@@ -59,7 +59,10 @@ fn a_staged_group_and_an_impossible_index_are_refused() {
     let disk = Disk::new();
     let (mut log, _) = open(&disk, 0).expect("open");
     for index in [0, u64::MAX] {
-        assert!(matches!(log.restart_at(index), Err(crate::Error::Internal(_))));
+        assert!(matches!(
+            log.restart_at(index),
+            Err(crate::Error::Internal(_))
+        ));
     }
     log.stage(b"staged");
     assert!(matches!(log.restart_at(9), Err(crate::Error::Internal(_))));
