@@ -55,6 +55,7 @@ mod kinds;
 mod kv;
 mod lease;
 mod options;
+pub mod replica;
 mod snapshot;
 mod transaction;
 mod trees;
