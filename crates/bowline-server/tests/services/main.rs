@@ -1,0 +1,8 @@
+//! The services over loopback, asked by a client made from the same messages, and by etcdctl.
+
+mod etcdctl;
+mod keys;
+mod others;
+mod plain_http;
+mod support;
+mod watches;
