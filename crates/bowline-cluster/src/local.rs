@@ -88,7 +88,6 @@ impl Node {
 
 #[expect(clippy::unused_async, reason = "the real one waits")]
 #[expect(missing_docs, reason = "a placeholder")]
-#[expect(clippy::needless_pass_by_value, reason = "the real one sends it")]
 impl LocalClient {
     pub async fn execute(&self, command: Command) -> Result<Applied, Error> {
         let _order = self.inner.order.lock();

@@ -8,11 +8,11 @@ use crate::args::Serve;
 use crate::exit::{Exit, Failure};
 
 pub(super) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
-    let (layers, config) = configure(args).map_err(config_failure)?;
+    let (layers, config) = configure(args).map_err(|error| config_failure(&error))?;
     if args.print_config {
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
-    bowline_server::run(config).map_err(serve_failure)
+    bowline_server::run(config).map_err(|error| serve_failure(&error))
 }
 
 fn configure(args: &Serve) -> Result<(Layers, Config), ConfigError> {
@@ -28,17 +28,17 @@ fn configure(args: &Serve) -> Result<(Layers, Config), ConfigError> {
     Ok((layers, config))
 }
 
-fn config_failure(error: ConfigError) -> Failure {
-    let exit = match &error {
+fn config_failure(error: &ConfigError) -> Failure {
+    let exit = match error {
         ConfigError::Unreadable { .. } => Exit::Io,
         _ => Exit::Invalid,
     };
     Failure::new(exit, error.to_string())
 }
 
-fn serve_failure(error: ServeError) -> Failure {
+fn serve_failure(error: &ServeError) -> Failure {
     use bowline_cluster::Error as NodeError;
-    let exit = match &error {
+    let exit = match error {
         ServeError::Node(NodeError::Storage(error)) => Exit::of_database(error),
         ServeError::Node(NodeError::Config { .. }) | ServeError::Resolve { .. } => Exit::Invalid,
         ServeError::Node(NodeError::Bind { .. })

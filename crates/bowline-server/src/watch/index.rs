@@ -53,6 +53,9 @@ fn is_prefix_end(prefix: &[u8], end: &[u8]) -> bool {
     }
 }
 
+/// The first key of a range, and the one it ends before.
+type Bounds = (Vec<u8>, Option<Vec<u8>>);
+
 /// Watches by their keys.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -60,7 +63,7 @@ pub(super) struct Index {
     prefixes: HashMap<Vec<u8>, Vec<u32>>,
     /// How many prefixes of each length there are.
     lengths: BTreeMap<usize, usize>,
-    ranges: HashMap<(Vec<u8>, Option<Vec<u8>>), Vec<u32>>,
+    ranges: HashMap<Bounds, Vec<u32>>,
 }
 
 impl Index {

@@ -335,11 +335,11 @@ impl Shard {
                     state.tell_progress();
                 }
                 state.answer_asking();
+                let is_lost = failure.is_some();
                 if let Some(error) = failure {
                     self.lose_feed(&mut state, &error);
-                    break;
                 }
-                let is_idle = state.count == 0;
+                let is_idle = state.count == 0 && !is_lost;
                 if is_idle {
                     state.has_feed = false;
                 }
@@ -347,7 +347,7 @@ impl Shard {
                 for stream in to_wake {
                     stream.outlet.wake();
                 }
-                if is_idle {
+                if is_idle || is_lost {
                     break;
                 }
             }

@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use crate::support::{Running, put, start};
 
 /// Status line and body.
-async fn get(running: &Running, path: &str) -> (String, String) {
+pub(crate) async fn get(running: &Running, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(running.address()).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
+use crate::plain_http::get;
 use crate::support::{Running, delete, put, start};
 
 /// A stream of watches.
@@ -289,6 +290,11 @@ async fn a_client_that_does_not_read_keeps_nobody_waiting_and_misses_nothing() {
         }
     }
     writing.await.unwrap();
+    let metrics = get(&running, "/metrics").await.1;
+    assert!(
+        metrics.contains("\nbowline_watches_behind 1\n"),
+        "{metrics}"
+    );
     let mut next = 2;
     while next < COUNT + 2 {
         for event in slow.next().await.events {
