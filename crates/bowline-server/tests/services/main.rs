@@ -5,4 +5,5 @@ mod keys;
 mod others;
 mod plain_http;
 mod support;
+mod watch_races;
 mod watches;

@@ -14,13 +14,13 @@ use crate::plain_http::get;
 use crate::support::{Running, delete, put, start};
 
 /// A stream of watches.
-struct Watching {
+pub(crate) struct Watching {
     requests: mpsc::Sender<pb::WatchRequest>,
     replies: Streaming<pb::WatchResponse>,
 }
 
 impl Watching {
-    async fn open(running: &Running) -> Watching {
+    pub(crate) async fn open(running: &Running) -> Watching {
         let (requests, receiver) = mpsc::channel(64);
         let mut client = running.watch().await;
         let replies = client.watch(ReceiverStream::new(receiver)).await.unwrap();
@@ -38,16 +38,16 @@ impl Watching {
             .unwrap();
     }
 
-    async fn create(&self, create: pb::WatchCreateRequest) {
+    pub(crate) async fn create(&self, create: pb::WatchCreateRequest) {
         self.ask(RequestUnion::CreateRequest(create)).await;
     }
 
-    async fn cancel(&self, watch_id: i64) {
+    pub(crate) async fn cancel(&self, watch_id: i64) {
         let cancel = pb::WatchCancelRequest { watch_id };
         self.ask(RequestUnion::CancelRequest(cancel)).await;
     }
 
-    async fn ask_progress(&self) {
+    pub(crate) async fn ask_progress(&self) {
         self.ask(RequestUnion::ProgressRequest(pb::WatchProgressRequest {}))
             .await;
     }
@@ -57,7 +57,7 @@ impl Watching {
         next.expect("a message in time")
     }
 
-    async fn next(&mut self) -> pb::WatchResponse {
+    pub(crate) async fn next(&mut self) -> pb::WatchResponse {
         self.try_next().await.unwrap().expect("the stream goes on")
     }
 
@@ -77,7 +77,7 @@ impl Watching {
     }
 }
 
-fn of(key: &str, range_end: &str) -> pb::WatchCreateRequest {
+pub(crate) fn of(key: &str, range_end: &str) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest {
         key: key.to_owned().into(),
         range_end: range_end.to_owned().into(),
