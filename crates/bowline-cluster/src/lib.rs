@@ -23,6 +23,6 @@ pub mod types;
 
 pub use error::{Error, Result};
 pub use node::{
-    Applied, Leadership, LeaseStatus, LocalClient, MemberInfo, Node, NodeConfig, Read, ReadLevel,
-    ReadPoint, Status,
+    Applied, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo, Node,
+    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Status,
 };

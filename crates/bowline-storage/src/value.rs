@@ -153,6 +153,16 @@ impl From<Bytes> for Value {
     }
 }
 
+/// Shares the bytes of a long value, copies those of a short one.
+impl From<Value> for Bytes {
+    fn from(value: Value) -> Bytes {
+        match value.0 {
+            Repr::Inline { len, bytes } => Bytes::copy_from_slice(&bytes.0[..usize::from(len)]),
+            Repr::Shared(bytes) => bytes,
+        }
+    }
+}
+
 impl PartialEq for Value {
     fn eq(&self, other: &Value) -> bool {
         self.as_slice() == other.as_slice()

@@ -583,6 +583,22 @@ impl Db {
         WatchBuilder::new(self.clone(), range.into())
     }
 
+    /// Waits until `revision` is committed and readable, at most for `timeout`; tells whether it is.
+    /// One thread that waits here can serve many watchers with [`Watcher::poll`](crate::Watcher).
+    ///
+    /// # Errors
+    /// `Closed` when the database was closed.
+    pub fn wait_for_revision(&self, revision: Revision, timeout: Duration) -> Result<bool> {
+        self.check_open()?;
+        let core = self.core();
+        let is_there = || core.engine.visible() >= revision;
+        if !is_there() {
+            core.hub.wait(timeout, is_there);
+            self.check_open()?;
+        }
+        Ok(is_there())
+    }
+
     // --- leases ---
 
     /// Grants a lease: keys put with it go `ttl` after its last keep-alive.

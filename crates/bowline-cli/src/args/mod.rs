@@ -7,6 +7,7 @@
 mod files;
 mod graph;
 mod keys;
+mod serve;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub use files::{
 };
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
+pub use serve::{Cluster, ClusterUp, KeptDir, Serve};
 
 use crate::exit::Exit;
 
@@ -222,6 +224,22 @@ pub enum Command {
   bowline tour
   bowline tour --keep ./tour-data")]
     Tour(Tour),
+    /// Serve a database to clients of etcd v3, alone or as a member of a cluster
+    ///
+    /// The flags are those of etcd. Each can also be given as an environment variable
+    /// (--listen-client-urls as BOWLINE_LISTEN_CLIENT_URLS) or in a TOML file (--config-file).
+    #[command(after_help = "Examples:
+  bowline serve
+  bowline serve --name a --data-dir ./a --listen-client-urls http://127.0.0.1:2379
+  bowline serve --config-file bowline.toml --print-config")]
+    Serve(Serve),
+    /// Run a cluster on this machine
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline cluster up"
+    )]
+    Cluster(Cluster),
     /// Print a script that completes commands and options in a shell
     #[command(after_help = "Examples:
   bowline completions bash > ~/.local/share/bash-completion/completions/bowline

@@ -3,10 +3,12 @@
 //! Commands that only read refuse a directory that does not exist; commands that write create it.
 
 mod blocks;
+mod cluster;
 mod graph;
 mod keys;
 mod leases;
 mod resolve;
+mod serve;
 mod tour;
 mod transfer;
 mod upkeep;
@@ -51,6 +53,8 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Check => upkeep::check(context),
         Command::Stats => upkeep::stats(context),
         Command::Checkpoint(args) => upkeep::checkpoint(context, &args),
+        Command::Serve(args) => serve::run(context, &args),
+        Command::Cluster(args) => cluster::run(context, &args),
         Command::Tour(args) => tour::run(context, &args),
         Command::Completions(args) => upkeep::completions(context, &args),
     }

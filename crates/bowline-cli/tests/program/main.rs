@@ -4,6 +4,7 @@ mod commands;
 mod errors;
 mod kill;
 mod kill_calls;
+mod serve;
 mod transfer;
 
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! The client of a node in the same process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::replica::{
@@ -72,6 +73,24 @@ pub struct Status {
     pub revision: u64,
     /// Why the member has stopped, if it has.
     pub failure: Option<String>,
+}
+
+/// What a member has counted since it was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeMetrics {
+    /// How often another leader was known.
+    pub leader_changes: u64,
+    /// Proposals under way.
+    pub proposals_pending: u64,
+    /// Proposals that came to nothing, or whose outcome is unknown.
+    pub proposals_failed: u64,
+    /// Proposals that were carried out.
+    pub proposals_committed: u64,
+    /// Entries that are agreed and not applied here yet.
+    pub apply_lag: u64,
+    /// Bytes of the log's files.
+    pub log_bytes: u64,
 }
 
 /// A client of the node in this process. Clones share it.
@@ -160,27 +179,18 @@ impl LocalClient {
         read: impl Fn() -> Result<(T, u64)>,
     ) -> Result<Read<T>> {
         if level == ReadLevel::Lease && self.core.holds_lease() {
-            let (value, revision) = read()?;
             let point = self.point(level);
+            let (value, revision) = read()?;
             // Asked once more: between the first time and the reading this thread may have slept.
             if self.core.holds_lease() {
-                return Ok(Read {
-                    value,
-                    revision,
-                    point,
-                });
+                let point = ReadPoint { revision, ..point };
+                return Ok(Read { value, point });
             }
         }
         let point = self.read_barrier(level).await?;
         let (value, revision) = read()?;
-        Ok(Read {
-            value,
-            revision,
-            point: ReadPoint {
-                level: point.level,
-                ..self.point(point.level)
-            },
-        })
+        let point = ReadPoint { revision, ..point };
+        Ok(Read { value, point })
     }
 
     fn point(&self, level: ReadLevel) -> ReadPoint {
@@ -188,6 +198,7 @@ impl LocalClient {
         ReadPoint {
             level,
             applied_index: progress.next,
+            revision: self.core.replica.db().revision(),
             term: progress.term,
         }
     }
@@ -390,22 +401,71 @@ impl LocalClient {
         self.core.replica.compacted_revision()
     }
 
-    /// Who leads now.
+    /// Who leads, and who will.
     #[must_use]
-    pub fn leadership(&self) -> Leadership {
-        self.core.leadership()
+    pub fn leadership(&self) -> tokio::sync::watch::Receiver<Leadership> {
+        self.core.leadership.subscribe()
     }
 
-    /// Waits until who leads, or the term, is another than `seen`.
-    pub async fn leadership_changed(&self, seen: Leadership) -> Leadership {
-        let mut metrics = self.core.metrics.clone();
-        loop {
-            let now = self.core.leadership();
-            // A node that has closed changes no more; who waits is told what was last.
-            if now != seen || metrics.changed().await.is_err() {
-                return now;
+    /// What this member has counted.
+    #[must_use]
+    pub fn metrics(&self) -> NodeMetrics {
+        let core = &self.core;
+        let counts = &core.counts;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
+        let metrics = core.metrics.borrow_watched();
+        let committed = metrics.cluster_committed.map_or(0, |id| id.index + 1);
+        NodeMetrics {
+            leader_changes: load(&counts.leader_changes),
+            proposals_pending: load(&counts.proposals_pending),
+            proposals_failed: load(&counts.proposals_failed),
+            proposals_committed: load(&counts.proposals_committed),
+            apply_lag: committed.saturating_sub(core.progress.borrow().next),
+            log_bytes: log_bytes.unwrap_or(0),
+        }
+    }
+
+    /// A checksum of all entries with their metadata at a revision (0 is the newest): its value, the
+    /// revision, and the revision of the last compaction. Equal on all members.
+    ///
+    /// # Errors
+    /// `Refused` for a revision that cannot be read.
+    pub fn hash_kv(&self, revision: u64) -> Result<(u32, u64, u64)> {
+        let db = self.db();
+        let refused = |error| match error {
+            bowline::Error::Compacted { oldest, .. } => {
+                Refusal::Compacted { revision, oldest }.into()
+            }
+            bowline::Error::FutureRevision { current, .. } => Refusal::FutureRevision {
+                revision,
+                newest: current,
+            }
+            .into(),
+            other => Error::from(other),
+        };
+        let snapshot = match revision {
+            0 => db.snapshot(),
+            at => db.snapshot_at(at).map_err(refused)?,
+        };
+        let mut hash = 0;
+        for entry in snapshot.range(..)? {
+            let entry = entry?;
+            for bytes in [&entry.key, &entry.value] {
+                hash = crc32c::crc32c_append(hash, &(bytes.len() as u64).to_le_bytes());
+                hash = crc32c::crc32c_append(hash, bytes);
+            }
+            let lease = entry.lease as u64;
+            for number in [
+                entry.create_revision,
+                entry.mod_revision,
+                entry.version,
+                lease,
+            ] {
+                hash = crc32c::crc32c_append(hash, &number.to_le_bytes());
             }
         }
+        Ok((hash, snapshot.revision(), self.compacted_revision()))
     }
 
     /// Waits until the node stops by itself; returns why.
@@ -429,9 +489,47 @@ impl LocalClient {
     ///
     /// # Errors
     /// `Storage` when the disk fails or is full.
-    pub fn freeze(&self) -> Result<bowline_storage::tree::FrozenTables> {
-        Ok(self.core.replica.freeze()?.0)
+    pub fn freeze(&self) -> Result<Frozen> {
+        let (frozen, _) = self.core.replica.freeze()?;
+        let tables = frozen.tables.iter().map(|table| FrozenTable {
+            name: table.name(),
+            bytes: table.file_bytes(),
+            file: table.file().clone(),
+        });
+        Ok(Frozen {
+            database_id: self.db().id(),
+            index: frozen.index,
+            revision: frozen.revision,
+            tables: tables.collect(),
+            state: frozen.state,
+        })
     }
+}
+
+/// A table of a copy. Its open file stays as it is.
+#[derive(Debug, Clone)]
+pub struct FrozenTable {
+    /// The name of its file.
+    pub name: String,
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// The file, to be read.
+    pub file: Arc<dyn bowline::vfs::VfsFile>,
+}
+
+/// A consistent copy of a member's state. Made by [`LocalClient::freeze`].
+#[derive(Debug, Clone)]
+pub struct Frozen {
+    /// The database's id, which the tables' checksums cover.
+    pub database_id: u128,
+    /// The last entry of the log in it, counted from 1.
+    pub index: u64,
+    /// The revision it ends with.
+    pub revision: u64,
+    /// How the tables belong together.
+    pub state: Vec<u8>,
+    /// The tables.
+    pub tables: Vec<FrozenTable>,
 }
 
 impl Core {

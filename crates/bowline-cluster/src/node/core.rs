@@ -40,6 +40,17 @@ pub(crate) struct Core {
     /// Why the node stopped, when it did by itself.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) closing: watch::Sender<bool>,
+    pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) counts: Counts,
+}
+
+/// What a node counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) leader_changes: AtomicU64,
+    pub(crate) proposals_pending: AtomicU64,
+    pub(crate) proposals_failed: AtomicU64,
+    pub(crate) proposals_committed: AtomicU64,
 }
 
 impl std::fmt::Debug for Core {
@@ -65,6 +76,29 @@ impl Core {
         Leadership {
             leader: metrics.current_leader,
             term: metrics.current_term,
+        }
+    }
+
+    /// Tells those who listen who leads, until the node is closed.
+    pub(crate) async fn follow_leadership(self: Arc<Self>) {
+        let mut metrics = self.metrics.clone();
+        let mut closing = self.closing.subscribe();
+        loop {
+            let now = self.leadership();
+            let changed = self.leadership.send_if_modified(|known| {
+                let is_new = *known != now;
+                *known = now;
+                is_new
+            });
+            if changed && now.leader.is_some() {
+                self.counts.leader_changes.fetch_add(1, Ordering::Relaxed);
+            }
+            tokio::select! {
+                changed = metrics.changed() => if changed.is_err() {
+                    return;
+                },
+                _ = closing.changed() => return,
+            }
         }
     }
 

@@ -32,7 +32,7 @@ mod tests;
 mod upkeep;
 mod waiters;
 
-pub use client::{LeaseStatus, LocalClient, MemberInfo, Status};
+pub use client::{Frozen, FrozenTable, LeaseStatus, LocalClient, MemberInfo, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;
 pub use reads::{Read, ReadLevel, ReadPoint};

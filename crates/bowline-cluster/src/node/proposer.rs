@@ -13,6 +13,7 @@
 //! client was told, wherever, the leader's own state holds: its lease reads rely on that.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline::replica::Command;
@@ -108,8 +109,16 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
         let (number, proposal) = core.waiters.propose(&batch, waiters);
         let core = core.clone();
         tokio::spawn(async move {
+            let counts = &core.counts;
+            counts.proposals_pending.fetch_add(1, Ordering::Relaxed);
             let is_applied = core.hand_in_until(number, proposal, deadline).await;
             drop(permit);
+            counts.proposals_pending.fetch_sub(1, Ordering::Relaxed);
+            let counted = match is_applied {
+                true => &counts.proposals_committed,
+                false => &counts.proposals_failed,
+            };
+            counted.fetch_add(1, Ordering::Relaxed);
             // The replies come from this member's own state machine, when it gets there.
             if is_applied && core.waiters.is_waiting(number) {
                 tokio::time::sleep(core.options.request_timeout).await;

@@ -40,6 +40,8 @@ pub struct ReadPoint {
     pub level: ReadLevel,
     /// One past the Raft index that this member had applied, at least.
     pub applied_index: u64,
+    /// The newest revision there then.
+    pub revision: u64,
     /// The term of that entry.
     pub term: u64,
 }
@@ -49,8 +51,6 @@ pub struct ReadPoint {
 pub struct Read<T> {
     /// What was read.
     pub value: T,
-    /// The newest revision when it was read.
-    pub revision: u64,
     /// Where.
     pub point: ReadPoint,
 }

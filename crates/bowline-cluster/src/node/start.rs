@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
-use super::core::{Core, Raft};
+use super::core::{Core, Counts, Raft};
 use super::service::Service;
 use super::state_machine::StateMachine;
 use super::waiters::Waiters;
@@ -117,6 +117,8 @@ impl Node {
                 Err(error) => return Err(Error::stopped(error)),
             }
         }
+        node.tasks
+            .push(tokio::spawn(core.clone().follow_leadership()));
         node.tasks.push(tokio::spawn(lessor::run(core.clone())));
         node.tasks.push(tokio::spawn(upkeep::run(core)));
         Ok(node)
@@ -470,6 +472,8 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         abdicating: AtomicU64::new(0),
         failure: Mutex::new(None),
         closing: watch::Sender::new(false),
+        leadership: watch::Sender::default(),
+        counts: Counts::default(),
     }))
 }
 

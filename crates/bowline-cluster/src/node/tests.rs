@@ -203,7 +203,7 @@ async fn one_node_writes_reads_and_comes_back() {
     ] {
         let read = client.range(&key("k49"), level).await.unwrap();
         assert_eq!(value_of(&read), Some(b"v".to_vec()), "{level:?}");
-        assert_eq!((read.point.level, read.revision), (level, 51));
+        assert_eq!((read.point.level, read.point.revision), (level, 51));
     }
     let refused = client.db().put("k", "v");
     assert!(matches!(refused, Err(bowline::Error::NotSupported { .. })));
@@ -223,7 +223,7 @@ async fn one_node_writes_reads_and_comes_back() {
             .await
             .unwrap();
         assert_eq!(value_of(&read), Some(b"v".to_vec()));
-        assert_eq!(read.revision, 51);
+        assert_eq!(read.point.revision, 51);
         let status = client.status();
         assert_eq!(status.cluster_id, before.cluster_id);
         assert_eq!(status.member_id, before.member_id);

@@ -601,3 +601,18 @@ fn a_watcher_and_its_database_may_go_in_any_order() -> Result<()> {
     assert_eq!(db.get("k")?.as_deref(), Some(&b"v"[..]));
     Ok(())
 }
+
+#[test]
+fn a_thread_may_wait_for_a_revision_for_others() {
+    let db = Db::in_memory().unwrap();
+    assert!(db.wait_for_revision(1, Duration::ZERO).unwrap());
+    assert!(!db.wait_for_revision(2, Duration::from_millis(1)).unwrap());
+    let waiting = db.clone();
+    let waiter = thread::spawn(move || waiting.wait_for_revision(2, Duration::from_secs(60)));
+    db.put(b"k", b"v").unwrap();
+    assert!(waiter.join().unwrap().unwrap());
+    let waiting = db.clone();
+    let waiter = thread::spawn(move || waiting.wait_for_revision(9, Duration::from_secs(60)));
+    db.close().unwrap();
+    assert!(matches!(waiter.join().unwrap(), Err(Error::Closed)));
+}

@@ -1,0 +1,149 @@
+//! The arguments of `serve` and `cluster`.
+//!
+//! Those of `serve` are made from the server's own table of settings, so that flag, environment
+//! variable, file and help are one thing.
+
+use std::path::PathBuf;
+
+use bowline_server::config::SETTINGS;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+
+/// `bowline serve`.
+#[derive(Debug, Clone, Default)]
+pub struct Serve {
+    /// A file with settings.
+    pub config_file: Option<PathBuf>,
+    /// Print what is in effect instead of serving.
+    pub print_config: bool,
+    /// The settings that were given as flags: key and value.
+    pub flags: Vec<(&'static str, String)>,
+}
+
+/// The setting that every command has a flag for.
+const DATA_DIR: &str = "data-dir";
+
+impl Args for Serve {
+    fn augment_args(command: Command) -> Command {
+        let mut command = command
+            .arg(
+                Arg::new("config-file")
+                    .long("config-file")
+                    .value_name("FILE")
+                    .env("BOWLINE_CONFIG_FILE")
+                    .value_parser(clap::value_parser!(PathBuf))
+                    .value_hint(clap::ValueHint::FilePath)
+                    .help("A TOML file with settings; flags and BOWLINE_* variables beat it"),
+            )
+            .arg(
+                Arg::new("print-config")
+                    .long("print-config")
+                    .action(ArgAction::SetTrue)
+                    .help("Print the settings in effect, and where each came from; do not serve"),
+            );
+        for setting in SETTINGS {
+            if setting.key == DATA_DIR {
+                continue;
+            }
+            let mut help = setting.help.to_owned();
+            if !setting.default.is_empty() {
+                help.push_str(&format!(" [default: {}]", setting.default));
+            }
+            command = command.arg(
+                Arg::new(setting.key)
+                    .long(setting.key)
+                    .value_name(setting.value)
+                    .help(help),
+            );
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Serve::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Serve {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Serve, clap::Error> {
+        let mut serve = Serve::default();
+        serve.update_from_arg_matches(matches)?;
+        Ok(serve)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.config_file = matches.get_one::<PathBuf>("config-file").cloned();
+        self.print_config = matches.get_flag("print-config");
+        if let Some(path) = data_dir_given(matches) {
+            let path = path.to_string_lossy().into_owned();
+            self.flags.push((DATA_DIR, path));
+        }
+        for setting in SETTINGS.iter().filter(|setting| setting.key != DATA_DIR) {
+            if let Some(value) = matches.get_one::<String>(setting.key) {
+                self.flags.push((setting.key, value.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directory of `--data-dir`, if the command line has it: a server has another default than
+/// the other commands.
+fn data_dir_given(matches: &ArgMatches) -> Option<PathBuf> {
+    let is_given = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
+    let path = matches.get_one::<PathBuf>("data_dir");
+    path.filter(|_| is_given).cloned()
+}
+
+/// A directory that is to be kept, if one was given.
+#[derive(Debug, Clone, Default)]
+pub struct KeptDir(pub Option<PathBuf>);
+
+impl Args for KeptDir {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for KeptDir {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<KeptDir, clap::Error> {
+        Ok(KeptDir(data_dir_given(matches)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0 = data_dir_given(matches);
+        Ok(())
+    }
+}
+
+/// `bowline cluster`.
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Run several servers on this machine, as a cluster to try things with
+    ///
+    /// Each has a client and a peer port on the loopback address, from --base-port on. Their data
+    /// is gone when the command ends, unless --data-dir says where to keep it.
+    #[command(after_help = "Examples:
+  bowline cluster up
+  bowline cluster up --nodes 5 --base-port 12379
+  bowline cluster up --data-dir ./cluster")]
+    Up(ClusterUp),
+}
+
+/// `bowline cluster up`.
+#[derive(Debug, Args)]
+pub struct ClusterUp {
+    /// How many servers
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub nodes: u16,
+    /// The first port; each server takes two
+    #[arg(long, value_name = "PORT", default_value_t = 2379, value_parser = clap::value_parser!(u16).range(1..=65_500))]
+    pub base_port: u16,
+    /// Where the data stays.
+    #[command(flatten)]
+    pub data_dir: KeptDir,
+}

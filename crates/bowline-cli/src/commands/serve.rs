@@ -1,0 +1,50 @@
+//! `serve`.
+
+use bowline_server::ServeError;
+use bowline_server::config::{Config, ConfigError, Layers};
+
+use super::Context;
+use crate::args::Serve;
+use crate::exit::{Exit, Failure};
+
+pub(super) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
+    let (layers, config) = configure(args).map_err(|error| config_failure(&error))?;
+    if args.print_config {
+        return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
+    }
+    bowline_server::run(config).map_err(|error| serve_failure(&error))
+}
+
+fn configure(args: &Serve) -> Result<(Layers, Config), ConfigError> {
+    let mut layers = Layers::default();
+    if let Some(path) = &args.config_file {
+        layers.add_file(path)?;
+    }
+    layers.add_environment(|name| std::env::var(name).ok());
+    for (key, value) in &args.flags {
+        layers.add_flag(key, value.clone())?;
+    }
+    let config = Config::from_layers(&layers)?;
+    Ok((layers, config))
+}
+
+fn config_failure(error: &ConfigError) -> Failure {
+    let exit = match error {
+        ConfigError::Unreadable { .. } => Exit::Io,
+        _ => Exit::Invalid,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+fn serve_failure(error: &ServeError) -> Failure {
+    use bowline_cluster::Error as NodeError;
+    let exit = match error {
+        ServeError::Node(NodeError::Storage(error)) => Exit::of_database(error),
+        ServeError::Node(NodeError::Config { .. }) | ServeError::Resolve { .. } => Exit::Invalid,
+        ServeError::Node(NodeError::Bind { .. })
+        | ServeError::Bind { .. }
+        | ServeError::System { .. } => Exit::Io,
+        _ => Exit::Internal,
+    };
+    Failure::new(exit, error.to_string())
+}

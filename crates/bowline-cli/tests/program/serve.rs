@@ -1,0 +1,114 @@
+//! `serve` and `cluster up`: what they refuse, and that they end cleanly when they are told to.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Place;
+
+/// A free port with free ports behind it, at least a moment ago.
+fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if port < 65_000 && (port + 1..port + 8).all(is_free) {
+            return port;
+        }
+    }
+}
+
+fn terminate(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+}
+
+#[test]
+fn a_port_in_use_and_a_wrong_configuration_are_told_from_one_another() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", taken.local_addr().unwrap());
+    let said = place.fails(&format!("serve --listen-client-urls {url}"), 7);
+    assert!(said.contains(&format!("cannot listen on {url}")), "{said}");
+    assert!(!place.data().exists(), "the data was not touched");
+    let said = place.fails("serve --config-file none.toml", 7);
+    assert!(
+        said.contains("cannot read the configuration none.toml"),
+        "{said}"
+    );
+    let said = place.fails("serve --listen-client-urls nonsense", 4);
+    assert!(
+        said.contains("--listen-client-urls: \"nonsense\" is not a URL"),
+        "{said}"
+    );
+    place.write("c.toml", "name = 'a'\n\nmax-txn-ops = 'x'\n");
+    let said = place.fails("serve --config-file c.toml", 4);
+    assert!(said.contains("c.toml:3: max-txn-ops: "), "{said}");
+    assert!(place.fails("serve --bogus", 2).contains("--bogus"));
+}
+
+#[test]
+fn the_configuration_in_effect_says_where_each_value_came_from() {
+    let place = Place::new();
+    place.write("c.toml", "name = 'a'\nmax-txn-ops = 7\n");
+    let printed = place.ok("serve --config-file c.toml --name b --print-config");
+    assert!(printed.contains("name = \"b\" # --name\n"), "{printed}");
+    assert!(
+        printed.contains("max-txn-ops = 7 # c.toml:2\n"),
+        "{printed}"
+    );
+    assert!(printed.contains(" # BOWLINE_DATA_DIR\n"), "{printed}");
+    let printed = place.ok("serve --data-dir d --print-config");
+    assert!(
+        printed.contains("data-dir = \"d\" # --data-dir\n"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_server_ends_cleanly_when_it_is_told_to() {
+    let place = Place::new();
+    let port = free_port();
+    let (client, peer) = (port, port + 1);
+    let line = format!(
+        "serve --listen-client-urls http://127.0.0.1:{client} --listen-peer-urls \
+         http://127.0.0.1:{peer} --initial-advertise-peer-urls http://127.0.0.1:{peer}"
+    );
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut child = place
+        .command(&words)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("ready")));
+    terminate(&child);
+    let rest: Vec<String> = log.map(Result::unwrap).collect();
+    assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_cluster_starts_and_takes_its_data_with_it() {
+    let place = Place::new();
+    let line = format!("cluster up --nodes 3 --base-port {}", free_port());
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut command = place.command(&words);
+    command.env("TMPDIR", place.path("")).stderr(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+    let told: Vec<String> = std::iter::from_fn(|| told.next().map(Result::unwrap))
+        .take_while(|line| line != "ready")
+        .collect();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("etcdctl --endpoints 127.0.0.1:")),
+        "{told:?}"
+    );
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
+    let left = std::fs::read_dir(place.path("")).unwrap().count();
+    assert_eq!(left, 0, "the data is gone");
+}

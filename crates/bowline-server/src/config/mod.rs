@@ -1,0 +1,188 @@
+//! The configuration of a server: etcd's flags, and some of its own.
+//!
+//! [`SETTINGS`] is the one table. Each setting has a key, which is its flag (`--data-dir`), its
+//! environment variable (`BOWLINE_DATA_DIR`) and its key in the file (`data-dir`). Flags beat the
+//! environment, which beats the file, which beats the default. A value is text until it is known
+//! where it came from, so an error can name the flag, the variable, or file and line.
+
+mod error;
+mod file;
+mod layers;
+mod parse;
+mod settings;
+
+pub use error::ConfigError;
+pub use layers::{Layers, Origin};
+pub use parse::Url;
+pub(crate) use parse::parse_url;
+pub use settings::{SETTINGS, Setting};
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bowline_cluster::NodeConfig;
+use parse::{duration, number, one_of, url_list};
+
+use crate::settings::Settings;
+use crate::transport::ConnectionOptions;
+
+/// The configuration of a server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Of the node.
+    pub node: NodeConfig,
+    /// Where clients are listened to.
+    pub listen_client_urls: Vec<Url>,
+    /// The largest request, in bytes.
+    pub max_request_bytes: usize,
+    /// The most operations in a list of a transaction.
+    pub max_txn_ops: usize,
+    /// The most calls under way on one connection.
+    pub max_concurrent_streams: u32,
+    /// The most connections.
+    pub max_connections: u64,
+    /// The largest head of a request, in bytes.
+    pub max_header_bytes: u32,
+    /// How often a silent connection is asked whether it is there.
+    pub keep_alive_interval: Duration,
+    /// How long the answer may take.
+    pub keep_alive_timeout: Duration,
+    /// How often an idle watch is told how far it is.
+    pub watch_progress_interval: Duration,
+    /// How many bytes of events wait for one client.
+    pub watch_queue_bytes: usize,
+    /// How long requests under way may take to end when the server stops.
+    pub drain_timeout: Duration,
+    /// The most bytes the database may take.
+    pub quota_bytes: u64,
+    /// What is logged.
+    pub log_level: tracing::level_filters::LevelFilter,
+    /// Whether the log is for programs.
+    pub log_json: bool,
+}
+
+impl Config {
+    /// Takes the configuration from its layers.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names what is wrong, and where it was said.
+    pub fn from_layers(layers: &Layers) -> Result<Config, ConfigError> {
+        let name = layers.text("name");
+        let listen_peers = layers.parse("listen-peer-urls", url_list)?;
+        let peer_urls = layers.parse("initial-advertise-peer-urls", url_list)?;
+        let listen_clients = layers.parse("listen-client-urls", url_list)?;
+        let client_urls = if layers.text("advertise-client-urls").is_empty() {
+            listen_clients.clone()
+        } else {
+            layers.parse("advertise-client-urls", url_list)?
+        };
+        for url in &listen_clients {
+            if url.scheme != "http" {
+                let reason = format!("{url}: only http is served");
+                return Err(layers.wrong("listen-client-urls", reason));
+            }
+        }
+        let texts = |urls: &[Url]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let initial_cluster = if layers.text("initial-cluster").is_empty() {
+            let own = peer_urls.iter();
+            own.map(|url| (name.to_owned(), url.to_string())).collect()
+        } else {
+            layers.parse("initial-cluster", parse::members)?
+        };
+        if !initial_cluster.iter().any(|(member, _)| member == name) {
+            let reason = format!("there is no member {name:?} in it, which --name says this is");
+            return Err(layers.wrong("initial-cluster", reason));
+        }
+        let heartbeat_interval = layers.parse("heartbeat-interval", duration)?;
+        let election_timeout: Duration = layers.parse("election-timeout", duration)?;
+        if heartbeat_interval.is_zero() {
+            return Err(layers.wrong("heartbeat-interval", "it is above 0".to_owned()));
+        }
+        if election_timeout < heartbeat_interval * 5 {
+            let reason = "it is at least five times the heartbeat interval".to_owned();
+            return Err(layers.wrong("election-timeout", reason));
+        }
+        let data_dir = match layers.text("data-dir") {
+            "" => PathBuf::from(format!("{name}.bowline")),
+            path => PathBuf::from(path),
+        };
+        /// etcd's.
+        const QUOTA_BYTES: u64 = 2 << 30;
+        let quota_bytes = match layers.parse("quota-backend-bytes", number)? {
+            0 => QUOTA_BYTES,
+            bytes => bytes,
+        };
+        let existing = |text: &str| one_of(text, &["new", "existing"]);
+        let json = |text: &str| one_of(text, &["text", "json"]);
+        let node = NodeConfig {
+            listen_peer_urls: texts(&listen_peers),
+            advertise_peer_urls: texts(&peer_urls),
+            advertise_client_urls: texts(&client_urls),
+            initial_cluster,
+            is_existing: layers.parse("initial-cluster-state", existing)? == 1,
+            cluster_token: layers.text("initial-cluster-token").to_owned(),
+            heartbeat_interval,
+            election_timeout,
+            quota_bytes,
+            snapshot_entries: layers.parse("snapshot-count", number)?,
+            ..NodeConfig::new(name, data_dir)
+        };
+        let at_least_one = |key: &str, value: u64| {
+            if value == 0 {
+                Err(layers.wrong(key, "it is above 0".to_owned()))
+            } else {
+                Ok(value)
+            }
+        };
+        let bounded = |key: &str| -> Result<u64, ConfigError> {
+            at_least_one(key, layers.parse(key, number)?)
+        };
+        let small = |key: &str| -> Result<u32, ConfigError> {
+            let value = bounded(key)?;
+            let most = || layers.wrong(key, format!("it is at most {}", u32::MAX));
+            u32::try_from(value).map_err(|_| most())
+        };
+        Ok(Config {
+            node,
+            listen_client_urls: listen_clients,
+            max_request_bytes: small("max-request-bytes")? as usize,
+            max_txn_ops: small("max-txn-ops")? as usize,
+            max_concurrent_streams: small("max-concurrent-streams")?,
+            max_connections: bounded("max-connections")?,
+            max_header_bytes: small("max-header-bytes")?,
+            keep_alive_interval: layers.parse("grpc-keepalive-interval", duration)?,
+            keep_alive_timeout: layers.parse("grpc-keepalive-timeout", duration)?,
+            watch_progress_interval: layers.parse("watch-progress-notify-interval", duration)?,
+            watch_queue_bytes: small("watch-queue-bytes")? as usize,
+            drain_timeout: layers.parse("drain-timeout", duration)?,
+            quota_bytes,
+            log_level: layers.parse("log-level", parse::level)?,
+            log_json: layers.parse("log-format", json)? == 1,
+        })
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            request_bytes_max: self.max_request_bytes,
+            txn_operations_max: self.max_txn_ops,
+            election_timeout: self.node.election_timeout,
+            watch_progress_interval: self.watch_progress_interval,
+            watch_queue_bytes: self.watch_queue_bytes,
+            quota_bytes: self.quota_bytes,
+        }
+    }
+
+    pub(crate) fn connections(&self) -> ConnectionOptions {
+        ConnectionOptions {
+            connections_max: self.max_connections,
+            streams_max: self.max_concurrent_streams,
+            header_bytes_max: self.max_header_bytes,
+            keep_alive_interval: self.keep_alive_interval,
+            keep_alive_timeout: self.keep_alive_timeout,
+            drain_timeout: self.drain_timeout,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

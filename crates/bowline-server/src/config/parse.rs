@@ -1,0 +1,138 @@
+//! What the texts of settings mean.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+
+/// Where something is found: a scheme, a host and a port, and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// `http` or `https`.
+    pub scheme: String,
+    /// A name, or an address; one of IPv6 without its brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Url { scheme, host, port } = self;
+        if host.contains(':') {
+            write!(f, "{scheme}://[{host}]:{port}")
+        } else {
+            write!(f, "{scheme}://{host}:{port}")
+        }
+    }
+}
+
+/// Takes a URL apart.
+pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
+    let wrong = |what: &str| format!("{text:?} is not a URL like http://127.0.0.1:2379: {what}");
+    let (scheme, rest) = text
+        .split_once("://")
+        .ok_or_else(|| wrong("it has no scheme"))?;
+    if !matches!(scheme, "http" | "https") {
+        return Err(wrong("its scheme is not http or https"));
+    }
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.contains(['/', '?', '#', '@']) {
+        return Err(wrong("it has more than a host and a port"));
+    }
+    let (host, port) = rest
+        .rsplit_once(':')
+        .ok_or_else(|| wrong("it has no port"))?;
+    let port = port
+        .parse()
+        .map_err(|_| wrong("its port is not a number up to 65535"))?;
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    let host = if is_bracketed {
+        &host[1..host.len() - 1]
+    } else {
+        host
+    };
+    if host.is_empty() || (host.contains(':') && !is_bracketed) {
+        return Err(wrong(
+            "its host is missing, or an IPv6 address without brackets",
+        ));
+    }
+    Ok(Url {
+        scheme: scheme.to_owned(),
+        host: host.to_owned(),
+        port,
+    })
+}
+
+/// URLs, separated by commas; at least one.
+pub(super) fn url_list(text: &str) -> Result<Vec<Url>, String> {
+    text.split(',').map(|url| parse_url(url.trim())).collect()
+}
+
+/// Members as `name=url`, separated by commas. A member with several URLs comes several times.
+pub(super) fn members(text: &str) -> Result<Vec<(String, String)>, String> {
+    let member = |part: &str| {
+        let (name, url) = part
+            .trim()
+            .split_once('=')
+            .ok_or_else(|| format!("{part:?} is not NAME=URL"))?;
+        if name.is_empty() {
+            return Err(format!("{part:?} has no name"));
+        }
+        Ok((name.to_owned(), parse_url(url)?.to_string()))
+    };
+    text.split(',').map(member).collect()
+}
+
+/// A whole number.
+pub(super) fn number(text: &str) -> Result<u64, String> {
+    let plain = text.replace('_', "");
+    plain
+        .parse()
+        .map_err(|_| format!("{text:?} is not a whole number from 0 on"))
+}
+
+/// A time: milliseconds, or numbers with units as in `1h30m`, `10s`, `250ms`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time like 100 (milliseconds), 250ms, 10s, 5m or 2h");
+    if let Ok(ms) = text.parse() {
+        return Ok(Duration::from_millis(ms));
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.len() - rest.trim_start_matches(char::is_alphabetic).len();
+        let unit_ms = match &rest[..letters] {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(wrong()),
+        };
+        rest = &rest[letters..];
+        let part = number.checked_mul(unit_ms).map(Duration::from_millis);
+        total = part
+            .and_then(|part| total.checked_add(part))
+            .ok_or_else(wrong)?;
+    }
+    if text.is_empty() {
+        Err(wrong())
+    } else {
+        Ok(total)
+    }
+}
+
+/// The place of a text among those there are.
+pub(super) fn one_of(text: &str, all: &[&str]) -> Result<usize, String> {
+    let place = all.iter().position(|one| *one == text);
+    place.ok_or_else(|| format!("{text:?} is not one of {}", all.join(", ")))
+}
+
+/// What is logged.
+pub(super) fn level(text: &str) -> Result<LevelFilter, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not one of off, error, warn, info, debug, trace"))
+}

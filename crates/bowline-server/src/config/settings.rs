@@ -1,0 +1,76 @@
+//! The one table of settings.
+
+/// A setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Its name: of the flag, and of the key in the file.
+    pub key: &'static str,
+    /// What the help calls its value.
+    pub value: &'static str,
+    /// What is in effect when nobody says anything.
+    pub default: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+}
+
+macro_rules! settings {
+    ($($key:literal $value:literal = $default:literal: $help:literal;)*) => {
+        /// Every setting. Those that etcd has, have its names and meanings.
+        pub const SETTINGS: &[Setting] = &[
+            $(Setting { key: $key, value: $value, default: $default, help: $help },)*
+        ];
+    };
+}
+
+settings! {
+    "name" "NAME" = "default":
+        "The name of this member";
+    "data-dir" "DIR" = "":
+        "The directory of its files [default: NAME.bowline]";
+    "listen-client-urls" "URLS" = "http://localhost:2379":
+        "Where clients are listened to, separated by commas";
+    "advertise-client-urls" "URLS" = "":
+        "Where clients find this member [default: where they are listened to]";
+    "listen-peer-urls" "URLS" = "http://localhost:2380":
+        "Where other members are listened to";
+    "initial-advertise-peer-urls" "URLS" = "http://localhost:2380":
+        "Where other members find this one";
+    "initial-cluster" "NAME=URL,..." = "":
+        "All members of a new cluster [default: this one]";
+    "initial-cluster-state" "new|existing" = "new":
+        "Whether this member makes a cluster with the others, or joins one";
+    "initial-cluster-token" "TOKEN" = "bowline-cluster":
+        "Sets clusters apart that are made of the same addresses";
+    "quota-backend-bytes" "BYTES" = "0":
+        "The most the database may take; 0 is 2 GiB";
+    "heartbeat-interval" "MS" = "100":
+        "How often a leader shows that it is there";
+    "election-timeout" "MS" = "1000":
+        "How long the others wait for it";
+    "snapshot-count" "ENTRIES" = "10000":
+        "How many entries of the log are kept for members that are behind";
+    "max-request-bytes" "BYTES" = "1572864":
+        "The largest request";
+    "max-txn-ops" "N" = "128":
+        "The most operations in one list of a transaction";
+    "max-concurrent-streams" "N" = "4294967295":
+        "The most calls under way on one connection";
+    "max-connections" "N" = "16384":
+        "The most connections; one more is closed at once";
+    "max-header-bytes" "BYTES" = "65536":
+        "The largest head of a request";
+    "grpc-keepalive-interval" "TIME" = "2h":
+        "How often a silent connection is asked whether it is there";
+    "grpc-keepalive-timeout" "TIME" = "20s":
+        "How long the answer may take";
+    "watch-progress-notify-interval" "TIME" = "10m":
+        "How often an idle watch that asked for it is told how far it is";
+    "watch-queue-bytes" "BYTES" = "4194304":
+        "How much waits for a client that reads slowly, before its watches read history";
+    "drain-timeout" "TIME" = "5s":
+        "How long requests may take to end when the server stops";
+    "log-level" "LEVEL" = "info":
+        "What is logged: off, error, warn, info, debug or trace";
+    "log-format" "text|json" = "text":
+        "Whether the log is for people or for programs";
+}

@@ -1,0 +1,199 @@
+//! Which layer decides, what texts mean, and how errors name their place.
+
+use std::io::Write;
+
+use super::*;
+
+fn layers(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Layers {
+    try_layers(file, environment, flags).unwrap()
+}
+
+fn try_layers(
+    file: &str,
+    environment: &[(&str, &str)],
+    flags: &[(&str, &str)],
+) -> Result<Layers, ConfigError> {
+    let mut layers = Layers::default();
+    let mut written = tempfile::NamedTempFile::new().unwrap();
+    written.write_all(file.as_bytes()).unwrap();
+    layers.add_file(written.path())?;
+    layers.add_environment(|wanted| {
+        let found = environment.iter().find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| (*value).to_owned())
+    });
+    for (key, value) in flags {
+        layers.add_flag(key, (*value).to_owned())?;
+    }
+    Ok(layers)
+}
+
+fn error(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> String {
+    let taken = try_layers(file, environment, flags);
+    let error = taken.and_then(|layers| Config::from_layers(&layers).map(drop));
+    error.unwrap_err().to_string()
+}
+
+#[test]
+fn without_anything_the_defaults_are_those_of_etcd() {
+    let config = Config::from_layers(&Layers::default()).unwrap();
+    assert_eq!(config.node.name, "default");
+    assert_eq!(config.node.data_dir, PathBuf::from("default.bowline"));
+    assert_eq!(
+        config.listen_client_urls[0].to_string(),
+        "http://localhost:2379"
+    );
+    assert_eq!(config.node.advertise_client_urls, ["http://localhost:2379"]);
+    let own = ("default".to_owned(), "http://localhost:2380".to_owned());
+    assert_eq!(config.node.initial_cluster, [own]);
+    assert!(!config.node.is_existing);
+    assert_eq!(config.node.election_timeout, Duration::from_secs(1));
+    assert_eq!(
+        (config.max_request_bytes, config.max_txn_ops),
+        (1_572_864, 128)
+    );
+    assert_eq!(config.watch_progress_interval, Duration::from_secs(600));
+    assert_eq!(config.quota_bytes, 2 << 30);
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() {
+    let file = "name = 'f'\nmax-txn-ops = 1\nelection-timeout = \"3s\"\n";
+    let environment = [("BOWLINE_NAME", "e"), ("BOWLINE_MAX_TXN_OPS", "2")];
+    let layers = layers(file, &environment, &[("name", "g")]);
+    let config = Config::from_layers(&layers).unwrap();
+    assert_eq!(config.node.name, "g");
+    assert_eq!(config.max_txn_ops, 2);
+    assert_eq!(config.node.election_timeout, Duration::from_secs(3));
+    assert_eq!(config.max_connections, 16384);
+    let printed = layers.to_toml();
+    assert!(printed.contains("name = \"g\" # --name\n"), "{printed}");
+    assert!(
+        printed.contains("max-txn-ops = 2 # BOWLINE_MAX_TXN_OPS\n"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("max-connections = 16384 # default\n"),
+        "{printed}"
+    );
+    assert!(printed.contains(":3\n"), "{printed}");
+}
+
+#[test]
+fn what_is_printed_can_be_used_as_a_file() {
+    let first = layers("name = 'a \"b\"'\ndrain-timeout = 7\n", &[], &[]);
+    let again = layers(&first.to_toml(), &[], &[]);
+    for setting in SETTINGS {
+        assert_eq!(first.text(setting.key), again.text(setting.key));
+    }
+}
+
+#[test]
+fn errors_name_file_and_line_or_flag_or_variable() {
+    let said = error("\n\nmax-txn-ops = \"many\"\n", &[], &[]);
+    assert!(
+        said.ends_with(":3: max-txn-ops: \"many\" is not a whole number from 0 on"),
+        "{said}"
+    );
+    let said = error("name = 'a'\nbogus = 1\n", &[], &[]);
+    assert!(
+        said.ends_with(":2: there is no setting \"bogus\""),
+        "{said}"
+    );
+    let said = error("name = 'a'\nname = ", &[], &[]);
+    assert!(said.contains(":2: "), "{said}");
+    let said = error("\nmax-txn-ops = 1.5\n", &[], &[]);
+    assert!(said.contains(":2: max-txn-ops is text, a number"), "{said}");
+    let said = error("", &[("BOWLINE_MAX_TXN_OPS", "0")], &[]);
+    assert_eq!(said, "BOWLINE_MAX_TXN_OPS: it is above 0");
+    let said = error("", &[], &[("listen-client-urls", "localhost")]);
+    assert!(
+        said.starts_with("--listen-client-urls: \"localhost\" is not a URL"),
+        "{said}"
+    );
+    let said = error("", &[], &[("listen-client-urls", "https://a:1")]);
+    assert_eq!(
+        said,
+        "--listen-client-urls: https://a:1: only http is served"
+    );
+    let said = error("", &[], &[("election-timeout", "400")]);
+    assert_eq!(
+        said,
+        "--election-timeout: it is at least five times the heartbeat interval"
+    );
+    let said = error("", &[], &[("initial-cluster", "a=http://h:1")]);
+    assert!(
+        said.contains("there is no member \"default\" in it"),
+        "{said}"
+    );
+    let said = error("", &[], &[("log-level", "loud")]);
+    assert!(
+        said.starts_with("--log-level: \"loud\" is not one of"),
+        "{said}"
+    );
+    let mut missing = Layers::default();
+    let said = missing.add_file(std::path::Path::new("/no/such/file"));
+    let said = said.unwrap_err().to_string();
+    assert!(
+        said.starts_with("cannot read the configuration /no/such/file: "),
+        "{said}"
+    );
+}
+
+#[test]
+fn lists_of_the_file_are_lists() {
+    let file = "listen-client-urls = ['http://a:1', 'http://[::1]:2']\n";
+    let config = Config::from_layers(&layers(file, &[], &[])).unwrap();
+    assert_eq!(config.listen_client_urls.len(), 2);
+    assert_eq!(config.listen_client_urls[1].host, "::1");
+    assert_eq!(config.listen_client_urls[1].to_string(), "http://[::1]:2");
+}
+
+#[test]
+fn urls_are_a_scheme_a_host_and_a_port() {
+    for url in [
+        "http://a:1",
+        "https://127.0.0.1:65535",
+        "http://[::1]:2379",
+        "http://a:1/",
+    ] {
+        assert!(parse_url(url).is_ok(), "{url}");
+    }
+    for url in [
+        "",
+        "a:1",
+        "ftp://a:1",
+        "http://a",
+        "http://a:x",
+        "http://a:65536",
+        "http://:1",
+        "http://::1:1",
+        "http://a:1/b",
+        "http://u@a:1",
+        "http://a:1?x",
+    ] {
+        assert!(parse_url(url).is_err(), "{url}");
+    }
+}
+
+#[test]
+fn times_are_milliseconds_or_have_units() {
+    let ms = |text| duration(text).unwrap().as_millis();
+    assert_eq!(
+        (ms("100"), ms("250ms"), ms("10s"), ms("1h30m")),
+        (100, 250, 10_000, 5_400_000)
+    );
+    for text in ["", "s", "1x", "-1s", "1.5s", "1s5", "99999999999999999999h"] {
+        assert!(duration(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn every_setting_has_a_default_that_can_be_used_and_a_help() {
+    for setting in SETTINGS {
+        assert!(
+            !setting.help.is_empty() && !setting.help.ends_with('.'),
+            "{}",
+            setting.key
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! What every service has at hand: the node, the limits, and what is known of the leader.
+//!
+//! Whether there is a leader and whether this member is a learner is asked of every request, so
+//! both are flags that [`Context::follow_node`] keeps up to date, not questions to the node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bowline::Revision;
+use bowline_cluster::Leadership;
+use bowline_cluster::{Applied, LocalClient, ReadLevel, ReadPoint};
+use bowline_proto::etcdserverpb::ResponseHeader;
+use http::{HeaderName, HeaderValue};
+use tokio::sync::watch;
+use tonic::metadata::MetadataMap;
+use tonic::{Response, Status};
+
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::status::Fault;
+use crate::watch::Watches;
+
+const READ: HeaderName = HeaderName::from_static("bowline-read");
+const APPLIED: HeaderName = HeaderName::from_static("bowline-applied");
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) client: LocalClient,
+    pub(crate) settings: Settings,
+    pub(crate) metrics: Metrics,
+    pub(crate) watches: Arc<Watches>,
+    cluster_id: u64,
+    member_id: u64,
+    leadership: watch::Receiver<Leadership>,
+    has_leader: AtomicBool,
+    is_learner: AtomicBool,
+    /// Counts how often there was no leader for so long that streams that need one ended.
+    leader_losses: watch::Sender<u64>,
+    stopping: watch::Sender<bool>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        client: LocalClient,
+        settings: Settings,
+        watches: Arc<Watches>,
+    ) -> Arc<Context> {
+        let status = client.status();
+        Arc::new(Context {
+            has_leader: AtomicBool::new(status.leader.is_some()),
+            is_learner: AtomicBool::new(status.is_learner),
+            leadership: client.leadership(),
+            client,
+            settings,
+            metrics: Metrics::default(),
+            watches,
+            cluster_id: status.cluster_id,
+            member_id: status.member_id,
+            leader_losses: watch::Sender::new(0),
+            stopping: watch::Sender::new(false),
+        })
+    }
+
+    /// The header of a reply.
+    pub(crate) fn header(&self, revision: Revision, term: u64) -> Option<ResponseHeader> {
+        Some(ResponseHeader {
+            cluster_id: self.cluster_id,
+            member_id: self.member_id,
+            revision: revision as i64,
+            raft_term: term,
+        })
+    }
+
+    /// The header of a reply about the node as it is now.
+    pub(crate) fn header_now(&self) -> Option<ResponseHeader> {
+        self.header(self.client.db().revision(), self.term())
+    }
+
+    pub(crate) fn term(&self) -> u64 {
+        self.leadership.borrow().term
+    }
+
+    pub(crate) fn header_of_read(&self, point: &ReadPoint) -> Option<ResponseHeader> {
+        self.header(point.revision, point.term)
+    }
+
+    pub(crate) fn header_of(&self, applied: &Applied) -> Option<ResponseHeader> {
+        self.header(applied.reply.revision, applied.term)
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        self.has_leader.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_learner(&self) -> bool {
+        self.is_learner.load(Ordering::Relaxed)
+    }
+
+    /// Changes when streams that need a leader have to end.
+    pub(crate) fn leader_losses(&self) -> watch::Receiver<u64> {
+        self.leader_losses.subscribe()
+    }
+
+    /// Becomes true when the server stops.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Keeps the flags up to date until the server stops.
+    pub(crate) async fn follow_node(self: Arc<Context>) {
+        /// Whether a member is a learner changes without its leader changing.
+        const REFRESH: Duration = Duration::from_millis(200);
+        let mut leadership = self.client.leadership();
+        let mut stopping = self.stopping();
+        let patience = self.settings.election_timeout * 3;
+        let mut leaderless_since = None;
+        loop {
+            let has_leader = leadership.borrow_and_update().leader.is_some();
+            self.has_leader.store(has_leader, Ordering::Relaxed);
+            self.is_learner
+                .store(self.client.status().is_learner, Ordering::Relaxed);
+            let now = tokio::time::Instant::now();
+            let wait = if has_leader {
+                leaderless_since = None;
+                REFRESH
+            } else {
+                let since = *leaderless_since.get_or_insert(now);
+                let left = patience.saturating_sub(now - since);
+                if left.is_zero() {
+                    // Once for each time; streams that begin later are refused at once.
+                    self.leader_losses.send_modify(|count| *count += 1);
+                    self.watches.end_those_that_need_a_leader();
+                    leaderless_since = Some(now);
+                }
+                left.clamp(Duration::from_millis(1), REFRESH)
+            };
+            tokio::select! {
+                changed = leadership.changed() => {
+                    if changed.is_err() {
+                        // The node is gone, and with it its leader.
+                        self.has_leader.store(false, Ordering::Relaxed);
+                        return;
+                    }
+                }
+                () = tokio::time::sleep(wait) => {}
+                () = stopped(&mut stopping) => return,
+            }
+        }
+    }
+}
+
+/// Waits until the server stops.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // Without a sender, the server is gone.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+/// The level a request asks for: `serializable` in the message, or `bowline-read` in its metadata.
+pub(crate) fn read_level(metadata: &MetadataMap, serializable: bool) -> Result<ReadLevel, Status> {
+    if serializable {
+        return Ok(ReadLevel::Eventual);
+    }
+    let Some(level) = metadata.get(READ.as_str()) else {
+        return Ok(ReadLevel::Linearizable);
+    };
+    match level.as_bytes() {
+        b"linearizable" => Ok(ReadLevel::Linearizable),
+        b"lease" => Ok(ReadLevel::Lease),
+        b"eventual" => Ok(ReadLevel::Eventual),
+        _ => Err(
+            Fault::Invalid("bowline-read is not one of linearizable, lease and eventual").into(),
+        ),
+    }
+}
+
+/// A reply that says where it was read.
+pub(crate) fn respond_read<T>(message: T, point: &ReadPoint) -> Response<T> {
+    let level = match point.level {
+        ReadLevel::Linearizable => "linearizable",
+        ReadLevel::Lease => "lease",
+        ReadLevel::Eventual => "eventual",
+    };
+    let mut response = respond_applied(message, point.applied_index);
+    let headers = response.metadata_mut().as_mut();
+    headers.insert(READ, HeaderValue::from_static(level));
+    response
+}
+
+/// A reply that says which index was applied.
+pub(crate) fn respond_applied<T>(message: T, index: u64) -> Response<T> {
+    let mut response = Response::new(message);
+    let mut value = HeaderValue::from(index);
+    // It differs in every reply: not worth a place in the connection's table of headers.
+    value.set_sensitive(true);
+    response.metadata_mut().as_mut().insert(APPLIED, value);
+    response
+}

@@ -1,0 +1,34 @@
+//! Serves a node of Bowline to clients of etcd v3.
+//!
+//! ```text
+//!  connection ──▶ transport::Dispatch ──▶ service::* ──▶ convert ──▶ bowline_cluster::LocalClient
+//!                       │                     │
+//!                       ├── http              └── watch (its own threads, see there)
+//!                       └── metrics
+//! ```
+//!
+//! Nothing in here stores or agrees on anything: a service checks a request, turns it into the
+//! node's own types, and turns the answer back. What clients compare byte for byte, codes and texts
+//! of errors, is one table ([`Fault`]).
+
+// The futures of a call into the consensus are nested deeply.
+#![recursion_limit = "256"]
+
+pub mod config;
+mod context;
+mod convert;
+mod http;
+mod metrics;
+mod run;
+mod server;
+mod service;
+mod settings;
+mod snapshot_file;
+mod status;
+mod transport;
+mod watch;
+
+pub use run::run;
+pub use server::{ServeError, Server};
+pub use snapshot_file::{BadSnapshot, SnapshotFile};
+pub use status::Fault;

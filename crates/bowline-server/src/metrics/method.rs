@@ -1,0 +1,86 @@
+//! The methods that are served.
+
+/// Makes the enum, its paths, and the way back.
+macro_rules! methods {
+    ($($name:ident = $service:literal / $method:literal,)*) => {
+        /// A method of a service.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Method {
+            $($name,)*
+        }
+
+        impl Method {
+            /// All of them.
+            pub(crate) const ALL: &[Method] = &[$(Method::$name,)*];
+            /// How many there are.
+            pub(crate) const COUNT: usize = Method::ALL.len();
+
+            /// The method of a path.
+            pub(crate) fn of_path(path: &str) -> Option<Method> {
+                match path {
+                    $(concat!("/", $service, "/", $method) => Some(Method::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Service and method.
+            pub(crate) fn names(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Method::$name => ($service, $method),)*
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    Range = "etcdserverpb.KV" / "Range",
+    Put = "etcdserverpb.KV" / "Put",
+    DeleteRange = "etcdserverpb.KV" / "DeleteRange",
+    Txn = "etcdserverpb.KV" / "Txn",
+    Compact = "etcdserverpb.KV" / "Compact",
+    Watch = "etcdserverpb.Watch" / "Watch",
+    LeaseGrant = "etcdserverpb.Lease" / "LeaseGrant",
+    LeaseRevoke = "etcdserverpb.Lease" / "LeaseRevoke",
+    LeaseKeepAlive = "etcdserverpb.Lease" / "LeaseKeepAlive",
+    LeaseTimeToLive = "etcdserverpb.Lease" / "LeaseTimeToLive",
+    LeaseLeases = "etcdserverpb.Lease" / "LeaseLeases",
+    MemberAdd = "etcdserverpb.Cluster" / "MemberAdd",
+    MemberRemove = "etcdserverpb.Cluster" / "MemberRemove",
+    MemberUpdate = "etcdserverpb.Cluster" / "MemberUpdate",
+    MemberList = "etcdserverpb.Cluster" / "MemberList",
+    MemberPromote = "etcdserverpb.Cluster" / "MemberPromote",
+    Alarm = "etcdserverpb.Maintenance" / "Alarm",
+    Status = "etcdserverpb.Maintenance" / "Status",
+    Defragment = "etcdserverpb.Maintenance" / "Defragment",
+    Hash = "etcdserverpb.Maintenance" / "Hash",
+    HashKv = "etcdserverpb.Maintenance" / "HashKV",
+    Snapshot = "etcdserverpb.Maintenance" / "Snapshot",
+    MoveLeader = "etcdserverpb.Maintenance" / "MoveLeader",
+    Downgrade = "etcdserverpb.Maintenance" / "Downgrade",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_is_found_by_its_path() {
+        for method in Method::ALL {
+            let (service, name) = method.names();
+            assert_eq!(
+                Method::of_path(&format!("/{service}/{name}")),
+                Some(*method)
+            );
+        }
+        for path in [
+            "",
+            "/",
+            "/etcdserverpb.KV/range",
+            "/etcdserverpb.Auth/UserAdd",
+        ] {
+            assert_eq!(Method::of_path(path), None, "{path}");
+        }
+    }
+}

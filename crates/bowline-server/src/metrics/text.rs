@@ -1,0 +1,214 @@
+//! The text that Prometheus reads.
+
+use std::fmt::{self, Write};
+
+use tonic::Code;
+
+use super::histogram::BOUNDS_US;
+use super::{CODES, Method, Metrics};
+use crate::context::Context;
+
+/// Everything that is counted.
+pub(crate) fn render(context: &Context) -> String {
+    let mut text = String::with_capacity(16 << 10);
+    // Writing into a string does not fail.
+    let _ = write_all(&mut text, context);
+    text
+}
+
+fn write_all(out: &mut String, context: &Context) -> fmt::Result {
+    write_requests(out, &context.metrics)?;
+    let metrics = &context.metrics;
+    let (watches, behind) = context.watches.counts();
+    let node = context.client.metrics();
+    let status = context.client.status();
+    let stats = context.client.db().stats();
+    let is = u64::from;
+    writeln!(out, "# HELP bowline_build_info The version of the program.")?;
+    writeln!(out, "# TYPE bowline_build_info gauge")?;
+    let (version, etcd) = (env!("CARGO_PKG_VERSION"), crate::service::VERSION);
+    writeln!(
+        out,
+        "bowline_build_info{{version=\"{version}\",etcd=\"{etcd}\"}} 1"
+    )?;
+    let rows = [
+        (
+            "connections",
+            "gauge",
+            "Connections that are open.",
+            metrics.connections.get(),
+        ),
+        (
+            "connections_accepted_total",
+            "counter",
+            "Connections that were taken.",
+            metrics.connections_accepted.get(),
+        ),
+        (
+            "connections_refused_total",
+            "counter",
+            "Connections that were over the limit.",
+            metrics.connections_refused.get(),
+        ),
+        (
+            "requests_unknown_total",
+            "counter",
+            "Requests for services or methods that there are not.",
+            metrics.unknown.get(),
+        ),
+        ("watches", "gauge", "Watches.", watches as u64),
+        (
+            "watches_behind",
+            "gauge",
+            "Watches that read history.",
+            behind as u64,
+        ),
+        (
+            "has_leader",
+            "gauge",
+            "Whether the leader is known.",
+            is(status.leader.is_some()),
+        ),
+        (
+            "is_leader",
+            "gauge",
+            "Whether this member leads.",
+            is(status.leader == Some(status.member_id)),
+        ),
+        (
+            "is_learner",
+            "gauge",
+            "Whether this member does not vote.",
+            is(status.is_learner),
+        ),
+        ("raft_term", "gauge", "The term.", status.term),
+        (
+            "raft_index",
+            "gauge",
+            "The newest index of the log.",
+            status.raft_index,
+        ),
+        (
+            "applied_index",
+            "gauge",
+            "The newest index that was applied.",
+            status.applied_index,
+        ),
+        (
+            "leader_changes_total",
+            "counter",
+            "Changes of the leader.",
+            node.leader_changes,
+        ),
+        (
+            "proposals_pending",
+            "gauge",
+            "Proposals under way.",
+            node.proposals_pending,
+        ),
+        (
+            "proposals_failed_total",
+            "counter",
+            "Proposals that failed.",
+            node.proposals_failed,
+        ),
+        (
+            "proposals_committed_total",
+            "counter",
+            "Proposals that were committed.",
+            node.proposals_committed,
+        ),
+        (
+            "apply_lag_entries",
+            "gauge",
+            "Entries that are committed and not applied.",
+            node.apply_lag,
+        ),
+        ("log_bytes", "gauge", "The size of the log.", node.log_bytes),
+        ("size_bytes", "gauge", "Bytes on disk.", status.size_bytes),
+        (
+            "size_in_use_bytes",
+            "gauge",
+            "Bytes on disk that are in use.",
+            status.size_in_use_bytes,
+        ),
+        (
+            "quota_bytes",
+            "gauge",
+            "Bytes the database may take.",
+            context.settings.quota_bytes,
+        ),
+        ("revision", "gauge", "The newest revision.", stats.revision),
+        (
+            "oldest_revision",
+            "gauge",
+            "The oldest readable revision.",
+            stats.oldest_revision,
+        ),
+        ("leases", "gauge", "Leases.", stats.leases),
+    ];
+    for (name, kind, help, value) in rows {
+        write_row(out, name, kind, help, value)?;
+    }
+    for (name, value) in stats.engine.counters.named() {
+        let name = format!("storage_{name}_total");
+        write_row(
+            out,
+            &name,
+            "counter",
+            "A counter of the storage engine.",
+            value,
+        )?;
+    }
+    Ok(())
+}
+
+fn write_row(out: &mut String, name: &str, kind: &str, help: &str, value: u64) -> fmt::Result {
+    writeln!(out, "# HELP bowline_{name} {help}")?;
+    writeln!(out, "# TYPE bowline_{name} {kind}")?;
+    writeln!(out, "bowline_{name} {value}")
+}
+
+fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
+    writeln!(
+        out,
+        "# HELP bowline_requests_total Requests that were answered, by code."
+    )?;
+    writeln!(out, "# TYPE bowline_requests_total counter")?;
+    for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
+        let (service, method) = method.names();
+        for code in 0..CODES {
+            let count = of.codes[code].get();
+            if count > 0 {
+                let code = Code::from_i32(code as i32);
+                writeln!(
+                    out,
+                    "bowline_requests_total{{service=\"{service}\",method=\"{method}\",\
+                     code=\"{code:?}\"}} {count}"
+                )?;
+            }
+        }
+    }
+    let name = "bowline_request_duration_seconds";
+    writeln!(
+        out,
+        "# HELP {name} Times to the answer; to the beginning of a stream."
+    )?;
+    writeln!(out, "# TYPE {name} histogram")?;
+    for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
+        let (upto, count, sum) = of.latency.read();
+        if count == 0 {
+            continue;
+        }
+        let (service, method) = method.names();
+        let labels = format!("service=\"{service}\",method=\"{method}\"");
+        for (bound, upto) in BOUNDS_US.iter().zip(upto) {
+            let bound = *bound as f64 / 1e6;
+            writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {upto}")?;
+        }
+        writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
+        writeln!(out, "{name}_sum{{{labels}}} {sum}")?;
+        writeln!(out, "{name}_count{{{labels}}} {count}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! A server: a node, its ports, and their end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_cluster::{LocalClient, Node};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, Url};
+use crate::context::Context;
+use crate::settings::Settings;
+use crate::transport::{Dispatch, Listener};
+use crate::watch::{WatchOptions, Watches};
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {url}: {source}")]
+    Bind {
+        /// The URL.
+        url: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A host has no address.
+    #[error("cannot find the address of {url}: {reason}")]
+    Resolve {
+        /// The URL.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// The node did not start, or did not close.
+    #[error(transparent)]
+    Node(#[from] bowline_cluster::Error),
+    /// The system refused a thread, or a signal.
+    #[error("the system refused {what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    node: Node,
+    context: Arc<Context>,
+    addresses: Vec<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+    /// Ends when the last connection has.
+    drained: mpsc::Receiver<()>,
+    drain_timeout: Duration,
+}
+
+impl Server {
+    /// Starts the node, and serves it. The ports are taken first: a server that cannot listen does
+    /// not touch the data.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub async fn start(config: Config) -> Result<Server, ServeError> {
+        let mut listeners = Vec::new();
+        for url in &config.listen_client_urls {
+            listeners.extend(bind(url).await?);
+        }
+        let node = Node::start(config.node.clone()).await?;
+        let client = node.client();
+        let settings = config.settings();
+        let refused = |source| ServeError::System {
+            what: "a thread",
+            source,
+        };
+        let options = WatchOptions {
+            progress_interval: settings.watch_progress_interval,
+            queue_bytes: settings.watch_queue_bytes,
+            fragment_bytes: settings.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES,
+        };
+        let watches = Watches::start(client.db(), &options).map_err(refused)?;
+        let context = Context::new(client, settings, watches);
+        let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
+        let dispatch = Dispatch::new(context.clone());
+        let connections = Arc::new(config.connections());
+        let (alive, drained) = mpsc::channel(1);
+        let mut addresses = Vec::new();
+        for listener in listeners {
+            addresses.push(listener.address());
+            tracing::info!(address = %listener.address(), "clients are served");
+            let (context, dispatch) = (context.clone(), dispatch.clone());
+            let (connections, alive) = (connections.clone(), alive.clone());
+            let serving = listener.serve(context, dispatch, connections, alive);
+            tasks.push(tokio::spawn(serving));
+        }
+        Ok(Server {
+            node,
+            context,
+            addresses,
+            tasks,
+            drained,
+            drain_timeout: config.drain_timeout,
+        })
+    }
+
+    /// Where clients are listened to.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The node, without a socket between.
+    #[must_use]
+    pub fn client(&self) -> LocalClient {
+        self.context.client.clone()
+    }
+
+    /// Takes no more connections, ends streams, lets requests under way finish, and closes the node.
+    ///
+    /// # Errors
+    /// When the node does not close.
+    pub async fn shutdown(mut self) -> Result<(), ServeError> {
+        self.context.stop();
+        self.context.watches.end_all();
+        // Every sender of the channel goes with its connection, the listeners' own with them.
+        let patience = self.drain_timeout + Duration::from_secs(1);
+        if tokio::time::timeout(patience, self.drained.recv())
+            .await
+            .is_err()
+        {
+            tracing::warn!("some requests did not end in time");
+        }
+        for task in self.tasks.drain(..) {
+            task.abort();
+        }
+        let watches = self.context.watches.clone();
+        if tokio::task::spawn_blocking(move || watches.stop())
+            .await
+            .is_err()
+        {
+            tracing::error!("the threads of the watches did not end");
+        }
+        drop(self.context);
+        Ok(self.node.shutdown().await?)
+    }
+}
+
+/// Listens on every address of a URL's host.
+async fn bind(url: &Url) -> Result<Vec<Listener>, ServeError> {
+    let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
+    let addresses: Vec<SocketAddr> = found
+        .map_err(|error| ServeError::Resolve {
+            url: url.to_string(),
+            reason: error.to_string(),
+        })?
+        .collect();
+    let mut listeners = Vec::new();
+    let mut failure = None;
+    for address in addresses {
+        match Listener::bind(address) {
+            Ok(listener) => listeners.push(listener),
+            // A machine without IPv6 still resolves localhost to its address.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = Some(error),
+            Err(source) if is_unsupported(&source) => failure = Some(source),
+            Err(source) => {
+                return Err(ServeError::Bind {
+                    url: url.to_string(),
+                    source,
+                });
+            }
+        }
+    }
+    if listeners.is_empty() {
+        let source = failure.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
+        return Err(ServeError::Bind {
+            url: url.to_string(),
+            source,
+        });
+    }
+    Ok(listeners)
+}
+
+/// Whether the system does not know this kind of address at all.
+fn is_unsupported(error: &io::Error) -> bool {
+    /// `EAFNOSUPPORT` on Linux.
+    const UNSUPPORTED: i32 = 97;
+    error.raw_os_error() == Some(UNSUPPORTED)
+}

@@ -1,0 +1,124 @@
+//! `etcdserverpb.Cluster`: who belongs to the cluster.
+
+use std::sync::Arc;
+
+use bowline_cluster::{MemberInfo, ReadLevel};
+use bowline_proto::etcdserverpb as pb;
+use pb::cluster_server::Cluster;
+use tonic::{Request, Response, Status};
+
+use super::check;
+use crate::config::parse_url;
+use crate::context::Context;
+use crate::status::{Fault, status};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterService {
+    context: Arc<Context>,
+}
+
+impl ClusterService {
+    pub(crate) fn new(context: Arc<Context>) -> ClusterService {
+        ClusterService { context }
+    }
+
+    fn members(&self) -> Vec<pb::Member> {
+        let members = self.context.client.members();
+        members.into_iter().map(member).collect()
+    }
+}
+
+fn member(info: MemberInfo) -> pb::Member {
+    pb::Member {
+        id: info.id,
+        name: info.name,
+        peer_ur_ls: info.peer_urls,
+        client_ur_ls: info.client_urls,
+        is_learner: info.is_learner,
+    }
+}
+
+fn check_urls(urls: &[String]) -> Result<(), Status> {
+    if urls.is_empty() || urls.iter().any(|url| parse_url(url).is_err()) {
+        return Err(Fault::InvalidMemberUrls.into());
+    }
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl Cluster for ClusterService {
+    async fn member_add(
+        &self,
+        request: Request<pb::MemberAddRequest>,
+    ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        check_urls(&request.peer_ur_ls)?;
+        let client = &self.context.client;
+        let added = client.member_add(request.peer_ur_ls, request.is_learner);
+        let added = added.await.map_err(status)?;
+        Ok(Response::new(pb::MemberAddResponse {
+            header: self.context.header_now(),
+            member: Some(member(added)),
+            members: self.members(),
+        }))
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<pb::MemberRemoveRequest>,
+    ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let removed = self.context.client.member_remove(request.into_inner().id);
+        removed.await.map_err(status)?;
+        Ok(Response::new(pb::MemberRemoveResponse {
+            header: self.context.header_now(),
+            members: self.members(),
+        }))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<pb::MemberUpdateRequest>,
+    ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        check_urls(&request.peer_ur_ls)?;
+        let client = &self.context.client;
+        let updated = client.member_update(request.id, request.peer_ur_ls);
+        updated.await.map_err(status)?;
+        Ok(Response::new(pb::MemberUpdateResponse {
+            header: self.context.header_now(),
+            members: self.members(),
+        }))
+    }
+
+    async fn member_list(
+        &self,
+        request: Request<pb::MemberListRequest>,
+    ) -> Result<Response<pb::MemberListResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        if request.into_inner().linearizable {
+            let barrier = self.context.client.read_barrier(ReadLevel::Linearizable);
+            barrier.await.map_err(status)?;
+        }
+        Ok(Response::new(pb::MemberListResponse {
+            header: self.context.header_now(),
+            members: self.members(),
+        }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<pb::MemberPromoteRequest>,
+    ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let promoted = self.context.client.member_promote(request.into_inner().id);
+        promoted.await.map_err(status)?;
+        Ok(Response::new(pb::MemberPromoteResponse {
+            header: self.context.header_now(),
+            members: self.members(),
+        }))
+    }
+}

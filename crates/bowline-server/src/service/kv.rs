@@ -1,0 +1,186 @@
+//! `etcdserverpb.KV`: reads, writes, transactions, compaction.
+
+use std::sync::Arc;
+
+use bowline::replica::{Command, Op, OpReply, Outcome, Txn, TxnReply};
+use bowline_cluster::{Applied, ReadLevel};
+use bowline_proto::etcdserverpb as pb;
+use pb::kv_server::Kv;
+use prost::Message;
+use tonic::{Request, Response, Status};
+
+use super::{check, check_leader};
+use crate::context::{Context, read_level, respond_applied, respond_read};
+use crate::convert;
+use crate::status::{Fault, status};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct KvService {
+    context: Arc<Context>,
+}
+
+impl KvService {
+    pub(crate) fn new(context: Arc<Context>) -> KvService {
+        KvService { context }
+    }
+
+    fn check_size(&self, request: &impl Message) -> Result<(), Status> {
+        if request.encoded_len() > self.context.settings.request_bytes_max {
+            return Err(Fault::RequestTooLarge.into());
+        }
+        Ok(())
+    }
+
+    /// Has a transaction carried out.
+    async fn write(&self, txn: Txn) -> Result<(TxnReply, Applied), Status> {
+        let applied = self.context.client.execute(Command::Txn(txn)).await;
+        let mut applied = applied.map_err(status)?;
+        match std::mem::replace(&mut applied.reply.result, Ok(Outcome::Done)) {
+            Ok(Outcome::Txn(reply)) => Ok((reply, applied)),
+            Ok(_) => Err(foreign_reply()),
+            Err(refusal) => Err(status(refusal)),
+        }
+    }
+
+    /// Has one operation carried out.
+    async fn write_one(&self, op: Op) -> Result<(OpReply, Applied), Status> {
+        let (mut reply, applied) = self.write(Txn::of(op)).await?;
+        let reply = reply.replies.pop().ok_or_else(foreign_reply)?;
+        Ok((reply, applied))
+    }
+}
+
+/// The node answered something else than it was asked.
+fn foreign_reply() -> Status {
+    Fault::Internal("the reply does not belong to the request".to_owned()).into()
+}
+
+#[tonic::async_trait]
+impl Kv for KvService {
+    async fn range(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<pb::RangeResponse>, Status> {
+        let level = read_level(request.metadata(), request.get_ref().serializable)?;
+        if level == ReadLevel::Eventual {
+            check_leader(&self.context, request.metadata())?;
+        } else {
+            check(&self.context, request.metadata())?;
+        }
+        let op = convert::range_op(request.into_inner())?;
+        let read = self
+            .context
+            .client
+            .range(&op, level)
+            .await
+            .map_err(status)?;
+        let reply = pb::RangeResponse {
+            header: self.context.header_of_read(&read.point),
+            ..convert::range_reply(read.value)
+        };
+        Ok(respond_read(reply, &read.point))
+    }
+
+    async fn put(
+        &self,
+        request: Request<pb::PutRequest>,
+    ) -> Result<Response<pb::PutResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        let op = Op::Put(convert::put_op(request)?);
+        let (OpReply::Put(previous), applied) = self.write_one(op).await? else {
+            return Err(foreign_reply());
+        };
+        let reply = pb::PutResponse {
+            header: self.context.header_of(&applied),
+            ..convert::put_reply(previous)
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        let op = Op::DeleteRange(convert::delete_op(request)?);
+        let (OpReply::DeleteRange { deleted, previous }, applied) = self.write_one(op).await?
+        else {
+            return Err(foreign_reply());
+        };
+        let reply = pb::DeleteRangeResponse {
+            header: self.context.header_of(&applied),
+            ..convert::delete_reply(deleted, previous)
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+
+    async fn txn(
+        &self,
+        request: Request<pb::TxnRequest>,
+    ) -> Result<Response<pb::TxnResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let is_serializable = all_serializable(request.get_ref());
+        let level = read_level(request.metadata(), is_serializable)?;
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
+        if txn.is_read_only() {
+            let read = self.context.client.read_txn(&txn, level).await;
+            let read = read.map_err(status)?;
+            let reply = pb::TxnResponse {
+                header: self.context.header_of_read(&read.point),
+                ..convert::txn_reply(read.value, read.point.revision)
+            };
+            return Ok(respond_read(reply, &read.point));
+        }
+        let (reply, applied) = self.write(txn).await?;
+        let reply = pb::TxnResponse {
+            header: self.context.header_of(&applied),
+            ..convert::txn_reply(reply, applied.reply.revision)
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+
+    async fn compact(
+        &self,
+        request: Request<pb::CompactionRequest>,
+    ) -> Result<Response<pb::CompactionResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        // Below the oldest revision, whatever it is, is what was compacted.
+        let revision = u64::try_from(request.revision).unwrap_or(0);
+        let command = Command::Compact { revision };
+        let applied = self.context.client.execute(command).await;
+        let applied = applied.map_err(status)?;
+        if let Err(refusal) = &applied.reply.result {
+            return Err(status(refusal.clone()));
+        }
+        if request.physical {
+            let db = self.context.client.db().clone();
+            let merged = tokio::task::spawn_blocking(move || db.compact_tables()).await;
+            merged
+                .map_err(|error| Fault::Internal(error.to_string()))?
+                .map_err(status)?;
+        }
+        let reply = pb::CompactionResponse {
+            header: self.context.header_of(&applied),
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+}
+
+/// Whether every read of a transaction may be answered by any member.
+fn all_serializable(txn: &pb::TxnRequest) -> bool {
+    use pb::request_op::Request as Op;
+    let is_serializable = |op: &pb::RequestOp| match &op.request {
+        Some(Op::RequestRange(range)) => range.serializable,
+        _ => false,
+    };
+    let mut ops = txn.success.iter().chain(&txn.failure).peekable();
+    ops.peek().is_some() && ops.all(is_serializable)
+}

@@ -1,0 +1,195 @@
+//! `etcdserverpb.Lease`: grants, keep-alives, what is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::replica::Command;
+use bowline_cluster::ReadLevel;
+use bowline_proto::etcdserverpb as pb;
+use pb::lease_server::Lease;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{check, needs_leader};
+use crate::context::{Context, respond_applied, stopped};
+use crate::status::{Fault, status};
+
+/// The longest time to live, in seconds.
+const TTL_MAX: i64 = 9_000_000_000;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseService {
+    context: Arc<Context>,
+}
+
+impl LeaseService {
+    pub(crate) fn new(context: Arc<Context>) -> LeaseService {
+        LeaseService { context }
+    }
+}
+
+/// A time to live in whole seconds, never less than it is.
+fn seconds(ttl: Duration) -> i64 {
+    (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
+}
+
+#[tonic::async_trait]
+impl Lease for LeaseService {
+    async fn lease_grant(
+        &self,
+        request: Request<pb::LeaseGrantRequest>,
+    ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        if request.ttl > TTL_MAX {
+            return Err(Fault::TtlTooLarge.into());
+        }
+        if request.id < 0 {
+            return Err(Fault::Invalid("a lease's id is above 0, or 0 to have one chosen").into());
+        }
+        let ttl = Duration::from_secs(u64::try_from(request.ttl).unwrap_or(0));
+        let ttl = ttl.max(self.context.settings.lease_ttl_min());
+        let granted = self.context.client.lease_grant(request.id, ttl).await;
+        let (id, applied) = granted.map_err(status)?;
+        if let Err(refusal) = &applied.reply.result {
+            return Err(status(refusal.clone()));
+        }
+        let reply = pb::LeaseGrantResponse {
+            header: self.context.header_of(&applied),
+            id,
+            ttl: seconds(ttl),
+            error: String::new(),
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<pb::LeaseRevokeRequest>,
+    ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let id = request.into_inner().id;
+        let applied = self.context.client.execute(Command::LeaseRevoke { id });
+        let applied = applied.await.map_err(status)?;
+        if let Err(refusal) = &applied.reply.result {
+            return Err(status(refusal.clone()));
+        }
+        let reply = pb::LeaseRevokeResponse {
+            header: self.context.header_of(&applied),
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+
+    type LeaseKeepAliveStream = ReceiverStream<Result<pb::LeaseKeepAliveResponse, Status>>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        /// Answers that wait for a client that does not read.
+        const WAITING_MAX: usize = 16;
+        check(&self.context, request.metadata())?;
+        let needs_leader = needs_leader(request.metadata());
+        let (sender, replies) = mpsc::channel(WAITING_MAX);
+        let context = self.context.clone();
+        let requests = request.into_inner();
+        tokio::spawn(async move {
+            let mut stopping = context.stopping();
+            let mut losses = context.leader_losses();
+            let end = tokio::select! {
+                end = keep_alive(&context, requests, &sender) => end,
+                _ = losses.changed(), if needs_leader => Some(Fault::NoLeader.into()),
+                () = stopped(&mut stopping) => Some(Fault::Stopped.into()),
+                () = sender.closed() => None,
+            };
+            if let Some(end) = end {
+                // Gone clients need no goodbye.
+                let _ = sender.send(Err(end)).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(replies)))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<pb::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        let client = &self.context.client;
+        let found = client.lease_time_to_live(request.id, request.keys).await;
+        let reply = match found.map_err(status)? {
+            Some(lease) => pb::LeaseTimeToLiveResponse {
+                header: self.context.header_now(),
+                id: request.id,
+                ttl: lease.remaining.as_secs() as i64,
+                granted_ttl: seconds(lease.granted),
+                keys: lease.keys.into_iter().map(Into::into).collect(),
+            },
+            None => pb::LeaseTimeToLiveResponse {
+                header: self.context.header_now(),
+                id: request.id,
+                ttl: -1,
+                ..pb::LeaseTimeToLiveResponse::default()
+            },
+        };
+        Ok(Response::new(reply))
+    }
+
+    async fn lease_leases(
+        &self,
+        request: Request<pb::LeaseLeasesRequest>,
+    ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let client = &self.context.client;
+        let point = client.read_barrier(ReadLevel::Linearizable).await;
+        let point = point.map_err(status)?;
+        let leases = client.db().leases();
+        let reply = pb::LeaseLeasesResponse {
+            header: self.context.header_of_read(&point),
+            leases: leases
+                .iter()
+                .map(|lease| pb::LeaseStatus { id: lease.id })
+                .collect(),
+        };
+        Ok(Response::new(reply))
+    }
+}
+
+/// Answers keep-alives in order; `None` when the client has ended.
+async fn keep_alive(
+    context: &Context,
+    mut requests: Streaming<pb::LeaseKeepAliveRequest>,
+    replies: &mpsc::Sender<Result<pb::LeaseKeepAliveResponse, Status>>,
+) -> Option<Status> {
+    loop {
+        let id = match requests.message().await {
+            Ok(Some(request)) => request.id,
+            Ok(None) => return None,
+            Err(status) => return Some(status),
+        };
+        let ttl = match context.client.lease_keep_alive(id).await {
+            Ok(ttl) => ttl.map_or(0, seconds),
+            Err(error) => return Some(status(error)),
+        };
+        let reply = pb::LeaseKeepAliveResponse {
+            header: context.header_now(),
+            id,
+            ttl,
+        };
+        replies.send(Ok(reply)).await.ok()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_is_never_told_shorter_than_it_is() {
+        assert_eq!(seconds(Duration::from_millis(2000)), 2);
+        assert_eq!(seconds(Duration::from_millis(2001)), 3);
+    }
+}

@@ -1,0 +1,232 @@
+//! `etcdserverpb.Maintenance`: how a member is, alarms, copies, hashes.
+
+use std::sync::Arc;
+
+use bowline::replica::{AlarmKind, Command};
+use bowline_proto::etcdserverpb as pb;
+use pb::alarm_request::AlarmAction;
+use pb::maintenance_server::Maintenance;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::{check, check_leader, snapshot};
+use crate::context::Context;
+use crate::status::{Fault, status};
+
+/// The version of etcd whose behaviour this is. Clients decide by it what they may ask for.
+pub(crate) const VERSION: &str = "3.6.0";
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct MaintenanceService {
+    context: Arc<Context>,
+}
+
+impl MaintenanceService {
+    pub(crate) fn new(context: Arc<Context>) -> MaintenanceService {
+        MaintenanceService { context }
+    }
+
+    /// Hashes the keys, off the threads that serve requests: it reads all of them.
+    async fn hash(&self, revision: u64) -> Result<(u32, u64, u64), Status> {
+        let client = self.context.client.clone();
+        let hashed = tokio::task::spawn_blocking(move || client.hash_kv(revision)).await;
+        let hashed = hashed.map_err(|error| Fault::Internal(error.to_string()))?;
+        hashed.map_err(status)
+    }
+
+    fn alarms(&self, wanted: Option<AlarmKind>) -> Vec<pb::AlarmMember> {
+        let alarms = self.context.client.alarms().into_iter();
+        alarms
+            .filter(|(_, kind)| wanted.is_none_or(|wanted| *kind == wanted))
+            .map(|(member, kind)| alarm(member, kind))
+            .collect()
+    }
+}
+
+fn alarm(member_id: u64, kind: AlarmKind) -> pb::AlarmMember {
+    let alarm = match kind {
+        AlarmKind::NoSpace => pb::AlarmType::Nospace,
+        AlarmKind::Corrupt => pb::AlarmType::Corrupt,
+    };
+    pb::AlarmMember {
+        member_id,
+        alarm: alarm.into(),
+    }
+}
+
+/// `None` for "none", which stands for any.
+fn alarm_kind(number: i32) -> Result<Option<AlarmKind>, Fault> {
+    match pb::AlarmType::try_from(number) {
+        Ok(pb::AlarmType::None) => Ok(None),
+        Ok(pb::AlarmType::Nospace) => Ok(Some(AlarmKind::NoSpace)),
+        Ok(pb::AlarmType::Corrupt) => Ok(Some(AlarmKind::Corrupt)),
+        Err(_) => Err(Fault::Invalid("etcdserver: unknown alarm")),
+    }
+}
+
+#[tonic::async_trait]
+impl Maintenance for MaintenanceService {
+    async fn alarm(
+        &self,
+        request: Request<pb::AlarmRequest>,
+    ) -> Result<Response<pb::AlarmResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        let kind = alarm_kind(request.alarm)?;
+        let action = AlarmAction::try_from(request.action)
+            .map_err(|_| Fault::Invalid("etcdserver: unknown action on alarms"))?;
+        let is_raised = match action {
+            AlarmAction::Get => {
+                return Ok(Response::new(pb::AlarmResponse {
+                    header: self.context.header_now(),
+                    alarms: self.alarms(kind),
+                }));
+            }
+            AlarmAction::Activate => true,
+            AlarmAction::Deactivate => false,
+        };
+        let mut changed = Vec::new();
+        if let Some(kind) = kind {
+            let raised = self.context.client.alarms();
+            // Without a member, a deactivation is of all that have it.
+            let members: Vec<u64> = match request.member_id {
+                0 if !is_raised => raised
+                    .iter()
+                    .filter(|(_, found)| *found == kind)
+                    .map(|(member, _)| *member)
+                    .collect(),
+                member => vec![member],
+            };
+            for member in members {
+                if raised.contains(&(member, kind)) == is_raised {
+                    continue;
+                }
+                let command = Command::Alarm {
+                    member,
+                    kind,
+                    is_raised,
+                };
+                let applied = self.context.client.execute(command).await;
+                applied.map_err(status)?.reply.result.map_err(status)?;
+                changed.push(alarm(member, kind));
+            }
+        }
+        Ok(Response::new(pb::AlarmResponse {
+            header: self.context.header_now(),
+            alarms: changed,
+        }))
+    }
+
+    async fn status(
+        &self,
+        request: Request<pb::StatusRequest>,
+    ) -> Result<Response<pb::StatusResponse>, Status> {
+        check_leader(&self.context, request.metadata())?;
+        let now = self.context.client.status();
+        let mut errors = Vec::new();
+        if now.leader.is_none() {
+            errors.push("etcdserver: no leader".to_owned());
+        }
+        for (member, kind) in self.context.client.alarms() {
+            let kind = match kind {
+                AlarmKind::NoSpace => "NOSPACE",
+                AlarmKind::Corrupt => "CORRUPT",
+            };
+            errors.push(format!("memberID:{member} alarm:{kind} "));
+        }
+        Ok(Response::new(pb::StatusResponse {
+            header: self.context.header(now.revision, now.term),
+            version: VERSION.to_owned(),
+            db_size: now.size_bytes as i64,
+            leader: now.leader.unwrap_or(0),
+            raft_index: now.raft_index,
+            raft_term: now.term,
+            raft_applied_index: now.applied_index,
+            errors,
+            db_size_in_use: now.size_in_use_bytes as i64,
+            is_learner: now.is_learner,
+            storage_version: VERSION.to_owned(),
+            db_size_quota: self.context.settings.quota_bytes as i64,
+            downgrade_info: Some(pb::DowngradeInfo::default()),
+        }))
+    }
+
+    async fn defragment(
+        &self,
+        request: Request<pb::DefragmentRequest>,
+    ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let db = self.context.client.db().clone();
+        // Reads and writes go on meanwhile, so nobody has to wait for it.
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = db.compact_tables() {
+                tracing::warn!(%error, "merging the tables failed");
+            }
+        });
+        Ok(Response::new(pb::DefragmentResponse {
+            header: self.context.header_now(),
+        }))
+    }
+
+    async fn hash(
+        &self,
+        request: Request<pb::HashRequest>,
+    ) -> Result<Response<pb::HashResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let (hash, ..) = self.hash(0).await?;
+        Ok(Response::new(pb::HashResponse {
+            header: self.context.header_now(),
+            hash,
+        }))
+    }
+
+    async fn hash_kv(
+        &self,
+        request: Request<pb::HashKvRequest>,
+    ) -> Result<Response<pb::HashKvResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let revision = u64::try_from(request.into_inner().revision).unwrap_or(0);
+        let (hash, at, compacted) = self.hash(revision).await?;
+        Ok(Response::new(pb::HashKvResponse {
+            header: self.context.header_now(),
+            hash,
+            compact_revision: compacted as i64,
+            hash_revision: at as i64,
+        }))
+    }
+
+    type SnapshotStream = ReceiverStream<Result<pb::SnapshotResponse, Status>>;
+
+    async fn snapshot(
+        &self,
+        request: Request<pb::SnapshotRequest>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        check_leader(&self.context, request.metadata())?;
+        Ok(Response::new(snapshot::stream(&self.context)))
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<pb::MoveLeaderRequest>,
+    ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let now = self.context.client.status();
+        if now.leader != Some(now.member_id) {
+            return Err(Fault::NotLeader.into());
+        }
+        let target = request.into_inner().target_id;
+        let moved = self.context.client.move_leader(target);
+        moved.await.map_err(status)?;
+        Ok(Response::new(pb::MoveLeaderResponse {
+            header: self.context.header_now(),
+        }))
+    }
+
+    async fn downgrade(
+        &self,
+        _: Request<pb::DowngradeRequest>,
+    ) -> Result<Response<pb::DowngradeResponse>, Status> {
+        Err(Fault::Unsupported("etcdserver: a downgrade is not offered").into())
+    }
+}

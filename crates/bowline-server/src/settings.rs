@@ -1,0 +1,44 @@
+//! What the services need to know of the configuration.
+
+use std::time::Duration;
+
+/// Limits and times of the services.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The largest request, in bytes.
+    pub request_bytes_max: usize,
+    /// The most operations in one list of a transaction.
+    pub txn_operations_max: usize,
+    /// How long a follower waits for a leader; leases live at least one and a half times as long.
+    pub election_timeout: Duration,
+    /// How often an idle watch that asked for it is told how far it is.
+    pub watch_progress_interval: Duration,
+    /// How many bytes of events wait for one client, before its watches fall behind.
+    pub watch_queue_bytes: usize,
+    /// The most bytes the database may take, as `Status` reports it.
+    pub quota_bytes: u64,
+}
+
+impl Settings {
+    /// What the rest of a request may take besides what [`Settings::request_bytes_max`] counts.
+    pub(crate) const REQUEST_OVERHEAD_BYTES: usize = 512 << 10;
+
+    /// The shortest time to live of a lease.
+    pub(crate) fn lease_ttl_min(&self) -> Duration {
+        const LEAST: Duration = Duration::from_secs(2);
+        LEAST.max(self.election_timeout * 3 / 2)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            request_bytes_max: 3 << 19,
+            txn_operations_max: 128,
+            election_timeout: Duration::from_secs(1),
+            watch_progress_interval: Duration::from_secs(600),
+            watch_queue_bytes: 4 << 20,
+            quota_bytes: 2 << 30,
+        }
+    }
+}

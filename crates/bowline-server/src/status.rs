@@ -1,0 +1,429 @@
+//! What a call is refused with: the one table of gRPC codes and texts.
+//!
+//! Clients of etcd compare these texts byte for byte, so each is written once, here, and a test
+//! holds the table. [`Fault::parts`] is exhaustive: a new fault does not compile without its code.
+
+use std::borrow::Cow;
+
+use bowline::replica::Refusal;
+use bowline_cluster::Error;
+use tonic::{Code, Status};
+
+/// Why a call was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// A request names no key.
+    KeyNotProvided,
+    /// A put that keeps value or lease found no key; or an operation says nothing.
+    KeyNotFound,
+    /// A put keeps the value and gives one.
+    ValueProvided,
+    /// A put keeps the lease and gives one.
+    LeaseProvided,
+    /// A list of a transaction is too long.
+    TooManyOperations,
+    /// A transaction writes a key twice.
+    DuplicateKey,
+    /// There is no such order or target of a sort.
+    InvalidSort,
+    /// The request is too large.
+    RequestTooLarge,
+    /// A user has no name.
+    UserNameEmpty,
+    /// Name or password are wrong.
+    AuthenticationFailed,
+    /// The URLs of a member cannot be used.
+    InvalidMemberUrls,
+    /// A revision was given up.
+    Compacted,
+    /// A revision does not exist yet.
+    FutureRevision,
+    /// A lease would live too long.
+    TtlTooLarge,
+    /// The space is used up.
+    NoSpace,
+    /// Too much is under way.
+    TooManyRequests,
+    /// There is no such lease.
+    LeaseNotFound,
+    /// There is no such member.
+    MemberNotFound,
+    /// There is such a lease already.
+    LeaseExists,
+    /// Only the leader does this.
+    NotLeader,
+    /// Only a learner is promoted.
+    NotLearner,
+    /// The learner is too far behind.
+    LearnerNotReady,
+    /// There are too many learners.
+    TooManyLearners,
+    /// A learner does not serve this.
+    LearnerUnsupported,
+    /// Leadership cannot go there.
+    BadTransferee,
+    /// A member has this peer URL.
+    PeerUrlExists,
+    /// Authentication is off.
+    AuthNotEnabled,
+    /// There is no leader.
+    NoLeader,
+    /// The leader changed meanwhile.
+    LeaderChanged,
+    /// The server stops.
+    Stopped,
+    /// It took too long.
+    Timeout,
+    /// The user may not.
+    PermissionDenied,
+    /// The token is not valid (any more).
+    InvalidToken,
+    /// A watch was ended.
+    WatchCanceled,
+    /// The data of members differ.
+    CorruptCluster,
+    /// The request makes no sense to this server; says which part.
+    Invalid(&'static str),
+    /// What the request needs is not there; says what.
+    Missing(String),
+    /// Not offered.
+    Unsupported(&'static str),
+    /// This node failed; says how.
+    Internal(String),
+}
+
+impl Fault {
+    /// Code and text.
+    #[must_use]
+    pub fn parts(&self) -> (Code, Cow<'static, str>) {
+        let (code, text) = match self {
+            Fault::KeyNotProvided => (Code::InvalidArgument, "etcdserver: key is not provided"),
+            Fault::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
+            Fault::ValueProvided => (Code::InvalidArgument, "etcdserver: value is provided"),
+            Fault::LeaseProvided => (Code::InvalidArgument, "etcdserver: lease is provided"),
+            Fault::TooManyOperations => (
+                Code::InvalidArgument,
+                "etcdserver: too many operations in txn request",
+            ),
+            Fault::DuplicateKey => (
+                Code::InvalidArgument,
+                "etcdserver: duplicate key given in txn request",
+            ),
+            Fault::InvalidSort => (Code::InvalidArgument, "etcdserver: invalid sort option"),
+            Fault::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
+            Fault::UserNameEmpty => (Code::InvalidArgument, "etcdserver: user name is empty"),
+            Fault::AuthenticationFailed => (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+            ),
+            Fault::InvalidMemberUrls => (
+                Code::InvalidArgument,
+                "etcdserver: given member URLs are invalid",
+            ),
+            Fault::Compacted => (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            Fault::FutureRevision => (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision is a future revision",
+            ),
+            Fault::TtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
+            Fault::NoSpace => (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+            ),
+            Fault::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
+            Fault::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
+            Fault::MemberNotFound => (Code::NotFound, "etcdserver: member not found"),
+            Fault::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
+            Fault::NotLeader => (Code::FailedPrecondition, "etcdserver: not leader"),
+            Fault::NotLearner => (
+                Code::FailedPrecondition,
+                "etcdserver: can only promote a learner member",
+            ),
+            Fault::LearnerNotReady => (
+                Code::FailedPrecondition,
+                "etcdserver: can only promote a learner member which is in sync with leader",
+            ),
+            Fault::TooManyLearners => (
+                Code::FailedPrecondition,
+                "etcdserver: too many learner members in cluster",
+            ),
+            Fault::LearnerUnsupported => (
+                Code::FailedPrecondition,
+                "etcdserver: rpc not supported for learner",
+            ),
+            Fault::BadTransferee => (
+                Code::FailedPrecondition,
+                "etcdserver: bad leader transferee",
+            ),
+            Fault::PeerUrlExists => (
+                Code::FailedPrecondition,
+                "etcdserver: Peer URLs already exists",
+            ),
+            Fault::AuthNotEnabled => (
+                Code::FailedPrecondition,
+                "etcdserver: authentication is not enabled",
+            ),
+            Fault::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
+            Fault::LeaderChanged => (Code::Unavailable, "etcdserver: leader changed"),
+            Fault::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
+            Fault::Timeout => (Code::Unavailable, "etcdserver: request timed out"),
+            Fault::PermissionDenied => (Code::PermissionDenied, "etcdserver: permission denied"),
+            Fault::InvalidToken => (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            Fault::WatchCanceled => (Code::Cancelled, "etcdserver: watch canceled"),
+            Fault::CorruptCluster => (Code::DataLoss, "etcdserver: corrupt cluster"),
+            Fault::Invalid(text) => (Code::InvalidArgument, *text),
+            Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
+            Fault::Unsupported(text) => (Code::Unimplemented, *text),
+            Fault::Internal(text) => return (Code::Internal, text.clone().into()),
+        };
+        (code, Cow::Borrowed(text))
+    }
+}
+
+impl From<Fault> for Status {
+    fn from(fault: Fault) -> Status {
+        let (code, text) = fault.parts();
+        Status::new(code, text)
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Fault {
+        match refusal {
+            Refusal::Compacted { .. } => Fault::Compacted,
+            Refusal::FutureRevision { .. } => Fault::FutureRevision,
+            Refusal::LeaseNotFound { .. } => Fault::LeaseNotFound,
+            Refusal::LeaseExists { .. } => Fault::LeaseExists,
+            Refusal::KeyNotFound => Fault::KeyNotFound,
+            Refusal::DuplicateKey => Fault::DuplicateKey,
+            Refusal::NoSpace => Fault::NoSpace,
+            Refusal::TooLarge { .. } => Fault::RequestTooLarge,
+            Refusal::MissingBlock { .. } => Fault::Missing(refusal.to_string()),
+            Refusal::InvalidKind { .. } => Fault::Invalid("a kind's name has 1 to 256 bytes"),
+            other => Fault::Internal(other.to_string()),
+        }
+    }
+}
+
+impl From<bowline::Error> for Fault {
+    fn from(error: bowline::Error) -> Fault {
+        use bowline::Error as E;
+        match error {
+            E::Compacted { .. } => Fault::Compacted,
+            E::FutureRevision { .. } => Fault::FutureRevision,
+            E::LeaseNotFound { .. } => Fault::LeaseNotFound,
+            E::LeaseExists { .. } => Fault::LeaseExists,
+            E::EmptyKey => Fault::KeyNotProvided,
+            E::KeyTooLarge { .. } | E::ValueTooLarge { .. } | E::TransactionTooLarge { .. } => {
+                Fault::RequestTooLarge
+            }
+            E::Closed => Fault::Stopped,
+            other => Fault::Internal(other.to_string()),
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        match error {
+            Error::Refused(refusal) => refusal.into(),
+            Error::NoLeader => Fault::NoLeader,
+            Error::LeaderChanged => Fault::LeaderChanged,
+            Error::NotLeader => Fault::NotLeader,
+            Error::Timeout => Fault::Timeout,
+            Error::Stopped { .. } => Fault::Stopped,
+            Error::TooManyRequests => Fault::TooManyRequests,
+            Error::RequestTooLarge { .. } => Fault::RequestTooLarge,
+            Error::Learner => Fault::LearnerUnsupported,
+            Error::NotLearner { .. } => Fault::NotLearner,
+            Error::MemberNotFound { .. } => Fault::MemberNotFound,
+            Error::PeerUrlExists => Fault::PeerUrlExists,
+            Error::LearnerNotReady => Fault::LearnerNotReady,
+            Error::TooManyLearners => Fault::TooManyLearners,
+            Error::BadTransferee { .. } => Fault::BadTransferee,
+            Error::Storage(error) => error.into(),
+            other => Fault::Internal(other.to_string()),
+        }
+    }
+}
+
+/// The status of an error of the node.
+pub(crate) fn status(error: impl Into<Fault>) -> Status {
+    let fault: Fault = error.into();
+    fault.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_texts_are_those_that_clients_know() {
+        // Beginning `etcdserver: ` left out.
+        let table: &[(Fault, Code, &str)] = &[
+            (
+                Fault::KeyNotProvided,
+                Code::InvalidArgument,
+                "key is not provided",
+            ),
+            (Fault::KeyNotFound, Code::InvalidArgument, "key not found"),
+            (
+                Fault::ValueProvided,
+                Code::InvalidArgument,
+                "value is provided",
+            ),
+            (
+                Fault::LeaseProvided,
+                Code::InvalidArgument,
+                "lease is provided",
+            ),
+            (
+                Fault::TooManyOperations,
+                Code::InvalidArgument,
+                "too many operations in txn request",
+            ),
+            (
+                Fault::DuplicateKey,
+                Code::InvalidArgument,
+                "duplicate key given in txn request",
+            ),
+            (
+                Fault::InvalidSort,
+                Code::InvalidArgument,
+                "invalid sort option",
+            ),
+            (
+                Fault::RequestTooLarge,
+                Code::InvalidArgument,
+                "request is too large",
+            ),
+            (
+                Fault::UserNameEmpty,
+                Code::InvalidArgument,
+                "user name is empty",
+            ),
+            (
+                Fault::AuthenticationFailed,
+                Code::InvalidArgument,
+                "authentication failed, invalid user ID or password",
+            ),
+            (
+                Fault::InvalidMemberUrls,
+                Code::InvalidArgument,
+                "given member URLs are invalid",
+            ),
+            (
+                Fault::Compacted,
+                Code::OutOfRange,
+                "mvcc: required revision has been compacted",
+            ),
+            (
+                Fault::FutureRevision,
+                Code::OutOfRange,
+                "mvcc: required revision is a future revision",
+            ),
+            (Fault::TtlTooLarge, Code::OutOfRange, "too large lease TTL"),
+            (
+                Fault::NoSpace,
+                Code::ResourceExhausted,
+                "mvcc: database space exceeded",
+            ),
+            (
+                Fault::TooManyRequests,
+                Code::ResourceExhausted,
+                "too many requests",
+            ),
+            (
+                Fault::LeaseNotFound,
+                Code::NotFound,
+                "requested lease not found",
+            ),
+            (Fault::MemberNotFound, Code::NotFound, "member not found"),
+            (
+                Fault::LeaseExists,
+                Code::FailedPrecondition,
+                "lease already exists",
+            ),
+            (Fault::NotLeader, Code::FailedPrecondition, "not leader"),
+            (
+                Fault::NotLearner,
+                Code::FailedPrecondition,
+                "can only promote a learner member",
+            ),
+            (
+                Fault::LearnerNotReady,
+                Code::FailedPrecondition,
+                "can only promote a learner member which is in sync with leader",
+            ),
+            (
+                Fault::TooManyLearners,
+                Code::FailedPrecondition,
+                "too many learner members in cluster",
+            ),
+            (
+                Fault::LearnerUnsupported,
+                Code::FailedPrecondition,
+                "rpc not supported for learner",
+            ),
+            (
+                Fault::BadTransferee,
+                Code::FailedPrecondition,
+                "bad leader transferee",
+            ),
+            (
+                Fault::PeerUrlExists,
+                Code::FailedPrecondition,
+                "Peer URLs already exists",
+            ),
+            (
+                Fault::AuthNotEnabled,
+                Code::FailedPrecondition,
+                "authentication is not enabled",
+            ),
+            (Fault::NoLeader, Code::Unavailable, "no leader"),
+            (Fault::LeaderChanged, Code::Unavailable, "leader changed"),
+            (Fault::Stopped, Code::Unavailable, "server stopped"),
+            (Fault::Timeout, Code::Unavailable, "request timed out"),
+            (
+                Fault::PermissionDenied,
+                Code::PermissionDenied,
+                "permission denied",
+            ),
+            (
+                Fault::InvalidToken,
+                Code::Unauthenticated,
+                "invalid auth token",
+            ),
+            (Fault::WatchCanceled, Code::Cancelled, "watch canceled"),
+            (Fault::CorruptCluster, Code::DataLoss, "corrupt cluster"),
+        ];
+        for (fault, code, text) in table {
+            let status = Status::from(fault.clone());
+            assert_eq!(status.code(), *code, "{fault:?}");
+            assert_eq!(status.message(), format!("etcdserver: {text}"), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_node_refuses_has_its_row() {
+        let of = |error: Error| status(error).message().to_owned();
+        let compacted = Refusal::Compacted {
+            revision: 1,
+            oldest: 2,
+        };
+        assert_eq!(
+            of(compacted.into()),
+            "etcdserver: mvcc: required revision has been compacted"
+        );
+        assert_eq!(of(Error::Timeout), "etcdserver: request timed out");
+        assert_eq!(
+            of(bowline::Error::EmptyKey.into()),
+            "etcdserver: key is not provided"
+        );
+        let full = Error::Storage(bowline::Error::Closed);
+        assert_eq!(of(full), "etcdserver: server stopped");
+    }
+}

@@ -1,0 +1,11 @@
+//! Connections: HTTP/1.1 and HTTP/2 on one port, and what answers them.
+//!
+//! Requests go from the connection to the services without layers between: a layer of the usual kind
+//! would box each call, and copy what it needs of it.
+
+mod dispatch;
+mod executor;
+mod listener;
+
+pub(crate) use dispatch::Dispatch;
+pub(crate) use listener::{ConnectionOptions, Listener};

@@ -1,0 +1,672 @@
+//! A part of the watches: their state, and the feed that serves the live ones.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bowline::{Change, ChangeKind, Changes, Db, Range, Revision, Watcher};
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::mvccpb::Event;
+use parking_lot::{Condvar, Mutex};
+
+use super::WatchOptions;
+use super::catch_up::{self, Job, Task};
+use super::event::{event_of, response, size_of, with_previous};
+use super::index::{Index, Span};
+use super::outlet::{Offer, Outlet};
+use crate::status::Fault;
+
+/// How many revisions the feed takes at once.
+const BATCH_MAX: usize = 256;
+/// How soon the threads notice that they are to stop.
+const NAP: Duration = Duration::from_millis(100);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) db: Db,
+    pub(super) options: WatchOptions,
+    pub(super) state: Mutex<State>,
+    /// Rung when there is work for a feed that has none.
+    bell: Condvar,
+    pub(super) tasks: mpsc::Sender<Task>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    is_stopped: AtomicBool,
+    next_stream: AtomicU64,
+}
+
+/// What the lock of a shard guards.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The revision that the feed takes next.
+    pub(super) position: Revision,
+    /// Whether there is a feed; if not, `position` means nothing.
+    has_feed: bool,
+    /// Made by who wanted a feed, for the thread to take.
+    new_feed: Option<Watcher>,
+    watches: Vec<Option<Watch>>,
+    free: Vec<u32>,
+    count: usize,
+    behind: usize,
+    generation: u64,
+    index: Index,
+    /// Streams that asked how far they are, and the revision to be reached before the answer.
+    asking: Vec<(Arc<StreamState>, Revision)>,
+    /// By stream: what goes on when its outlet has room.
+    waiting: HashMap<u64, Vec<Job>>,
+}
+
+/// What a shard knows of a stream.
+#[derive(Debug)]
+pub(super) struct StreamState {
+    pub(super) id: u64,
+    pub(super) outlet: Arc<Outlet>,
+    /// How many of its watches are behind. Changed under the lock of the shard.
+    behind: AtomicUsize,
+}
+
+/// Where a watch is kept. A key is never used for another watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    place: u32,
+    generation: u64,
+}
+
+/// One watch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) stream: Arc<StreamState>,
+    pub(super) id: i64,
+    generation: u64,
+    span: Span,
+    /// The first revision to tell of.
+    from: Revision,
+    wants: Wants,
+    is_live: bool,
+    /// Whether it got a message since the last round of progress.
+    was_told: bool,
+}
+
+/// What a watch is told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wants {
+    pub(super) previous: bool,
+    pub(super) no_puts: bool,
+    pub(super) no_deletions: bool,
+    pub(super) fragments: bool,
+    pub(super) progress: bool,
+}
+
+/// Streams whose connections are to be woken when the lock is released.
+pub(super) type ToWake = Vec<Arc<StreamState>>;
+
+impl Watch {
+    pub(super) fn wants(&self) -> Wants {
+        self.wants
+    }
+}
+
+impl Wants {
+    pub(super) fn wants(self, change: &Change) -> bool {
+        match change.kind {
+            ChangeKind::Put => !self.no_puts,
+            ChangeKind::Delete => !self.no_deletions,
+        }
+    }
+}
+
+impl Shard {
+    /// Starts its threads.
+    pub(super) fn start(db: Db, options: WatchOptions) -> std::io::Result<Arc<Shard>> {
+        let (tasks, receiver) = mpsc::channel();
+        let shard = Arc::new(Shard {
+            db,
+            options,
+            state: Mutex::new(State::default()),
+            bell: Condvar::new(),
+            tasks,
+            threads: Mutex::new(Vec::new()),
+            is_stopped: AtomicBool::new(false),
+            next_stream: AtomicU64::new(0),
+        });
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let feeding = shard.clone();
+        let feed = named("bowline-watch").spawn(move || feeding.feed())?;
+        let catching = shard.clone();
+        let catch_up = named("bowline-catch-up").spawn(move || catch_up::run(&catching, &receiver));
+        shard.threads.lock().extend([feed, catch_up?]);
+        Ok(shard)
+    }
+
+    /// Ends its threads, and waits for them.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        {
+            let _state = self.state.lock();
+            self.bell.notify_all();
+        }
+        // The thread may have ended by itself.
+        let _ = self.tasks.send(Task::Stop);
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the watches panicked");
+            }
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// How many watches there are, and how many of them are behind.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.count, state.behind)
+    }
+
+    pub(super) fn open(&self, outlet: Arc<Outlet>) -> Arc<StreamState> {
+        Arc::new(StreamState {
+            id: self.next_stream.fetch_add(1, Ordering::Relaxed),
+            outlet,
+            behind: AtomicUsize::new(0),
+        })
+    }
+
+    /// Makes a watch and tells the client so. `None` when it could not be: then that was told.
+    pub(super) fn create(
+        &self,
+        stream: &Arc<StreamState>,
+        id: i64,
+        span: Span,
+        start: i64,
+        wants: Wants,
+    ) -> Option<Key> {
+        let state = &mut *self.state.lock();
+        if let Err(error) = self.ensure_feed(state) {
+            refuse(stream, id, self.db.revision(), &Fault::from(error));
+            return None;
+        }
+        let now = self.db.revision();
+        let created = |revision| pb::WatchResponse {
+            created: true,
+            ..response(id, revision, Vec::new())
+        };
+        let from = match u64::try_from(start) {
+            Ok(start) if start > 0 => start,
+            _ => now + 1,
+        };
+        // What is visible now has not passed the feed, unless it has told of it: `position` is at
+        // most `now + 1`, so a watch from now on is always live.
+        let watcher = if from >= state.position {
+            None
+        } else {
+            match self.watcher(&span, from, wants) {
+                Ok(watcher) => Some(watcher),
+                Err(error) => {
+                    stream.outlet.push(created(now));
+                    stream.outlet.push(canceled(id, now, error));
+                    return None;
+                }
+            }
+        };
+        stream.outlet.push(created(now));
+        let key = state.insert(Watch {
+            stream: stream.clone(),
+            id,
+            generation: 0,
+            span,
+            from,
+            wants,
+            is_live: watcher.is_none(),
+            was_told: true,
+        });
+        if let Some(watcher) = watcher {
+            self.send(Job::new(key, watcher));
+        }
+        Some(key)
+    }
+
+    /// Ends a watch, and tells the client so.
+    pub(super) fn cancel(&self, key: Key) {
+        let mut state = self.state.lock();
+        let revision = self.db.revision();
+        if let Some(watch) = state.remove(key) {
+            watch.stream.outlet.push(pb::WatchResponse {
+                canceled: true,
+                ..response(watch.id, revision, Vec::new())
+            });
+        }
+    }
+
+    /// Forgets a stream and its watches.
+    pub(super) fn close(&self, stream: &StreamState, keys: impl Iterator<Item = Key>) {
+        let mut state = self.state.lock();
+        for key in keys {
+            state.remove(key);
+        }
+        let waiting = state.waiting.remove(&stream.id);
+        state.asking.retain(|(asking, _)| asking.id != stream.id);
+        drop(state);
+        drop(waiting);
+    }
+
+    /// Whether a watch is still there.
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.state.lock().get(key).is_some()
+    }
+
+    /// Tells a stream how far it is, as soon as every event up to now has been put into its outlet.
+    pub(super) fn ask_progress(&self, stream: &Arc<StreamState>) {
+        let mut state = self.state.lock();
+        let now = self.db.revision();
+        if !state.has_feed {
+            stream.outlet.push(response(-1, now, Vec::new()));
+            return;
+        }
+        state.asking.push((stream.clone(), now));
+        state.answer_asking();
+    }
+
+    /// Goes on with the watches of a stream whose outlet has room again.
+    pub(super) fn resume(&self, stream: &StreamState) {
+        let jobs = self.state.lock().waiting.remove(&stream.id);
+        for job in jobs.into_iter().flatten() {
+            self.send(job);
+        }
+    }
+
+    pub(super) fn send(&self, job: Job) {
+        // Without the thread, the server is stopping.
+        let _ = self.tasks.send(Task::Job(Box::new(job)));
+    }
+
+    fn watcher(&self, span: &Span, from: Revision, wants: Wants) -> bowline::Result<Watcher> {
+        let builder = self.db.watch(span.range()).from(from);
+        if wants.previous {
+            builder.with_previous().start()
+        } else {
+            builder.start()
+        }
+    }
+
+    fn ensure_feed(&self, state: &mut State) -> bowline::Result<()> {
+        if !state.has_feed {
+            let feed = self.db.watch(Range::all()).start()?;
+            state.position = feed.next_revision();
+            state.new_feed = Some(feed);
+            state.has_feed = true;
+            self.bell.notify_all();
+        }
+        Ok(())
+    }
+
+    /// The thread of the feed.
+    fn feed(&self) {
+        let mut next_round = Instant::now() + self.options.progress_interval;
+        let mut batch = Vec::new();
+        while let Some(mut feed) = self.await_feed() {
+            while !self.is_stopped() {
+                let until_round = next_round.saturating_duration_since(Instant::now());
+                let nap = NAP.min(until_round);
+                // A database that is closed shows when it is polled.
+                let _ = self.db.wait_for_revision(feed.next_revision(), nap);
+                let mut failure = None;
+                while batch.len() < BATCH_MAX {
+                    match feed.poll() {
+                        Ok(Some(changes)) => batch.push(changes),
+                        Ok(None) => break,
+                        Err(error) => {
+                            failure = Some(error);
+                            break;
+                        }
+                    }
+                }
+                let mut to_wake = ToWake::new();
+                let mut state = self.state.lock();
+                for changes in batch.drain(..) {
+                    self.deliver(&mut state, &changes, &mut to_wake);
+                }
+                state.position = feed.next_revision();
+                if Instant::now() >= next_round {
+                    next_round = Instant::now() + self.options.progress_interval;
+                    state.tell_progress();
+                }
+                state.answer_asking();
+                let is_lost = failure.is_some();
+                if let Some(error) = failure {
+                    self.lose_feed(&mut state, &error);
+                }
+                let is_idle = state.count == 0 && !is_lost;
+                if is_idle {
+                    state.has_feed = false;
+                }
+                drop(state);
+                for stream in to_wake {
+                    stream.outlet.wake();
+                }
+                if is_idle || is_lost {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Waits until somebody watches; `None` when the server stops.
+    fn await_feed(&self) -> Option<Watcher> {
+        let mut state = self.state.lock();
+        loop {
+            if self.is_stopped() {
+                return None;
+            }
+            if let Some(feed) = state.new_feed.take() {
+                return Some(feed);
+            }
+            self.bell.wait(&mut state);
+        }
+    }
+
+    /// The feed cannot go on: it fell behind what was compacted, or the database failed. Every live
+    /// watch goes on by itself, as far as it can.
+    fn lose_feed(&self, state: &mut State, error: &bowline::Error) {
+        tracing::warn!(%error, "the feed of the watches starts anew");
+        state.has_feed = false;
+        let position = state.position;
+        for place in 0..state.watches.len() {
+            if let Some(watch) = &mut state.watches[place]
+                && watch.is_live
+            {
+                watch.from = watch.from.max(position);
+                self.fall_behind(state, place as u32);
+            }
+        }
+        if state.count > 0 && self.ensure_feed(state).is_err() {
+            // It is closed: streams end with the server.
+            state.has_feed = false;
+        }
+    }
+
+    /// Gives a revision's events to the live watches of its keys.
+    fn deliver(&self, state: &mut State, changes: &Changes, to_wake: &mut ToWake) {
+        let events: Vec<Event> = changes.changes.iter().map(event_of).collect();
+        let mut previous: Vec<Option<Event>> = vec![None; events.len()];
+        let mut fallen = Vec::new();
+        {
+            let State { watches, index, .. } = state;
+            let mut found: Vec<(u32, usize)> = Vec::new();
+            for (number, change) in changes.changes.iter().enumerate() {
+                index.for_each(&change.entry.key, |place| {
+                    let watch = watches[place as usize].as_ref();
+                    if watch.is_some_and(|watch| {
+                        changes.revision >= watch.from && watch.wants.wants(change)
+                    }) {
+                        found.push((place, number));
+                    }
+                });
+            }
+            if events.len() > 1 {
+                found.sort_by_key(|(place, _)| *place);
+            }
+            for of_one in found.chunk_by(|a, b| a.0 == b.0) {
+                let Some(watch) = &mut watches[of_one[0].0 as usize] else {
+                    continue;
+                };
+                let events = of_one.iter().map(|(_, number)| {
+                    if !watch.wants.previous {
+                        return events[*number].clone();
+                    }
+                    let with = previous[*number].get_or_insert_with(|| {
+                        self.add_previous(&events[*number], changes.revision)
+                    });
+                    with.clone()
+                });
+                let events = events.collect();
+                match self.offer(watch, changes.revision, events) {
+                    Offer::Taken => {}
+                    Offer::TakenFirst => to_wake.push(watch.stream.clone()),
+                    Offer::Full => {
+                        watch.from = changes.revision;
+                        fallen.push(of_one[0].0);
+                    }
+                }
+            }
+        }
+        for place in fallen {
+            self.fall_behind(state, place);
+        }
+    }
+
+    fn add_previous(&self, event: &Event, revision: Revision) -> Event {
+        let key = event.kv.as_ref().map(|kv| &kv.key[..]).unwrap_or_default();
+        // Where the past has been given up, there is nothing to tell.
+        let before = self.db.snapshot_at(revision - 1);
+        let entry = before.and_then(|before| before.entry(key)).ok().flatten();
+        with_previous(event, entry)
+    }
+
+    /// Puts a revision's events of a watch into its outlet: all of them or none.
+    pub(super) fn offer(&self, watch: &mut Watch, revision: Revision, events: Vec<Event>) -> Offer {
+        let bytes = events.iter().map(size_of).sum::<usize>();
+        let outlet = &watch.stream.outlet;
+        if !watch.wants.fragments || bytes <= self.options.fragment_bytes {
+            let offer = outlet.offer(&mut response(watch.id, revision, events), bytes);
+            watch.was_told |= offer != Offer::Full;
+            return offer;
+        }
+        let mut parts = fragments(watch.id, revision, events, self.options.fragment_bytes);
+        let Some(first) = parts.first_mut() else {
+            return Offer::Taken;
+        };
+        let offer = outlet.offer(first, bytes);
+        if offer != Offer::Full {
+            watch.was_told = true;
+            parts.drain(1..).for_each(|part| outlet.push(part));
+        }
+        offer
+    }
+
+    /// A live watch gets a watcher of its own, from where it is.
+    fn fall_behind(&self, state: &mut State, place: u32) {
+        let Some(watch) = &mut state.watches[place as usize] else {
+            return;
+        };
+        watch.is_live = false;
+        let key = Key {
+            place,
+            generation: watch.generation,
+        };
+        let watcher = self.watcher(&watch.span, watch.from, watch.wants);
+        let stream = watch.stream.clone();
+        state.index.remove(&watch.span, place);
+        state.behind += 1;
+        stream.behind.fetch_add(1, Ordering::Relaxed);
+        match watcher {
+            Ok(watcher) => self.send(Job::new(key, watcher)),
+            Err(error) => self.fail(state, key, error),
+        }
+    }
+
+    /// Ends a watch that cannot go on.
+    pub(super) fn fail(&self, state: &mut State, key: Key, error: bowline::Error) {
+        if let Some(watch) = state.remove(key) {
+            let message = canceled(watch.id, self.db.revision(), error);
+            watch.stream.outlet.push(message);
+            state.answer_asking();
+        }
+    }
+}
+
+impl State {
+    fn insert(&mut self, mut watch: Watch) -> Key {
+        self.generation += 1;
+        watch.generation = self.generation;
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.watches.push(None);
+            (self.watches.len() - 1) as u32
+        });
+        self.count += 1;
+        if watch.is_live {
+            self.index.insert(&watch.span, place);
+        } else {
+            self.behind += 1;
+            watch.stream.behind.fetch_add(1, Ordering::Relaxed);
+        }
+        self.watches[place as usize] = Some(watch);
+        Key {
+            place,
+            generation: self.generation,
+        }
+    }
+
+    pub(super) fn get(&mut self, key: Key) -> Option<&mut Watch> {
+        let watch = self.watches.get_mut(key.place as usize)?.as_mut()?;
+        (watch.generation == key.generation).then_some(watch)
+    }
+
+    fn remove(&mut self, key: Key) -> Option<Watch> {
+        self.get(key)?;
+        let watch = self.watches[key.place as usize].take()?;
+        self.free.push(key.place);
+        self.count -= 1;
+        if watch.is_live {
+            self.index.remove(&watch.span, key.place);
+        } else {
+            self.behind -= 1;
+            watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(watch)
+    }
+
+    /// A watch that has been given everything before `from`, which the feed has not passed, is
+    /// served by it from now on.
+    pub(super) fn go_live(&mut self, key: Key, from: Revision) {
+        debug_assert!(from >= self.position);
+        let Some(watch) = self.get(key) else {
+            return;
+        };
+        watch.is_live = true;
+        watch.from = watch.from.max(from);
+        watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
+        let span = watch.span.clone();
+        self.behind -= 1;
+        self.index.insert(&span, key.place);
+        self.answer_asking();
+    }
+
+    /// Keeps what has to wait until there is room.
+    pub(super) fn wait_for_room(&mut self, stream: &StreamState, job: Job) {
+        self.waiting.entry(stream.id).or_default().push(job);
+    }
+
+    /// Answers the streams that asked how far they are and are there.
+    fn answer_asking(&mut self) {
+        if self.asking.is_empty() {
+            return;
+        }
+        let position = self.position;
+        self.asking.retain(|(stream, target)| {
+            let is_there = position > *target && stream.behind.load(Ordering::Relaxed) == 0;
+            if is_there {
+                stream.outlet.push(response(-1, position - 1, Vec::new()));
+            }
+            !is_there
+        });
+    }
+
+    /// Tells live watches that asked for it, and got nothing else, how far they are.
+    fn tell_progress(&mut self) {
+        let revision = self.position - 1;
+        for watch in self.watches.iter_mut().flatten() {
+            if watch.wants.progress && watch.is_live && !watch.was_told {
+                let told = response(watch.id, revision, Vec::new());
+                watch.stream.outlet.push(told);
+            }
+            watch.was_told = false;
+        }
+    }
+}
+
+/// Events in messages of up to `bytes_max`, each with one event at least; all but the last say that
+/// they are fragments.
+fn fragments(
+    id: i64,
+    revision: Revision,
+    events: Vec<Event>,
+    bytes_max: usize,
+) -> Vec<pb::WatchResponse> {
+    let mut parts = Vec::new();
+    let mut part = Vec::new();
+    let mut bytes = 0;
+    for event in events {
+        let size = size_of(&event);
+        if bytes + size > bytes_max && !part.is_empty() {
+            parts.push(pb::WatchResponse {
+                fragment: true,
+                ..response(id, revision, std::mem::take(&mut part))
+            });
+            bytes = 0;
+        }
+        bytes += size;
+        part.push(event);
+    }
+    parts.push(response(id, revision, part));
+    parts
+}
+
+/// Tells that a watch could not be made.
+fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
+    stream.outlet.push(pb::WatchResponse {
+        created: true,
+        canceled: true,
+        cancel_reason: fault.parts().1.into_owned(),
+        ..response(id, revision, Vec::new())
+    });
+}
+
+/// Tells that a watch ended because of an error.
+fn canceled(id: i64, revision: Revision, error: bowline::Error) -> pb::WatchResponse {
+    let (compact_revision, cancel_reason) = match error {
+        bowline::Error::Compacted { oldest, .. } => (oldest as i64, String::new()),
+        error => (0, Fault::from(error).parts().1.into_owned()),
+    };
+    pb::WatchResponse {
+        canceled: true,
+        compact_revision,
+        cancel_reason,
+        ..response(id, revision, Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_proto::mvccpb::KeyValue;
+
+    #[test]
+    fn fragments_hold_every_event_once_and_in_order() {
+        let event = |number: i64, len: usize| Event {
+            kv: Some(KeyValue {
+                version: number,
+                value: vec![0; len].into(),
+                ..KeyValue::default()
+            }),
+            ..Event::default()
+        };
+        let sizes = [10, 900, 5000, 10, 10, 500, 500];
+        let events = sizes.iter().enumerate();
+        let events = events.map(|(number, len)| event(number as i64, *len));
+        let parts = fragments(7, 9, events.collect(), 1000);
+        let last = parts.len() - 1;
+        let mut seen = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            assert_eq!(part.fragment, number != last);
+            assert!(!part.events.is_empty());
+            let bytes: usize = part.events.iter().map(size_of).sum();
+            assert!(bytes <= 1000 || part.events.len() == 1);
+            seen.extend(part.events.iter().map(|e| e.kv.as_ref().unwrap().version));
+        }
+        assert_eq!(seen, (0..sizes.len() as i64).collect::<Vec<_>>());
+    }
+}

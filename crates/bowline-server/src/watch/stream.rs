@@ -1,0 +1,164 @@
+//! One stream of a client, with all of its watches.
+//!
+//! Requests are taken when the connection asks for the next message, so a stream needs no task of
+//! its own, and a client that does not read is not listened to either.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use bowline_proto::etcdserverpb as pb;
+use futures_core::Stream;
+use pb::watch_create_request::FilterType;
+use pb::watch_request::RequestUnion;
+use tonic::{Status, Streaming};
+
+use super::event::response;
+use super::index::Span;
+use super::outlet::{Outlet, Taken};
+use super::shard::{Key, Shard, StreamState, Wants};
+use crate::context::Context;
+
+/// The id in messages that concern no watch.
+const NO_WATCH: i64 = -1;
+
+/// See the module.
+pub(crate) struct WatchStream {
+    context: Arc<Context>,
+    requests: Option<Streaming<pb::WatchRequest>>,
+    shard: Arc<Shard>,
+    outlet: Arc<Outlet>,
+    state: Arc<StreamState>,
+    /// By id. Some may have ended by themselves.
+    watches: HashMap<i64, Key>,
+    next_id: i64,
+}
+
+impl WatchStream {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        requests: Streaming<pb::WatchRequest>,
+        needs_leader: bool,
+    ) -> WatchStream {
+        let (shard, outlet) = context.watches.open(needs_leader);
+        let state = shard.open(outlet.clone());
+        WatchStream {
+            context,
+            requests: Some(requests),
+            shard,
+            outlet,
+            state,
+            watches: HashMap::new(),
+            next_id: 0,
+        }
+    }
+
+    fn handle(&mut self, request: pb::WatchRequest) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => self.create(&create),
+            Some(RequestUnion::CancelRequest(cancel)) => {
+                if let Some(key) = self.watches.remove(&cancel.watch_id) {
+                    self.shard.cancel(key);
+                }
+            }
+            Some(RequestUnion::ProgressRequest(_)) => self.shard.ask_progress(&self.state),
+            None => {}
+        }
+    }
+
+    fn create(&mut self, request: &pb::WatchCreateRequest) {
+        let Some(span) = Span::new(&request.key, &request.range_end) else {
+            return self.refuse("mvcc: watcher range is empty");
+        };
+        let Some(id) = self.choose_id(request.watch_id) else {
+            return self.refuse("mvcc: duplicate watch ID provided on the WatchStream");
+        };
+        let filters = |wanted: FilterType| request.filters.contains(&wanted.into());
+        let wants = Wants {
+            previous: request.prev_kv,
+            no_puts: filters(FilterType::Noput),
+            no_deletions: filters(FilterType::Nodelete),
+            fragments: request.fragment,
+            progress: request.progress_notify,
+        };
+        let start = request.start_revision;
+        if let Some(key) = self.shard.create(&self.state, id, span, start, wants) {
+            self.watches.insert(id, key);
+        }
+    }
+
+    /// The id asked for, or a free one for 0; `None` when it is taken.
+    fn choose_id(&mut self, asked: i64) -> Option<i64> {
+        if asked != 0 {
+            let taken = self.watches.get(&asked);
+            return (!taken.is_some_and(|key| self.shard.has(*key))).then_some(asked);
+        }
+        while self.watches.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id += 1;
+        Some(self.next_id - 1)
+    }
+
+    fn refuse(&self, reason: &str) {
+        let revision = self.context.client.db().revision();
+        self.outlet.push(pb::WatchResponse {
+            created: true,
+            canceled: true,
+            cancel_reason: reason.to_owned(),
+            ..response(NO_WATCH, revision, Vec::new())
+        });
+    }
+
+    fn take_requests(&mut self, task: &mut TaskContext<'_>) -> Option<Status> {
+        while let Some(requests) = &mut self.requests {
+            if self.outlet.is_full() {
+                break;
+            }
+            match Pin::new(requests).poll_next(task) {
+                Poll::Ready(Some(Ok(request))) => self.handle(request),
+                Poll::Ready(Some(Err(status))) => return Some(status),
+                Poll::Ready(None) => {
+                    // The client has ended; what waits for it still goes out.
+                    self.requests = None;
+                    self.outlet.end(Status::ok(""));
+                }
+                Poll::Pending => break,
+            }
+        }
+        None
+    }
+}
+
+impl Stream for WatchStream {
+    type Item = Result<pb::WatchResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(status) = self.take_requests(task) {
+            return Poll::Ready(Some(Err(status)));
+        }
+        match self.outlet.poll(task) {
+            Poll::Ready(Taken::Message(mut message, has_room)) => {
+                if has_room {
+                    self.shard.resume(&self.state);
+                }
+                let revision = message.header.as_ref().map_or(0, |header| header.revision);
+                message.header = self.context.header(revision as u64, self.context.term());
+                Poll::Ready(Some(Ok(message)))
+            }
+            Poll::Ready(Taken::End(status)) => match status {
+                Some(status) if status.code() != tonic::Code::Ok => Poll::Ready(Some(Err(status))),
+                _ => Poll::Ready(None),
+            },
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        let keys = self.watches.values().copied();
+        self.shard.close(&self.state, keys);
+    }
+}

@@ -1,0 +1,9 @@
+//! The services over loopback, asked by a client made from the same messages, and by etcdctl.
+
+mod etcdctl;
+mod keys;
+mod others;
+mod plain_http;
+mod support;
+mod watch_races;
+mod watches;

@@ -1,0 +1,138 @@
+//! Leases and maintenance, and services that there are not.
+
+use bowline_proto::etcdserverpb as pb;
+use pb::auth_client::AuthClient;
+use tokio_stream::iter;
+use tonic::Code;
+
+use crate::support::{put, range, start};
+
+#[tokio::test]
+async fn a_lease_is_granted_kept_alive_and_revoked_with_its_keys() {
+    let running = start(&[]).await;
+    let (mut lease, mut kv) = (running.lease().await, running.kv().await);
+    let grant = |ttl, id| pb::LeaseGrantRequest { ttl, id };
+    let granted = lease.lease_grant(grant(60, 7)).await.unwrap().into_inner();
+    assert_eq!((granted.id, granted.ttl), (7, 60));
+    let again = lease.lease_grant(grant(60, 7)).await.unwrap_err();
+    assert_eq!(again.message(), "etcdserver: lease already exists");
+    let long = lease
+        .lease_grant(grant(9_000_000_001, 0))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (long.code(), long.message()),
+        (Code::OutOfRange, "etcdserver: too large lease TTL")
+    );
+    let short = lease.lease_grant(grant(0, 0)).await.unwrap().into_inner();
+    assert_eq!(short.ttl, 2);
+    assert_ne!(short.id, 0);
+    let leased = pb::PutRequest {
+        lease: 7,
+        ..put("k", "v")
+    };
+    kv.put(leased).await.unwrap();
+    let requests = [7, 8].map(|id| pb::LeaseKeepAliveRequest { id });
+    let mut kept = lease
+        .lease_keep_alive(iter(requests))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut ttls = Vec::new();
+    while let Some(reply) = kept.message().await.unwrap() {
+        ttls.push((reply.id, reply.ttl));
+    }
+    assert_eq!(ttls, [(7, 60), (8, 0)]);
+    let asked = pb::LeaseTimeToLiveRequest { id: 7, keys: true };
+    let left = lease.lease_time_to_live(asked).await.unwrap().into_inner();
+    assert_eq!(left.granted_ttl, 60);
+    assert!(
+        (58..=60).contains(&left.ttl) && left.keys == ["k"],
+        "{left:?}"
+    );
+    let asked = pb::LeaseTimeToLiveRequest { id: 8, keys: true };
+    assert_eq!(
+        lease
+            .lease_time_to_live(asked)
+            .await
+            .unwrap()
+            .into_inner()
+            .ttl,
+        -1
+    );
+    let all = lease
+        .lease_leases(pb::LeaseLeasesRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(all.leases.iter().any(|lease| lease.id == 7));
+    lease
+        .lease_revoke(pb::LeaseRevokeRequest { id: 7 })
+        .await
+        .unwrap();
+    assert!(
+        kv.range(range("k"))
+            .await
+            .unwrap()
+            .into_inner()
+            .kvs
+            .is_empty()
+    );
+    let gone = lease
+        .lease_revoke(pb::LeaseRevokeRequest { id: 7 })
+        .await
+        .unwrap_err();
+    assert_eq!(gone.message(), "etcdserver: requested lease not found");
+}
+
+#[tokio::test]
+async fn a_member_tells_how_it_is() {
+    let running = start(&[]).await;
+    let mut maintenance = running.maintenance().await;
+    let status = maintenance
+        .status(pb::StatusRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(status.version, "3.6.0");
+    assert_eq!(status.leader, status.header.unwrap().member_id);
+    let hash = |revision| pb::HashKvRequest { revision };
+    let first = maintenance.hash_kv(hash(0)).await.unwrap().into_inner();
+    let again = maintenance.hash_kv(hash(0)).await.unwrap().into_inner();
+    assert_eq!(first.hash, again.hash);
+    let downgrade = maintenance.downgrade(pb::DowngradeRequest::default()).await;
+    assert_eq!(downgrade.unwrap_err().code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_whole_sectors_and_a_hash() {
+    let running = start(&[]).await;
+    running.kv().await.put(put("k", "v")).await.unwrap();
+    let mut maintenance = running.maintenance().await;
+    let mut stream = maintenance
+        .snapshot(pb::SnapshotRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let mut blob = Vec::new();
+    let mut remaining = Vec::new();
+    while let Some(reply) = stream.message().await.unwrap() {
+        blob.extend_from_slice(&reply.blob);
+        remaining.push(reply.remaining_bytes);
+    }
+    assert_eq!(blob.len() % 512, 32);
+    assert!(remaining.is_sorted_by(|a, b| a >= b) && remaining.last() == Some(&0));
+    let (head, _) = bowline_server::SnapshotFile::decode_head(&blob).unwrap();
+    assert_eq!(head.revision, 2);
+}
+
+#[tokio::test]
+async fn services_that_there_are_not_are_unimplemented() {
+    let running = start(&[]).await;
+    let mut auth = AuthClient::new(running.channel().await);
+    let refused = auth
+        .auth_status(pb::AuthStatusRequest {})
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}

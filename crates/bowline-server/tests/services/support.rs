@@ -1,0 +1,94 @@
+//! A server on a free port, and clients of it.
+
+use bowline_proto::etcdserverpb as pb;
+use bowline_server::Server;
+use bowline_server::config::{Config, Layers};
+use pb::kv_client::KvClient;
+use pb::lease_client::LeaseClient;
+use pb::maintenance_client::MaintenanceClient;
+use pb::watch_client::WatchClient;
+use tonic::transport::Channel;
+
+/// A server with a directory of its own.
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    _directory: tempfile::TempDir,
+}
+
+/// Starts one with a few settings.
+pub(crate) async fn start(flags: &[(&str, &str)]) -> Running {
+    let directory = tempfile::tempdir().unwrap();
+    let mut layers = Layers::default();
+    let data = directory.path().join("data").display().to_string();
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    let own = [
+        ("data-dir", data.as_str()),
+        ("listen-client-urls", "http://127.0.0.1:0"),
+        ("listen-peer-urls", &peer),
+        ("initial-advertise-peer-urls", &peer),
+    ];
+    for (key, value) in own.iter().chain(flags) {
+        layers.add_flag(key, (*value).to_owned()).unwrap();
+    }
+    let config = Config::from_layers(&layers).unwrap();
+    let server = Server::start(config).await.unwrap();
+    Running {
+        server,
+        _directory: directory,
+    }
+}
+
+/// A port that nobody has, at least a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Running {
+    pub(crate) fn address(&self) -> String {
+        self.server.addresses()[0].to_string()
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        let url = format!("http://{}", self.address());
+        Channel::from_shared(url).unwrap().connect().await.unwrap()
+    }
+
+    pub(crate) async fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel().await).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) async fn watch(&self) -> WatchClient<Channel> {
+        WatchClient::new(self.channel().await).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) async fn lease(&self) -> LeaseClient<Channel> {
+        LeaseClient::new(self.channel().await)
+    }
+
+    pub(crate) async fn maintenance(&self) -> MaintenanceClient<Channel> {
+        MaintenanceClient::new(self.channel().await)
+    }
+}
+
+pub(crate) fn put(key: &str, value: &str) -> pb::PutRequest {
+    pb::PutRequest {
+        key: key.to_owned().into(),
+        value: value.to_owned().into(),
+        ..pb::PutRequest::default()
+    }
+}
+
+pub(crate) fn range(key: &str) -> pb::RangeRequest {
+    pb::RangeRequest {
+        key: key.to_owned().into(),
+        ..pb::RangeRequest::default()
+    }
+}
+
+pub(crate) fn delete(key: &str) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest {
+        key: key.to_owned().into(),
+        ..pb::DeleteRangeRequest::default()
+    }
+}
