@@ -97,6 +97,14 @@ impl KeyRange {
         &self.end
     }
 
+    /// From a first key and an end as the wire has them, such as a range that is gone through in parts.
+    pub fn from_wire(start: impl Into<Bytes>, end: impl Into<Bytes>) -> KeyRange {
+        KeyRange {
+            key: start.into(),
+            end: end.into(),
+        }
+    }
+
     pub(crate) fn into_parts(self) -> (Bytes, Bytes) {
         (self.key, self.end)
     }
