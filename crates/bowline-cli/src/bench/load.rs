@@ -223,6 +223,10 @@ struct Clients<'a> {
 }
 
 impl Sink for Clients<'_> {
+    fn arrived(&mut self) {
+        self.now = Instant::now();
+    }
+
     fn data(&mut self, tag: u32, bytes: &[u8]) {
         if self.shared.workload.expects_rows {
             let client = usize::try_from(tag).unwrap_or(0);
@@ -309,8 +313,7 @@ async fn drive(
             .push(Reverse((began + offset, u32::try_from(tag).unwrap_or(0))));
     }
     let deadline = plan.duration.map(|duration| began + duration);
-    let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    let mut keys = Keys::new(number(index), number(connections));
+    let mut keys = Keys::new(u64::try_from(index).unwrap_or(0));
     loop {
         let is_over = deadline.is_some_and(|deadline| clients.now >= deadline)
             || shared.is_over.load(Ordering::Relaxed);
@@ -361,7 +364,8 @@ fn issue(link: &mut Link, clients: &mut Clients<'_>, keys: &mut Keys) -> bool {
         if due > clients.now || !connection.has_room() {
             return true;
         }
-        if shared.issued.fetch_add(1, Ordering::Relaxed) >= total {
+        let number = shared.issued.fetch_add(1, Ordering::Relaxed);
+        if number >= total {
             return false;
         }
         clients.idle.pop();
@@ -373,7 +377,9 @@ fn issue(link: &mut Link, clients: &mut Clients<'_>, keys: &mut Keys) -> bool {
         };
         clients.found[client] = false;
         let bytes = shared.workload.request_bytes();
-        connection.request(tag, bytes, true, |out| shared.workload.write(out, keys));
+        connection.request(tag, bytes, true, |out| {
+            shared.workload.write(out, keys, number)
+        });
     }
     true
 }
@@ -392,6 +398,86 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::args::bench::Load;
+
+    /// A server that answers each request after a while, for one connection.
+    fn slow_server(pause: Duration) -> String {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut bytes = vec![0; 24];
+            socket.read_exact(&mut bytes).unwrap();
+            loop {
+                let mut header = [0; 9];
+                if socket.read_exact(&mut header).is_err() {
+                    return;
+                }
+                bytes.resize(usize::from(header[1]) << 8 | usize::from(header[2]), 0);
+                socket.read_exact(&mut bytes).unwrap();
+                // Data with the mark of the end is the end of a request.
+                if (header[3], header[4]) == (0, 1) {
+                    std::thread::sleep(pause);
+                    let mut answer = vec![0, 0, 15, 1, 5];
+                    answer.extend_from_slice(&header[5..]);
+                    answer.extend_from_slice(b"\x00\x0bgrpc-status\x010");
+                    socket.write_all(&answer).unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    fn run_against(address: String, clients: usize, total: u64, rate: Option<u64>) -> Report {
+        let load = Load {
+            conns: 1,
+            clients,
+            total: Some(total),
+            duration: None,
+            rate,
+            sequential_keys: true,
+            key_size: 8,
+            key_space_size: 100,
+            val_size: 16,
+            target_leader: false,
+            threads: 1,
+            json: true,
+        };
+        let plan = Plan {
+            name: "put",
+            addresses: vec![address],
+            connections: 1,
+            clients,
+            total: Some(total),
+            duration: None,
+            rate,
+            threads: 1,
+            quiet: true,
+        };
+        run(&plan, &Workload::puts(&load).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_latency_is_the_time_until_the_answer_came() {
+        let pause = Duration::from_millis(20);
+        let report = run_against(slow_server(pause), 1, 10, None);
+        assert_eq!((report.succeeded(), report.failed()), (10, 0));
+        for percentile in [1.0, 50.0] {
+            let millis = report.percentile_ms(percentile);
+            assert!((19.9..40.0).contains(&millis), "{percentile}: {millis}");
+        }
+        assert!(report.elapsed >= pause * 10);
+    }
+
+    #[test]
+    fn at_a_rate_a_stalled_server_is_charged_for_all_that_waited() {
+        // It takes 20 ms for each, and is asked every 10 ms: the last waits for all before it.
+        let report = run_against(slow_server(Duration::from_millis(20)), 10, 10, Some(100));
+        assert_eq!(report.succeeded(), 10);
+        let last = report.percentile_ms(100.0);
+        assert!(last > 100.0, "{last}");
+    }
 
     #[test]
     fn an_answer_without_a_row_is_noticed() {

@@ -6,21 +6,21 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::exit::{Exit, Failure};
 use crate::remote;
 
 /// The CPU time of this program so far.
 pub(super) fn cpu_of_self() -> Duration {
-    cpu_of_file("/proc/self/stat").unwrap_or_default()
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
 /// The CPU time of a process so far; `None` if there is no such process.
 pub(super) fn cpu_of(process: u32) -> Option<Duration> {
-    cpu_of_file(&format!("/proc/{process}/stat"))
-}
-
-fn cpu_of_file(path: &str) -> Option<Duration> {
-    let ticks = cpu_ticks(&fs::read_to_string(path).ok()?)?;
+    let ticks = cpu_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?;
     Some(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?)
 }
 

@@ -221,6 +221,8 @@ struct Counter<'a> {
 }
 
 impl Sink for Counter<'_> {
+    fn arrived(&mut self) {}
+
     fn data(&mut self, tag: u32, bytes: &[u8]) {
         let count = u64::try_from(bytes.len()).unwrap_or(0);
         self.shared.bytes.fetch_add(count, Ordering::Relaxed);

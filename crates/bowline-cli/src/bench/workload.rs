@@ -134,11 +134,11 @@ impl Workload {
         self.template.len()
     }
 
-    /// Writes a request with the next keys.
-    pub(super) fn write(&self, out: &mut Vec<u8>, keys: &mut Keys) {
+    /// Writes the request of this number in the run.
+    pub(super) fn write(&self, out: &mut Vec<u8>, keys: &mut Keys, number: u64) {
         let start = out.len();
         out.extend_from_slice(&self.template);
-        let mut key = keys.next(self);
+        let mut key = keys.next(self, number);
         for at in &self.keys_at {
             let end = start + at + self.key_bytes;
             let mut rest = key;
@@ -165,28 +165,24 @@ fn put(key: &Bytes, value_bytes: usize) -> PutRequest {
 /// Chooses keys.
 pub(super) struct Keys {
     random: Random,
-    turn: u64,
-    step: u64,
 }
 
 impl Keys {
-    /// The `index`-th of `count` that choose keys of one run. In order, they take turns, so that together
-    /// they take each key.
-    pub(super) fn new(index: u64, count: u64) -> Keys {
+    /// The `index`-th of those that choose keys in one run.
+    pub(super) fn new(index: u64) -> Keys {
         Keys {
             random: Random(SEED ^ (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
-            turn: index,
-            step: count,
         }
     }
 
-    fn next(&mut self, workload: &Workload) -> u64 {
-        if workload.is_sequential {
-            let key = self.turn.wrapping_mul(workload.operations) % workload.key_space;
-            self.turn = self.turn.wrapping_add(self.step);
-            return key;
-        }
-        self.random.next() % workload.key_space
+    /// The first key of a request, by its number in the run.
+    fn next(&mut self, workload: &Workload, number: u64) -> u64 {
+        let choice = if workload.is_sequential {
+            number.wrapping_mul(workload.operations)
+        } else {
+            self.random.next()
+        };
+        choice % workload.key_space
     }
 }
 
@@ -218,9 +214,9 @@ mod tests {
         load
     }
 
-    fn message(workload: &Workload, keys: &mut Keys) -> Vec<u8> {
+    fn message(workload: &Workload, keys: &mut Keys, number: u64) -> Vec<u8> {
         let mut out = b"before".to_vec();
-        workload.write(&mut out, keys);
+        workload.write(&mut out, keys, number);
         let body = out.split_off(6 + 5);
         assert_eq!(out[7..11], u32::try_from(body.len()).unwrap().to_be_bytes());
         assert_eq!(body.len() + 5, workload.request_bytes());
@@ -231,33 +227,18 @@ mod tests {
     fn requests_differ_in_their_keys_only() {
         let args = load("--sequential-keys --key-size 4 --val-size 300 --key-space-size 3");
         let workload = Workload::puts(&args).unwrap();
-        let mut keys = Keys::new(0, 1);
-        for expected in ["0000", "0001", "0002", "0000"] {
-            let body = message(&workload, &mut keys);
+        let mut keys = Keys::new(0);
+        for (number, expected) in ["0000", "0001", "0002", "0000"].into_iter().enumerate() {
+            let body = message(&workload, &mut keys, number as u64);
             let put = PutRequest::decode(&body[..]).unwrap();
             assert_eq!((put.key, put.value.len()), (expected.into(), 300));
         }
     }
 
     #[test]
-    fn two_that_take_turns_take_every_key() {
-        let args = load("--sequential-keys --key-space-size 100");
-        let workload = Workload::puts(&args).unwrap();
-        let mut seen = std::collections::BTreeSet::new();
-        for index in 0..2 {
-            let mut keys = Keys::new(index, 2);
-            for _ in 0..50 {
-                let body = message(&workload, &mut keys);
-                seen.insert(PutRequest::decode(&body[..]).unwrap().key);
-            }
-        }
-        assert_eq!(seen.len(), 100);
-    }
-
-    #[test]
     fn a_transaction_puts_different_keys() {
         let workload = Workload::transactions(&load("--key-size 20"), 5).unwrap();
-        let txn = TxnRequest::decode(&message(&workload, &mut Keys::new(3, 9))[..]).unwrap();
+        let txn = TxnRequest::decode(&message(&workload, &mut Keys::new(3), 0)[..]).unwrap();
         let keys: std::collections::BTreeSet<_> = txn
             .success
             .iter()
@@ -282,10 +263,10 @@ mod tests {
     fn random_keys_spread() {
         let workload =
             Workload::reads(&load("--key-space-size 16"), Consistency::Eventual).unwrap();
-        let mut keys = Keys::new(0, 1);
+        let mut keys = Keys::new(0);
         let mut counts = std::collections::HashMap::new();
         for _ in 0..1_600 {
-            let body = message(&workload, &mut keys);
+            let body = message(&workload, &mut keys, 0);
             let range = RangeRequest::decode(&body[..]).unwrap();
             assert!(range.serializable);
             *counts.entry(range.key).or_insert(0) += 1;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowline_client::{
-    Batch, Compare, Entry, Error, EventKind, KeyRange, Operation, OperationReply, SortBy, Watcher,
+    Compare, Entry, Error, EventKind, KeyRange, Operation, OperationReply, SortBy,
 };
 use bytes::Bytes;
 
@@ -15,6 +15,9 @@ use crate::output::{Field, escape};
 
 /// How many entries are asked for at once.
 const PAGE: u64 = 1_000;
+
+/// How long a server may take to tell of the past.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster answers once a majority has flushed; nothing less can be asked for.
 fn check_durability(write: &args::Write) -> Result<(), Failure> {
@@ -204,60 +207,71 @@ pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Re
 
 /// Every change of a key that the cluster still has: what a watch from the past tells, and the version
 /// that was there when that past begins.
+///
+/// The watch has told everything when it has told the last change. Of a key that exists, that is known.
+/// Of one that does not, it is not known when it was deleted; so everything is watched up to the newest
+/// revision. Notifications of progress would be cheaper, but servers have sent them ahead of events.
 async fn changes_of(
     remote: &Remote,
     key: Vec<u8>,
 ) -> bowline_client::Result<Vec<(u64, Option<Entry>)>> {
-    let now = remote.client.get(key.clone()).await?.header.revision;
+    let found = remote.client.get(key.clone()).await?;
+    let (range, last) = match found.entry() {
+        Some(entry) => (KeyRange::key(key.clone()), entry.mod_revision),
+        None => (KeyRange::all(), found.header.revision),
+    };
     let mut changes = Vec::new();
-    let mut watcher = remote
-        .client
-        .watch(KeyRange::key(key.clone()))
-        .from(1)
-        .await?;
-    loop {
-        let seen = match next_or_progress(&mut watcher).await {
-            Ok(batch) => batch,
+    // The first revision of all is that of an empty database.
+    let mut from = 2;
+    while from <= last {
+        match changes_between(remote, &range, &key, from, last).await {
+            Ok(found) => {
+                changes.extend(found);
+                break;
+            }
             Err(Error::Compacted {
                 compact_revision: Some(oldest),
-            }) => {
+            }) if oldest > from => {
+                from = oldest;
                 let before = remote.client.get(key.clone()).revision(oldest).await?;
-                if let Some(entry) = before.entries.into_iter().next()
-                    && entry.mod_revision < oldest
-                {
-                    changes.push((entry.mod_revision, Some(entry)));
-                }
-                watcher = remote
-                    .client
-                    .watch(KeyRange::key(key.clone()))
-                    .from(oldest)
-                    .await?;
-                continue;
+                let before = before.entries.into_iter().next();
+                changes = before
+                    .filter(|entry| entry.mod_revision <= oldest)
+                    .map(|entry| (entry.mod_revision, Some(entry)))
+                    .into_iter()
+                    .collect();
+                // What this revision has changed is seen by that read.
+                from += 1;
             }
             Err(error) => return Err(error),
-        };
-        let Some(batch) = seen else {
-            return Ok(changes);
-        };
-        for event in batch.events {
-            let entry = (event.kind == EventKind::Put).then(|| event.entry.clone());
-            changes.push((event.revision(), entry));
-        }
-        if batch.revision >= now {
-            return Ok(changes);
         }
     }
+    Ok(changes)
 }
 
-/// The next changes, or how far the server is, whichever it tells first.
-async fn next_or_progress(watcher: &mut Watcher) -> bowline_client::Result<Option<Batch>> {
-    loop {
-        watcher.request_progress()?;
-        // A server does not answer while it brings the watch up to date: it is asked again.
-        if let Ok(next) = tokio::time::timeout(Duration::from_millis(100), watcher.next()).await {
-            return next;
+async fn changes_between(
+    remote: &Remote,
+    range: &KeyRange,
+    key: &[u8],
+    from: u64,
+    last: u64,
+) -> bowline_client::Result<Vec<(u64, Option<Entry>)>> {
+    let mut watcher = remote.client.watch(range.clone()).from(from).await?;
+    let mut changes = Vec::new();
+    while watcher.next_revision() <= last {
+        let next = tokio::time::timeout(PATIENCE, watcher.next()).await;
+        let Some(batch) = next.map_err(|_| Error::TimedOut)?? else {
+            break;
+        };
+        for event in batch.events {
+            if event.entry.key == key && event.revision() <= last {
+                let revision = event.revision();
+                let entry = (event.kind == EventKind::Put).then_some(event.entry);
+                changes.push((revision, entry));
+            }
         }
     }
+    Ok(changes)
 }
 
 pub(super) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result<(), Failure> {

@@ -23,6 +23,8 @@ pub(crate) enum End {
 
 /// Who is told what came.
 pub(crate) trait Sink {
+    /// Something has come in this moment. What is in it is told next.
+    fn arrived(&mut self);
     /// A piece of the answer to a request, in order.
     fn data(&mut self, tag: u32, bytes: &[u8]);
     /// The end of the answer.
@@ -438,6 +440,8 @@ mod tests {
     }
 
     impl Sink for Seen {
+        fn arrived(&mut self) {}
+
         fn data(&mut self, tag: u32, bytes: &[u8]) {
             self.data.push((tag, bytes.to_vec()));
         }

@@ -63,7 +63,10 @@ impl Link {
             }
             match self.socket.try_read(&mut self.input) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => return self.connection.receive(&self.input[..count], sink),
+                Ok(count) => {
+                    sink.arrived();
+                    return self.connection.receive(&self.input[..count], sink);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
