@@ -148,11 +148,12 @@ impl Pool {
                 Ok(Err(status)) => Error::from_status(&status, endpoint.address()),
                 Err(_) => Error::TimedOut,
             };
-            if error.is_of_endpoint() {
+            // One that is silent is left, too: its connection may be dead without anybody knowing.
+            if error.is_of_endpoint() || matches!(error, Error::TimedOut) {
                 self.leave(turn);
             }
-            // A member that is asked for what only the leader does has done nothing.
-            let is_refused = matches!(error, Error::NotLeader);
+            // A member that is asked for what only others do has done nothing.
+            let is_refused = matches!(error, Error::NotLeader | Error::NotForLearner);
             if is_refused {
                 self.leave(turn);
             }

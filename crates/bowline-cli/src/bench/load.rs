@@ -327,7 +327,7 @@ async fn drive(
             .map(|Reverse((due, _))| *due)
             .filter(|_| more);
         let came = match next_due {
-            Some(due) if interval.is_some() => {
+            Some(due) if interval.is_some() && link.connection().has_room() => {
                 let exchange = link.exchange(&mut clients);
                 tokio::select! {
                     came = exchange => came,
@@ -342,7 +342,7 @@ async fn drive(
         if let Err(error) = came {
             // All that is under way has failed; the load goes on without this connection.
             let mut counts = counts.borrow_mut();
-            for _ in 0..link.connection().open() {
+            for _ in 0..link.connection().open().max(1) {
                 counts.error(format!("CONNECTION_{:?}", error.kind()).to_uppercase());
             }
             counts.last = Some(clients.now);
@@ -359,6 +359,12 @@ fn issue(link: &mut Link, clients: &mut Clients<'_>, keys: &mut Keys) -> bool {
     clients.now = Instant::now();
     while let Some(Reverse((due, tag))) = clients.idle.peek().copied() {
         if connection.is_worn_out() {
+            // Its clients are idle from now on, which is not to go unnoticed.
+            clients
+                .counts
+                .borrow_mut()
+                .error("CONNECTION_CLOSED".to_owned());
+            clients.idle.clear();
             return false;
         }
         if due > clients.now || !connection.has_room() {
@@ -378,7 +384,7 @@ fn issue(link: &mut Link, clients: &mut Clients<'_>, keys: &mut Keys) -> bool {
         clients.found[client] = false;
         let bytes = shared.workload.request_bytes();
         connection.request(tag, bytes, true, |out| {
-            shared.workload.write(out, keys, number)
+            shared.workload.write(out, keys, number);
         });
     }
     true
@@ -407,6 +413,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
             let mut bytes = vec![0; 24];
             socket.read_exact(&mut bytes).unwrap();
             loop {

@@ -54,13 +54,10 @@ impl Program {
         }
         let said = Command::new(program).arg("--version").output();
         let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        let version = said
-            .unwrap_or_default()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
+        let said = said.unwrap_or_default();
+        let first = said.lines().next().unwrap_or_default();
+        // "etcd Version: 3.4.23", "bowline 0.1.0".
+        let version = first.rsplit(' ').next().unwrap_or_default().to_owned();
         Ok(Program {
             system,
             words,

@@ -155,6 +155,10 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), F
     let total = u64::try_from(rounds * programs.len() * rows.len()).unwrap_or(u64::MAX);
     let progress = Progress::operations("rows", Some(total), quiet);
     for round in 0..rounds {
+        // Who comes first takes turns, too.
+        if round > 0 {
+            programs.reverse();
+        }
         for program in &programs {
             progress.remark(format!(
                 "round {} of {rounds}, {}",

@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     received: u64,
     /// A block of headers whose rest has not come: its stream and whether it is the last.
     headers_in_parts: Option<(u32, bool, Vec<u8>)>,
+    /// Whether the server's settings have come.
+    is_greeted: bool,
     is_going_away: bool,
 }
 
@@ -115,6 +117,7 @@ impl Connection {
             concurrent_max: usize::MAX,
             received: 0,
             headers_in_parts: None,
+            is_greeted: false,
             is_going_away: false,
         }
     }
@@ -122,6 +125,11 @@ impl Connection {
     /// Whether the server takes another request now.
     pub(crate) fn has_room(&self) -> bool {
         self.streams.len() < self.concurrent_max && !self.is_worn_out()
+    }
+
+    /// Whether the server's limits are known.
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.is_greeted
     }
 
     /// Whether no request can be begun any more, now or later.
@@ -348,6 +356,7 @@ impl Connection {
     }
 
     fn settings(&mut self, payload: &[u8]) {
+        self.is_greeted = true;
         for setting in payload.chunks_exact(6) {
             let value = number(&setting[2..]);
             match u16::from_be_bytes([setting[0], setting[1]]) {

@@ -271,7 +271,7 @@ mod tests {
         ];
         let code = |letter| codes.iter().find(|(one, _)| *one == letter).unwrap().1;
         let mut bits: String = "grpc-status".chars().map(code).collect();
-        while bits.len() % 8 != 0 {
+        while !bits.len().is_multiple_of(8) {
             bits.push('1');
         }
         let byte = |at: usize| u8::from_str_radix(&bits[at..at + 8], 2).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::connection::{Connection, Sink};
+use super::connection::{Connection, End, Sink};
 use super::headers::Target;
 
 /// A socket with a connection on it.
@@ -20,7 +20,7 @@ pub(crate) struct Link {
 const INPUT_BYTES: usize = 64 << 10;
 
 impl Link {
-    /// Connects to `host:port`.
+    /// Connects to `host:port`, and waits for the server's greeting.
     pub(crate) async fn connect(address: &str, target: &Target) -> io::Result<Link> {
         let patience = Duration::from_secs(5);
         let socket = tokio::time::timeout(patience, TcpStream::connect(address))
@@ -34,11 +34,27 @@ impl Link {
                 )
             })?;
         socket.set_nodelay(true)?;
-        Ok(Link {
+        let mut link = Link {
             socket,
             connection: Connection::new(target, address),
             input: vec![0; INPUT_BYTES],
+        };
+        // Its limits hold from the first request on.
+        tokio::time::timeout(patience, async {
+            while !link.connection.is_greeted() {
+                link.exchange(&mut Nobody).await?;
+            }
+            Ok(())
         })
+        .await
+        .map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("{address} does not speak HTTP/2"),
+            )
+        })
+        .flatten()?;
+        Ok(link)
     }
 
     /// The connection, to begin requests.
@@ -86,4 +102,15 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// Expects nothing.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn arrived(&mut self) {}
+
+    fn data(&mut self, _: u32, _: &[u8]) {}
+
+    fn end(&mut self, _: u32, _: End) {}
 }
