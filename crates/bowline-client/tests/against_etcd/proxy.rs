@@ -63,9 +63,7 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
             },
             received = server.read(&mut down) => match received {
                 Ok(count) if count > 0 => {
-                    // A frame of data or headers, not what connections say to each other: an HTTP/2
-                    // frame has its type in the fourth byte.
-                    let is_reply = down[3] <= 1;
+                    let is_reply = has_reply(&down[..count]);
                     if is_reply && control.cut_at_reply.swap(false, Ordering::SeqCst) {
                         return;
                     }
@@ -77,4 +75,17 @@ async fn pass(mut client: TcpStream, server: String, control: Arc<Control>) {
             },
         }
     }
+}
+
+/// Whether frames of data or headers are among these, not only what connections say to each other. Each
+/// read begins with a frame: servers write whole ones.
+fn has_reply(mut frames: &[u8]) -> bool {
+    while let [a, b, c, kind, ..] = frames {
+        if *kind <= 1 {
+            return true;
+        }
+        let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+        frames = frames.get(9 + length..).unwrap_or_default();
+    }
+    false
 }
