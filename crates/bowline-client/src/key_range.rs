@@ -9,8 +9,8 @@ use bytes::Bytes;
 /// ```
 /// use bowline_client::KeyRange;
 ///
-/// assert_eq!(KeyRange::prefix("a/").end(), b"a0");
-/// assert_eq!(KeyRange::from("a".."c").end(), b"c");
+/// assert_eq!(KeyRange::prefix("a/").end(), "a0");
+/// assert_eq!(KeyRange::from("a".."c").end(), "c");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyRange {

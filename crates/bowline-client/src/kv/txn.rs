@@ -62,31 +62,42 @@ impl<T> Comparison<T> {
             },
         }
     }
-
-    /// It is this.
-    #[must_use]
-    pub fn equals(self, operand: impl Into<T>) -> Compare {
-        self.compare(CompareResult::Equal, operand.into())
-    }
-
-    /// It is not this.
-    #[must_use]
-    pub fn differs_from(self, operand: impl Into<T>) -> Compare {
-        self.compare(CompareResult::NotEqual, operand.into())
-    }
-
-    /// It is greater than this.
-    #[must_use]
-    pub fn is_above(self, operand: impl Into<T>) -> Compare {
-        self.compare(CompareResult::Greater, operand.into())
-    }
-
-    /// It is less than this.
-    #[must_use]
-    pub fn is_below(self, operand: impl Into<T>) -> Compare {
-        self.compare(CompareResult::Less, operand.into())
-    }
 }
+
+/// The comparisons of one type. For each by itself, so that a number can be written as it is.
+macro_rules! comparisons {
+    ($type:ty, $operand:ty) => {
+        impl Comparison<$type> {
+            /// It is this.
+            #[must_use]
+            pub fn equals(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::Equal, operand.into())
+            }
+
+            /// It is not this.
+            #[must_use]
+            pub fn differs_from(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::NotEqual, operand.into())
+            }
+
+            /// It is greater than this.
+            #[must_use]
+            pub fn is_above(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::Greater, operand.into())
+            }
+
+            /// It is less than this.
+            #[must_use]
+            pub fn is_below(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::Less, operand.into())
+            }
+        }
+    };
+}
+
+comparisons!(Bytes, impl Into<Bytes>);
+comparisons!(u64, u64);
+comparisons!(i64, i64);
 
 impl Compare {
     /// The value of a key, or of every key of a range.

@@ -89,7 +89,7 @@ fn transactions_choose_a_branch_and_share_a_revision() {
         let create = || {
             client
                 .txn()
-                .when([Compare::create_revision("leader").equals(0_u64)])
+                .when([Compare::create_revision("leader").equals(0)])
                 .then([Operation::put("leader", "a"), Operation::put("term", "1")])
                 .otherwise([Operation::get("leader")])
         };
@@ -111,7 +111,7 @@ fn transactions_choose_a_branch_and_share_a_revision() {
         // Every key of a range, and a transaction within.
         let nested = client
             .txn()
-            .when([Compare::version(KeyRange::all()).equals(1_u64)])
+            .when([Compare::version(KeyRange::all()).equals(1)])
             .then([Operation::txn(
                 [Compare::value("term").is_above("0")],
                 [
