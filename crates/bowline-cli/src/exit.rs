@@ -31,11 +31,15 @@ pub enum Exit {
     Io = 7,
     /// A bug in Bowline.
     Internal = 8,
+    /// No server could be reached, or none that could answer. Nothing was written.
+    Unreachable = 9,
+    /// The request was sent, and no answer says what came of it.
+    Unknown = 10,
 }
 
 impl Exit {
     /// Every way to end, in the order of the codes.
-    pub const ALL: [Exit; 9] = [
+    pub const ALL: [Exit; 11] = [
         Exit::Done,
         Exit::NotFound,
         Exit::Usage,
@@ -45,6 +49,8 @@ impl Exit {
         Exit::Corrupt,
         Exit::Io,
         Exit::Internal,
+        Exit::Unreachable,
+        Exit::Unknown,
     ];
 
     /// The number the shell sees.
@@ -68,6 +74,10 @@ impl Exit {
             Exit::Corrupt => "bytes on disk are damaged or missing",
             Exit::Io => "the system refused: no space, no permission, no such file",
             Exit::Internal => "a bug in bowline; please report it",
+            Exit::Unreachable => {
+                "no server could be reached, or none could answer; nothing was written"
+            }
+            Exit::Unknown => "no answer says whether the change was made; read it back",
         }
     }
 
@@ -116,12 +126,34 @@ impl Exit {
         }
     }
 
+    /// How an error of the client ends the program.
+    #[must_use]
+    pub fn of_client(error: &bowline_client::Error) -> Exit {
+        use bowline_client::Error as E;
+        match error {
+            E::LeaseExists | E::MemberExists | E::PeerAddressExists => Exit::Conflict,
+            E::LeaseNotFound | E::KeyNotFound | E::MemberNotFound | E::LeaseLost { .. } => {
+                Exit::NotFound
+            }
+            E::InvalidEndpoint { .. } => Exit::Usage,
+            E::Corrupt => Exit::Corrupt,
+            E::NoSpace | E::PermissionDenied | E::InvalidToken | E::AuthenticationFailed { .. } => {
+                Exit::Io
+            }
+            E::UnknownOutcome { .. } => Exit::Unknown,
+            error if error.is_retryable() => Exit::Unreachable,
+            E::InvalidReply { .. } | E::Other { .. } | E::WatchCanceled { .. } => Exit::Unreachable,
+            // What is left was refused for what it asked.
+            _ => Exit::Invalid,
+        }
+    }
+
     /// The table for the help text.
     #[must_use]
     pub fn table() -> String {
         let mut table = String::from("Exit codes:\n");
         for exit in Exit::ALL {
-            table.push_str(&format!("  {}  {}\n", exit.code(), exit.meaning()));
+            table.push_str(&format!("{:>3}  {}\n", exit.code(), exit.meaning()));
         }
         table.truncate(table.trim_end().len());
         table
@@ -168,6 +200,12 @@ impl From<bowline::Error> for Failure {
     }
 }
 
+impl From<bowline_client::Error> for Failure {
+    fn from(error: bowline_client::Error) -> Failure {
+        Failure::new(Exit::of_client(&error), with_sources(&error))
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
@@ -204,7 +242,7 @@ mod tests {
     #[test]
     fn codes_are_what_the_documentation_promises() {
         let codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert!(Exit::table().contains("  5  another process has the data directory open"));
         assert!(!Exit::table().ends_with('\n'));
     }
@@ -223,6 +261,26 @@ mod tests {
         assert_eq!(Exit::of_database(&locked.into()), Exit::Locked);
         let damaged = bowline_storage::Error::corrupt(Path::new("d/1.table"), 7, "bad checksum");
         assert_eq!(Exit::of_database(&damaged.into()), Exit::Corrupt);
+    }
+
+    #[test]
+    fn errors_of_a_cluster_map_to_the_codes_of_a_directory() {
+        use bowline_client::Error as E;
+        let unknown = E::UnknownOutcome {
+            cause: Box::new(E::TimedOut),
+        };
+        for (error, exit) in [
+            (E::LeaseNotFound, Exit::NotFound),
+            (E::LeaseExists, Exit::Conflict),
+            (E::EmptyKey, Exit::Invalid),
+            (E::FutureRevision, Exit::Invalid),
+            (E::NoSpace, Exit::Io),
+            (E::NoLeader, Exit::Unreachable),
+            (E::TimedOut, Exit::Unreachable),
+            (unknown, Exit::Unknown),
+        ] {
+            assert_eq!(Exit::of_client(&error), exit, "{error:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! ```text
 //!   args ──▶ lib::run ──▶ the commands ──▶ output       (tables and JSON on standard output)
 //!                │             │
+//!                │             ├── remote                 (the same commands, on a cluster)
+//!                │             ├── bench                  (load, and what it costs)
 //!                │             ├── import, export         (formats, without the database)
 //!                │             ├── progress               (on standard error, for people)
 //!                ▼             ▼
@@ -12,12 +14,14 @@
 //! Nothing in here is logic that a user of the library would want; that lives in `bowline`.
 
 pub mod args;
+mod bench;
 mod commands;
 pub mod exit;
 pub mod export;
 pub mod import;
 pub mod output;
 pub mod progress;
+mod remote;
 pub mod units;
 
 use std::ffi::OsString;

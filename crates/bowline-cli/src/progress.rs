@@ -28,6 +28,21 @@ impl Progress {
         Progress::drawn_to(target, title, total)
     }
 
+    /// Shows how many of `total` operations are done; only how many are done if there is no total.
+    #[must_use]
+    pub fn operations(title: &str, total: Option<u64>, quiet: bool) -> Progress {
+        let target = if quiet || !io::stderr().is_terminal() {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let template = match total {
+            Some(_) => "{prefix} {bar:32} {human_pos}/{human_len} {per_sec:.0} {eta} left {msg}",
+            None => "{prefix} {spinner} {human_pos} {per_sec:.0} {msg}",
+        };
+        Progress::drawn_as(template, target, title, total)
+    }
+
     fn drawn_to(target: ProgressDrawTarget, title: &str, total: Option<u64>) -> Progress {
         let template = match total {
             Some(_) => {
@@ -36,6 +51,15 @@ impl Progress {
             }
             None => "{prefix} {spinner} {binary_bytes} {binary_bytes_per_sec} {msg}",
         };
+        Progress::drawn_as(template, target, title, total)
+    }
+
+    fn drawn_as(
+        template: &str,
+        target: ProgressDrawTarget,
+        title: &str,
+        total: Option<u64>,
+    ) -> Progress {
         let bar = ProgressBar::with_draw_target(total, target);
         // A template that does not parse is a bug that a test finds; the default still draws.
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -51,8 +75,8 @@ impl Progress {
     }
 
     /// Adds to what is done.
-    pub fn add(&self, bytes: u64) {
-        self.bar.inc(bytes);
+    pub fn add(&self, count: u64) {
+        self.bar.inc(count);
     }
 
     /// Shows a remark behind the bar, such as how many items were refused.

@@ -4,7 +4,10 @@
 //! and a test parses each of them, so none can go stale. What a text means (a duration, a size, a
 //! block by id or name) is decided here, so that the commands get values, not strings.
 
+pub mod bench;
+pub mod cluster;
 mod files;
+mod global;
 mod graph;
 mod keys;
 mod serve;
@@ -16,6 +19,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use files::{
     Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Tour,
 };
+pub use global::ClusterOptions;
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use serve::{Cluster, ClusterUp, KeptDir, Serve};
@@ -80,6 +84,9 @@ pub struct Global {
         value_name = "FORMAT"
     )]
     pub output: Output,
+    /// Which cluster, and how it is read.
+    #[command(flatten)]
+    pub cluster: ClusterOptions,
     /// Print results only: no progress bar, no remarks
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub quiet: bool,
@@ -240,12 +247,40 @@ pub enum Command {
   bowline cluster up"
     )]
     Cluster(Cluster),
+    /// What only a cluster has.
+    #[command(flatten)]
+    Remote(cluster::ClusterCommand),
+    /// Put load on a cluster and measure it, or compare Bowline with etcd
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline bench put --conns 10 --clients 100 --total 100000
+  bowline bench range --fill --consistency e
+  bowline bench compare --quick"
+    )]
+    Bench(bench::Bench),
     /// Print a script that completes commands and options in a shell
     #[command(after_help = "Examples:
   bowline completions bash > ~/.local/share/bash-completion/completions/bowline
   bowline completions zsh > ~/.zfunc/_bowline
   bowline completions fish > ~/.config/fish/completions/bowline.fish")]
     Completions(Completions),
+}
+
+impl Command {
+    /// Whether it is about what a database holds, so that it makes a difference where that is.
+    #[must_use]
+    pub fn is_of_database(&self) -> bool {
+        !matches!(
+            self,
+            Command::Cluster(_)
+                | Command::Remote(_)
+                | Command::Serve(_)
+                | Command::Bench(_)
+                | Command::Tour(_)
+                | Command::Completions(_)
+        )
+    }
 }
 
 #[cfg(test)]

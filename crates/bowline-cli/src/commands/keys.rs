@@ -9,13 +9,13 @@ use crate::args::{self, Encoding};
 use crate::exit::Failure;
 use crate::output::{Field, escape};
 
-fn decode(encoding: Encoding, text: &str) -> Result<Vec<u8>, Failure> {
+pub(crate) fn decode(encoding: Encoding, text: &str) -> Result<Vec<u8>, Failure> {
     encoding.decode(text).map_err(usage)
 }
 
 /// A value from the command line, or from standard input. What comes from there is taken as it
 /// is, whatever the encoding.
-fn value(
+pub(crate) fn value(
     context: &mut Context<'_, '_>,
     encoding: Encoding,
     text: Option<&str>,
@@ -24,6 +24,20 @@ fn value(
         None | Some("-") => context.read_input(),
         Some(text) => decode(encoding, text),
     }
+}
+
+/// There is no such key, at that revision if one was asked for.
+pub(crate) fn absent(key: &[u8], revision: Option<u64>) -> Failure {
+    let at = revision.map_or(String::new(), |revision| format!(" at revision {revision}"));
+    not_found(format!("key {} does not exist{at}", escape(key)))
+}
+
+/// Nothing is known of a key.
+pub(crate) fn never_written(key: &[u8]) -> Failure {
+    let shown = escape(key);
+    not_found(format!(
+        "key {shown} was never written, or its history is gone"
+    ))
 }
 
 pub(super) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
@@ -42,13 +56,7 @@ pub(super) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(),
     let db = context.open()?;
     let entry = snapshot(&db, args.rev)?.entry(&key)?;
     let Some(entry) = entry else {
-        let at = args
-            .rev
-            .map_or(String::new(), |revision| format!(" at revision {revision}"));
-        return Err(not_found(format!(
-            "key {} does not exist{at}",
-            escape(&key)
-        )));
+        return Err(absent(&key, args.rev));
     };
     if args.raw {
         return Ok(context.streams.stdout.write_all(&entry.value)?);
@@ -151,10 +159,7 @@ pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Re
     let db = context.open()?;
     let versions = db.history(&key)?;
     if versions.is_empty() {
-        let shown = escape(&key);
-        return Err(not_found(format!(
-            "key {shown} was never written, or its history is gone"
-        )));
+        return Err(never_written(&key));
     }
     let limit = args.limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)

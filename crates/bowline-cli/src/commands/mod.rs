@@ -1,11 +1,13 @@
 //! The commands: each opens the directory, makes a few calls of the library, and prints.
 //!
+//! With `--endpoints`, [`crate::remote`] does them on a cluster instead.
+//!
 //! Commands that only read refuse a directory that does not exist; commands that write create it.
 
 mod blocks;
 mod cluster;
 mod graph;
-mod keys;
+pub(crate) mod keys;
 mod leases;
 mod resolve;
 mod serve;
@@ -13,7 +15,7 @@ mod tour;
 mod transfer;
 mod upkeep;
 
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 
 use bowline::{Db, DbBuilder, History, Revision, Snapshot};
 
@@ -21,6 +23,7 @@ use crate::Streams;
 use crate::args::{Cli, Command, Durability, Global, Output};
 use crate::exit::{Exit, Failure};
 use crate::output::Printer;
+use crate::{bench, remote};
 
 /// What every command has at hand.
 pub(crate) struct Context<'a, 's> {
@@ -35,6 +38,9 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         streams,
     };
     let context = &mut context;
+    if !context.global.cluster.endpoints.is_empty() && cli.command.is_of_database() {
+        return remote::execute(context, &cli.command);
+    }
     match cli.command {
         Command::Put(args) => keys::put(context, &args),
         Command::Get(args) => keys::get(context, &args),
@@ -56,7 +62,9 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Serve(args) => serve::run(context, &args),
         Command::Cluster(args) => cluster::run(context, &args),
         Command::Tour(args) => tour::run(context, &args),
+        Command::Bench(args) => bench::run(context, &args),
         Command::Completions(args) => upkeep::completions(context, &args),
+        Command::Remote(args) => remote::execute_cluster(context, &args),
     }
 }
 
@@ -71,12 +79,42 @@ impl Context<'_, '_> {
         Ok(with_durability(builder(), durability).open(&self.global.data_dir)?)
     }
 
-    fn printer(&mut self, hex: bool) -> Printer<'_> {
+    /// Where the cluster is: this machine, if nobody says.
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        let given = &self.global.cluster.endpoints;
+        if given.is_empty() {
+            return vec![remote::DEFAULT_ENDPOINT.to_owned()];
+        }
+        given.clone()
+    }
+
+    pub(crate) fn read_level(&self) -> bowline_client::ReadLevel {
+        self.global.cluster.read
+    }
+
+    /// How results are printed; `json` overrules the rest.
+    pub(crate) fn output(&self, json: bool) -> Output {
+        if json {
+            Output::Json
+        } else {
+            self.global.output
+        }
+    }
+
+    pub(crate) fn stdout(&mut self) -> &mut dyn Write {
+        &mut *self.streams.stdout
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.global.quiet || self.global.output == Output::Json
+    }
+
+    pub(crate) fn printer(&mut self, hex: bool) -> Printer<'_> {
         Printer::new(self.streams.stdout, self.global.output, hex)
     }
 
     /// A sentence for people: nothing in JSON or with `--quiet`.
-    fn remark(&mut self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn remark(&mut self, text: &str) -> Result<(), Failure> {
         if self.global.output == Output::Table && !self.global.quiet {
             writeln!(self.streams.stdout, "{text}")?;
         }
@@ -84,7 +122,7 @@ impl Context<'_, '_> {
     }
 
     /// All of standard input, for a value.
-    fn read_input(&mut self) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn read_input(&mut self) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         let input: &mut dyn BufRead = self.streams.stdin;
         input.read_to_end(&mut bytes)?;
@@ -113,10 +151,10 @@ fn snapshot(db: &Db, revision: Option<Revision>) -> Result<Snapshot, Failure> {
     }
 }
 
-fn usage(message: String) -> Failure {
+pub(crate) fn usage(message: String) -> Failure {
     Failure::new(Exit::Usage, message)
 }
 
-fn not_found(message: String) -> Failure {
+pub(crate) fn not_found(message: String) -> Failure {
     Failure::new(Exit::NotFound, message)
 }

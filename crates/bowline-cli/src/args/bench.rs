@@ -1,0 +1,210 @@
+//! The arguments of `bench`. Those that etcd's and d-engine's benchmarks have, too, are called the same.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::units::parse_duration;
+
+/// `bowline bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Put keys
+    #[command(after_help = "Examples:
+  bowline bench put --conns 10 --clients 100 --total 100000
+  bowline bench put --endpoints 10.0.0.1:2379,10.0.0.2:2379 --duration 10s --val-size 1024
+  bowline bench put --rate 500 --duration 30s --json")]
+    Put(Load),
+    /// Read single keys
+    #[command(after_help = "Examples:
+  bowline bench range --fill --conns 200 --clients 1000 --total 500000
+  bowline bench range --consistency e --duration 10s
+  bowline bench range --consistency lease --json")]
+    Range {
+        /// How much of what.
+        #[command(flatten)]
+        load: Load,
+        /// How fresh reads are: l (linearizable), lease, or e (eventual); s (serializable) is etcd's word
+        /// for e
+        #[arg(long, default_value = "l", value_name = "LEVEL")]
+        consistency: Consistency,
+        /// Put every key first, so that each read finds one
+        #[arg(long)]
+        fill: bool,
+    },
+    /// Put several keys in each transaction
+    #[command(after_help = "Examples:
+  bowline bench txn --txn-ops 8 --total 20000
+  bowline bench txn --conns 10 --clients 100 --duration 10s")]
+    Txn {
+        /// How much of what.
+        #[command(flatten)]
+        load: Load,
+        /// How many keys a transaction puts
+        #[arg(long = "txn-ops", value_name = "N", default_value_t = 4)]
+        operations: u32,
+    },
+    /// Put keys that many watchers watch, and count what they are told
+    #[command(after_help = "Examples:
+  bowline bench watch --watchers 1000 --total 1000
+  bowline bench watch --watchers 10000 --conns 100 --rate 50 --duration 20s --json")]
+    Watch(WatchLoad),
+    /// Run Bowline and etcd in turn, three nodes each on this machine, under the same load
+    ///
+    /// The nodes keep their data in temporary directories below the current one, and are stopped in the
+    /// end. What is not on the PATH is left out, and the report says so.
+    #[command(after_help = "Examples:
+  bowline bench compare
+  bowline bench compare --quick
+  bowline bench compare --rounds 7 --duration 10s --json")]
+    Compare(Compare),
+}
+
+/// How much of what.
+#[derive(Debug, Clone, Args)]
+pub struct Load {
+    /// How many connections, spread over the endpoints
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub conns: usize,
+    /// How many clients, spread over the connections; each has one request under way
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub clients: usize,
+    /// How many requests [default: 10000, or no limit with --duration]
+    #[arg(long, value_name = "N")]
+    pub total: Option<u64>,
+    /// For how long, as in 10s
+    #[arg(long, value_parser = parse_duration, value_name = "SPAN")]
+    pub duration: Option<Duration>,
+    /// How many requests per second at most; as many as are answered if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rate: Option<u64>,
+    /// Take keys in order instead of at random
+    #[arg(long)]
+    pub sequential_keys: bool,
+    /// The bytes of a key
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    pub key_size: usize,
+    /// How many keys there are
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub key_space_size: u64,
+    /// The bytes of a value
+    #[arg(
+        long,
+        alias = "value-size",
+        value_name = "BYTES",
+        default_value_t = 256
+    )]
+    pub val_size: usize,
+    /// Send everything to the leader instead of to all endpoints
+    #[arg(long)]
+    pub target_leader: bool,
+    /// How many threads make the load
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+    /// Print one JSON object, as `--output json` does
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Load {
+    /// How many requests.
+    #[must_use]
+    pub fn total(&self) -> Option<u64> {
+        self.total.or(match self.duration {
+            Some(_) => None,
+            None => Some(10_000),
+        })
+    }
+}
+
+/// `bowline bench watch`.
+#[derive(Debug, Clone, Args)]
+pub struct WatchLoad {
+    /// How many watchers, all of the same keys
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub watchers: usize,
+    /// How many streams on each connection carry them
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub streams: usize,
+    /// How many connections, spread over the endpoints
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub conns: usize,
+    /// How many puts [default: 1000, or no limit with --duration]
+    #[arg(long, value_name = "N")]
+    pub total: Option<u64>,
+    /// For how long to put, as in 10s
+    #[arg(long, value_parser = parse_duration, value_name = "SPAN")]
+    pub duration: Option<Duration>,
+    /// How many puts per second at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rate: Option<u64>,
+    /// How many clients put
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub clients: usize,
+    /// The bytes of a value
+    #[arg(
+        long,
+        alias = "value-size",
+        value_name = "BYTES",
+        default_value_t = 256
+    )]
+    pub val_size: usize,
+    /// Print one JSON object, as `--output json` does
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bowline bench compare`.
+#[derive(Debug, Clone, Args)]
+pub struct Compare {
+    /// How often each system runs every row; they take turns
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
+    /// How long each row runs in each round
+    #[arg(long, value_parser = parse_duration, value_name = "SPAN", default_value = "5s")]
+    pub duration: Duration,
+    /// Two rounds of one second: whether it works, not how fast it is
+    #[arg(long)]
+    pub quick: bool,
+    /// Print one JSON object, as `--output json` does
+    #[arg(long)]
+    pub json: bool,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Where the nodes keep their data, in a directory that is removed in the end
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// The server to run as Bowline, with the words before its flags [default: this program, serve]
+    #[arg(long, value_name = "WORDS")]
+    pub bowline_program: Option<String>,
+    /// The etcd to run
+    #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
+    pub etcd_program: String,
+}
+
+/// How fresh the reads of a benchmark are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consistency {
+    /// The leader asks a majority.
+    Linearizable,
+    /// The leader trusts its lease.
+    Lease,
+    /// Any member answers with what it has.
+    Eventual,
+}
+
+impl FromStr for Consistency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Consistency, String> {
+        match text {
+            "l" | "linearizable" => Ok(Consistency::Linearizable),
+            "lease" => Ok(Consistency::Lease),
+            "e" | "eventual" | "s" | "serializable" => Ok(Consistency::Eventual),
+            _ => Err("expected l (linearizable), lease, or e (eventual)".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The arguments of the commands that only a cluster has.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// Commands that only a cluster has.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// List, add, remove, promote and update members of a cluster
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline member list
+  bowline member add http://10.0.0.4:2380 --learner
+  bowline member promote 8e9e05c52164694d"
+    )]
+    Member(Member),
+    /// Ask each endpoint how it is
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline endpoint status
+  bowline endpoint health --endpoints 10.0.0.1:2379,10.0.0.2:2379
+  bowline endpoint hashkv"
+    )]
+    Endpoint(Endpoint),
+    /// Hand leadership to another member
+    #[command(after_help = "Examples:
+  bowline move-leader 8e9e05c52164694d")]
+    MoveLeader {
+        /// The member that is to lead, in hexadecimal digits as `member list` shows it
+        #[arg(value_parser = parse_id)]
+        id: u64,
+    },
+    /// Save the database of a member to a file
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline snapshot save backup.db"
+    )]
+    Snapshot(Snapshot),
+    /// List and take back alarms
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline alarm list
+  bowline alarm disarm"
+    )]
+    Alarm(Alarm),
+    /// Let each endpoint give the space of deleted entries back to its disk
+    #[command(after_help = "Examples:
+  bowline defrag
+  bowline defrag --endpoints 10.0.0.1:2379")]
+    Defrag,
+}
+
+/// `bowline member`.
+#[derive(Debug, Subcommand)]
+pub enum Member {
+    /// List the members
+    #[command(after_help = "Examples:
+  bowline member list
+  bowline -o json member list --read eventual")]
+    List,
+    /// Add a member
+    #[command(after_help = "Examples:
+  bowline member add http://10.0.0.4:2380 --learner")]
+    Add {
+        /// Where other members will reach it
+        #[arg(required = true, value_delimiter = ',')]
+        peer_urls: Vec<String>,
+        /// Let it catch up first; `member promote` lets it vote
+        #[arg(long)]
+        learner: bool,
+    },
+    /// Remove a member
+    #[command(after_help = "Examples:
+  bowline member remove 8e9e05c52164694d")]
+    Remove {
+        /// The member, in hexadecimal digits as `member list` shows it
+        #[arg(value_parser = parse_id)]
+        id: u64,
+    },
+    /// Let a learner that has caught up vote
+    #[command(after_help = "Examples:
+  bowline member promote 8e9e05c52164694d")]
+    Promote {
+        /// The member, in hexadecimal digits as `member list` shows it
+        #[arg(value_parser = parse_id)]
+        id: u64,
+    },
+    /// Change where other members reach a member
+    #[command(after_help = "Examples:
+  bowline member update 8e9e05c52164694d http://10.0.0.5:2380")]
+    Update {
+        /// The member, in hexadecimal digits as `member list` shows it
+        #[arg(value_parser = parse_id)]
+        id: u64,
+        /// Where other members will reach it
+        #[arg(required = true, value_delimiter = ',')]
+        peer_urls: Vec<String>,
+    },
+}
+
+/// `bowline endpoint`.
+#[derive(Debug, Subcommand)]
+pub enum Endpoint {
+    /// Show version, size, leader and log positions of each endpoint
+    #[command(after_help = "Examples:
+  bowline endpoint status
+  bowline -o json endpoint status --cluster")]
+    Status {
+        /// Ask every member, not only the endpoints given
+        #[arg(long)]
+        cluster: bool,
+    },
+    /// See whether each endpoint can commit; the exit code is 9 if one cannot
+    #[command(after_help = "Examples:
+  bowline endpoint health
+  bowline endpoint health --cluster")]
+    Health {
+        /// Ask every member, not only the endpoints given
+        #[arg(long)]
+        cluster: bool,
+    },
+    /// Hash the keys of each endpoint: equal hashes of one revision mean equal keys
+    #[command(after_help = "Examples:
+  bowline endpoint hashkv
+  bowline endpoint hashkv --rev 1000 --cluster")]
+    Hashkv {
+        /// As of this revision; as of the newest of the first endpoint if absent
+        #[arg(long, value_name = "REVISION")]
+        rev: Option<u64>,
+        /// Ask every member, not only the endpoints given
+        #[arg(long)]
+        cluster: bool,
+    },
+}
+
+/// `bowline snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum Snapshot {
+    /// Save the database of a member to a file, and verify it
+    #[command(after_help = "Examples:
+  bowline snapshot save backup.db
+  bowline snapshot save backup.db --endpoints 10.0.0.1:2379")]
+    Save {
+        /// The file; it appears under this name once it is complete
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+/// `bowline alarm`.
+#[derive(Debug, Subcommand)]
+pub enum Alarm {
+    /// List what is wrong with members
+    #[command(after_help = "Examples:
+  bowline alarm list")]
+    List,
+    /// Take back all alarms
+    #[command(after_help = "Examples:
+  bowline alarm disarm")]
+    Disarm,
+}
+
+/// A member's number, in hexadecimal digits.
+fn parse_id(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16)
+        .map_err(|_| "expected up to 16 hexadecimal digits, as member list shows them".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_named_in_hexadecimal() {
+        assert_eq!(parse_id("8e9e05c52164694d"), Ok(0x8e9e_05c5_2164_694d));
+        assert_eq!(parse_id("0x10"), Ok(16));
+        for text in ["", "g", "8e9e05c52164694d0", "-1"] {
+            assert!(parse_id(text).is_err(), "{text}");
+        }
+    }
+}

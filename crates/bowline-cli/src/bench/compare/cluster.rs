@@ -1,0 +1,255 @@
+//! Three nodes of a system on this machine.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::machine;
+use super::{is_program, version_text};
+use crate::args::bench::Compare;
+use crate::exit::{Exit, Failure};
+use crate::remote;
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum System {
+    Bowline,
+    Etcd,
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            System::Bowline => "bowline",
+            System::Etcd => "etcd",
+        })
+    }
+}
+
+/// How to run a system.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    system: System,
+    words: Vec<String>,
+    version: String,
+}
+
+impl Program {
+    /// Finds it, or says why it cannot be run.
+    pub(super) fn find(system: System, args: &Compare) -> Result<Program, String> {
+        let words: Vec<String> = match (system, &args.bowline_program) {
+            (System::Etcd, _) => vec![args.etcd_program.clone()],
+            (System::Bowline, Some(words)) => words.split_whitespace().map(str::to_owned).collect(),
+            (System::Bowline, None) => {
+                let own = std::env::current_exe().map_err(|error| error.to_string())?;
+                vec![own.to_string_lossy().into_owned(), "serve".to_owned()]
+            }
+        };
+        let program = words.first().ok_or("no program is given")?;
+        if !is_program(program) {
+            return Err(format!("{program} is not on the PATH"));
+        }
+        let said = Command::new(program).arg("--version").output();
+        let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let said = said.unwrap_or_default();
+        let first = said.lines().next().unwrap_or_default();
+        // "etcd Version: 3.4.23", "bowline 0.1.0".
+        let version = first.rsplit(' ').next().unwrap_or_default().to_owned();
+        Ok(Program {
+            system,
+            words,
+            version,
+        })
+    }
+
+    pub(super) fn system(&self) -> System {
+        self.system
+    }
+}
+
+/// A directory that goes with its owner.
+pub(super) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    pub(super) fn below(parent: &Path) -> Result<Directory, Failure> {
+        let path = parent.join(format!("bowline-bench-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        // Servers are started in other directories.
+        Ok(Directory {
+            path: path.canonicalize()?,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Three nodes. Dropping it ends them and removes their data.
+pub(super) struct Cluster {
+    program: Program,
+    nodes: Vec<Node>,
+    _directory: Directory,
+}
+
+struct Node {
+    client: String,
+    peer: String,
+    child: Child,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // If it is gone already, that is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const NODES: usize = 3;
+
+impl Cluster {
+    /// Starts three nodes with empty directories, and waits for a leader.
+    pub(super) fn start(program: &Program, below: &Path) -> Result<Cluster, Failure> {
+        let directory = Directory::below(&below.join(program.system.to_string()))?;
+        // All are held until all are known, so that none is given twice.
+        let ports: Vec<TcpListener> = (0..2 * NODES)
+            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
+            .collect::<Result<_, _>>()?;
+        let mut addresses = Vec::new();
+        for port in &ports {
+            addresses.push(port.local_addr()?.to_string());
+        }
+        drop(ports);
+        let initial: Vec<String> = (0..NODES)
+            .map(|node| format!("n{}=http://{}", node + 1, addresses[NODES + node]))
+            .collect();
+        let mut cluster = Cluster {
+            program: program.clone(),
+            nodes: Vec::new(),
+            _directory: directory,
+        };
+        for node in 0..NODES {
+            let name = format!("n{}", node + 1);
+            let (client, peer) = (&addresses[node], &addresses[NODES + node]);
+            let path = cluster._directory.path().join(&name);
+            let log = File::create(path.with_extension("log"))?;
+            let child = Command::new(&program.words[0])
+                .args(&program.words[1..])
+                .args(["--name", &name, "--data-dir"])
+                .arg(&path)
+                .args(["--listen-client-urls", &format!("http://{client}")])
+                .args(["--advertise-client-urls", &format!("http://{client}")])
+                .args(["--listen-peer-urls", &format!("http://{peer}")])
+                .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
+                .args(["--initial-cluster", &initial.join(",")])
+                .args([
+                    "--initial-cluster-state",
+                    "new",
+                    "--initial-cluster-token",
+                    "bench",
+                ])
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log)
+                .spawn()
+                .map_err(|error| {
+                    let text = format!("cannot start {}: {error}", program.words[0]);
+                    Failure::new(Exit::Io, text)
+                })?;
+            cluster.nodes.push(Node {
+                client: client.clone(),
+                peer: peer.clone(),
+                child,
+            });
+        }
+        cluster.wait_for_leader()?;
+        Ok(cluster)
+    }
+
+    fn wait_for_leader(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                if node.child.try_wait()?.is_some() {
+                    let text = format!(
+                        "node {} of {} ended at once{}",
+                        index + 1,
+                        self.program.system,
+                        {
+                            let log = self._directory.path().join(format!("n{}.log", index + 1));
+                            last_line(&log)
+                        }
+                    );
+                    return Err(Failure::new(Exit::Unreachable, text));
+                }
+            }
+            let agree = self
+                .nodes
+                .iter()
+                .all(|node| remote::status_of(&node.client).is_ok_and(|status| status.leader != 0));
+            if agree {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let peers: Vec<&str> = self.nodes.iter().map(|node| node.peer.as_str()).collect();
+                let text = format!(
+                    "the nodes of {} at {} have no leader after 20 s",
+                    self.program.system,
+                    peers.join(", ")
+                );
+                return Err(Failure::new(Exit::Unreachable, text));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    pub(super) fn system(&self) -> System {
+        self.program.system
+    }
+
+    /// `host:port` of each node.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.client.clone()).collect()
+    }
+
+    pub(super) fn leader(&self) -> Result<String, Failure> {
+        machine::leader(&self.addresses())
+    }
+
+    pub(super) fn version(&self) -> Result<String, Failure> {
+        let api = remote::status_of(&self.nodes[0].client)?.version;
+        Ok(version_text(&api, &self.program.version))
+    }
+
+    /// The CPU time of all nodes so far.
+    pub(super) fn cpu(&self) -> Result<Duration, Failure> {
+        let of = |node: &Node| machine::cpu_of(node.child.id());
+        let all: Option<Vec<Duration>> = self.nodes.iter().map(of).collect();
+        let gone = || Failure::new(Exit::Unreachable, "a node ended while it was measured");
+        Ok(all.ok_or_else(gone)?.iter().sum())
+    }
+}
+
+/// What a program said last, to be put behind a message.
+fn last_line(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    // Help stands at the end; what is wrong stands in front of it.
+    let wrong = lines.clone().find(|line| line.starts_with("error"));
+    wrong
+        .or_else(|| lines.next_back())
+        .map_or(String::new(), |line| format!(": {line}"))
+}

@@ -1,0 +1,295 @@
+//! `bench compare`: Bowline and etcd in turn, under the same load.
+//!
+//! In each round, each system gets three fresh nodes on this machine, runs every row, and is stopped;
+//! then it is the other's turn. So what drifts on the machine meets both. Medians are over rounds, and
+//! the spread is shown beside them.
+//!
+//! Writes, linearizable reads and lease reads go to the leader: what a forwarding member adds is the
+//! same for every system, and would hide what they differ in. Eventual reads go to all members.
+//!
+//! On a small machine the load takes a part of the processor. So the CPU time of the servers per
+//! operation stands beside each throughput: it holds where throughput is noisy.
+
+mod cluster;
+mod table;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::load::{self, Plan};
+use super::machine::{self, Machine};
+use super::report::{Report, micros_each};
+use super::workload::Workload;
+use crate::args::bench::{Compare, Consistency, Load};
+use crate::commands::Context;
+use crate::exit::{Exit, Failure};
+use crate::progress::Progress;
+
+use cluster::{Cluster, System};
+
+/// One line of the comparison.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    name: &'static str,
+    connections: usize,
+    clients: usize,
+    kind: Kind,
+    /// Whether only Bowline knows it.
+    is_own: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Put,
+    Read(Consistency),
+}
+
+const ROWS: [Row; 6] = [
+    row("put 1/1", 1, 1, Kind::Put),
+    row("put 10/100", 10, 100, Kind::Put),
+    row("put 200/1000", 200, 1000, Kind::Put),
+    row(
+        "linearizable read 200/1000",
+        200,
+        1000,
+        Kind::Read(Consistency::Linearizable),
+    ),
+    Row {
+        is_own: true,
+        ..row(
+            "lease read 200/1000",
+            200,
+            1000,
+            Kind::Read(Consistency::Lease),
+        )
+    },
+    row(
+        "eventual read 200/1000",
+        200,
+        1000,
+        Kind::Read(Consistency::Eventual),
+    ),
+];
+
+const fn row(name: &'static str, connections: usize, clients: usize, kind: Kind) -> Row {
+    Row {
+        name,
+        connections,
+        clients,
+        kind,
+        is_own: false,
+    }
+}
+
+/// What a row beside which there is none of the same name is compared with.
+fn counterpart(row: &Row) -> &'static str {
+    if row.is_own {
+        "linearizable read 200/1000"
+    } else {
+        row.name
+    }
+}
+
+/// One run of one row.
+#[derive(Debug, Clone)]
+struct Sample {
+    row: &'static str,
+    system: System,
+    per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    p99_9_ms: f64,
+    server_cpu_us: f64,
+    client_cpu_us: f64,
+    errors: u64,
+    empty: u64,
+}
+
+/// Everything that is reported.
+struct Comparison {
+    machine: Machine,
+    flushes_per_second: f64,
+    versions: Vec<(System, String)>,
+    /// Why a system was left out.
+    left_out: Vec<(System, String)>,
+    rounds: usize,
+    duration: Duration,
+    samples: Vec<Sample>,
+}
+
+pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), Failure> {
+    let (rounds, duration) = if args.quick {
+        (2, Duration::from_secs(1))
+    } else {
+        (args.rounds.max(1), args.duration)
+    };
+    let rows: Vec<Row> = ROWS
+        .into_iter()
+        .filter(|row| {
+            args.only
+                .as_deref()
+                .is_none_or(|text| row.name.contains(text))
+        })
+        .collect();
+    if rows.is_empty() {
+        return Err(Failure::new(Exit::Usage, "no row has this in its name"));
+    }
+    let quiet = context.is_quiet() || args.json;
+    let directory = cluster::Directory::below(&args.directory)?;
+    let mut comparison = Comparison {
+        machine: Machine::of(directory.path()),
+        flushes_per_second: machine::flushes_per_second(directory.path(), Duration::from_secs(1))?,
+        versions: Vec::new(),
+        left_out: Vec::new(),
+        rounds,
+        duration,
+        samples: Vec::new(),
+    };
+    let mut programs = Vec::new();
+    for system in [System::Bowline, System::Etcd] {
+        match cluster::Program::find(system, args) {
+            Ok(program) => programs.push(program),
+            Err(reason) => comparison.left_out.push((system, reason)),
+        }
+    }
+    let total = u64::try_from(rounds * programs.len() * rows.len()).unwrap_or(u64::MAX);
+    let progress = Progress::operations("rows", Some(total), quiet);
+    for round in 0..rounds {
+        // Who comes first takes turns, too.
+        if round > 0 {
+            programs.reverse();
+        }
+        for program in &programs {
+            progress.remark(format!(
+                "round {} of {rounds}, {}",
+                round + 1,
+                program.system()
+            ));
+            let cluster = match Cluster::start(program, directory.path()) {
+                Ok(cluster) => cluster,
+                Err(failure) if round == 0 => {
+                    comparison
+                        .left_out
+                        .push((program.system(), failure.message));
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            if round == 0 {
+                comparison
+                    .versions
+                    .push((program.system(), cluster.version()?));
+            }
+            let samples = measure(&cluster, &rows, duration, &progress)?;
+            comparison.samples.extend(samples);
+        }
+        programs.retain(|program| {
+            !comparison
+                .left_out
+                .iter()
+                .any(|(system, _)| *system == program.system())
+        });
+    }
+    drop(progress);
+    comparison.print(context, args.json)?;
+    if comparison.samples.is_empty() {
+        return Err(Failure::new(Exit::NotFound, "no system could be run"));
+    }
+    Ok(())
+}
+
+/// Runs every row once.
+fn measure(
+    cluster: &Cluster,
+    rows: &[Row],
+    duration: Duration,
+    progress: &Progress,
+) -> Result<Vec<Sample>, Failure> {
+    let load = Load {
+        conns: 1,
+        clients: 100,
+        total: Some(10_000),
+        duration: None,
+        rate: None,
+        sequential_keys: true,
+        key_size: 8,
+        key_space_size: 10_000,
+        val_size: 256,
+        target_leader: true,
+        threads: 1,
+        json: false,
+    };
+    let run = |row: &Row, total: Option<u64>, duration| -> Result<Report, Failure> {
+        let all = row.kind == Kind::Read(Consistency::Eventual);
+        let load = Load {
+            sequential_keys: total.is_some(),
+            ..load.clone()
+        };
+        let plan = Plan {
+            name: row.name,
+            addresses: if all {
+                cluster.addresses()
+            } else {
+                vec![cluster.leader()?]
+            },
+            connections: row.connections,
+            clients: row.clients,
+            total,
+            duration,
+            rate: None,
+            threads: 1,
+            quiet: true,
+        };
+        let workload = match row.kind {
+            Kind::Put => Workload::puts(&load)?,
+            Kind::Read(consistency) => Workload::reads(&load, consistency)?,
+        };
+        load::run(&plan, &workload)
+    };
+    // Every read is to find its key, and every put to replace one.
+    run(&row("fill", 10, 100, Kind::Put), Some(10_000), None)?.expect_no_errors()?;
+    let mut samples = Vec::new();
+    for row in rows {
+        if row.is_own && cluster.system() != System::Bowline {
+            progress.add(1);
+            continue;
+        }
+        run(row, None, Some(duration / 10))?;
+        let before = cluster.cpu()?;
+        let report = run(row, None, Some(duration))?;
+        let server_cpu = cluster.cpu()?.saturating_sub(before);
+        let done = report.succeeded();
+        samples.push(Sample {
+            row: row.name,
+            system: cluster.system(),
+            per_second: report.throughput(),
+            p50_ms: report.percentile_ms(50.0),
+            p99_ms: report.percentile_ms(99.0),
+            p99_9_ms: report.percentile_ms(99.9),
+            server_cpu_us: micros_each(server_cpu, done),
+            client_cpu_us: micros_each(report.client_cpu, done),
+            errors: report.failed(),
+            empty: report.empty,
+        });
+        progress.add(1);
+    }
+    Ok(samples)
+}
+
+/// The version that a server tells, beside what its program says of itself.
+fn version_text(api: &str, program: &str) -> String {
+    if program.is_empty() {
+        api.to_owned()
+    } else {
+        format!("{program} (API {api})")
+    }
+}
+
+/// Whether a program is on the `PATH`, or is one by its path.
+fn is_program(name: &str) -> bool {
+    if name.contains('/') {
+        return Path::new(name).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}

@@ -1,0 +1,292 @@
+//! How a comparison is printed.
+
+use serde_json::json;
+
+use super::{Comparison, ROWS, Row, Sample, System, counterpart};
+use crate::args::Output;
+use crate::commands::Context;
+use crate::exit::Failure;
+use crate::output::{Field, Printer};
+
+/// The middle and the ends of several figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(figures: impl Iterator<Item = f64>) -> Option<Spread> {
+        let mut figures: Vec<f64> = figures.collect();
+        figures.sort_by(f64::total_cmp);
+        let (min, max) = (*figures.first()?, *figures.last()?);
+        let middle = figures.len() / 2;
+        let median = if figures.len() % 2 == 1 {
+            figures[middle]
+        } else {
+            f64::midpoint(figures[middle - 1], figures[middle])
+        };
+        Some(Spread { median, min, max })
+    }
+
+    fn to_json(self) -> serde_json::Value {
+        json!({ "median": self.median, "min": self.min, "max": self.max })
+    }
+}
+
+/// All runs of one row by one system.
+struct Cell<'a> {
+    samples: Vec<&'a Sample>,
+}
+
+impl Cell<'_> {
+    fn spread(&self, figure: impl Fn(&Sample) -> f64) -> Option<Spread> {
+        Spread::of(self.samples.iter().map(|sample| figure(sample)))
+    }
+
+    fn median(&self, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
+        Some(self.spread(figure)?.median)
+    }
+
+    /// Why the figures say nothing, if they do not.
+    fn flaw(&self) -> Option<String> {
+        let errors: u64 = self.samples.iter().map(|sample| sample.errors).sum();
+        let empty: u64 = self.samples.iter().map(|sample| sample.empty).sum();
+        match (errors, empty) {
+            (0, 0) => None,
+            (errors, 0) => Some(format!("{errors} errors")),
+            (_, empty) => Some(format!(
+                "{errors} errors, {empty} answers without a value: void"
+            )),
+        }
+    }
+}
+
+impl Comparison {
+    fn cell(&self, row: &str, system: System) -> Cell<'_> {
+        let is_of = |sample: &&Sample| sample.row == row && sample.system == system;
+        Cell {
+            samples: self.samples.iter().filter(is_of).collect(),
+        }
+    }
+
+    pub(super) fn print(&self, context: &mut Context<'_, '_>, json: bool) -> Result<(), Failure> {
+        if context.output(json) == Output::Json {
+            let text = self.to_json().to_string();
+            writeln!(context.stdout(), "{text}")?;
+            return Ok(());
+        }
+        let mut printer = Printer::new(context.stdout(), Output::Table, false);
+        printer.record(&self.circumstances())?;
+        let mut rows = printer.rows(&[
+            "row",
+            "system",
+            "per_second",
+            "min",
+            "max",
+            "of_etcd",
+            "p50_ms",
+            "p99_ms",
+            "p99_of_etcd",
+            "p999_ms",
+            "server_cpu_us",
+            "cpu_of_etcd",
+            "client_cpu_us",
+            "remark",
+        ]);
+        for row in &ROWS {
+            for system in [System::Bowline, System::Etcd] {
+                if let Some(line) = self.line(row, system) {
+                    rows.push(line)?;
+                }
+            }
+        }
+        rows.finish()?;
+        Ok(())
+    }
+
+    /// What has to be known to read the figures.
+    fn circumstances(&self) -> Vec<(&'static str, Field)> {
+        let machine = &self.machine;
+        let list = |pairs: &[(System, String)]| {
+            let texts = pairs
+                .iter()
+                .map(|(system, text)| format!("{system}: {text}"));
+            Field::List(texts.collect())
+        };
+        let number = |count: usize| Field::Number(u64::try_from(count).unwrap_or(u64::MAX));
+        let mut fields = vec![
+            ("processor", machine.processor.as_str().into()),
+            ("cores", number(machine.cores)),
+            ("kernel", machine.kernel.as_str().into()),
+            ("file_system", machine.file_system.as_str().into()),
+            (
+                "flushes_per_second",
+                Field::Real(self.flushes_per_second.round()),
+            ),
+            ("versions", list(&self.versions)),
+            ("rounds", number(self.rounds)),
+            ("seconds_per_row", Field::Real(self.duration.as_secs_f64())),
+        ];
+        if !self.left_out.is_empty() {
+            fields.push(("left_out", list(&self.left_out)));
+        }
+        fields
+    }
+
+    fn line(&self, row: &Row, system: System) -> Option<Vec<Field>> {
+        let cell = self.cell(row.name, system);
+        let etcd = self.cell(counterpart(row), System::Etcd);
+        let per_second = cell.spread(|sample| sample.per_second)?;
+        let figure =
+            |figure: fn(&Sample) -> f64| cell.median(figure).map_or(Field::Absent, Field::Real);
+        let of_etcd = |figure: fn(&Sample) -> f64| {
+            let ratio = cell.median(figure)? / etcd.median(figure)?;
+            (system != System::Etcd && ratio.is_finite()).then_some(Field::Real(ratio))
+        };
+        let beside = row.is_own.then(|| format!("etcd: {}", counterpart(row)));
+        Some(vec![
+            row.name.into(),
+            system.to_string().into(),
+            Field::Real(per_second.median.round()),
+            Field::Real(per_second.min.round()),
+            Field::Real(per_second.max.round()),
+            of_etcd(|sample| sample.per_second).unwrap_or(Field::Absent),
+            figure(|sample| sample.p50_ms),
+            figure(|sample| sample.p99_ms),
+            of_etcd(|sample| sample.p99_ms).unwrap_or(Field::Absent),
+            figure(|sample| sample.p99_9_ms),
+            figure(|sample| sample.server_cpu_us),
+            of_etcd(|sample| sample.server_cpu_us).unwrap_or(Field::Absent),
+            figure(|sample| sample.client_cpu_us),
+            cell.flaw().or(beside).into(),
+        ])
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        let mut rows = Vec::new();
+        for row in &ROWS {
+            for system in [System::Bowline, System::Etcd] {
+                let cell = self.cell(row.name, system);
+                let spread = |figure: fn(&Sample) -> f64| cell.spread(figure).map(Spread::to_json);
+                if cell.samples.is_empty() {
+                    continue;
+                }
+                rows.push(json!({
+                    "row": row.name,
+                    "system": system.to_string(),
+                    "beside": counterpart(row),
+                    "per_second": spread(|sample| sample.per_second),
+                    "p50_ms": spread(|sample| sample.p50_ms),
+                    "p99_ms": spread(|sample| sample.p99_ms),
+                    "p999_ms": spread(|sample| sample.p99_9_ms),
+                    "server_cpu_us": spread(|sample| sample.server_cpu_us),
+                    "client_cpu_us": spread(|sample| sample.client_cpu_us),
+                    "flaw": cell.flaw(),
+                }));
+            }
+        }
+        let pairs = |pairs: &[(System, String)]| -> serde_json::Map<String, serde_json::Value> {
+            pairs
+                .iter()
+                .map(|(system, text)| (system.to_string(), text.as_str().into()))
+                .collect()
+        };
+        json!({
+            "processor": self.machine.processor,
+            "cores": self.machine.cores,
+            "kernel": self.machine.kernel,
+            "file_system": self.machine.file_system,
+            "flushes_per_second": self.flushes_per_second,
+            "versions": pairs(&self.versions),
+            "left_out": pairs(&self.left_out),
+            "rounds": self.rounds,
+            "seconds_per_row": self.duration.as_secs_f64(),
+            "rows": rows,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Machine;
+    use super::*;
+
+    fn sample(row: &'static str, system: System, per_second: f64, cpu: f64) -> Sample {
+        Sample {
+            row,
+            system,
+            per_second,
+            p50_ms: 1.0,
+            p99_ms: 2.0,
+            p99_9_ms: 3.0,
+            server_cpu_us: cpu,
+            client_cpu_us: 4.0,
+            errors: 0,
+            empty: 0,
+        }
+    }
+
+    fn comparison() -> Comparison {
+        let linearizable = "linearizable read 200/1000";
+        Comparison {
+            machine: Machine {
+                processor: "a processor".into(),
+                cores: 2,
+                kernel: "6.1".into(),
+                file_system: "ext4".into(),
+            },
+            flushes_per_second: 8_000.4,
+            versions: vec![(System::Etcd, "3".into())],
+            left_out: vec![],
+            rounds: 3,
+            duration: Duration::from_secs(5),
+            samples: vec![
+                sample("put 1/1", System::Bowline, 300.0, 10.0),
+                sample("put 1/1", System::Bowline, 100.0, 30.0),
+                sample("put 1/1", System::Bowline, 200.0, 20.0),
+                sample("put 1/1", System::Etcd, 100.0, 80.0),
+                sample(linearizable, System::Etcd, 50.0, 40.0),
+                sample("lease read 200/1000", System::Bowline, 150.0, 10.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn medians_and_ratios_are_of_the_right_rows() {
+        let comparison = comparison();
+        let line = comparison.line(&ROWS[0], System::Bowline).unwrap();
+        let expected = [200.0, 100.0, 300.0, 2.0].map(Field::Real);
+        assert_eq!(line[2..6], expected);
+        assert_eq!(
+            (&line[10], &line[11]),
+            (&Field::Real(20.0), &Field::Real(0.25))
+        );
+        // A row of its own stands beside etcd's linearizable read.
+        let lease = ROWS.iter().find(|row| row.is_own).unwrap();
+        let line = comparison.line(lease, System::Bowline).unwrap();
+        assert_eq!(line[5], Field::Real(3.0));
+        assert!(comparison.line(lease, System::Etcd).is_none());
+        // What was not run is not shown.
+        assert!(comparison.line(&ROWS[1], System::Bowline).is_none());
+    }
+
+    #[test]
+    fn answers_without_a_value_void_a_row() {
+        let mut comparison = comparison();
+        comparison.samples[0].empty = 5;
+        let line = comparison.line(&ROWS[0], System::Bowline).unwrap();
+        assert!(matches!(line.last(), Some(Field::Text(text)) if text.contains("void")));
+        assert!(comparison.to_json()["rows"][0]["flaw"].is_string());
+    }
+
+    #[test]
+    fn a_spread_has_its_middle_between_its_ends() {
+        let spread = Spread::of([4.0, 1.0, 2.0, 3.0].into_iter()).unwrap();
+        assert_eq!((spread.min, spread.median, spread.max), (1.0, 2.5, 4.0));
+        assert_eq!(Spread::of([].into_iter()), None);
+    }
+}

@@ -1,0 +1,343 @@
+//! `bench watch`: many watchers of the same keys, and how many events they are told per second.
+//!
+//! The watchers are made of the same parts as other loads: streams that stay open. Each event is a
+//! message, or part of one, in each stream; it is counted, not decoded. The puts come from a thread of
+//! their own, so that their latency is not that of the counting.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bowline_proto::etcdserverpb::watch_request::RequestUnion;
+use bowline_proto::etcdserverpb::{WatchCreateRequest, WatchRequest};
+use prost::Message;
+
+use super::load::{self, Plan};
+use super::report::{micros_each, per_second};
+use super::wire::{End, Link, Sink, Target};
+use super::workload::Workload;
+use super::{address, machine};
+use crate::args::bench::{Load, WatchLoad};
+use crate::commands::Context;
+use crate::exit::{Exit, Failure};
+use crate::output::{Field, Printer};
+
+/// What the watchers and the one who waits for them share.
+#[derive(Default)]
+struct Shared {
+    created: AtomicU64,
+    events: AtomicU64,
+    bytes: AtomicU64,
+    broken: AtomicU64,
+    is_over: AtomicBool,
+}
+
+pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(), Failure> {
+    let addresses: Vec<String> = context
+        .endpoints()
+        .iter()
+        .map(|one| address(one))
+        .collect::<Result<_, _>>()?;
+    let quiet = context.is_quiet() || args.json;
+    let watchers = u64::try_from(args.watchers.max(1)).unwrap_or(u64::MAX);
+    let shared = Arc::new(Shared::default());
+    let thread = {
+        let (shared, args, addresses) = (Arc::clone(&shared), args.clone(), addresses.clone());
+        std::thread::spawn(move || watch(&shared, &args, &addresses))
+    };
+    let patience = Instant::now() + Duration::from_secs(60);
+    while shared.created.load(Ordering::Relaxed) < watchers && !thread.is_finished() {
+        if Instant::now() > patience {
+            shared.is_over.store(true, Ordering::Relaxed);
+            let created = shared.created.load(Ordering::Relaxed);
+            let text = format!("only {created} of {watchers} watchers were created in a minute");
+            return Err(Failure::new(Exit::Unreachable, text));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let started = Instant::now();
+    let (cpu, before) = (
+        machine::cpu_of_self(),
+        shared.events.load(Ordering::Relaxed),
+    );
+    let load = Load {
+        conns: 1,
+        clients: args.clients,
+        total: args.total.or(args.duration.is_none().then_some(1_000)),
+        duration: args.duration,
+        rate: args.rate,
+        sequential_keys: true,
+        key_size: 8,
+        key_space_size: 10_000,
+        val_size: args.val_size,
+        target_leader: false,
+        threads: 1,
+        json: args.json,
+    };
+    let plan = Plan {
+        name: "watch",
+        addresses,
+        connections: 1,
+        clients: load.clients.max(1),
+        total: load.total(),
+        duration: load.duration,
+        rate: load.rate,
+        threads: 1,
+        quiet,
+    };
+    let report = load::run(&plan, &Workload::puts(&load)?)?;
+    // What is put is told to everybody, sooner or later.
+    let expected = report.succeeded() * watchers;
+    let events = || shared.events.load(Ordering::Relaxed) - before;
+    let (mut last, mut last_at) = (events(), Instant::now());
+    while last < expected && last_at.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(2));
+        let now = events();
+        if now > last {
+            (last, last_at) = (now, Instant::now());
+        }
+    }
+    let elapsed = last_at.duration_since(started);
+    let cpu = machine::cpu_of_self().saturating_sub(cpu);
+    shared.is_over.store(true, Ordering::Relaxed);
+    match thread.join() {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(Failure::new(Exit::Unreachable, error.to_string())),
+        Err(_) => {
+            return Err(Failure::new(
+                Exit::Internal,
+                "the watchers' thread panicked",
+            ));
+        }
+    }
+    let fields = [
+        ("benchmark", "watch".into()),
+        ("watchers", watchers.into()),
+        ("puts", report.succeeded().into()),
+        ("puts_per_second", Field::Real(report.throughput())),
+        ("put_p50_ms", Field::Real(report.percentile_ms(50.0))),
+        ("put_p99_ms", Field::Real(report.percentile_ms(99.0))),
+        ("put_errors", report.failed().into()),
+        ("events", last.into()),
+        ("events_expected", expected.into()),
+        ("seconds", Field::Real(elapsed.as_secs_f64())),
+        ("events_per_second", Field::Real(per_second(last, elapsed))),
+        ("bytes", shared.bytes.load(Ordering::Relaxed).into()),
+        (
+            "broken_streams",
+            shared.broken.load(Ordering::Relaxed).into(),
+        ),
+        (
+            "client_cpu_us_per_event",
+            Field::Real(micros_each(cpu, last)),
+        ),
+    ];
+    let output = context.output(args.json);
+    Printer::new(context.stdout(), output, false).record(&fields)?;
+    report.expect_some_success()
+}
+
+/// Opens all watches, and counts until it is over.
+fn watch(shared: &Arc<Shared>, args: &WatchLoad, addresses: &[String]) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    let watchers = args.watchers.max(1);
+    let connections = args.conns.clamp(1, watchers);
+    runtime.block_on(local.run_until(async {
+        let tasks: Vec<_> = (0..connections)
+            .map(|index| {
+                let shared = Arc::clone(shared);
+                let address = addresses[index % addresses.len()].clone();
+                let mine = (index..watchers).step_by(connections).len();
+                let streams = args.streams.clamp(1, mine);
+                tokio::task::spawn_local(async move {
+                    let done = follow(&shared, &address, mine, streams).await;
+                    if done.is_err() && !shared.is_over.load(Ordering::Relaxed) {
+                        shared.broken.fetch_add(1, Ordering::Relaxed);
+                    }
+                    done
+                })
+            })
+            .collect();
+        let mut outcome = Ok(());
+        for task in tasks {
+            outcome = outcome.and(task.await.map_err(io::Error::other).flatten());
+        }
+        outcome
+    }))
+}
+
+/// One connection with its watches.
+async fn follow(shared: &Shared, address: &str, watches: usize, streams: usize) -> io::Result<()> {
+    let target = Target {
+        path: "/etcdserverpb.Watch/Watch",
+        metadata: None,
+    };
+    let mut link = Link::connect(address, &target).await?;
+    let create = WatchRequest {
+        request_union: Some(RequestUnion::CreateRequest(WatchCreateRequest {
+            key: "\0".into(),
+            range_end: "\0".into(),
+            ..WatchCreateRequest::default()
+        })),
+    };
+    let create = with_prefix(&create.encode_to_vec());
+    for stream in 0..streams {
+        let count = (stream..watches).step_by(streams).len();
+        let tag = u32::try_from(stream).unwrap_or(u32::MAX);
+        let bytes = create.len() * count;
+        link.connection()
+            .request(tag, bytes, false, |out| out.extend(create.repeat(count)));
+    }
+    let mut counter = Counter {
+        shared,
+        partial: HashMap::new(),
+    };
+    while !shared.is_over.load(Ordering::Relaxed) && link.connection().open() > 0 {
+        let turn = tokio::time::timeout(Duration::from_millis(100), link.exchange(&mut counter));
+        if let Ok(came) = turn.await {
+            came?;
+        }
+    }
+    Ok(())
+}
+
+fn with_prefix(body: &[u8]) -> Vec<u8> {
+    let mut message = vec![0];
+    message.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
+    message.extend_from_slice(body);
+    message
+}
+
+/// Counts what watches are told.
+struct Counter<'a> {
+    shared: &'a Shared,
+    /// The beginning of a message whose rest has not come, of each stream.
+    partial: HashMap<u32, Vec<u8>>,
+}
+
+impl Sink for Counter<'_> {
+    fn arrived(&mut self) {}
+
+    fn data(&mut self, tag: u32, bytes: &[u8]) {
+        let count = u64::try_from(bytes.len()).unwrap_or(0);
+        self.shared.bytes.fetch_add(count, Ordering::Relaxed);
+        let partial = self.partial.entry(tag).or_default();
+        let mut rest = bytes;
+        let joined;
+        if !partial.is_empty() {
+            partial.extend_from_slice(bytes);
+            joined = std::mem::take(partial);
+            rest = &joined;
+        }
+        while let Some(prefix) = rest.get(1..5) {
+            let length = prefix
+                .iter()
+                .fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
+            let Some(message) = rest.get(5..5 + length) else {
+                break;
+            };
+            let (created, events) = look_at(message);
+            self.shared.created.fetch_add(created, Ordering::Relaxed);
+            self.shared.events.fetch_add(events, Ordering::Relaxed);
+            rest = &rest[5 + length..];
+        }
+        partial.extend_from_slice(rest);
+    }
+
+    fn end(&mut self, _: u32, _: End) {
+        if !self.shared.is_over.load(Ordering::Relaxed) {
+            self.shared.broken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a message of a watch says that it was created, and how many events are in it.
+fn look_at(mut message: &[u8]) -> (u64, u64) {
+    const CREATED: u64 = 3 << 3;
+    const EVENTS: u64 = 11 << 3 | 2;
+    let (mut created, mut events) = (0, 0);
+    while let Some(key) = varint(&mut message) {
+        created += u64::from(key == CREATED);
+        events += u64::from(key == EVENTS);
+        let Some(number) = varint(&mut message) else {
+            break;
+        };
+        if key & 7 == 2 {
+            let length = usize::try_from(number).unwrap_or(usize::MAX);
+            message = message.get(length..).unwrap_or_default();
+        }
+    }
+    (created, events)
+}
+
+/// Takes a number off the front.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_proto::etcdserverpb::{ResponseHeader, WatchResponse};
+    use bowline_proto::mvccpb::{Event, KeyValue};
+
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_however_they_are_cut() {
+        let event = Event {
+            kv: Some(KeyValue {
+                value: vec![b'Z'; 300].into(),
+                ..KeyValue::default()
+            }),
+            ..Event::default()
+        };
+        let header = Some(ResponseHeader {
+            cluster_id: u64::MAX,
+            revision: 5,
+            ..ResponseHeader::default()
+        });
+        let created = WatchResponse {
+            header,
+            created: true,
+            ..WatchResponse::default()
+        };
+        let told = WatchResponse {
+            header,
+            watch_id: 700,
+            events: vec![event; 3],
+            ..WatchResponse::default()
+        };
+        let messages = [created, told.clone(), told].map(|one| with_prefix(&one.encode_to_vec()));
+        let bytes = messages.concat();
+        for size in 1..bytes.len() {
+            let shared = Shared::default();
+            let mut counter = Counter {
+                shared: &shared,
+                partial: HashMap::new(),
+            };
+            for piece in bytes.chunks(size) {
+                counter.data(1, piece);
+            }
+            let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            assert_eq!(
+                (seen(&shared.created), seen(&shared.events)),
+                (1, 6),
+                "{size}"
+            );
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What requests look like: encoded once, then only their keys change.
+//!
+//! Keys are the number of the key in hexadecimal, with zeros before it. So all have one length, which
+//! makes every request as long as the next, and they can be read.
+
+use bowline_proto::etcdserverpb::request_op::Request;
+use bowline_proto::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
+use bytes::Bytes;
+use prost::Message;
+
+use super::wire::Target;
+use crate::args::bench::{Consistency, Load};
+use crate::exit::{Exit, Failure};
+
+/// What all requests of a run look like.
+#[derive(Debug, Clone)]
+pub(crate) struct Workload {
+    pub(super) target: Target,
+    /// A request with its prefix of gRPC.
+    template: Vec<u8>,
+    /// Where keys stand in it.
+    keys_at: Vec<usize>,
+    key_bytes: usize,
+    key_space: u64,
+    is_sequential: bool,
+    /// How many writes a request is.
+    pub(super) operations: u64,
+    /// Whether an answer without a key in it is to be counted.
+    pub(super) expects_rows: bool,
+}
+
+/// The seed of keys and values. Fixed, so that runs can be compared.
+const SEED: u64 = 0xDEAD_BEEF_CAFE_BABE;
+
+impl Workload {
+    pub(crate) fn puts(args: &Load) -> Result<Workload, Failure> {
+        let target = Target {
+            path: "/etcdserverpb.KV/Put",
+            metadata: None,
+        };
+        Workload::new(args, target, 1, |keys| {
+            put(&keys[0], args.val_size).encode_to_vec()
+        })
+    }
+
+    pub(crate) fn transactions(args: &Load, operations: u32) -> Result<Workload, Failure> {
+        let count = usize::try_from(operations.max(1)).unwrap_or(usize::MAX);
+        if u64::from(operations) > args.key_space_size {
+            let text = "a transaction cannot put more keys than there are";
+            return Err(Failure::new(Exit::Usage, text));
+        }
+        let target = Target {
+            path: "/etcdserverpb.KV/Txn",
+            metadata: None,
+        };
+        Workload::new(args, target, count, |keys| {
+            let put = |key: &Bytes| RequestOp {
+                request: Some(Request::RequestPut(put(key, args.val_size))),
+            };
+            let txn = TxnRequest {
+                success: keys.iter().map(put).collect(),
+                ..TxnRequest::default()
+            };
+            txn.encode_to_vec()
+        })
+    }
+
+    pub(crate) fn reads(args: &Load, consistency: Consistency) -> Result<Workload, Failure> {
+        let is_lease = consistency == Consistency::Lease;
+        let target = Target {
+            path: "/etcdserverpb.KV/Range",
+            metadata: is_lease.then_some(("bowline-read", "lease")),
+        };
+        let workload = Workload::new(args, target, 1, |keys| {
+            let range = RangeRequest {
+                key: keys[0].clone(),
+                serializable: consistency == Consistency::Eventual,
+                ..RangeRequest::default()
+            };
+            range.encode_to_vec()
+        })?;
+        Ok(Workload {
+            expects_rows: true,
+            ..workload
+        })
+    }
+
+    fn new(
+        args: &Load,
+        target: Target,
+        keys: usize,
+        encode: impl Fn(&[Bytes]) -> Vec<u8>,
+    ) -> Result<Workload, Failure> {
+        let digits = u32::try_from(args.key_size.min(16)).unwrap_or(16);
+        let fits = digits == 16 || args.key_space_size <= 1_u64 << (4 * digits);
+        if args.key_size == 0 || !fits {
+            let text = format!(
+                "{} keys do not fit into {} hexadecimal digits: raise --key-size",
+                args.key_space_size, args.key_size
+            );
+            return Err(Failure::new(Exit::Usage, text));
+        }
+        // Where two encodings with different keys differ, there the keys are.
+        let with = |byte: u8| encode(&vec![Bytes::from(vec![byte; args.key_size]); keys]);
+        let (body, other) = (with(b'0'), with(b'1'));
+        let differs = |at: &usize| body[*at] != other[*at];
+        let at: Vec<usize> = (0..body.len()).filter(differs).collect();
+        let mut template = vec![0];
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        template.extend_from_slice(&length.to_be_bytes());
+        let keys_at = at
+            .chunks(args.key_size)
+            .map(|key| key[0] + template.len())
+            .collect();
+        template.extend_from_slice(&body);
+        Ok(Workload {
+            target,
+            template,
+            keys_at,
+            key_bytes: args.key_size,
+            key_space: args.key_space_size,
+            is_sequential: args.sequential_keys,
+            operations: 1,
+            expects_rows: false,
+        })
+        .map(|workload| Workload {
+            operations: u64::try_from(keys).unwrap_or(1),
+            ..workload
+        })
+    }
+
+    /// The bytes of a request, with its prefix of gRPC.
+    pub(super) fn request_bytes(&self) -> usize {
+        self.template.len()
+    }
+
+    /// Writes the request of this number in the run.
+    pub(super) fn write(&self, out: &mut Vec<u8>, keys: &mut Keys, number: u64) {
+        let start = out.len();
+        out.extend_from_slice(&self.template);
+        let mut key = keys.next(self, number);
+        for at in &self.keys_at {
+            let end = start + at + self.key_bytes;
+            let mut rest = key;
+            for digit in out[start + at..end].iter_mut().rev().take(16) {
+                *digit = b"0123456789abcdef"[usize::try_from(rest & 15).unwrap_or(0)];
+                rest >>= 4;
+            }
+            // Of one transaction, all keys differ.
+            key = (key + 1) % self.key_space;
+        }
+    }
+}
+
+fn put(key: &Bytes, value_bytes: usize) -> PutRequest {
+    let mut random = Random(SEED);
+    let letters = (0..value_bytes).map(|_| b'a' + u8::try_from(random.next() % 26).unwrap_or(0));
+    PutRequest {
+        key: key.clone(),
+        value: letters.collect(),
+        ..PutRequest::default()
+    }
+}
+
+/// Chooses keys.
+pub(super) struct Keys {
+    random: Random,
+}
+
+impl Keys {
+    /// The `index`-th of those that choose keys in one run.
+    pub(super) fn new(index: u64) -> Keys {
+        Keys {
+            random: Random(SEED ^ (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+        }
+    }
+
+    /// The first key of a request, by its number in the run.
+    fn next(&mut self, workload: &Workload, number: u64) -> u64 {
+        let choice = if workload.is_sequential {
+            number.wrapping_mul(workload.operations)
+        } else {
+            self.random.next()
+        };
+        choice % workload.key_space
+    }
+}
+
+/// Marsaglia's xorshift: quick, and random enough to choose keys.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // Multiplied, so that the low bits are as good as the high ones.
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command, bench::Bench};
+    use clap::Parser;
+
+    fn load(line: &str) -> Load {
+        let words = format!("bowline bench put {line}");
+        let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+        let Command::Bench(Bench::Put(load)) = cli.command else {
+            panic!()
+        };
+        load
+    }
+
+    fn message(workload: &Workload, keys: &mut Keys, number: u64) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        workload.write(&mut out, keys, number);
+        let body = out.split_off(6 + 5);
+        assert_eq!(out[7..11], u32::try_from(body.len()).unwrap().to_be_bytes());
+        assert_eq!(body.len() + 5, workload.request_bytes());
+        body
+    }
+
+    #[test]
+    fn requests_differ_in_their_keys_only() {
+        let args = load("--sequential-keys --key-size 4 --val-size 300 --key-space-size 3");
+        let workload = Workload::puts(&args).unwrap();
+        let mut keys = Keys::new(0);
+        for (number, expected) in ["0000", "0001", "0002", "0000"].into_iter().enumerate() {
+            let body = message(&workload, &mut keys, number as u64);
+            let put = PutRequest::decode(&body[..]).unwrap();
+            assert_eq!((put.key, put.value.len()), (expected.into(), 300));
+        }
+    }
+
+    #[test]
+    fn a_transaction_puts_different_keys() {
+        let workload = Workload::transactions(&load("--key-size 20"), 5).unwrap();
+        let txn = TxnRequest::decode(&message(&workload, &mut Keys::new(3), 0)[..]).unwrap();
+        let keys: std::collections::BTreeSet<_> = txn
+            .success
+            .iter()
+            .map(|operation| match &operation.request {
+                Some(Request::RequestPut(put)) => put.key.clone(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(keys.len(), 5);
+        assert!(keys.iter().all(|key| key.len() == 20));
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_are_refused() {
+        for line in ["--key-size 0", "--key-size 2 --key-space-size 257"] {
+            assert_eq!(Workload::puts(&load(line)).unwrap_err().exit, Exit::Usage);
+        }
+        assert!(Workload::puts(&load("--key-size 2 --key-space-size 256")).is_ok());
+    }
+
+    #[test]
+    fn random_keys_spread() {
+        let workload =
+            Workload::reads(&load("--key-space-size 16"), Consistency::Eventual).unwrap();
+        let mut keys = Keys::new(0);
+        let mut counts = std::collections::HashMap::new();
+        for _ in 0..1_600 {
+            let body = message(&workload, &mut keys, 0);
+            let range = RangeRequest::decode(&body[..]).unwrap();
+            assert!(range.serializable);
+            *counts.entry(range.key).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 16);
+        assert!(
+            counts.values().all(|count| (50..200).contains(count)),
+            "{counts:?}"
+        );
+    }
+}

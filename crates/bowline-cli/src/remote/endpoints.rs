@@ -1,0 +1,150 @@
+//! `endpoint status`, `health`, `hashkv`: each endpoint is asked by itself.
+
+use std::time::Instant;
+
+use bowline_client::ReadLevel;
+
+use super::{Remote, member_id};
+use crate::args::Output;
+use crate::args::cluster::Endpoint as Args;
+use crate::commands::Context;
+use crate::exit::{Exit, Failure};
+use crate::output::Field;
+use crate::units::show_size;
+
+pub(super) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
+    match args {
+        Args::Status { cluster } => status(context, *cluster),
+        Args::Health { cluster } => health(context, *cluster),
+        Args::Hashkv { rev, cluster } => hashkv(context, *rev, *cluster),
+    }
+}
+
+/// The endpoints given, or those that the members tell.
+fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Failure> {
+    if !cluster {
+        return Ok(context.endpoints());
+    }
+    let remote = Remote::of(context)?;
+    let members = remote
+        .wait(remote.client.members(ReadLevel::Eventual))?
+        .members;
+    Ok(members
+        .into_iter()
+        .flat_map(|member| member.client_urls)
+        .collect())
+}
+
+fn one(endpoint: &str) -> Result<Remote, Failure> {
+    Remote::to(vec![endpoint.to_owned()], ReadLevel::Linearizable)
+}
+
+/// Ends with the first failure, after all endpoints were shown.
+fn end(failures: &[Failure]) -> Result<(), Failure> {
+    failures.first().cloned().map_or(Ok(()), Err)
+}
+
+fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
+    let endpoints = endpoints(context, cluster)?;
+    let is_table = context.output(false) == Output::Table;
+    let size = |bytes| {
+        if is_table {
+            show_size(bytes).into()
+        } else {
+            Field::Number(bytes)
+        }
+    };
+    let mut failures = Vec::new();
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&[
+        "endpoint", "member", "version", "size", "in_use", "leader", "learner", "term", "index",
+        "applied", "revision", "errors",
+    ]);
+    for endpoint in &endpoints {
+        let status = match super::status_of(endpoint) {
+            Ok(status) => status,
+            Err(failure) => {
+                let mut row = vec![Field::Absent; 12];
+                row[0] = endpoint.as_str().into();
+                row[11] = Field::List(vec![failure.message.clone()]);
+                rows.push(row)?;
+                failures.push(failure);
+                continue;
+            }
+        };
+        rows.push(vec![
+            endpoint.as_str().into(),
+            member_id(status.header.member_id).into(),
+            status.version.as_str().into(),
+            size(status.db_size_bytes),
+            size(status.db_size_in_use_bytes),
+            Field::Flag(status.leader == status.header.member_id),
+            Field::Flag(status.is_learner),
+            status.raft_term.into(),
+            status.raft_index.into(),
+            status.raft_applied_index.into(),
+            status.header.revision.into(),
+            Field::List(status.errors),
+        ])?;
+    }
+    rows.finish()?;
+    end(&failures)
+}
+
+fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
+    let endpoints = endpoints(context, cluster)?;
+    let mut failures = Vec::new();
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&["endpoint", "healthy", "took_ms", "error"]);
+    for endpoint in &endpoints {
+        let started = Instant::now();
+        // A linearizable read needs a majority, as a commit does.
+        let asked =
+            one(endpoint).and_then(|remote| remote.wait(remote.client.get("health").into_future()));
+        let took = Field::Real(started.elapsed().as_secs_f64() * 1e3);
+        let error = asked.as_ref().err().map(|failure| failure.message.as_str());
+        rows.push(vec![
+            endpoint.as_str().into(),
+            Field::Flag(asked.is_ok()),
+            took,
+            error.into(),
+        ])?;
+        if let Err(failure) = asked {
+            failures.push(Failure::new(Exit::Unreachable, failure.message));
+        }
+    }
+    rows.finish()?;
+    end(&failures)
+}
+
+fn hashkv(context: &mut Context<'_, '_>, rev: Option<u64>, cluster: bool) -> Result<(), Failure> {
+    let endpoints = endpoints(context, cluster)?;
+    let mut revision = rev;
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&["endpoint", "hash", "revision", "compacted"]);
+    for endpoint in &endpoints {
+        let remote = one(endpoint)?;
+        // The same revision everywhere, or the hashes say nothing.
+        let asked = match revision {
+            Some(revision) => revision,
+            None => {
+                remote
+                    .wait(remote.client.get("\0").into_future())?
+                    .header
+                    .revision
+            }
+        };
+        revision = Some(asked);
+        // A member that is behind does not have it yet; a linearizable read makes it catch up.
+        remote.wait(remote.client.get("\0").into_future())?;
+        let hash = remote.wait(remote.client.hash_kv(asked))?;
+        rows.push(vec![
+            endpoint.as_str().into(),
+            u64::from(hash.hash).into(),
+            asked.into(),
+            hash.compact_revision.into(),
+        ])?;
+    }
+    rows.finish()?;
+    Ok(())
+}

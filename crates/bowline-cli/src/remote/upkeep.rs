@@ -1,0 +1,164 @@
+//! `compact`, `defrag`, `alarm`, `snapshot save` on a cluster.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use futures_util::StreamExt;
+use sha2::{Digest, Sha256};
+
+use super::{Remote, member_id};
+use crate::args::Compact;
+use crate::args::cluster::{Alarm, Snapshot};
+use crate::commands::{Context, usage};
+use crate::exit::{Exit, Failure};
+use crate::output::hexadecimal;
+
+pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
+    let Some(revision) = args.revision else {
+        let text = "say up to which revision the cluster is to give up its history; defrag gives \
+                    space back to the disks";
+        return Err(usage(text.to_owned()));
+    };
+    let remote = Remote::of(context)?;
+    let header = remote.wait(remote.client.compact(revision, true))?;
+    Ok(context.printer(false).record(&[
+        ("oldest_revision", revision.into()),
+        ("revision", header.revision.into()),
+    ])?)
+}
+
+pub(super) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    for endpoint in context.endpoints() {
+        let remote = Remote::to(vec![endpoint.clone()], context.read_level())?;
+        let before = remote.wait(remote.client.status())?.db_size_bytes;
+        remote.wait(remote.client.defragment())?;
+        let after = remote.wait(remote.client.status())?.db_size_bytes;
+        context.printer(false).record(&[
+            ("endpoint", endpoint.into()),
+            ("bytes_before", before.into()),
+            ("bytes", after.into()),
+        ])?;
+    }
+    Ok(())
+}
+
+pub(super) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), Failure> {
+    let remote = Remote::of(context)?;
+    let alarms = match args {
+        Alarm::List => remote.wait(remote.client.alarms())?,
+        Alarm::Disarm => remote.wait(remote.client.disarm())?,
+    };
+    let mut printer = context.printer(false);
+    let mut rows = printer.rows(&["member", "alarm"]);
+    for alarm in alarms {
+        rows.push(vec![
+            member_id(alarm.member_id).into(),
+            alarm.kind.to_string().into(),
+        ])?;
+    }
+    rows.finish()?;
+    Ok(())
+}
+
+pub(super) fn snapshot(context: &mut Context<'_, '_>, args: &Snapshot) -> Result<(), Failure> {
+    let Snapshot::Save { file } = args;
+    let remote = Remote::of(context)?;
+    // It gets its name when it is complete and on the disk, so that a half of one is never taken for a
+    // whole.
+    let mut partial = file.clone().into_os_string();
+    partial.push(".part");
+    let partial = Path::new(&partial);
+    let saved = save(&remote, partial).and_then(|saved| {
+        fs::rename(partial, file)?;
+        let folder = file
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(saved)
+    });
+    if saved.is_err() {
+        // The first error counts.
+        let _ = fs::remove_file(partial);
+    }
+    let (bytes, hash) = saved?;
+    Ok(context.printer(false).record(&[
+        ("path", file.display().to_string().into()),
+        ("bytes", bytes.into()),
+        ("sha256", hexadecimal(&hash).into()),
+    ])?)
+}
+
+/// Writes a snapshot to a file. Gives its bytes and its hash.
+fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
+    let mut file = File::create(path)?;
+    let mut verifier = Verifier::default();
+    remote.runtime.block_on(async {
+        let mut snapshot = remote.client.snapshot().await?;
+        while let Some(chunk) = snapshot.next().await {
+            let chunk = chunk?;
+            verifier.add(&chunk);
+            file.write_all(&chunk)?;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    file.sync_all()?;
+    let bytes = verifier.bytes;
+    Ok((bytes, verifier.finish()?))
+}
+
+/// Sees that a snapshot ends with the SHA-256 of what comes before.
+#[derive(Default)]
+struct Verifier {
+    hasher: Sha256,
+    /// The last bytes, which may be the hash.
+    tail: Vec<u8>,
+    bytes: u64,
+}
+
+const HASH_BYTES: usize = 32;
+
+impl Verifier {
+    fn add(&mut self, chunk: &[u8]) {
+        self.bytes += u64::try_from(chunk.len()).unwrap_or(0);
+        self.tail.extend_from_slice(chunk);
+        let content = self.tail.len().saturating_sub(HASH_BYTES);
+        self.hasher.update(&self.tail[..content]);
+        self.tail.drain(..content);
+    }
+
+    fn finish(self) -> Result<Vec<u8>, Failure> {
+        // A database is whole sectors.
+        let is_whole = self.bytes % 512 == HASH_BYTES as u64;
+        if is_whole && self.hasher.finalize()[..] == self.tail[..] {
+            return Ok(self.tail);
+        }
+        let text = "the snapshot is damaged: its hash is not that of its bytes";
+        Err(Failure::new(Exit::Corrupt, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_whole_or_refused() {
+        let content = [7; 1024];
+        let whole = [&content[..], &Sha256::digest(content)[..]].concat();
+        for size in [1, 31, 32, 33, 500, 2_000] {
+            let verify = |bytes: &[u8]| {
+                let mut verifier = Verifier::default();
+                bytes.chunks(size).for_each(|chunk| verifier.add(chunk));
+                verifier.finish()
+            };
+            assert_eq!(verify(&whole).unwrap(), whole[1024..]);
+            assert_eq!(verify(&whole[..1055]).unwrap_err().exit, Exit::Corrupt);
+            assert_eq!(verify(&whole[..544]).unwrap_err().exit, Exit::Corrupt);
+            assert!(verify(&[]).is_err());
+            let mut flipped = whole.clone();
+            flipped[100] ^= 1;
+            assert!(verify(&flipped).is_err());
+        }
+    }
+}

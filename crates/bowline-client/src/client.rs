@@ -1,0 +1,151 @@
+//! The client itself: where verbs begin.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use tonic::transport::Channel;
+
+use crate::kv::{Delete, Get, Put, Txn};
+use crate::pool::Pool;
+use crate::watch::{Hub, Watch};
+use crate::{ClientBuilder, KeyRange, Result};
+
+/// A client of a server or a cluster. Cloning it is cheap, and clones share connections.
+///
+/// ```no_run
+/// # async fn example() -> bowline_client::Result<()> {
+/// use bowline_client::{Client, Compare, Operation, ReadLevel};
+///
+/// let client = Client::connect(["127.0.0.1:2379", "127.0.0.1:2380"]).await?;
+/// let revision = client.put("greeting", "hello").await?.header.revision;
+/// let reply = client.get("greeting").level(ReadLevel::Eventual).await?;
+/// assert_eq!(reply.value(), Some(&b"hello"[..]));
+///
+/// let swapped = client
+///     .txn()
+///     .when([Compare::mod_revision("greeting").equals(revision)])
+///     .then([Operation::put("greeting", "goodbye")])
+///     .otherwise([Operation::get("greeting")])
+///     .await?;
+/// assert!(swapped.succeeded);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pool: Arc<Pool>,
+    /// The stream that watches share, made with the first.
+    hub: Arc<OnceLock<Hub>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let endpoints = &self.pool.settings().endpoints;
+        f.debug_struct("Client")
+            .field("endpoints", endpoints)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Makes a client with the default settings, and sees that at least one endpoint can be reached.
+    pub async fn connect<E: Into<String>>(
+        endpoints: impl IntoIterator<Item = E>,
+    ) -> Result<Client> {
+        Client::builder().endpoints(endpoints).connect().await
+    }
+
+    /// The settings of a client to be made.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    pub(crate) fn new(settings: ClientBuilder) -> Result<Client> {
+        Ok(Client {
+            pool: Arc::new(Pool::new(settings)?),
+            hub: Arc::new(OnceLock::new()),
+        })
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Reads a key.
+    pub fn get(&self, key: impl Into<Bytes>) -> Get {
+        Get::new(Arc::clone(&self.pool), KeyRange::key(key))
+    }
+
+    /// Reads keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::KeyRange;
+    ///
+    /// let reply = client.range(KeyRange::prefix("svc/")).limit(100).keys_only().await?;
+    /// println!("{} of {}", reply.entries.len(), reply.count);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range(&self, range: impl Into<KeyRange>) -> Get {
+        Get::new(Arc::clone(&self.pool), range.into())
+    }
+
+    /// Writes a key.
+    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Put {
+        Put::new(Arc::clone(&self.pool), key.into(), value.into())
+    }
+
+    /// Deletes a key or a range of keys.
+    pub fn delete(&self, range: impl Into<KeyRange>) -> Delete {
+        Delete::new(Arc::clone(&self.pool), range.into())
+    }
+
+    /// Begins a transaction.
+    pub fn txn(&self) -> Txn {
+        Txn::new(Arc::clone(&self.pool))
+    }
+
+    /// Begins a watch of a key or a range of keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::KeyRange;
+    ///
+    /// let mut watcher = client.watch(KeyRange::prefix("svc/")).from(7).await?;
+    /// while let Some(batch) = watcher.next().await? {
+    ///     for event in batch.events {
+    ///         println!("{} {:?}", event.revision(), event.kind);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch(&self, range: impl Into<KeyRange>) -> Watch {
+        Watch::new(self.clone(), range.into())
+    }
+
+    /// The stream that watches share.
+    pub(crate) fn hub(&self) -> &Hub {
+        self.hub.get_or_init(|| Hub::spawn(Arc::clone(&self.pool)))
+    }
+
+    /// A stream of its own for one watch.
+    pub(crate) fn own_hub(&self) -> Hub {
+        Hub::spawn(Arc::clone(&self.pool))
+    }
+
+    /// The address of the endpoint in use.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        self.pool.current().1.address().to_owned()
+    }
+
+    /// A connection to the endpoint in use, for requests that this client has no verb for: the services
+    /// are in `bowline-proto`. It does not fail over.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        self.pool.current().1.channel()
+    }
+}

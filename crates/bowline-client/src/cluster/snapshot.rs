@@ -1,0 +1,92 @@
+//! The database of one member as a file.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bowline_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use bowline_proto::etcdserverpb::{SnapshotRequest, SnapshotResponse};
+use bytes::Bytes;
+use futures_core::Stream;
+use tonic::Streaming;
+
+use crate::endpoint::Endpoint;
+use crate::pool::Repeat;
+use crate::{Client, Error, Result};
+
+/// The database of one member as a stream of bytes. The last 32 of them are the SHA-256 of the rest.
+///
+/// A stream that ends too early gives an error, never a short file. It does not resume: another member,
+/// or the same one later, has other bytes.
+#[derive(Debug)]
+#[must_use = "a stream does nothing until it is read"]
+pub struct Snapshot {
+    chunks: Streaming<SnapshotResponse>,
+    endpoint: Arc<Endpoint>,
+    /// What the server said is still to come.
+    remaining: Option<u64>,
+    is_done: bool,
+}
+
+impl Client {
+    /// Streams the database of the member that is asked.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        let (_, endpoint) = self.pool().current();
+        let request = SnapshotRequest {};
+        let (chunks, _) = self
+            .pool()
+            .call(
+                Repeat::Always,
+                None,
+                request,
+                |channel, request| async move {
+                    MaintenanceClient::new(channel)
+                        .max_decoding_message_size(usize::MAX)
+                        .snapshot(request)
+                        .await
+                },
+            )
+            .await?;
+        Ok(Snapshot {
+            chunks,
+            endpoint,
+            remaining: None,
+            is_done: false,
+        })
+    }
+}
+
+impl Snapshot {
+    /// How many bytes are still to come, once the first have.
+    #[must_use]
+    pub fn remaining_bytes(&self) -> Option<u64> {
+        self.remaining
+    }
+}
+
+impl Stream for Snapshot {
+    type Item = Result<Bytes>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes>>> {
+        if self.is_done {
+            return Poll::Ready(None);
+        }
+        let next = ready!(Pin::new(&mut self.chunks).poll_next(context));
+        let item = match next {
+            Some(Ok(chunk)) => {
+                self.remaining = Some(chunk.remaining_bytes);
+                return Poll::Ready(Some(Ok(chunk.blob)));
+            }
+            Some(Err(status)) => Some(Err(Error::from_status(&status, self.endpoint.address()))),
+            None if self.remaining == Some(0) => None,
+            None => Some(Err(Error::Disconnected {
+                message: "the snapshot ended before all of it had come".to_owned(),
+            })),
+        };
+        self.is_done = true;
+        Poll::Ready(item)
+    }
+}

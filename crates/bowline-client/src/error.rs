@@ -1,0 +1,561 @@
+//! The errors of the client, and how an answer of the server becomes one.
+//!
+//! A server of etcd's API says what is wrong with a gRPC code and a text. The text is part of the
+//! API: it never changes, and it is the only thing that tells errors of one code apart. So the text
+//! decides, and a text that is not known gives [`Error::Other`] with both.
+//!
+//! # What is known of a request that failed
+//!
+//! ```text
+//!   no connection could be made             nothing was sent: Unreachable, and the next endpoint
+//!                                           is tried, whatever the request
+//!   the server refused before it proposed   nothing was written: a typed error
+//!   the connection broke, time ran out,     a read is tried again; for anything that changes
+//!   the leader changed meanwhile            something: UnknownOutcome, never tried again
+//! ```
+
+use std::error::Error as StdError;
+
+use tonic::{Code, Status};
+
+/// Shorthand for results of the client.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the client.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The revision asked for has been given up by a compaction.
+    #[error("the revision asked for is compacted{}: start from a newer one", oldest(*.compact_revision))]
+    Compacted {
+        /// The oldest revision that is left, where the server says so: it does for watches.
+        compact_revision: Option<u64>,
+    },
+    /// The revision asked for has not happened yet.
+    #[error("the revision asked for is in the future")]
+    FutureRevision,
+    /// The request has no key.
+    #[error("the key is empty: give at least one byte")]
+    EmptyKey,
+    /// A put was to keep the value or the lease of a key that does not exist.
+    #[error("the key does not exist, so it has no value or lease to keep")]
+    KeyNotFound,
+    /// A put was to keep the value, and gives one.
+    #[error("the put is to keep the value, and gives one: leave it out")]
+    ValueProvided,
+    /// A put was to keep the lease, and gives one.
+    #[error("the put is to keep the lease, and gives one: leave it out")]
+    LeaseProvided,
+    /// The transaction has more operations than the server takes.
+    #[error("the transaction has more operations than the server takes: split it")]
+    TooManyOperations,
+    /// The transaction would write a key twice.
+    #[error("the transaction writes a key twice: one key can change once at one revision")]
+    DuplicateKey,
+    /// The sort order is not one the server knows.
+    #[error("the server does not know this sort order")]
+    InvalidSort,
+    /// The request is larger than the server, or this client, takes.
+    #[error("the request is larger than is taken: split it")]
+    RequestTooLarge,
+    /// There is no such lease, or it has ended.
+    #[error("the lease does not exist, or it has ended")]
+    LeaseNotFound,
+    /// There is a lease with this id already.
+    #[error("a lease with this id exists already")]
+    LeaseExists,
+    /// The time to live is above the server's limit.
+    #[error("the time to live is above the server's limit")]
+    LeaseTtlTooLarge,
+    /// The database is full. Deleting and compacting go on.
+    #[error("the database is full: delete and compact, then disarm the alarm")]
+    NoSpace,
+    /// The server has more requests waiting than it takes. Nothing was written.
+    #[error("the server has too many requests waiting: try again later")]
+    TooManyRequests,
+    /// The cluster has no leader, as far as this member knows. Nothing was written.
+    #[error("the cluster has no leader")]
+    NoLeader,
+    /// Only the leader does this, and this member is not it.
+    #[error("this member is not the leader: ask the leader")]
+    NotLeader,
+    /// The leader changed before the request was done.
+    #[error("the leader changed before the request was done")]
+    LeaderChanged,
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopped,
+    /// The server gave up waiting for the request to be done.
+    #[error("the server gave up waiting: {message}")]
+    ServerTimedOut {
+        /// What it said.
+        message: String,
+    },
+    /// There is no such member.
+    #[error("the member does not exist")]
+    MemberNotFound,
+    /// There is a member with this id already.
+    #[error("the member exists already")]
+    MemberExists,
+    /// Another member has one of these peer addresses.
+    #[error("a member with one of these peer addresses exists already")]
+    PeerAddressExists,
+    /// The addresses of the member are not acceptable.
+    #[error("the addresses given for the member are not acceptable")]
+    InvalidMemberAddress,
+    /// The learner has not caught up with the leader yet.
+    #[error("the learner has not caught up with the leader yet: try again later")]
+    LearnerNotReady,
+    /// The member to promote is not a learner.
+    #[error("the member is not a learner")]
+    NotLearner,
+    /// The cluster has as many learners as it takes.
+    #[error("the cluster has as many learners as it takes: promote or remove one")]
+    TooManyLearners,
+    /// The change would leave too few healthy or started members.
+    #[error("the change would leave the cluster without a working majority: {message}")]
+    Unhealthy {
+        /// What the server said.
+        message: String,
+    },
+    /// A learner does not answer this request.
+    #[error("this member is a learner, which does not answer this request: ask another")]
+    NotForLearner,
+    /// The member that is to be the leader cannot be.
+    #[error("the member that is to be the leader cannot be")]
+    BadTransferee,
+    /// Data of a member is damaged.
+    #[error("the data of a member is damaged")]
+    Corrupt,
+    /// The user may not do this.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// The name or the password is wrong, or none was given.
+    #[error("authentication failed: {message}")]
+    AuthenticationFailed {
+        /// What the server said.
+        message: String,
+    },
+    /// The token is not, or no longer, valid.
+    #[error("the token is not valid, or no longer: authenticate again")]
+    InvalidToken,
+    /// Nobody has to authenticate here.
+    #[error("authentication is not enabled")]
+    AuthNotEnabled,
+    /// The server does not have this request.
+    #[error("the server does not have this request: {message}")]
+    Unimplemented {
+        /// What it said.
+        message: String,
+    },
+    /// The server ended a watch.
+    #[error("the server ended the watch: {reason}")]
+    WatchCanceled {
+        /// Why, in its words.
+        reason: String,
+    },
+
+    /// No endpoint could be reached. Nothing was sent.
+    #[error("{endpoint} cannot be reached: {message}")]
+    Unreachable {
+        /// The endpoint tried last.
+        endpoint: String,
+        /// Why.
+        message: String,
+    },
+    /// The connection broke before the answer came.
+    #[error("the connection broke before the answer came: {message}")]
+    Disconnected {
+        /// How.
+        message: String,
+    },
+    /// No answer came within the request timeout.
+    #[error("no answer came in time")]
+    TimedOut,
+    /// It is not known whether the change was made: the request was sent, and no answer that says so
+    /// came. It is never sent again by itself. Read, and decide.
+    #[error(
+        "it is not known whether the change was made: {cause}; read it back before trying again"
+    )]
+    UnknownOutcome {
+        /// What came instead of an answer.
+        cause: Box<Error>,
+    },
+    /// The lease was not kept alive in time, or has ended.
+    #[error("the lease may have ended: nothing renewed it in time: {cause}")]
+    LeaseLost {
+        /// What came of the last try.
+        cause: Box<Error>,
+    },
+    /// An endpoint is not an address.
+    #[error("{endpoint:?} is not an endpoint: {message}")]
+    InvalidEndpoint {
+        /// What was given.
+        endpoint: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// What was given cannot be sent.
+    #[error("{message}")]
+    InvalidArgument {
+        /// What is wrong.
+        message: String,
+    },
+    /// The server's answer makes no sense.
+    #[error("the server's answer makes no sense: {message}")]
+    InvalidReply {
+        /// What is wrong with it.
+        message: String,
+    },
+    /// An answer that this client has no name for.
+    #[error("{message} ({})", code_name(*.code))]
+    Other {
+        /// The gRPC code.
+        code: Code,
+        /// The server's words.
+        message: String,
+    },
+}
+
+impl Error {
+    /// Whether the same request may succeed later, and is safe to send again: nothing was written.
+    ///
+    /// [`UnknownOutcome`](Error::UnknownOutcome) is not: sending it again could do it twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Error::TooManyRequests
+                | Error::NoLeader
+                | Error::NotLeader
+                | Error::LeaderChanged
+                | Error::Stopped
+                | Error::ServerTimedOut { .. }
+                | Error::LearnerNotReady
+                | Error::Unreachable { .. }
+                | Error::Disconnected { .. }
+                | Error::TimedOut
+        )
+    }
+
+    /// Whether another endpoint may do better, if the request may be sent twice.
+    pub(crate) fn is_of_endpoint(&self) -> bool {
+        matches!(
+            self,
+            Error::NoLeader
+                | Error::LeaderChanged
+                | Error::Stopped
+                | Error::ServerTimedOut { .. }
+                | Error::NotForLearner
+                | Error::Unreachable { .. }
+                | Error::Disconnected { .. }
+        )
+    }
+
+    /// Whether the change may have been made although this error came.
+    fn leaves_doubt(&self) -> bool {
+        match self {
+            Error::LeaderChanged
+            | Error::Stopped
+            | Error::ServerTimedOut { .. }
+            | Error::Disconnected { .. }
+            | Error::TimedOut
+            | Error::InvalidReply { .. } => true,
+            Error::Other { code, .. } => !matches!(
+                code,
+                Code::InvalidArgument
+                    | Code::NotFound
+                    | Code::AlreadyExists
+                    | Code::PermissionDenied
+                    | Code::Unauthenticated
+                    | Code::FailedPrecondition
+                    | Code::OutOfRange
+                    | Code::ResourceExhausted
+                    | Code::Unimplemented
+            ),
+            _ => false,
+        }
+    }
+
+    /// This error, as the end of a request that changes something.
+    pub(crate) fn of_change(self) -> Error {
+        if self.leaves_doubt() {
+            Error::UnknownOutcome {
+                cause: Box::new(self),
+            }
+        } else {
+            self
+        }
+    }
+
+    /// From what the transport gives. `endpoint` is where the request went.
+    pub(crate) fn from_status(status: &Status, endpoint: &str) -> Error {
+        let message = || status.message().to_owned();
+        // A status with a cause was made on this side: the server's own have none.
+        if let Some(source) = status.source() {
+            let message = with_sources(source);
+            if is_connect_error(source) {
+                let endpoint = endpoint.to_owned();
+                return Error::Unreachable { endpoint, message };
+            }
+            return Error::Disconnected { message };
+        }
+        if status.code() == Code::OutOfRange && status.message().starts_with("Error, decoded") {
+            // The transport's own limit, which has no cause either: an answer that was thrown away.
+            return Error::InvalidReply { message: message() };
+        }
+        Error::of_text(status.code(), status.message())
+    }
+
+    /// From the code and the text that a server answers with.
+    pub(crate) fn of_text(code: Code, text: &str) -> Error {
+        let message = || text.to_owned();
+        let known = text.strip_prefix("etcdserver: ").unwrap_or(text);
+        match known {
+            "mvcc: required revision has been compacted" => Error::Compacted {
+                compact_revision: None,
+            },
+            "mvcc: required revision is a future revision" => Error::FutureRevision,
+            "key is not provided" => Error::EmptyKey,
+            "key not found" => Error::KeyNotFound,
+            "value is provided" => Error::ValueProvided,
+            "lease is provided" => Error::LeaseProvided,
+            "too many operations in txn request" => Error::TooManyOperations,
+            "duplicate key given in txn request" => Error::DuplicateKey,
+            "invalid sort option" => Error::InvalidSort,
+            "request is too large" => Error::RequestTooLarge,
+            "requested lease not found" => Error::LeaseNotFound,
+            "lease already exists" => Error::LeaseExists,
+            "too large lease TTL" => Error::LeaseTtlTooLarge,
+            "mvcc: database space exceeded" => Error::NoSpace,
+            "too many requests" => Error::TooManyRequests,
+            "no leader" => Error::NoLeader,
+            "not leader" => Error::NotLeader,
+            "leader changed" => Error::LeaderChanged,
+            "server stopped" => Error::Stopped,
+            "member not found" => Error::MemberNotFound,
+            "member ID already exist" => Error::MemberExists,
+            "Peer URLs already exists" => Error::PeerAddressExists,
+            "given member URLs are invalid" => Error::InvalidMemberAddress,
+            "can only promote a learner member which is in sync with leader" => {
+                Error::LearnerNotReady
+            }
+            "can only promote a learner member" => Error::NotLearner,
+            "too many learner members in cluster" => Error::TooManyLearners,
+            "rpc not supported for learner" => Error::NotForLearner,
+            "bad leader transferee" => Error::BadTransferee,
+            "corrupt cluster" => Error::Corrupt,
+            "permission denied" => Error::PermissionDenied,
+            "invalid auth token" => Error::InvalidToken,
+            "authentication is not enabled" => Error::AuthNotEnabled,
+            "unhealthy cluster" | "re-configuration failed due to not enough started members" => {
+                Error::Unhealthy { message: message() }
+            }
+            "authentication failed, invalid user ID or password" | "user name is empty" => {
+                Error::AuthenticationFailed { message: message() }
+            }
+            text if text.starts_with("request timed out") => {
+                Error::ServerTimedOut { message: message() }
+            }
+            _ if code == Code::Unimplemented => Error::Unimplemented { message: message() },
+            // grpc-go says it so.
+            text if code == Code::ResourceExhausted && text.contains("received message larger") => {
+                Error::RequestTooLarge
+            }
+            // A server or something between that goes away; no server of this API says it of a request
+            // that it refused.
+            _ if code == Code::Unavailable => Error::Disconnected { message: message() },
+            _ => Error::Other {
+                code,
+                message: message(),
+            },
+        }
+    }
+}
+
+/// Where to start, if it is known.
+fn oldest(compact_revision: Option<u64>) -> String {
+    compact_revision.map_or(String::new(), |revision| {
+        format!("; the oldest left is {revision}")
+    })
+}
+
+/// The name of a gRPC code, as its specification writes it.
+#[must_use]
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+/// Whether the connection was never made, so that nothing can have been sent.
+fn is_connect_error(error: &(dyn StdError + 'static)) -> bool {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// An error and its causes on one line, each said once.
+pub(crate) fn with_sources(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: Code, text: &str) -> Error {
+        Error::from_status(&Status::new(code, text), "here:1")
+    }
+
+    #[test]
+    fn texts_become_errors() {
+        for (code, text, expected) in [
+            (
+                Code::OutOfRange,
+                "mvcc: required revision has been compacted",
+                "Compacted",
+            ),
+            (
+                Code::OutOfRange,
+                "mvcc: required revision is a future revision",
+                "FutureRevision",
+            ),
+            (Code::InvalidArgument, "key is not provided", "EmptyKey"),
+            (Code::InvalidArgument, "key not found", "KeyNotFound"),
+            (
+                Code::InvalidArgument,
+                "duplicate key given in txn request",
+                "DuplicateKey",
+            ),
+            (
+                Code::InvalidArgument,
+                "too many operations in txn request",
+                "TooManyOperations",
+            ),
+            (
+                Code::InvalidArgument,
+                "request is too large",
+                "RequestTooLarge",
+            ),
+            (Code::NotFound, "requested lease not found", "LeaseNotFound"),
+            (
+                Code::FailedPrecondition,
+                "lease already exists",
+                "LeaseExists",
+            ),
+            (Code::OutOfRange, "too large lease TTL", "LeaseTtlTooLarge"),
+            (
+                Code::ResourceExhausted,
+                "mvcc: database space exceeded",
+                "NoSpace",
+            ),
+            (
+                Code::ResourceExhausted,
+                "too many requests",
+                "TooManyRequests",
+            ),
+            (Code::Unavailable, "no leader", "NoLeader"),
+            (Code::Unavailable, "request timed out", "ServerTimedOut"),
+            (
+                Code::Unavailable,
+                "request timed out, possibly due to connection lost",
+                "ServerTimedOut",
+            ),
+            (Code::NotFound, "member not found", "MemberNotFound"),
+            (Code::DataLoss, "corrupt cluster", "Corrupt"),
+            (
+                Code::PermissionDenied,
+                "permission denied",
+                "PermissionDenied",
+            ),
+            (Code::Unauthenticated, "invalid auth token", "InvalidToken"),
+        ] {
+            let error = of(code, &format!("etcdserver: {text}"));
+            assert!(
+                format!("{error:?}").starts_with(expected),
+                "{text}: {error:?}"
+            );
+        }
+        assert!(matches!(
+            of(Code::NotFound, "etcdserver: something new"),
+            Error::Other { code: Code::NotFound, message } if message == "etcdserver: something new"
+        ));
+    }
+
+    #[test]
+    fn only_what_was_not_done_may_be_tried_again() {
+        for text in ["no leader", "too many requests"] {
+            let error =
+                Error::of_text(Code::Unavailable, &format!("etcdserver: {text}")).of_change();
+            assert!(error.is_retryable(), "{error:?}");
+        }
+        for (code, text) in [
+            (Code::Unavailable, "etcdserver: request timed out"),
+            (Code::Unavailable, "etcdserver: leader changed"),
+            (Code::Unavailable, "etcdserver: server stopped"),
+            (Code::Unavailable, "transport is closing"),
+            (Code::Internal, "stream terminated"),
+            (Code::Unknown, "?"),
+            (Code::Cancelled, "?"),
+            (Code::DeadlineExceeded, "context deadline exceeded"),
+            // The answer was too large for this client: the change was made.
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 9 bytes",
+            ),
+        ] {
+            let error = of(code, text).of_change();
+            assert!(
+                matches!(error, Error::UnknownOutcome { .. }),
+                "{text}: {error:?}"
+            );
+            assert!(!error.is_retryable());
+        }
+        for (code, text) in [
+            (Code::InvalidArgument, "etcdserver: key is not provided"),
+            (Code::FailedPrecondition, "etcdserver: not leader"),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (9 vs. 1)",
+            ),
+        ] {
+            let error = of(code, text).of_change();
+            assert!(
+                !matches!(error, Error::UnknownOutcome { .. }),
+                "{text}: {error:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Deletions of one key or many.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use bowline_proto::etcdserverpb::kv_client::KvClient;
+use bowline_proto::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
+use tonic::metadata::MetadataMap;
+
+use crate::pool::{Pool, Repeat};
+use crate::reply::unsigned;
+use crate::{BoxFuture, Entry, Header, KeyRange, Result};
+
+/// A deletion. [`Client::delete`](crate::Client::delete) gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Delete {
+    pool: Arc<Pool>,
+    request: DeleteRangeRequest,
+}
+
+impl Delete {
+    pub(crate) fn new(pool: Arc<Pool>, range: KeyRange) -> Delete {
+        let (key, range_end) = range.into_parts();
+        let request = DeleteRangeRequest {
+            key,
+            range_end,
+            prev_kv: false,
+        };
+        Delete { pool, request }
+    }
+
+    /// Every key that starts with the key given.
+    pub fn prefix(mut self) -> Delete {
+        let range = KeyRange::prefix(std::mem::take(&mut self.request.key));
+        (self.request.key, self.request.range_end) = range.into_parts();
+        self
+    }
+
+    /// Tells what was there before.
+    pub fn previous(mut self) -> Delete {
+        self.request.prev_kv = true;
+        self
+    }
+
+    async fn send(self) -> Result<DeleteReply> {
+        let pool = &*self.pool;
+        let send = |channel, request| async move {
+            KvClient::new(channel)
+                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .delete_range(request)
+                .await
+        };
+        let (reply, metadata) = pool.call(Repeat::Never, None, self.request, send).await?;
+        Ok(DeleteReply::new(reply, &metadata))
+    }
+}
+
+impl IntoFuture for Delete {
+    type Output = Result<DeleteReply>;
+    type IntoFuture = BoxFuture<DeleteReply>;
+
+    fn into_future(self) -> BoxFuture<DeleteReply> {
+        Box::pin(self.send())
+    }
+}
+
+/// What came of a deletion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeleteReply {
+    /// What comes with every answer; its revision is that of the deletion, if there was one.
+    pub header: Header,
+    /// How many keys were deleted.
+    pub deleted: u64,
+    /// What was there before, if that was asked for.
+    pub previous: Vec<Entry>,
+}
+
+impl DeleteReply {
+    pub(crate) fn new(reply: DeleteRangeResponse, metadata: &MetadataMap) -> DeleteReply {
+        DeleteReply {
+            header: Header::new(reply.header, metadata),
+            deleted: unsigned(reply.deleted),
+            previous: reply.prev_kvs.into_iter().map(Entry::from).collect(),
+        }
+    }
+}

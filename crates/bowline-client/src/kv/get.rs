@@ -1,0 +1,207 @@
+//! Reads of one key or many.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use bowline_proto::etcdserverpb::kv_client::KvClient;
+use bowline_proto::etcdserverpb::range_request::{SortOrder, SortTarget};
+use bowline_proto::etcdserverpb::{RangeRequest, RangeResponse};
+use tonic::metadata::MetadataMap;
+
+use crate::pool::{Pool, Repeat};
+use crate::reply::{READ_LEVEL, signed, unsigned};
+use crate::{BoxFuture, Entry, Header, KeyRange, ReadLevel, Result};
+
+/// A read. [`Client::get`](crate::Client::get) and [`Client::range`](crate::Client::range) give one;
+/// `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Get {
+    pool: Arc<Pool>,
+    read: Read,
+    level: ReadLevel,
+}
+
+/// What a read asks for, without where it goes; also an operation of a transaction.
+#[derive(Debug, Clone)]
+pub(crate) struct Read {
+    pub(crate) request: RangeRequest,
+}
+
+/// What entries are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortBy {
+    /// The key.
+    Key,
+    /// How often it was put.
+    Version,
+    /// The revision that made it.
+    CreateRevision,
+    /// The revision that changed it last.
+    ModRevision,
+    /// The value.
+    Value,
+}
+
+impl Read {
+    pub(crate) fn new(range: KeyRange) -> Read {
+        let (key, range_end) = range.into_parts();
+        let request = RangeRequest {
+            key,
+            range_end,
+            ..RangeRequest::default()
+        };
+        Read { request }
+    }
+}
+
+impl Get {
+    pub(crate) fn new(pool: Arc<Pool>, range: KeyRange) -> Get {
+        Get {
+            pool,
+            read: Read::new(range),
+            level: ReadLevel::default(),
+        }
+    }
+
+    /// Every key that starts with the key given.
+    pub fn prefix(mut self) -> Get {
+        let range = KeyRange::prefix(std::mem::take(&mut self.read.request.key));
+        (self.read.request.key, self.read.request.range_end) = range.into_parts();
+        self
+    }
+
+    /// At most this many entries. [`RangeReply::more`] says whether there are others.
+    pub fn limit(mut self, limit: u64) -> Get {
+        self.read.request.limit = signed(limit);
+        self
+    }
+
+    /// As it was at this revision.
+    pub fn revision(mut self, revision: u64) -> Get {
+        self.read.request.revision = signed(revision);
+        self
+    }
+
+    /// Smallest first.
+    pub fn ascending(self, by: SortBy) -> Get {
+        self.sorted(by, SortOrder::Ascend)
+    }
+
+    /// Largest first.
+    pub fn descending(self, by: SortBy) -> Get {
+        self.sorted(by, SortOrder::Descend)
+    }
+
+    fn sorted(mut self, by: SortBy, order: SortOrder) -> Get {
+        let target = match by {
+            SortBy::Key => SortTarget::Key,
+            SortBy::Version => SortTarget::Version,
+            SortBy::CreateRevision => SortTarget::Create,
+            SortBy::ModRevision => SortTarget::Mod,
+            SortBy::Value => SortTarget::Value,
+        };
+        self.read.request.sort_target = target.into();
+        self.read.request.sort_order = order.into();
+        self
+    }
+
+    /// Without values.
+    pub fn keys_only(mut self) -> Get {
+        self.read.request.keys_only = true;
+        self
+    }
+
+    /// Without entries: only [`RangeReply::count`].
+    pub fn count_only(mut self) -> Get {
+        self.read.request.count_only = true;
+        self
+    }
+
+    /// Only entries last changed at these revisions.
+    pub fn modified(mut self, revisions: std::ops::RangeInclusive<u64>) -> Get {
+        self.read.request.min_mod_revision = signed(*revisions.start());
+        self.read.request.max_mod_revision = signed(*revisions.end());
+        self
+    }
+
+    /// Only entries made at these revisions.
+    pub fn created(mut self, revisions: std::ops::RangeInclusive<u64>) -> Get {
+        self.read.request.min_create_revision = signed(*revisions.start());
+        self.read.request.max_create_revision = signed(*revisions.end());
+        self
+    }
+
+    /// How fresh it has to be. Default: [`ReadLevel::Linearizable`].
+    pub fn level(mut self, level: ReadLevel) -> Get {
+        self.level = level;
+        self
+    }
+
+    /// etcd's word for [`ReadLevel::Eventual`].
+    pub fn serializable(self) -> Get {
+        self.level(ReadLevel::Eventual)
+    }
+
+    async fn send(self) -> Result<RangeReply> {
+        let mut request = self.read.request;
+        request.serializable = self.level == ReadLevel::Eventual;
+        let metadata =
+            (self.level == ReadLevel::Lease).then_some((READ_LEVEL, ReadLevel::Lease.name()));
+        let pool = &*self.pool;
+        let send = |channel, request| async move {
+            KvClient::new(channel)
+                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .range(request)
+                .await
+        };
+        let (reply, metadata) = pool.call(Repeat::Always, metadata, request, send).await?;
+        Ok(RangeReply::new(reply, &metadata))
+    }
+}
+
+impl IntoFuture for Get {
+    type Output = Result<RangeReply>;
+    type IntoFuture = BoxFuture<RangeReply>;
+
+    fn into_future(self) -> BoxFuture<RangeReply> {
+        Box::pin(self.send())
+    }
+}
+
+/// What a read found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RangeReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Whether the limit left entries out.
+    pub more: bool,
+    /// How many keys there are, whatever the limit.
+    pub count: u64,
+}
+
+impl RangeReply {
+    pub(crate) fn new(reply: RangeResponse, metadata: &MetadataMap) -> RangeReply {
+        RangeReply {
+            header: Header::new(reply.header, metadata),
+            entries: reply.kvs.into_iter().map(Entry::from).collect(),
+            more: reply.more,
+            count: unsigned(reply.count),
+        }
+    }
+
+    /// The first entry, for a read of one key.
+    #[must_use]
+    pub fn entry(&self) -> Option<&Entry> {
+        self.entries.first()
+    }
+
+    /// The value of the first entry, for a read of one key.
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.entry().map(|entry| &entry.value[..])
+    }
+}

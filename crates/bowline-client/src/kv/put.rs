@@ -1,0 +1,95 @@
+//! Writes of one key.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use bowline_proto::etcdserverpb::kv_client::KvClient;
+use bowline_proto::etcdserverpb::{PutRequest, PutResponse};
+use bytes::Bytes;
+use tonic::metadata::MetadataMap;
+
+use crate::pool::{Pool, Repeat};
+use crate::{BoxFuture, Entry, Header, Result};
+
+/// A write of one key. [`Client::put`](crate::Client::put) gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Put {
+    pool: Arc<Pool>,
+    request: PutRequest,
+}
+
+impl Put {
+    pub(crate) fn new(pool: Arc<Pool>, key: Bytes, value: Bytes) -> Put {
+        let request = PutRequest {
+            key,
+            value,
+            ..PutRequest::default()
+        };
+        Put { pool, request }
+    }
+
+    /// The lease the key goes with; 0 for none.
+    pub fn lease(mut self, lease: i64) -> Put {
+        self.request.lease = lease;
+        self
+    }
+
+    /// Tells what was there before.
+    pub fn previous(mut self) -> Put {
+        self.request.prev_kv = true;
+        self
+    }
+
+    /// Keeps the value that is there, such as to change only the lease. The value given must be empty.
+    pub fn ignore_value(mut self) -> Put {
+        self.request.ignore_value = true;
+        self
+    }
+
+    /// Keeps the lease that is there.
+    pub fn ignore_lease(mut self) -> Put {
+        self.request.ignore_lease = true;
+        self
+    }
+
+    async fn send(self) -> Result<PutReply> {
+        let pool = &*self.pool;
+        let send = |channel, request| async move {
+            KvClient::new(channel)
+                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .put(request)
+                .await
+        };
+        let (reply, metadata) = pool.call(Repeat::Never, None, self.request, send).await?;
+        Ok(PutReply::new(reply, &metadata))
+    }
+}
+
+impl IntoFuture for Put {
+    type Output = Result<PutReply>;
+    type IntoFuture = BoxFuture<PutReply>;
+
+    fn into_future(self) -> BoxFuture<PutReply> {
+        Box::pin(self.send())
+    }
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PutReply {
+    /// What comes with every answer; its revision is that of the write.
+    pub header: Header,
+    /// What was there before, if that was asked for and there was anything.
+    pub previous: Option<Entry>,
+}
+
+impl PutReply {
+    pub(crate) fn new(reply: PutResponse, metadata: &MetadataMap) -> PutReply {
+        PutReply {
+            header: Header::new(reply.header, metadata),
+            previous: reply.prev_kv.map(Entry::from),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Transactions: conditions, and what to do if they hold or not, at one revision.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use bowline_proto::etcdserverpb::kv_client::KvClient;
+use bowline_proto::etcdserverpb::request_op::Request as Op;
+use bowline_proto::etcdserverpb::response_op::Response as Answer;
+use bytes::Bytes;
+use tonic::metadata::MetadataMap;
+
+use super::get::Read;
+use super::{DeleteReply, PutReply, RangeReply};
+use crate::pool::{Pool, Repeat};
+use crate::reply::signed;
+use crate::{BoxFuture, Header, KeyRange, Result};
+
+/// A condition of a transaction. An absent key compares as 0, and its value with nothing.
+///
+/// ```
+/// use bowline_client::Compare;
+///
+/// let absent = Compare::create_revision("leader").equals(0);
+/// let unchanged = Compare::mod_revision("leader").equals(7);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compare {
+    compare: pb::Compare,
+}
+
+/// What a condition looks at, before it is said with what it is compared.
+#[derive(Debug, Clone)]
+#[must_use = "say with what it is compared"]
+pub struct Comparison<T> {
+    key: Bytes,
+    range_end: Bytes,
+    target: CompareTarget,
+    union: fn(T) -> TargetUnion,
+}
+
+impl<T> Comparison<T> {
+    fn new(range: KeyRange, target: CompareTarget, union: fn(T) -> TargetUnion) -> Self {
+        let (key, range_end) = range.into_parts();
+        Comparison {
+            key,
+            range_end,
+            target,
+            union,
+        }
+    }
+
+    fn compare(self, result: CompareResult, operand: T) -> Compare {
+        Compare {
+            compare: pb::Compare {
+                result: result.into(),
+                target: self.target.into(),
+                key: self.key,
+                range_end: self.range_end,
+                target_union: Some((self.union)(operand)),
+            },
+        }
+    }
+}
+
+/// The comparisons of one type. For each by itself, so that a number can be written as it is.
+macro_rules! comparisons {
+    ($type:ty, $operand:ty) => {
+        impl Comparison<$type> {
+            /// It is this.
+            #[must_use]
+            pub fn equals(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::Equal, operand.into())
+            }
+
+            /// It is not this.
+            #[must_use]
+            pub fn differs_from(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::NotEqual, operand.into())
+            }
+
+            /// It is greater than this.
+            #[must_use]
+            pub fn is_above(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::Greater, operand.into())
+            }
+
+            /// It is less than this.
+            #[must_use]
+            pub fn is_below(self, operand: $operand) -> Compare {
+                self.compare(CompareResult::Less, operand.into())
+            }
+        }
+    };
+}
+
+comparisons!(Bytes, impl Into<Bytes>);
+comparisons!(u64, u64);
+comparisons!(i64, i64);
+
+impl Compare {
+    /// The value of a key, or of every key of a range.
+    pub fn value(range: impl Into<KeyRange>) -> Comparison<Bytes> {
+        Comparison::new(range.into(), CompareTarget::Value, TargetUnion::Value)
+    }
+
+    /// How often it was put.
+    pub fn version(range: impl Into<KeyRange>) -> Comparison<u64> {
+        Comparison::new(range.into(), CompareTarget::Version, |number| {
+            TargetUnion::Version(signed(number))
+        })
+    }
+
+    /// The revision that made it; 0 if it is absent.
+    pub fn create_revision(range: impl Into<KeyRange>) -> Comparison<u64> {
+        Comparison::new(range.into(), CompareTarget::Create, |number| {
+            TargetUnion::CreateRevision(signed(number))
+        })
+    }
+
+    /// The revision that changed it last; 0 if it is absent.
+    pub fn mod_revision(range: impl Into<KeyRange>) -> Comparison<u64> {
+        Comparison::new(range.into(), CompareTarget::Mod, |number| {
+            TargetUnion::ModRevision(signed(number))
+        })
+    }
+
+    /// The lease it goes with; 0 for none.
+    pub fn lease(range: impl Into<KeyRange>) -> Comparison<i64> {
+        Comparison::new(range.into(), CompareTarget::Lease, TargetUnion::Lease)
+    }
+}
+
+/// One thing that a transaction does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    request: Op,
+}
+
+impl Operation {
+    /// Reads a key or a range.
+    #[must_use]
+    pub fn get(range: impl Into<KeyRange>) -> Operation {
+        Op::RequestRange(Read::new(range.into()).request).into()
+    }
+
+    /// Writes a key.
+    #[must_use]
+    pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Operation {
+        Operation::put_with_lease(key, value, 0)
+    }
+
+    /// Writes a key that goes with a lease.
+    #[must_use]
+    pub fn put_with_lease(key: impl Into<Bytes>, value: impl Into<Bytes>, lease: i64) -> Operation {
+        Op::RequestPut(pb::PutRequest {
+            key: key.into(),
+            value: value.into(),
+            lease,
+            ..pb::PutRequest::default()
+        })
+        .into()
+    }
+
+    /// Deletes a key or a range.
+    #[must_use]
+    pub fn delete(range: impl Into<KeyRange>) -> Operation {
+        let (key, range_end) = range.into().into_parts();
+        Op::RequestDeleteRange(pb::DeleteRangeRequest {
+            key,
+            range_end,
+            prev_kv: false,
+        })
+        .into()
+    }
+
+    /// A transaction within the transaction. Its conditions look at what was there before the outermost
+    /// one began.
+    #[must_use]
+    pub fn txn(
+        when: impl IntoIterator<Item = Compare>,
+        then: impl IntoIterator<Item = Operation>,
+        otherwise: impl IntoIterator<Item = Operation>,
+    ) -> Operation {
+        let mut request = pb::TxnRequest::default();
+        request
+            .compare
+            .extend(when.into_iter().map(|one| one.compare));
+        request
+            .success
+            .extend(then.into_iter().map(pb::RequestOp::from));
+        request
+            .failure
+            .extend(otherwise.into_iter().map(pb::RequestOp::from));
+        Op::RequestTxn(request).into()
+    }
+
+    /// Tells what was there before, for a put or a deletion.
+    #[must_use]
+    pub fn previous(mut self) -> Operation {
+        match &mut self.request {
+            Op::RequestPut(put) => put.prev_kv = true,
+            Op::RequestDeleteRange(delete) => delete.prev_kv = true,
+            Op::RequestRange(_) | Op::RequestTxn(_) => {}
+        }
+        self
+    }
+}
+
+impl From<Op> for Operation {
+    fn from(request: Op) -> Operation {
+        Operation { request }
+    }
+}
+
+impl From<Operation> for pb::RequestOp {
+    fn from(operation: Operation) -> pb::RequestOp {
+        pb::RequestOp {
+            request: Some(operation.request),
+        }
+    }
+}
+
+/// A transaction. [`Client::txn`](crate::Client::txn) gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Txn {
+    pool: Arc<Pool>,
+    request: pb::TxnRequest,
+}
+
+impl Txn {
+    pub(crate) fn new(pool: Arc<Pool>) -> Txn {
+        Txn {
+            pool,
+            request: pb::TxnRequest::default(),
+        }
+    }
+
+    /// Conditions, all of which must hold. May be called again.
+    pub fn when(mut self, compares: impl IntoIterator<Item = Compare>) -> Txn {
+        let compares = compares.into_iter().map(|one| one.compare);
+        self.request.compare.extend(compares);
+        self
+    }
+
+    /// What to do if they hold. May be called again.
+    pub fn then(mut self, operations: impl IntoIterator<Item = Operation>) -> Txn {
+        let operations = operations.into_iter().map(pb::RequestOp::from);
+        self.request.success.extend(operations);
+        self
+    }
+
+    /// What to do if one does not. May be called again.
+    pub fn otherwise(mut self, operations: impl IntoIterator<Item = Operation>) -> Txn {
+        let operations = operations.into_iter().map(pb::RequestOp::from);
+        self.request.failure.extend(operations);
+        self
+    }
+
+    async fn send(self) -> Result<TxnReply> {
+        let repeat = if changes_something(&self.request) {
+            Repeat::Never
+        } else {
+            Repeat::Always
+        };
+        let pool = &*self.pool;
+        let send = |channel, request| async move {
+            KvClient::new(channel)
+                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .txn(request)
+                .await
+        };
+        let (reply, metadata) = pool.call(repeat, None, self.request, send).await?;
+        Ok(TxnReply::new(reply, &metadata))
+    }
+}
+
+fn changes_something(request: &pb::TxnRequest) -> bool {
+    let mut operations = request.success.iter().chain(&request.failure);
+    operations.any(|operation| match &operation.request {
+        Some(Op::RequestRange(_)) | None => false,
+        Some(Op::RequestPut(_) | Op::RequestDeleteRange(_)) => true,
+        Some(Op::RequestTxn(inner)) => changes_something(inner),
+    })
+}
+
+impl IntoFuture for Txn {
+    type Output = Result<TxnReply>;
+    type IntoFuture = BoxFuture<TxnReply>;
+
+    fn into_future(self) -> BoxFuture<TxnReply> {
+        Box::pin(self.send())
+    }
+}
+
+/// What came of a transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TxnReply {
+    /// What comes with every answer; its revision is that of the transaction, if it changed anything.
+    pub header: Header,
+    /// Whether the conditions held.
+    pub succeeded: bool,
+    /// What came of each operation of the branch taken, in their order.
+    pub replies: Vec<OperationReply>,
+}
+
+/// What came of one operation of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperationReply {
+    /// Of a read.
+    Get(RangeReply),
+    /// Of a write.
+    Put(PutReply),
+    /// Of a deletion.
+    Delete(DeleteReply),
+    /// Of a transaction within.
+    Txn(TxnReply),
+}
+
+impl TxnReply {
+    fn new(reply: pb::TxnResponse, metadata: &MetadataMap) -> TxnReply {
+        let replies = reply.responses.into_iter().filter_map(|operation| {
+            Some(match operation.response? {
+                Answer::ResponseRange(reply) => {
+                    OperationReply::Get(RangeReply::new(reply, metadata))
+                }
+                Answer::ResponsePut(reply) => OperationReply::Put(PutReply::new(reply, metadata)),
+                Answer::ResponseDeleteRange(reply) => {
+                    OperationReply::Delete(DeleteReply::new(reply, metadata))
+                }
+                Answer::ResponseTxn(reply) => OperationReply::Txn(TxnReply::new(reply, metadata)),
+            })
+        });
+        TxnReply {
+            header: Header::new(reply.header, metadata),
+            succeeded: reply.succeeded,
+            replies: replies.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_that_only_reads_may_be_sent_twice() {
+        let read = || Operation::get("k");
+        let nested = |inner: Operation| Operation::txn([], [inner], []);
+        let of = |operation: Operation| pb::TxnRequest {
+            failure: vec![operation.into()],
+            ..pb::TxnRequest::default()
+        };
+        assert!(!changes_something(&of(read())));
+        assert!(!changes_something(&of(nested(read()))));
+        assert!(changes_something(&of(nested(Operation::put("k", "v")))));
+        assert!(changes_something(&of(Operation::delete("k"))));
+    }
+}

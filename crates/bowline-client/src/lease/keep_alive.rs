@@ -1,0 +1,257 @@
+//! A task that keeps a lease alive.
+//!
+//! A third of the time to live after each renewal was sent, the next is sent, so that two may fail.
+//! The task keeps one stream and makes another, at the next endpoint, when it breaks or is silent.
+//!
+//! What it promises is one-sided: while it says that the lease is alive, it is. So the time runs from
+//! when a renewal was *sent*, and once that has passed without another one being confirmed, the lease
+//! counts as lost, even though a server may still have it. Lost is final.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_proto::etcdserverpb::lease_client::LeaseClient;
+use bowline_proto::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::endpoint::Endpoint;
+use crate::pool::PAUSE_MIN;
+use crate::reply::unsigned;
+use crate::{Client, Error, Header, Result};
+
+/// Keeps a lease alive until it is dropped. [`Client::keep_alive`] gives one.
+///
+/// Dropping it stops the renewals; the lease then ends by itself when its time has passed.
+/// [`revoke`](KeepAlive::revoke) ends it at once.
+#[derive(Debug)]
+#[must_use = "dropping it stops the renewals"]
+pub struct KeepAlive {
+    client: Client,
+    id: i64,
+    state: watch::Receiver<State>,
+    task: JoinHandle<()>,
+}
+
+/// What is known of the lease.
+#[derive(Debug, Clone)]
+enum State {
+    Alive { ttl: Duration, until: Instant },
+    Lost(Error),
+}
+
+impl KeepAlive {
+    pub(super) async fn start(client: Client, id: i64) -> Result<KeepAlive> {
+        let mut renewer = Renewer {
+            client: client.clone(),
+            id,
+            stream: None,
+        };
+        let deadline = Instant::now() + client.pool().settings().request_timeout;
+        let (ttl, until) = loop {
+            match renewer.renew(deadline).await {
+                Ok(renewed) => break renewed,
+                Err(error) if error.is_retryable() && Instant::now() + PAUSE_MIN < deadline => {
+                    tokio::time::sleep(PAUSE_MIN).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let (sender, state) = watch::channel(State::Alive { ttl, until });
+        let task = tokio::spawn(renewer.run(sender, ttl, until));
+        Ok(KeepAlive {
+            client,
+            id,
+            state,
+            task,
+        })
+    }
+
+    /// The lease.
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Whether the lease is certain to be alive now.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.remaining() > Duration::ZERO
+    }
+
+    /// For how long the lease is certain to live if no other renewal succeeds.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match &*self.state.borrow() {
+            State::Alive { until, .. } => until.saturating_duration_since(Instant::now()),
+            State::Lost(_) => Duration::ZERO,
+        }
+    }
+
+    /// How long each renewal makes it live; zero once it is lost.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        match &*self.state.borrow() {
+            State::Alive { ttl, .. } => *ttl,
+            State::Lost(_) => Duration::ZERO,
+        }
+    }
+
+    /// Waits for the next renewal to be confirmed. Gives how long the lease has then.
+    pub async fn renewed(&mut self) -> Result<Duration> {
+        // An error means that the task has ended: its last word stands.
+        let _ = self.state.changed().await;
+        match &*self.state.borrow_and_update() {
+            State::Alive { ttl, .. } => Ok(*ttl),
+            State::Lost(error) => Err(error.clone()),
+        }
+    }
+
+    /// Waits until the lease is lost, and says why: [`Error::LeaseNotFound`] if it has ended,
+    /// [`Error::LeaseLost`] if nothing could renew it in time.
+    pub async fn lost(&self) -> Error {
+        let mut state = self.state.clone();
+        let lost = state
+            .wait_for(|state| matches!(state, State::Lost(_)))
+            .await;
+        match lost.as_deref() {
+            Ok(State::Lost(error)) => error.clone(),
+            // The task ended without a word: its runtime is shutting down.
+            _ => Error::LeaseLost {
+                cause: Box::new(Error::Stopped),
+            },
+        }
+    }
+
+    /// Stops the renewals, ends the lease and deletes its keys.
+    pub async fn revoke(self) -> Result<Header> {
+        self.task.abort();
+        self.client.revoke_lease(self.id).await
+    }
+}
+
+impl Drop for KeepAlive {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What the task works with.
+struct Renewer {
+    client: Client,
+    id: i64,
+    stream: Option<Renewals>,
+}
+
+/// An open stream of renewals.
+struct Renewals {
+    turn: usize,
+    endpoint: Arc<Endpoint>,
+    requests: mpsc::Sender<LeaseKeepAliveRequest>,
+    replies: Streaming<LeaseKeepAliveResponse>,
+}
+
+impl Renewer {
+    async fn run(mut self, state: watch::Sender<State>, mut ttl: Duration, mut until: Instant) {
+        let mut next = until - ttl + ttl / 3;
+        loop {
+            sleep_until(next).await;
+            // One silent endpoint must not use up all the time there is.
+            let patience = Instant::now() + (ttl / 6).max(Duration::from_millis(100));
+            let cause = match self.renew(patience.min(until)).await {
+                Ok((new_ttl, new_until)) => {
+                    (ttl, until) = (new_ttl, new_until);
+                    next = until - ttl + ttl / 3;
+                    if state.send(State::Alive { ttl, until }).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Err(Error::LeaseNotFound) => {
+                    let _ = state.send(State::Lost(Error::LeaseNotFound));
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(lease = self.id, %error, "a renewal failed");
+                    error
+                }
+            };
+            next = Instant::now() + PAUSE_MIN;
+            if next >= until {
+                let cause = Box::new(cause);
+                let _ = state.send(State::Lost(Error::LeaseLost { cause }));
+                return;
+            }
+        }
+    }
+
+    /// Sends one renewal and waits for its answer. Gives the time to live, and until when it lasts.
+    async fn renew(&mut self, deadline: Instant) -> Result<(Duration, Instant)> {
+        let renewed = timeout_at(deadline, self.renew_once())
+            .await
+            .unwrap_or(Err(Error::TimedOut));
+        if renewed.is_err() {
+            // Whatever comes on this stream later answers an older renewal.
+            let (turn, _) = self.client.pool().current();
+            let turn = self.stream.take().map_or(turn, |stream| stream.turn);
+            if !matches!(renewed, Err(Error::LeaseNotFound)) {
+                self.client.pool().leave(turn);
+            }
+        }
+        renewed
+    }
+
+    async fn renew_once(&mut self) -> Result<(Duration, Instant)> {
+        let sent = Instant::now();
+        let request = LeaseKeepAliveRequest { id: self.id };
+        if let Some(stream) = &mut self.stream
+            && stream.requests.send(request).await.is_err()
+        {
+            self.stream = None;
+        }
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            empty => empty.insert(open(&self.client, request).await?),
+        };
+        let reply = stream.replies.message().await;
+        let reply =
+            reply.map_err(|status| Error::from_status(&status, stream.endpoint.address()))?;
+        let ttl = ttl_of(reply)?;
+        Ok((ttl, sent + ttl))
+    }
+}
+
+/// Opens a stream with its first renewal in it: a server may answer nothing before it has one.
+async fn open(client: &Client, first: LeaseKeepAliveRequest) -> Result<Renewals> {
+    let pool = client.pool();
+    let (turn, endpoint) = pool.current();
+    let (requests, receiver) = mpsc::channel(1);
+    // There is room for one.
+    let _ = requests.send(first).await;
+    let request = pool.request(ReceiverStream::new(receiver), true);
+    let replies = LeaseClient::new(endpoint.channel())
+        .lease_keep_alive(request)
+        .await
+        .map_err(|status| Error::from_status(&status, endpoint.address()))?
+        .into_inner();
+    Ok(Renewals {
+        turn,
+        endpoint,
+        requests,
+        replies,
+    })
+}
+
+/// The time to live in an answer, if the lease exists.
+pub(super) fn ttl_of(reply: Option<LeaseKeepAliveResponse>) -> Result<Duration> {
+    let reply = reply.ok_or_else(|| Error::Disconnected {
+        message: "the stream ended".to_owned(),
+    })?;
+    match unsigned(reply.ttl) {
+        0 => Err(Error::LeaseNotFound),
+        seconds => Ok(Duration::from_secs(seconds)),
+    }
+}

@@ -1,0 +1,79 @@
+//! An async client of a Bowline server or cluster, and of anything else that speaks etcd v3.
+//!
+//! ```no_run
+//! # async fn example() -> bowline_client::Result<()> {
+//! use std::time::Duration;
+//! use bowline_client::{Client, KeyRange};
+//!
+//! let client = Client::connect(["10.0.0.1:2379", "10.0.0.2:2379", "10.0.0.3:2379"]).await?;
+//!
+//! let lease = client.grant_lease(Duration::from_secs(10)).await?;
+//! let alive = client.keep_alive(lease.id).await?;
+//! let put = client.put("workers/7", "up").lease(lease.id).await?;
+//!
+//! let mut watcher = client
+//!     .watch(KeyRange::prefix("workers/"))
+//!     .from(put.header.revision)
+//!     .await?;
+//! while let Some(batch) = watcher.next().await? {
+//!     println!("revision {}: {} changes", batch.revision, batch.events.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it does by itself, and what it never does
+//!
+//! - It stays with one endpoint, and goes on to the next when that fails.
+//! - It tries reads again, and anything for which no connection could be made: nothing was sent then.
+//! - It never sends a put, a deletion, a transaction that writes, a grant or a change of members a second
+//!   time. If no answer says what came of one, that is [`Error::UnknownOutcome`].
+//! - A [`Watcher`] resumes after a broken connection, where it was: every change once, in order, or an
+//!   error.
+//! - A [`KeepAlive`] says that a lease is lost when it may be, not when it certainly is.
+//!
+//! # How it is built
+//!
+//! ```text
+//!   Client ──▶ kv, lease, cluster ──▶ pool ──▶ endpoint ──▶ connections
+//!      │                               ▲
+//!      └─────▶ watch (one task and ────┘
+//!              stream for all watches)
+//! ```
+//!
+//! Replies carry a [`Header`], and where the server is Bowline, the level that served a read and the
+//! log index it had applied.
+
+mod builder;
+mod client;
+mod cluster;
+mod endpoint;
+mod error;
+mod key_range;
+mod kv;
+mod lease;
+mod pool;
+mod read_level;
+mod reply;
+mod watch;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use builder::ClientBuilder;
+pub use client::Client;
+pub use cluster::{AddReply, Alarm, AlarmKind, HashKv, Member, Members, Snapshot, Status};
+pub use error::{Error, Result, code_name};
+pub use key_range::KeyRange;
+pub use kv::{
+    Compare, Comparison, Delete, DeleteReply, Get, Operation, OperationReply, Put, PutReply,
+    RangeReply, SortBy, Txn, TxnReply,
+};
+pub use lease::{GrantReply, KeepAlive, TimeToLive};
+pub use read_level::ReadLevel;
+pub use reply::{Entry, Header};
+pub use tonic::Code;
+pub use watch::{Batch, Event, EventKind, Watch, Watcher};
+
+/// What awaiting a request gives.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;

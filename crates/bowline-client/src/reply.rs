@@ -1,0 +1,87 @@
+//! What comes with every answer.
+
+use bowline_proto::{etcdserverpb as pb, mvccpb};
+use bytes::Bytes;
+use tonic::metadata::MetadataMap;
+
+use crate::ReadLevel;
+
+/// The metadata in which a read says how fresh it has to be, and an answer how fresh it is.
+pub(crate) const READ_LEVEL: &str = "bowline-read";
+/// The metadata in which an answer says which log entry was the last to be applied before it.
+const APPLIED: &str = "bowline-applied";
+
+/// What comes with every answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Header {
+    /// Which cluster answered.
+    pub cluster_id: u64,
+    /// Which member of it.
+    pub member_id: u64,
+    /// The newest revision of that member, also where an older one was asked for; the one of the
+    /// change, where something was changed.
+    pub revision: u64,
+    /// The term of the leader it follows.
+    pub raft_term: u64,
+    /// Which level served a read. Bowline says so, etcd does not.
+    pub read_level: Option<ReadLevel>,
+    /// The log index up to which the member had applied. Bowline says so, etcd does not.
+    pub applied_index: Option<u64>,
+}
+
+impl Header {
+    pub(crate) fn new(header: Option<pb::ResponseHeader>, metadata: &MetadataMap) -> Header {
+        let header = header.unwrap_or_default();
+        let text = |name| metadata.get(name)?.to_str().ok();
+        Header {
+            cluster_id: header.cluster_id,
+            member_id: header.member_id,
+            revision: unsigned(header.revision),
+            raft_term: header.raft_term,
+            read_level: text(READ_LEVEL).and_then(|level| level.parse().ok()),
+            applied_index: text(APPLIED).and_then(|index| index.parse().ok()),
+        }
+    }
+}
+
+/// A key as of one revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The key.
+    pub key: Bytes,
+    /// Its value; empty where only keys were asked for.
+    pub value: Bytes,
+    /// The revision that made the key, after it was last absent.
+    pub create_revision: u64,
+    /// The revision that changed it last.
+    pub mod_revision: u64,
+    /// How often it was put since it was made; 1 for the first.
+    pub version: u64,
+    /// The lease it goes with; 0 for none.
+    pub lease: i64,
+}
+
+impl From<mvccpb::KeyValue> for Entry {
+    fn from(entry: mvccpb::KeyValue) -> Entry {
+        Entry {
+            key: entry.key,
+            value: entry.value,
+            create_revision: unsigned(entry.create_revision),
+            mod_revision: unsigned(entry.mod_revision),
+            version: unsigned(entry.version),
+            lease: entry.lease,
+        }
+    }
+}
+
+/// A number that the wire has signed and that is never negative.
+pub(crate) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// A number for the wire. What does not fit is above every revision there can be.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

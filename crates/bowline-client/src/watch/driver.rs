@@ -1,0 +1,468 @@
+//! The task that owns a stream of watches.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bowline_proto::etcdserverpb::watch_client::WatchClient;
+use bowline_proto::etcdserverpb::watch_request::RequestUnion;
+use bowline_proto::etcdserverpb::{
+    WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+
+use super::Batch;
+use super::subscription::{Step, Subscription};
+use crate::endpoint::Endpoint;
+use crate::pool::{PAUSE_MAX, PAUSE_MIN, Pool};
+use crate::{Error, Result};
+
+/// The way to a driver. The task ends when the last one is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct Hub {
+    commands: mpsc::UnboundedSender<Command>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    next_id: AtomicU64,
+    /// Why there is no stream at the moment.
+    last_error: Mutex<Option<Error>>,
+}
+
+/// What watchers tell the driver.
+#[derive(Debug)]
+pub(super) enum Command {
+    Add {
+        id: u64,
+        request: WatchCreateRequest,
+        sender: mpsc::Sender<Result<Batch>>,
+        begun: oneshot::Sender<Result<u64>>,
+        is_held_back: Arc<AtomicBool>,
+    },
+    Resume {
+        id: u64,
+    },
+    Progress {
+        id: u64,
+    },
+    Remove {
+        id: u64,
+    },
+}
+
+impl Hub {
+    pub(crate) fn spawn(pool: Arc<Pool>) -> Hub {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::default());
+        let driver = Driver {
+            pool,
+            shared: Arc::clone(&shared),
+            watches: HashMap::new(),
+            on_wire: HashMap::new(),
+            unconfirmed: VecDeque::new(),
+            requests: None,
+            next_watch_id: 1,
+            pause: PAUSE_MIN,
+        };
+        tokio::spawn(driver.run(receiver));
+        Hub { commands, shared }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.shared.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn send(&self, command: Command) -> Result<()> {
+        self.commands.send(command).map_err(|_| Error::Stopped)
+    }
+
+    pub(super) fn last_error(&self) -> Option<Error> {
+        self.shared.last_error()
+    }
+}
+
+impl Shared {
+    fn last_error(&self) -> Option<Error> {
+        let error = self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        error.clone()
+    }
+
+    fn set_last_error(&self, to: Option<Error>) {
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = to;
+    }
+}
+
+/// A watch, as the driver has it.
+struct Watch {
+    subscription: Subscription,
+    sender: mpsc::Sender<Result<Batch>>,
+    /// Taken when a server confirms the watch for the first time.
+    begun: Option<oneshot::Sender<Result<u64>>>,
+    is_held_back: Arc<AtomicBool>,
+    /// Its number on the stream; `None` while there is no stream or it is held back.
+    watch_id: Option<i64>,
+}
+
+struct Driver {
+    pool: Arc<Pool>,
+    shared: Arc<Shared>,
+    watches: HashMap<u64, Watch>,
+    /// From numbers on the stream to watches.
+    on_wire: HashMap<i64, u64>,
+    /// Numbers whose creation the server has not answered yet, oldest first: a refusal may come
+    /// without one.
+    unconfirmed: VecDeque<i64>,
+    /// The way to the server, while there is a stream.
+    requests: Option<mpsc::UnboundedSender<WatchRequest>>,
+    next_watch_id: i64,
+    pause: Duration,
+}
+
+/// The stream, or what there is instead of it.
+enum Link {
+    Closed,
+    Opening(usize, Pin<Box<dyn Future<Output = Result<Opened>> + Send>>),
+    Open(usize, Opened),
+    Pausing(Pin<Box<Sleep>>),
+}
+
+/// An open stream.
+struct Opened {
+    endpoint: Arc<Endpoint>,
+    messages: Box<Streaming<WatchResponse>>,
+}
+
+/// What came of a link.
+enum LinkEvent {
+    Opened(Result<Opened>),
+    Message(Result<WatchResponse>),
+    Paused,
+}
+
+impl Link {
+    /// Can be dropped and called again at any time.
+    async fn next(&mut self) -> LinkEvent {
+        match self {
+            Link::Closed => pending().await,
+            Link::Opening(_, opening) => LinkEvent::Opened(opening.await),
+            Link::Pausing(sleep) => {
+                sleep.await;
+                LinkEvent::Paused
+            }
+            Link::Open(_, open) => LinkEvent::Message(match open.messages.message().await {
+                Ok(Some(message)) => Ok(message),
+                Ok(None) => Err(Error::Disconnected {
+                    message: "the stream ended".to_owned(),
+                }),
+                Err(status) => Err(Error::from_status(&status, open.endpoint.address())),
+            }),
+        }
+    }
+
+    fn turn(&self) -> Option<usize> {
+        match self {
+            Link::Opening(turn, _) | Link::Open(turn, ..) => Some(*turn),
+            Link::Closed | Link::Pausing(_) => None,
+        }
+    }
+}
+
+impl Driver {
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut link = Link::Closed;
+        loop {
+            if self.watches.is_empty() {
+                link = Link::Closed;
+                self.reset();
+            } else if matches!(link, Link::Closed) {
+                link = self.open();
+            }
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+                event = link.next() => self.link_event(event, &mut link),
+            }
+        }
+    }
+
+    /// Begins to open a stream at the endpoint in use, with every watch in it: a server may answer nothing
+    /// before it has a request.
+    fn open(&mut self) -> Link {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        self.requests = Some(requests);
+        let ids: Vec<u64> = self.watches.keys().copied().collect();
+        for id in ids {
+            self.create(id);
+        }
+        let (turn, endpoint) = self.pool.current();
+        let request = self
+            .pool
+            .request(UnboundedReceiverStream::new(receiver), true);
+        let patience = self.pool.settings().request_timeout;
+        Link::Opening(
+            turn,
+            Box::pin(async move {
+                let mut client =
+                    WatchClient::new(endpoint.channel()).max_decoding_message_size(usize::MAX);
+                match timeout(patience, client.watch(request)).await {
+                    Ok(Ok(response)) => Ok(Opened {
+                        endpoint,
+                        messages: Box::new(response.into_inner()),
+                    }),
+                    Ok(Err(status)) => Err(Error::from_status(&status, endpoint.address())),
+                    Err(_) => Err(Error::TimedOut),
+                }
+            }),
+        )
+    }
+
+    fn link_event(&mut self, event: LinkEvent, link: &mut Link) {
+        let failed = match event {
+            LinkEvent::Paused => {
+                *link = Link::Closed;
+                return;
+            }
+            LinkEvent::Opened(Ok(open)) => {
+                *link = Link::Open(link.turn().unwrap_or_default(), open);
+                return;
+            }
+            LinkEvent::Message(Ok(message)) => {
+                self.pause = PAUSE_MIN;
+                self.shared.set_last_error(None);
+                match self.message(message) {
+                    None => return,
+                    Some(error) => error,
+                }
+            }
+            LinkEvent::Opened(Err(error)) | LinkEvent::Message(Err(error)) => error,
+        };
+        tracing::debug!(error = %failed, "a stream of watches broke");
+        if let Some(turn) = link.turn() {
+            self.pool.leave(turn);
+        }
+        self.reset();
+        if is_final(&failed) {
+            let ids: Vec<u64> = self.watches.keys().copied().collect();
+            for id in ids {
+                self.end(id, failed.clone());
+            }
+        }
+        self.shared.set_last_error(Some(failed));
+        *link = Link::Pausing(Box::pin(sleep(self.pause)));
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+
+    /// Forgets the stream.
+    fn reset(&mut self) {
+        self.requests = None;
+        self.on_wire.clear();
+        self.unconfirmed.clear();
+        for watch in self.watches.values_mut() {
+            watch.watch_id = None;
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Add {
+                id,
+                request,
+                sender,
+                begun,
+                is_held_back,
+            } => {
+                let watch = Watch {
+                    subscription: Subscription::new(request),
+                    sender,
+                    begun: Some(begun),
+                    is_held_back,
+                    watch_id: None,
+                };
+                self.watches.insert(id, watch);
+                self.create(id);
+            }
+            Command::Resume { id } => self.create(id),
+            Command::Progress { id } => {
+                if let Some(watch) = self.watches.get_mut(&id) {
+                    watch.subscription.wants_progress = true;
+                    self.request(RequestUnion::ProgressRequest(WatchProgressRequest {}));
+                }
+            }
+            Command::Remove { id } => {
+                self.cancel(id);
+                self.watches.remove(&id);
+            }
+        }
+    }
+
+    /// Creates a watch on the stream, if there is one and the watch is not on it.
+    fn create(&mut self, id: u64) {
+        let Some(watch) = self.watches.get_mut(&id) else {
+            return;
+        };
+        if self.requests.is_none() || watch.watch_id.is_some() {
+            return;
+        }
+        let watch_id = self.next_watch_id;
+        self.next_watch_id += 1;
+        watch.watch_id = Some(watch_id);
+        watch.is_held_back.store(false, Ordering::SeqCst);
+        let request = watch.subscription.create(watch_id);
+        self.on_wire.insert(watch_id, id);
+        self.unconfirmed.push_back(watch_id);
+        self.request(RequestUnion::CreateRequest(request));
+    }
+
+    /// Takes a watch off the stream. What still comes for it finds nobody.
+    fn cancel(&mut self, id: u64) {
+        let watch_id = self
+            .watches
+            .get_mut(&id)
+            .and_then(|watch| watch.watch_id.take());
+        if let Some(watch_id) = watch_id {
+            self.on_wire.remove(&watch_id);
+            self.request(RequestUnion::CancelRequest(WatchCancelRequest { watch_id }));
+        }
+    }
+
+    fn request(&self, request: RequestUnion) {
+        if let Some(requests) = &self.requests {
+            // If the stream broke, its end is about to be seen, and everything is created again.
+            let _ = requests.send(WatchRequest {
+                request_union: Some(request),
+            });
+        }
+    }
+
+    /// Gives an error if this endpoint has to be left.
+    fn message(&mut self, message: WatchResponse) -> Option<Error> {
+        let mut watch_id = message.watch_id;
+        if message.created {
+            match self.unconfirmed.iter().position(|id| *id == watch_id) {
+                Some(at) => drop(self.unconfirmed.remove(at)),
+                // A server that does not take numbers answers in the order of requests.
+                None => {
+                    let asked = self.unconfirmed.pop_front()?;
+                    if message.canceled {
+                        watch_id = asked;
+                    } else if let Some(id) = self.on_wire.remove(&asked) {
+                        self.on_wire.insert(watch_id, id);
+                        if let Some(watch) = self.watches.get_mut(&id) {
+                            watch.watch_id = Some(watch_id);
+                        }
+                    } else {
+                        // Removed meanwhile, under the number it never had.
+                        let cancel = WatchCancelRequest { watch_id };
+                        self.request(RequestUnion::CancelRequest(cancel));
+                    }
+                }
+            }
+        } else if watch_id == -1 && !message.canceled {
+            let revision = message.header.map_or(0, |header| header.revision);
+            let ids: Vec<u64> = self.on_wire.values().copied().collect();
+            for id in ids {
+                if let Some(watch) = self.watches.get_mut(&id) {
+                    let step = watch.subscription.stream_progress(revision);
+                    self.step(id, step);
+                }
+            }
+            return None;
+        }
+        let id = *self.on_wire.get(&watch_id)?;
+        let watch = self.watches.get_mut(&id)?;
+        if message.canceled {
+            // It is off the stream already.
+            watch.watch_id = None;
+            self.on_wire.remove(&watch_id);
+        }
+        let step = watch.subscription.receive(message);
+        self.step(id, step)
+    }
+
+    /// Does what a message makes necessary. Gives an error if this endpoint has to be left.
+    fn step(&mut self, id: u64, step: Step) -> Option<Error> {
+        let watch = self.watches.get_mut(&id)?;
+        match step {
+            Step::Nothing => {}
+            Step::Begun => {
+                if let Some(begun) = watch.begun.take() {
+                    // A watcher that stopped waiting removes itself.
+                    let _ = begun.send(Ok(watch.subscription.next_revision()));
+                }
+            }
+            Step::Deliver { batch, before } => self.deliver(id, batch, before),
+            Step::Leave(error) => return Some(error),
+            Step::End(error) => self.end(id, error),
+        }
+        None
+    }
+
+    fn deliver(&mut self, id: u64, batch: Batch, before: i64) {
+        let Some(watch) = self.watches.get_mut(&id) else {
+            return;
+        };
+        // One place is kept for an error.
+        if watch.sender.capacity() > 1 {
+            match watch.sender.try_send(Ok(batch)) {
+                Ok(()) => return,
+                Err(TrySendError::Closed(_)) => {
+                    self.cancel(id);
+                    self.watches.remove(&id);
+                    return;
+                }
+                Err(TrySendError::Full(_)) => {}
+            }
+        }
+        // It comes again once the queue is empty.
+        watch.subscription.rewind(before);
+        self.cancel(id);
+        if let Some(watch) = self.watches.get(&id) {
+            watch.is_held_back.store(true, Ordering::SeqCst);
+            // The watcher may have emptied its queue before it could see the mark.
+            if watch.sender.capacity() == watch.sender.max_capacity() {
+                self.create(id);
+            }
+        }
+    }
+
+    /// Ends a watch with an error.
+    fn end(&mut self, id: u64, error: Error) {
+        self.cancel(id);
+        let Some(watch) = self.watches.remove(&id) else {
+            return;
+        };
+        match watch.begun {
+            Some(begun) => drop(begun.send(Err(error))),
+            None => drop(watch.sender.try_send(Err(error))),
+        }
+    }
+}
+
+/// Whether no endpoint will have these watches.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::PermissionDenied
+            | Error::InvalidToken
+            | Error::AuthenticationFailed { .. }
+            | Error::Unimplemented { .. }
+    )
+}

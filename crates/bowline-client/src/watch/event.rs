@@ -1,0 +1,67 @@
+//! What a watch tells.
+
+use bowline_proto::mvccpb;
+
+use crate::Entry;
+
+/// Changes that came together: all those of one revision, or of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Batch {
+    /// Every change up to this revision has been told, this batch included.
+    pub revision: u64,
+    /// The changes in order; none for a notification of progress.
+    pub events: Vec<Event>,
+}
+
+/// One change of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// The key after the change. After a deletion, only its key and the revision.
+    pub entry: Entry,
+    /// The key before the change, if that was asked for and there was anything, and if history still
+    /// had it.
+    pub previous: Option<Entry>,
+}
+
+/// What happened to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// It was written.
+    Put,
+    /// It was deleted.
+    Delete,
+}
+
+impl Batch {
+    /// Whether it only says that nothing happened up to its revision.
+    #[must_use]
+    pub fn is_progress(&self) -> bool {
+        self.events.is_empty()
+    }
+}
+
+impl Event {
+    /// The revision of the change.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.entry.mod_revision
+    }
+}
+
+impl From<mvccpb::Event> for Event {
+    fn from(event: mvccpb::Event) -> Event {
+        let kind = match event.r#type() {
+            mvccpb::event::EventType::Put => EventKind::Put,
+            mvccpb::event::EventType::Delete => EventKind::Delete,
+        };
+        Event {
+            kind,
+            entry: event.kv.map(Entry::from).unwrap_or_default(),
+            previous: event.prev_kv.map(Entry::from),
+        }
+    }
+}

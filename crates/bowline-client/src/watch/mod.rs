@@ -1,0 +1,36 @@
+//! Watches that resume by themselves.
+//!
+//! ```text
+//!   Watcher ◀── queue ── driver (one task) ◀── stream ── an endpoint
+//!      │                   ▲     │                          │
+//!      └── drained, drop ──┘     └── breaks: the next one ──┘
+//! ```
+//!
+//! All watches of a client share one stream, unless one asks for its own. A task, the *driver*, owns it
+//! and what is known of each watch: its *subscription*, above all the next revision it has not delivered.
+//! When the stream breaks, the driver opens one at the next endpoint and creates every watch again from
+//! there.
+//!
+//! A watcher that does not keep up holds nobody else up: once its queue is full, the driver cancels its
+//! watch at the server, and creates it again from the next revision when the queue is empty. So the
+//! memory of a watch is bounded, by its queue and the largest message.
+//!
+//! # Invariants
+//!
+//! - A change is put into the queue once, in the order of revisions.
+//! - The next revision of a subscription is one above the last that is in its queue, or that the server
+//!   said has nothing for it.
+//! - Each creation has a number of its own on the wire, so that what a server still sends for an earlier
+//!   one is told apart and dropped.
+
+mod driver;
+mod event;
+mod options;
+mod subscription;
+mod watcher;
+
+pub use event::{Batch, Event, EventKind};
+pub use options::Watch;
+pub use watcher::Watcher;
+
+pub(crate) use driver::Hub;
