@@ -90,6 +90,7 @@ impl Node {
             let own = urls.map(|url| (config.name.clone(), url.clone()));
             config.initial_cluster = own.collect();
         }
+        make_parents(&config)?;
         let identity = identify(&config).await?;
         let opening = {
             let config = config.clone();
@@ -169,6 +170,27 @@ struct Opened {
     log: LogStore,
     machine: StateMachine,
     waiters: Arc<Waiters>,
+}
+
+/// Makes the directories above the data directory, as far as they are missing.
+fn make_parents(config: &NodeConfig) -> Result<()> {
+    let vfs = &*config.vfs;
+    let mut missing = Vec::new();
+    let mut parents = config.data_dir.ancestors().skip(1);
+    for path in parents.by_ref().filter(|path| !path.as_os_str().is_empty()) {
+        let found = vfs.metadata(path);
+        let found = found.map_err(|e| bowline_storage::Error::io("stat", path, e))?;
+        if found.is_some() {
+            break;
+        }
+        missing.push(path);
+    }
+    for path in missing.into_iter().rev() {
+        let made = vfs.create_dir(path);
+        made.map_err(|e| bowline_storage::Error::io("create", path, e))?;
+        bowline_storage::vfs::sync_parent(vfs, path)?;
+    }
+    Ok(())
 }
 
 fn directory_error(path: &Path, reason: impl Into<String>) -> Error {
