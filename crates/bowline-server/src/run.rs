@@ -3,6 +3,11 @@
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::Config;
 use crate::server::{ServeError, Server};
@@ -36,6 +41,8 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     tokio::select! {
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
+        // Its disk failed, say. Another process may do better; this one would only refuse.
+        reason = server.node_stopped() => return Err(ServeError::NodeStopped { reason }),
     }
     tracing::info!("stopping");
     tokio::select! {
@@ -48,14 +55,22 @@ async fn serve(config: Config) -> Result<(), ServeError> {
 }
 
 fn start_log(config: &Config) {
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(config.log_level)
+    // What libraries tell of their daily work is for who asks for details.
+    let theirs = match config.log_level {
+        level if level >= LevelFilter::DEBUG => level,
+        level => level.min(LevelFilter::WARN),
+    };
+    let levels = Targets::new()
+        .with_default(theirs)
+        .with_target("bowline", config.log_level);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+    let registry = tracing_subscriber::registry();
     let started = if config.log_json {
-        builder.json().try_init()
+        registry.with(lines.json().with_filter(levels)).try_init()
     } else {
-        builder.try_init()
+        registry.with(lines.with_filter(levels)).try_init()
     };
     if let Err(error) = started {
         // The process has a log of its own already.

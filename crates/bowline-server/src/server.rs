@@ -38,6 +38,12 @@ pub enum ServeError {
     /// The node did not start, or did not close.
     #[error(transparent)]
     Node(#[from] bowline_cluster::Error),
+    /// The node stopped by itself: its disk failed, or what it holds is damaged.
+    #[error("the node has stopped: {reason}")]
+    NodeStopped {
+        /// Why.
+        reason: String,
+    },
     /// The system refused a thread, or a signal.
     #[error("the system refused {what}: {source}")]
     System {
@@ -61,6 +67,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Waits until the node stops by itself; returns why.
+    pub async fn node_stopped(&self) -> String {
+        self.node.client().stopped().await
+    }
+
     /// Starts the node, and serves it. The ports are taken first: a server that cannot listen does
     /// not touch the data.
     ///

@@ -43,6 +43,7 @@ fn serve_failure(error: &ServeError) -> Failure {
         ServeError::Node(NodeError::Config { .. }) | ServeError::Resolve { .. } => Exit::Invalid,
         ServeError::Node(NodeError::Bind { .. })
         | ServeError::Bind { .. }
+        | ServeError::NodeStopped { .. }
         | ServeError::System { .. } => Exit::Io,
         _ => Exit::Internal,
     };

@@ -86,7 +86,10 @@ fn leadership_moves() {
 fn a_member_tells_its_state_and_gives_its_database() {
     with_cluster(1, |cluster| async move {
         let client = cluster.client().await;
-        client.put("k", vec![7; 100_000]).await.unwrap();
+        // Nothing that a compression would make small.
+        let value = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8);
+        let value: Vec<u8> = value.collect();
+        client.put("k", value).await.unwrap();
         let status = client.status().await.unwrap();
         assert!(
             status.db_size_bytes > 0 && !status.version.is_empty(),

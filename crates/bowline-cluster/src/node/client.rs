@@ -372,6 +372,10 @@ impl LocalClient {
         let core = &self.core;
         let stats = core.replica.db().stats();
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
+        // Before the metrics are borrowed: who borrows them twice may wait for a writer in between
+        // that waits for the first.
+        let (is_learner, failure) = (core.is_learner(), core.stop_reason());
+        let applied_index = core.progress.borrow().next;
         let metrics = core.metrics.borrow_watched();
         let in_use = stats.engine.table_bytes + stats.engine.memtable_bytes;
         Status {
@@ -380,12 +384,12 @@ impl LocalClient {
             leader: metrics.current_leader,
             term: metrics.current_term,
             raft_index: metrics.last_log_index.map_or(0, |index| index + 1),
-            applied_index: core.progress.borrow().next,
-            is_learner: core.is_learner(),
+            applied_index,
+            is_learner,
             size_bytes: in_use + log_bytes.unwrap_or(0),
             size_in_use_bytes: in_use,
             revision: stats.revision,
-            failure: core.stop_reason(),
+            failure,
         }
     }
 
@@ -414,8 +418,8 @@ impl LocalClient {
         let counts = &core.counts;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
-        let metrics = core.metrics.borrow_watched();
-        let committed = metrics.cluster_committed.map_or(0, |id| id.index + 1);
+        let committed = core.metrics.borrow_watched().cluster_committed;
+        let committed = committed.map_or(0, |id| id.index + 1);
         NodeMetrics {
             leader_changes: load(&counts.leader_changes),
             proposals_pending: load(&counts.proposals_pending),

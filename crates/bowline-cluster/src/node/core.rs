@@ -157,17 +157,15 @@ impl Core {
     /// answered elect nobody for an election timeout from when they got them. A part of it is
     /// taken off for clocks that run at different speeds.
     pub(crate) fn holds_lease(&self) -> bool {
+        // What the leaders before acknowledged is behind the first entry of this one.
+        let applied_term = self.progress.borrow().term;
         let metrics = self.metrics.borrow_watched();
-        if metrics.state != ServerState::Leader {
+        let term = metrics.current_term;
+        if metrics.state != ServerState::Leader || applied_term != term {
             return false;
         }
-        let term = metrics.current_term;
         // Abdicating, the next leader does not wait for the lease to end.
         if self.abdicating.load(Ordering::Acquire) == term {
-            return false;
-        }
-        // What the leaders before acknowledged is behind the first entry of this one.
-        if self.progress.borrow().term != term {
             return false;
         }
         let voters = metrics.membership_config.voter_ids().count();

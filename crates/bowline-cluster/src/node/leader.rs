@@ -127,12 +127,20 @@ impl Core {
         let metrics = self.metrics.borrow_watched();
         let membership = metrics.membership_config.membership();
         let voters: Vec<NodeId> = membership.voter_ids().collect();
-        let members = membership.nodes().map(|(id, member)| MemberInfo {
-            id: *id,
-            name: member.name.clone(),
-            peer_urls: member.peer_urls.clone(),
-            client_urls: member.client_urls.clone(),
-            is_learner: !voters.contains(id),
+        let own = &self.options;
+        let members = membership.nodes().map(|(id, member)| {
+            // What this member says of itself is known here before the others have agreed to it.
+            let (name, client_urls) = match *id == self.member_id {
+                true => (&own.name, &own.advertise_client_urls),
+                false => (&member.name, &member.client_urls),
+            };
+            MemberInfo {
+                id: *id,
+                name: name.clone(),
+                peer_urls: member.peer_urls.clone(),
+                client_urls: client_urls.clone(),
+                is_learner: !voters.contains(id),
+            }
         });
         members.collect()
     }

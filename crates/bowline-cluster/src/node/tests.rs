@@ -628,3 +628,43 @@ async fn settings_that_cannot_be_are_refused() {
         assert!(matches!(error, Error::Directory { .. }), "{error}");
     }
 }
+
+/// Who asked how a member is borrowed the metrics twice; when Raft wanted to change them in between,
+/// it waited for the first, and the second waited for it: the member stood still for ever. Found by
+/// running the tests of the client against this server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_tells_how_it_is_while_that_changes() {
+    let node = start(&config("one", &SimDisk::new())).await;
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let asking: Vec<_> = (0..3)
+        .map(|_| {
+            let (client, stop) = (node.client(), stop.clone());
+            std::thread::spawn(move || {
+                let mut asked = 0u64;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let status = client.status();
+                    assert!(status.failure.is_none());
+                    client.members();
+                    client.metrics();
+                    client.holds_lease();
+                    asked += 1;
+                }
+                asked
+            })
+        })
+        .collect();
+    let client = node.client();
+    let writing = async {
+        for number in 0..1000 {
+            client.execute(put("k", &number.to_string())).await.unwrap();
+        }
+    };
+    let written = tokio::time::timeout(PATIENCE, writing).await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    written.expect("it stands still");
+    for thread in asking {
+        assert!(thread.join().unwrap() > 0);
+    }
+    drop(client);
+    node.shutdown().await.unwrap();
+}

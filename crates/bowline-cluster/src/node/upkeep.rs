@@ -10,13 +10,16 @@ use super::core::Core;
 use super::questions::Question;
 
 const TICK: Duration = Duration::from_millis(250);
+/// As long as the cluster does not know this member's name.
+const FIRST_TICK: Duration = Duration::from_millis(20);
 
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     let mut is_published = false;
     loop {
+        let tick = if is_published { TICK } else { FIRST_TICK };
         tokio::select! {
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(tick) => {}
             _ = closing.changed() => return,
         }
         core.log.set_flushed(core.replica.flushed_index());

@@ -32,9 +32,18 @@ pub(crate) async fn start(flags: &[(&str, &str)]) -> Running {
     }
     let config = Config::from_layers(&layers).unwrap();
     let server = Server::start(config).await.unwrap();
-    Running {
+    let running = Running {
         server,
         _directory: directory,
+    };
+    // It elects itself in a moment.
+    let mut maintenance = running.maintenance().await;
+    loop {
+        let status = maintenance.status(pb::StatusRequest {}).await.unwrap();
+        if status.into_inner().leader != 0 {
+            return running;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 
