@@ -108,7 +108,9 @@ async fn one_round(cluster: &mut Cluster, round: u64, random: &mut fastrand::Rng
         reads.spawn(async move { (when, kind, ask(&client, kind).await) });
     };
     for client in &clients {
-        kinds.map(|kind| read(client, kind, "while it slept"));
+        for kind in kinds {
+            read(client, kind, "while it slept");
+        }
     }
     // They are in its sockets.
     sleep(Duration::from_millis(random.u64(5..60))).await;

@@ -628,3 +628,49 @@ async fn settings_that_cannot_be_are_refused() {
         assert!(matches!(error, Error::Directory { .. }), "{error}");
     }
 }
+
+/// Whoever asked a member how it is held a lock for reading and took it a second time. If Raft had news
+/// in between, it waited for the first, and the second waited for it: the member stood still for good.
+/// Found by `faults` of the program, where a follower neither voted nor stood for election.
+#[test]
+fn asking_a_member_how_it_is_does_not_stop_it() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    // Threads that are stuck are left behind: the test must end.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let disk = SimDisk::new();
+            let urls = free_urls(1);
+            let node = start(&NodeConfig {
+                listen_peer_urls: urls.clone(),
+                initial_cluster: vec![("a".to_owned(), urls[0].clone())],
+                ..config("a", &disk)
+            })
+            .await;
+            let client = node.client();
+            client.read_barrier(ReadLevel::Linearizable).await.unwrap();
+            for _ in 0..2 {
+                let (client, done) = (client.clone(), done.clone());
+                std::thread::spawn(move || {
+                    // Until nobody listens.
+                    while done.send(false).is_ok() {
+                        std::hint::black_box((client.status(), client.metrics()));
+                    }
+                });
+            }
+            for number in 0..500 {
+                client.execute(put("k", &number.to_string())).await.unwrap();
+            }
+            done.send(true).unwrap();
+        });
+    });
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        match is_done.recv_timeout(left) {
+            Ok(true) => return,
+            Ok(false) if !left.is_zero() => {}
+            other => panic!("the member stands still: {other:?}"),
+        }
+    }
+}
