@@ -165,7 +165,7 @@ impl Cluster {
 
     /// A client of one member, that is patient.
     pub(crate) fn only(&self, at: usize) -> Client {
-        self.client(at, 1, Duration::from_secs(2))
+        self.client(at, 1, Duration::from_secs(10))
     }
 
     /// Waits until every member answers a linearizable read; gives the newest revision then.

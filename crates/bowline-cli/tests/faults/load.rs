@@ -151,6 +151,7 @@ pub(crate) struct Worker {
 }
 
 /// What came of a change.
+#[derive(Clone, Copy)]
 enum Came {
     /// The answer, and its revision if something was changed.
     Done(u64),

@@ -18,7 +18,7 @@
 //! - an answered operation that could come next, and that changes nothing wherever it stands, comes
 //!   next: whatever order there is stays one when it is moved to the front;
 //! - operations with an answer are tried before those without;
-//! - an unanswered one whose values nobody can have seen is left out ([`Search::new`] says when).
+//! - an unanswered one whose values nobody can have seen is left out (`Search::new` says when).
 //!
 //! Running out of time is a failure, as a history that was not judged proves nothing.
 //!
