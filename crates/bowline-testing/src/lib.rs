@@ -9,6 +9,7 @@
 //! | [`clock`] | [`ManualClock`]: time that passes only when told |
 //! | [`model`] | [`Model`]: what a database must answer, in plain maps |
 //! | [`isolation`] | [`isolation::check`]: which anomalies a history of transactions shows |
+//! | [`linear`] | [`linear::check`]: whether a history of keys of a cluster is linearizable |
 //! | [`seed`] | [`Seed`]: random tests that say how to repeat themselves |
 //!
 //! # What the disk models
@@ -73,6 +74,7 @@ pub mod crash;
 pub mod disk;
 pub mod fault;
 pub mod isolation;
+pub mod linear;
 pub mod model;
 pub mod replay;
 pub mod seed;

@@ -87,7 +87,11 @@ fn a_member_tells_its_state_and_gives_its_database() {
     with_cluster(1, |cluster| async move {
         let client = cluster.client().await;
         // Nothing that a compression would make small.
-        let value = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8);
+        let mut state = 1u64;
+        let value = (0..100_000).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        });
         let value: Vec<u8> = value.collect();
         client.put("k", value).await.unwrap();
         let status = client.status().await.unwrap();

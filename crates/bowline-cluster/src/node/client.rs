@@ -372,20 +372,16 @@ impl LocalClient {
         let core = &self.core;
         let stats = core.replica.db().stats();
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
-        // Before the metrics are borrowed: who borrows them twice may wait for a writer in between
-        // that waits for the first.
-        let (is_learner, failure) = (core.is_learner(), core.stop_reason());
-        let applied_index = core.progress.borrow().next;
-        let metrics = core.metrics.borrow_watched();
         let in_use = stats.engine.table_bytes + stats.engine.memtable_bytes;
+        let Leadership { leader, term } = core.leadership();
         Status {
             cluster_id: core.cluster_id,
             member_id: core.member_id,
-            leader: metrics.current_leader,
-            term: metrics.current_term,
-            raft_index: metrics.last_log_index.map_or(0, |index| index + 1),
-            applied_index,
-            is_learner,
+            leader,
+            term,
+            raft_index: core.last_index().map_or(0, |index| index + 1),
+            applied_index: core.applied_next(),
+            is_learner: core.is_learner(),
             size_bytes: in_use + log_bytes.unwrap_or(0),
             size_in_use_bytes: in_use,
             revision: stats.revision,
@@ -418,14 +414,13 @@ impl LocalClient {
         let counts = &core.counts;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
-        let committed = core.metrics.borrow_watched().cluster_committed;
-        let committed = committed.map_or(0, |id| id.index + 1);
+        let committed = core.committed_next();
         NodeMetrics {
             leader_changes: load(&counts.leader_changes),
             proposals_pending: load(&counts.proposals_pending),
             proposals_failed: load(&counts.proposals_failed),
             proposals_committed: load(&counts.proposals_committed),
-            apply_lag: committed.saturating_sub(core.progress.borrow().next),
+            apply_lag: committed.saturating_sub(core.applied_next()),
             log_bytes: log_bytes.unwrap_or(0),
         }
     }

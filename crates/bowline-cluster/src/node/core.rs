@@ -1,4 +1,9 @@
 //! What the parts of a node share.
+//!
+//! Invariant: who holds what `metrics` or `progress` lends takes neither again. These are locks for
+//! reading that let a waiting writer go first: a second one on the same thread waits for the writer,
+//! which waits for the first one, and the whole member stands still. So each function here takes them
+//! for itself, and gives back values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,6 +111,22 @@ impl Core {
         self.metrics.borrow_watched().current_leader
     }
 
+    /// The index of the last entry of the log.
+    pub(crate) fn last_index(&self) -> Option<u64> {
+        self.metrics.borrow_watched().last_log_index
+    }
+
+    /// One past the index of the last entry that is known to be agreed.
+    pub(crate) fn committed_next(&self) -> u64 {
+        let metrics = self.metrics.borrow_watched();
+        metrics.cluster_committed.map_or(0, |id| id.index + 1)
+    }
+
+    /// One past the index of the last entry that is applied here.
+    pub(crate) fn applied_next(&self) -> u64 {
+        self.progress.borrow().next
+    }
+
     pub(crate) fn is_leading(&self) -> bool {
         self.metrics.borrow_watched().state == ServerState::Leader
     }
@@ -157,7 +178,6 @@ impl Core {
     /// answered elect nobody for an election timeout from when they got them. A part of it is
     /// taken off for clocks that run at different speeds.
     pub(crate) fn holds_lease(&self) -> bool {
-        // What the leaders before acknowledged is behind the first entry of this one.
         let applied_term = self.progress.borrow().term;
         let metrics = self.metrics.borrow_watched();
         let term = metrics.current_term;
@@ -166,6 +186,10 @@ impl Core {
         }
         // Abdicating, the next leader does not wait for the lease to end.
         if self.abdicating.load(Ordering::Acquire) == term {
+            return false;
+        }
+        // What the leaders before acknowledged is behind the first entry of this one.
+        if applied_term != term {
             return false;
         }
         let voters = metrics.membership_config.voter_ids().count();

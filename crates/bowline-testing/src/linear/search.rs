@@ -1,0 +1,200 @@
+//! The search for an order.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::{Failure, Held, Operation, Stuck};
+
+/// A set of operations, a bit for each.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Set(Box<[u64]>);
+
+impl Set {
+    fn empty(size: usize) -> Set {
+        Set(vec![0; size.div_ceil(64)].into())
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.0[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    fn add(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+}
+
+/// A place in the search: what has taken effect, what that left, and what is tried next.
+struct Place {
+    done: Set,
+    state: Vec<Held>,
+    /// How many operations stand in the order before this place.
+    depth: usize,
+    choices: Vec<usize>,
+}
+
+pub(super) struct Search<'a> {
+    /// In the order in which they began.
+    operations: Vec<&'a Operation>,
+    keys: usize,
+    tried: HashSet<(Set, Vec<Held>)>,
+    order: Vec<usize>,
+}
+
+impl<'a> Search<'a> {
+    /// Leaves out each unanswered operation none of whose values was seen, and that deletes nothing.
+    ///
+    /// In any order with it, nobody looked at its keys between it and the next write to them: all who
+    /// look say exactly what they saw. So the order without it is as good. An unanswered operation
+    /// counts as one that saw what it expects, if its own values were seen. Where a refused operation
+    /// does not say what it saw instead, all are kept.
+    pub(super) fn new(history: &'a [Operation]) -> Search<'a> {
+        let mut seen: HashSet<(usize, u64)> = HashSet::new();
+        let mut exact = true;
+        let values = |list: &[(usize, Held)]| -> Vec<(usize, u64)> {
+            let value = |&(key, held): &(usize, Held)| Some((key, held?));
+            list.iter().filter_map(value).collect()
+        };
+        for operation in history.iter().filter(|one| one.end.is_some()) {
+            seen.extend(values(&operation.seen));
+            if operation.held {
+                seen.extend(values(&operation.expects));
+            } else {
+                let says = |key| operation.seen.iter().any(|&(seen, _)| seen == key);
+                exact &= operation.expects.iter().all(|&(key, _)| says(key));
+            }
+        }
+        let is_seen = |operation: &Operation, seen: &HashSet<(usize, u64)>| {
+            let deletes = operation.writes.iter().any(|(_, held)| held.is_none());
+            deletes
+                || values(&operation.writes)
+                    .iter()
+                    .any(|one| seen.contains(one))
+        };
+        loop {
+            let before = seen.len();
+            for operation in history.iter().filter(|one| one.end.is_none()) {
+                if is_seen(operation, &seen) {
+                    seen.extend(values(&operation.expects));
+                }
+            }
+            if seen.len() == before {
+                break;
+            }
+        }
+        let mut operations: Vec<_> = history
+            .iter()
+            .filter(|one| one.end.is_some() || !exact || is_seen(one, &seen))
+            .collect();
+        operations.sort_by_key(|operation| operation.start);
+        let lists = |one: &'a Operation| one.expects.iter().chain(&one.writes).chain(&one.seen);
+        let keys = history.iter().flat_map(lists).map(|&(key, _)| key + 1);
+        Search {
+            operations,
+            keys: keys.max().unwrap_or(0),
+            tried: HashSet::new(),
+            order: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self, budget: Duration) -> Result<(), Failure> {
+        let deadline = Instant::now() + budget;
+        let done = Set::empty(self.operations.len());
+        let mut stuck = Stuck {
+            order: Vec::new(),
+            state: vec![None; self.keys],
+            next: Vec::new(),
+            left: usize::MAX,
+        };
+        let Some(first) = self.enter(done, vec![None; self.keys], &mut stuck) else {
+            return Ok(());
+        };
+        let mut path = vec![first];
+        while let Some(place) = path.last_mut() {
+            self.order.truncate(place.depth);
+            let Some(at) = place.choices.pop() else {
+                path.pop();
+                continue;
+            };
+            if Instant::now() >= deadline {
+                return Err(Failure::OutOfTime(stuck));
+            }
+            let Some(state) = self.operations[at].step(&place.state) else {
+                continue;
+            };
+            // An unanswered operation without an effect need not have happened.
+            if self.operations[at].end.is_none() && state == place.state {
+                continue;
+            }
+            let mut done = place.done.clone();
+            done.add(at);
+            self.order.push(at);
+            if !self.tried.insert((done.clone(), state.clone())) {
+                continue;
+            }
+            match self.enter(done, state, &mut stuck) {
+                Some(next) => path.push(next),
+                None => return Ok(()),
+            }
+        }
+        Err(Failure::NotLinearizable(stuck))
+    }
+
+    /// The place behind these operations, after all those that can follow at once and change nothing
+    /// anywhere; `None` if no answered operation is left.
+    fn enter(&mut self, mut done: Set, state: Vec<Held>, stuck: &mut Stuck) -> Option<Place> {
+        let choices = loop {
+            let choices = self.choices(&done);
+            let changes_nothing = |at: &usize| {
+                let operation = self.operations[*at];
+                operation.is_passive() && operation.step(&state).is_some()
+            };
+            let free: Vec<_> = choices.iter().copied().filter(changes_nothing).collect();
+            if free.is_empty() {
+                break choices;
+            }
+            for at in free {
+                done.add(at);
+                self.order.push(at);
+            }
+        };
+        let is_left = |&at: &usize| self.operations[at].end.is_some() && !done.has(at);
+        let left = (0..self.operations.len()).filter(is_left).count();
+        if left < stuck.left {
+            let copies = |list: &[usize]| -> Vec<_> {
+                list.iter().map(|&at| self.operations[at].clone()).collect()
+            };
+            *stuck = Stuck {
+                order: copies(&self.order),
+                state: state.clone(),
+                next: copies(&choices),
+                left,
+            };
+        }
+        (left > 0).then_some(Place {
+            done,
+            state,
+            depth: self.order.len(),
+            choices,
+        })
+    }
+
+    /// The operations that may be next by real time: those that began before the first end among the
+    /// answered ones that are left. The last is to be tried first.
+    fn choices(&self, done: &Set) -> Vec<usize> {
+        let mut first_end = u64::MAX;
+        let mut choices = Vec::new();
+        for (at, operation) in self.operations.iter().enumerate() {
+            if operation.start > first_end {
+                break;
+            }
+            if !done.has(at) {
+                first_end = first_end.min(operation.end.unwrap_or(u64::MAX));
+                choices.push(at);
+            }
+        }
+        choices.retain(|&at| self.operations[at].start <= first_end);
+        // Unanswered ones come last; of the others, the one that ended first is the likeliest.
+        choices.sort_by_key(|&at| std::cmp::Reverse(self.operations[at].end.unwrap_or(u64::MAX)));
+        choices
+    }
+}
