@@ -89,7 +89,9 @@ fn a_member_tells_its_state_and_gives_its_database() {
         // Nothing that a compression would make small.
         let mut state = 1u64;
         let value = (0..100_000).map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) as u8
         });
         let value: Vec<u8> = value.collect();

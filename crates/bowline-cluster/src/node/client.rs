@@ -385,7 +385,7 @@ impl LocalClient {
             size_bytes: in_use + log_bytes.unwrap_or(0),
             size_in_use_bytes: in_use,
             revision: stats.revision,
-            failure,
+            failure: core.stop_reason(),
         }
     }
 
