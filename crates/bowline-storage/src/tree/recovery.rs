@@ -29,7 +29,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
-use crate::vfs::{self, Vfs, VfsLock};
+use crate::vfs::{Vfs, VfsLock};
 use crate::{Clock, Index, Revision};
 
 /// What a scan found.
@@ -162,7 +162,7 @@ fn create(
     counters: Arc<Counters>,
 ) -> Result<()> {
     // Also when the directory was there: whoever made it may have died before this.
-    vfs::sync_parent(vfs, layout.root())?;
+    crate::vfs::sync_parent(vfs, layout.root())?;
     let tables = layout.tables();
     if vfs
         .metadata(&tables)
