@@ -12,7 +12,7 @@ use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver as _;
 
 use super::core::{Core, Leadership};
-use super::proposer::Proposer;
+use super::proposer::{Proposer, size_of};
 use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use super::waiters::Applied;
@@ -130,6 +130,13 @@ impl LocalClient {
         if self.core.is_learner() {
             return Err(Error::Learner);
         }
+        let (size, limit) = (
+            size_of(&command) as u64,
+            self.core.options.request_bytes_max,
+        );
+        if size > limit {
+            return Err(Error::RequestTooLarge { size, limit });
+        }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
         let unknown = || self.core.check_running().err().unwrap_or(Error::Timeout);
@@ -144,9 +151,8 @@ impl LocalClient {
     /// `Refused` for a revision that cannot be read; `NoLeader`, `Timeout`.
     pub async fn range(&self, op: &RangeOp, level: ReadLevel) -> Result<Read<RangeReply>> {
         let read = || {
-            let found = self.core.replica.range(op)?;
-            let value = found.map_err(|refusal| self.corrected(refusal))?;
-            Ok((value, self.core.replica.db().revision()))
+            let (revision, found) = self.core.replica.range(op)?;
+            Ok((found?, revision))
         };
         self.read(level, read).await
     }
@@ -161,16 +167,6 @@ impl LocalClient {
             Ok((found?, revision))
         };
         self.read(level, read).await
-    }
-
-    fn corrected(&self, refusal: Refusal) -> Refusal {
-        match refusal {
-            Refusal::FutureRevision { revision, .. } => Refusal::FutureRevision {
-                revision,
-                newest: self.core.replica.db().revision(),
-            },
-            other => other,
-        }
     }
 
     async fn read<T>(
@@ -373,7 +369,7 @@ impl LocalClient {
         let stats = core.replica.db().stats();
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
         let in_use = stats.engine.table_bytes + stats.engine.memtable_bytes;
-        let Leadership { leader, term } = core.leadership();
+        let Leadership { leader, term } = core.heard_leadership();
         Status {
             cluster_id: core.cluster_id,
             member_id: core.member_id,

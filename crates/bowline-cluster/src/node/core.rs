@@ -47,6 +47,13 @@ pub(crate) struct Core {
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) counts: Counts,
+    /// When the node was started.
+    pub(crate) started: std::time::Instant,
+    /// When a leader was heard last, in ms since the start.
+    pub(crate) heard_ms: AtomicU64,
+    /// How long after the start this member gives no vote: before, it may have promised a leader not
+    /// to, which is written nowhere.
+    pub(crate) votes_after: Duration,
 }
 
 /// What a node counts.
@@ -84,12 +91,37 @@ impl Core {
         }
     }
 
+    /// Who leads as far as this member has heard lately. Raft knows whom it has voted for; that one
+    /// may be gone, or this member may be cut off.
+    pub(crate) fn heard_leadership(&self) -> Leadership {
+        let patience = 2 * self.options.election_timeout;
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        let metrics = self.metrics.borrow_watched();
+        let is_heard = if metrics.state == ServerState::Leader {
+            let is_alone = metrics.membership_config.voter_ids().count() <= 1;
+            let acked = metrics.last_quorum_acked;
+            is_alone || acked.is_none_or(|acked| acked.elapsed() < patience)
+        } else {
+            self.started.elapsed().saturating_sub(heard) < patience
+        };
+        Leadership {
+            leader: metrics.current_leader.filter(|_| is_heard),
+            term: metrics.current_term,
+        }
+    }
+
+    /// A leader was heard.
+    pub(crate) fn heard(&self) {
+        let now = self.started.elapsed().as_millis() as u64;
+        self.heard_ms.store(now, Ordering::Relaxed);
+    }
+
     /// Tells those who listen who leads, until the node is closed.
     pub(crate) async fn follow_leadership(self: Arc<Self>) {
         let mut metrics = self.metrics.clone();
         let mut closing = self.closing.subscribe();
         loop {
-            let now = self.leadership();
+            let now = self.heard_leadership();
             let changed = self.leadership.send_if_modified(|known| {
                 let is_new = *known != now;
                 *known = now;
@@ -102,6 +134,8 @@ impl Core {
                 changed = metrics.changed() => if changed.is_err() {
                     return;
                 },
+                // That nothing is heard any more changes nothing.
+                () = tokio::time::sleep(self.options.election_timeout / 2) => {}
                 _ = closing.changed() => return,
             }
         }
@@ -178,6 +212,7 @@ impl Core {
     /// answered elect nobody for an election timeout from when they got them. A part of it is
     /// taken off for clocks that run at different speeds.
     pub(crate) fn holds_lease(&self) -> bool {
+        // What the leaders before acknowledged is behind the first entry of this one.
         let applied_term = self.progress.borrow().term;
         let metrics = self.metrics.borrow_watched();
         let term = metrics.current_term;
@@ -188,12 +223,12 @@ impl Core {
         if self.abdicating.load(Ordering::Acquire) == term {
             return false;
         }
-        // What the leaders before acknowledged is behind the first entry of this one.
-        if applied_term != term {
+        // One that was removed may not have heard yet that others decide now without it.
+        let mut voters = metrics.membership_config.voter_ids();
+        if !voters.any(|id| id == self.member_id) {
             return false;
         }
-        let voters = metrics.membership_config.voter_ids().count();
-        if voters == 1 {
+        if metrics.membership_config.voter_ids().count() == 1 {
             return true;
         }
         let Some(acked) = metrics.last_quorum_acked else {

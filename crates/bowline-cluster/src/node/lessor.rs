@@ -19,14 +19,19 @@ const TICK: Duration = Duration::from_millis(50);
 /// How many leases one entry ends.
 const AT_ONCE: usize = 1000;
 
+/// Until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
+    tokio::select! {
+        () = end_leases(&core) => {}
+        _ = closing.changed() => {}
+    }
+}
+
+async fn end_leases(core: &Core) {
     let mut armed_term = 0;
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(TICK) => {}
-            _ = closing.changed() => return,
-        }
+        tokio::time::sleep(TICK).await;
         let term = core.leadership().term;
         // Not before it has applied what the leaders before did to leases.
         let leads = core.is_leading() && core.progress.borrow().term == term;

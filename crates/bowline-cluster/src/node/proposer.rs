@@ -129,7 +129,7 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
 }
 
 /// About how much a command takes.
-fn size_of(command: &Command) -> usize {
+pub(crate) fn size_of(command: &Command) -> usize {
     use bowline::replica::{GraphWrite, Op, Txn};
     fn txn(t: &Txn) -> usize {
         let op = |op: &Op| match op {
@@ -156,7 +156,7 @@ fn size_of(command: &Command) -> usize {
 impl Core {
     /// Hands in a proposal for which nobody waits.
     pub(crate) async fn hand_in_once(&self, number: u64, proposal: Bytes, deadline: Instant) {
-        match tokio::time::timeout_at(deadline, self.hand_in(proposal)).await {
+        match tokio::time::timeout_at(deadline, self.hand_in(number, proposal)).await {
             Ok(Handed::Applied) => {}
             Ok(Handed::Nowhere(error) | Handed::Unknown(error)) => {
                 self.waiters.fail(number, &error);
@@ -169,7 +169,8 @@ impl Core {
     /// whether the leader has applied it; if not, those who wait have been told.
     async fn hand_in_until(&self, number: u64, proposal: Bytes, deadline: Instant) -> bool {
         loop {
-            let handed = tokio::time::timeout_at(deadline, self.hand_in(proposal.clone())).await;
+            let handed =
+                tokio::time::timeout_at(deadline, self.hand_in(number, proposal.clone())).await;
             let failure = match handed {
                 Ok(Handed::Applied) => return true,
                 Ok(Handed::Nowhere(_)) if Instant::now() + RETRY_PAUSE < deadline => {
@@ -185,18 +186,25 @@ impl Core {
     }
 
     /// Hands a proposal to Raft here, or to the leader.
-    async fn hand_in(&self, proposal: Bytes) -> Handed {
+    async fn hand_in(&self, number: u64, proposal: Bytes) -> Handed {
         if let Some(reason) = self.stop_reason() {
             return Handed::Unknown(Error::Stopped { reason });
         }
         match self.leader() {
-            Some(leader) if leader == self.member_id => self.hand_in_here(proposal).await,
+            Some(leader) if leader == self.member_id => {
+                self.waiters.confirm(number);
+                self.hand_in_here(proposal).await
+            }
             Some(leader) => {
                 let Some(client) = self.peer(leader) else {
                     return Handed::Nowhere(Error::NoLeader);
                 };
+                self.waiters.unconfirm(number);
                 match client.propose(proposal).await {
-                    Ok(()) => Handed::Applied,
+                    Ok(()) => {
+                        self.waiters.confirm(number);
+                        Handed::Applied
+                    }
                     Err(status) => forwarded(&status),
                 }
             }

@@ -25,6 +25,14 @@ impl PeerService for Service {
         }
     }
 
+    fn heard(&self, _from: NodeId) {
+        self.0.heard();
+    }
+
+    fn may_vote(&self) -> bool {
+        self.0.started.elapsed() >= self.0.votes_after
+    }
+
     async fn read_index(&self, _from: NodeId, level: ReadLevel) -> Result<u64, Status> {
         let policy = match level {
             ReadLevel::Linearizable => ReadPolicy::ReadIndex,

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bowline::History;
 use bowline::replica::{Replica, ReplicaOptions};
@@ -35,7 +36,7 @@ use super::{lessor, upkeep};
 use crate::error::{Error, Result};
 use crate::log_store::{LogStore, Replay};
 use crate::member_file::MemberFile;
-use crate::peer::{NetworkFactory, Peers, peer_service};
+use crate::peer::{ClusterMember, NetworkFactory, Peers, peer_service};
 use crate::types::{Member, Membership, NodeId};
 
 /// A running member. Dropped without [`Node::shutdown`], it stops as a crash would stop it.
@@ -54,6 +55,8 @@ struct Identity {
     database_id: u128,
     /// The voters that begin a new cluster.
     founders: Option<Vec<(NodeId, Member)>>,
+    /// How long after the start it gives no vote.
+    votes_after: Duration,
 }
 
 impl Node {
@@ -217,6 +220,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
             member_id: state.member_id,
             database_id: 0,
             founders: Some(founders).filter(|_| is_founder && !config.is_existing),
+            votes_after: config.election_timeout,
         });
     }
     let identity_path = dir.join("BOWLINE");
@@ -258,6 +262,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
             member_id,
             database_id,
             founders: Some(vec![(member_id, own_member(config))]),
+            votes_after: Duration::ZERO,
         });
     }
     let founders = founders(config);
@@ -272,6 +277,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         });
     };
     let member_id = *member_id;
+    refuse_a_second_founding(config, member_id).await?;
     let ids: Vec<[u8; 8]> = founders.iter().map(|(id, _)| id.to_be_bytes()).collect();
     let ids = ids.concat();
     let token = config.cluster_token.as_bytes();
@@ -282,6 +288,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         member_id,
         database_id: (high << 64) | u128::from(cluster_id),
         founders: Some(founders),
+        votes_after: Duration::ZERO,
     })
 }
 
@@ -311,12 +318,21 @@ async fn join(config: &NodeConfig) -> Result<Identity> {
             urls.any(|url| config.advertise_peer_urls.contains(url))
         });
         match own {
+            // It has voted, and acknowledged what its disk held.
+            Some(own) if has_started(own) && !own.is_learner => {
+                return Err(directory_error(
+                    &config.data_dir,
+                    "it is empty, and the member with this node's peer URL has been running: \
+                     remove that member and add it again",
+                ));
+            }
             Some(own) => {
                 return Ok(Identity {
                     cluster_id: answer.cluster_id,
                     member_id: own.id,
                     database_id: answer.database_id,
                     founders: None,
+                    votes_after: Duration::ZERO,
                 });
             }
             None => {
@@ -329,6 +345,32 @@ async fn join(config: &NodeConfig) -> Result<Identity> {
         }
     }
     Err(last_error)
+}
+
+fn has_started(member: &ClusterMember) -> bool {
+    !member.client_urls.is_empty()
+}
+
+/// A founder whose directory was lost must not come back as if it had never voted.
+async fn refuse_a_second_founding(config: &NodeConfig, member_id: NodeId) -> Result<()> {
+    let peers = Peers::new(0, 0, config.peers.clone());
+    let others = config.initial_cluster.iter();
+    let others = others.filter(|(_, url)| !config.advertise_peer_urls.contains(url));
+    for (_, url) in others {
+        // Who does not answer has not been started, as far as can be told.
+        let Ok(answer) = peers.client_at(url).members().await else {
+            continue;
+        };
+        let mut members = answer.members.iter();
+        if members.any(|member| member.id == member_id && has_started(member)) {
+            return Err(directory_error(
+                &config.data_dir,
+                "it is empty, and this member has been running: remove it from the cluster and \
+                 add it again",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn is_alone(config: &NodeConfig) -> bool {
@@ -438,7 +480,7 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
 }
 
 async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> Result<Arc<Core>> {
-    let millis = |duration: std::time::Duration| duration.as_millis() as u64;
+    let millis = |duration: Duration| duration.as_millis() as u64;
     let election = millis(config.election_timeout);
     let raft_config = Config {
         cluster_name: format!("{:016x}", identity.cluster_id),
@@ -496,6 +538,9 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         closing: watch::Sender::new(false),
         leadership: watch::Sender::default(),
         counts: Counts::default(),
+        started: std::time::Instant::now(),
+        heard_ms: AtomicU64::new(0),
+        votes_after: identity.votes_after,
     }))
 }
 

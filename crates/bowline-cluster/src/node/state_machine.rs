@@ -21,7 +21,7 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::watch;
 
-use super::waiters::{Applied, Waiter, Waiters};
+use super::waiters::{Applied, Waiters};
 use crate::error::Error;
 use crate::log_store::LogStore;
 use crate::peer::{SnapshotData, SnapshotFile};
@@ -115,16 +115,16 @@ impl StateMachine {
         let replica = self.replica.clone();
         let mut applier = replica.apply();
         let mut responders = Vec::new();
-        let mut answers: Vec<(Waiter, Applied)> = Vec::new();
+        let mut answers: Vec<(u64, Vec<Applied>)> = Vec::new();
         for (entry, responder) in chunk {
             let id = entry.log_id;
             let mut commands = Vec::new();
-            let mut waiters = None;
+            let mut awaited = None;
             match entry.payload {
                 EntryPayload::Blank => {}
                 EntryPayload::Normal(proposal) => {
                     let parts = self.waiters.take(&proposal.0)?;
-                    (commands, waiters) = (parts.commands, parts.waiters);
+                    (commands, awaited) = (parts.commands, parts.awaited);
                 }
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(id), membership);
@@ -133,11 +133,12 @@ impl StateMachine {
             self.last_applied = Some(id);
             let mark = encode_mark(&id, &self.membership);
             let term = id.leader_id.term;
-            let is_awaited = waiters.is_some();
+            let is_awaited = awaited.is_some();
             let replies = applier.entry(id.index + 1, term, &commands, &mark, is_awaited)?;
-            for (waiter, reply) in waiters.into_iter().flatten().zip(replies) {
-                let (index, term) = (id.index, term);
-                answers.push((waiter, Applied { reply, index, term }));
+            if let Some(number) = awaited {
+                let index = id.index;
+                let outcome = |reply| Applied { reply, index, term };
+                answers.push((number, replies.into_iter().map(outcome).collect()));
             }
             responders.extend(responder);
         }
@@ -147,8 +148,8 @@ impl StateMachine {
             term: self.last_applied.map_or(0, |id| id.leader_id.term),
         };
         self.progress.send_replace(progress);
-        for (waiter, applied) in answers {
-            let _ = waiter.send(Ok(applied));
+        for (number, outcomes) in answers {
+            self.waiters.applied(number, outcomes);
         }
         for responder in responders {
             responder.send(types::Applied::default());
@@ -189,6 +190,10 @@ impl StateMachine {
             return Err(Error::stopped("a snapshot without an end"));
         };
         let keeps_log = self.log.holds(&last).await?;
+        if keeps_log {
+            // It may hold the entry in memory only. The tables never run ahead of the log.
+            self.log.flush().await?;
+        }
         let replica = self.replica.clone();
         let installed =
             tokio::task::spawn_blocking(move || replica.install(&state, &directory, keeps_log));

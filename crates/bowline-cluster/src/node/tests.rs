@@ -674,3 +674,36 @@ fn asking_a_member_how_it_is_does_not_stop_it() {
         }
     }
 }
+
+/// The revision of a reply was looked up after the reading: it could be newer than what was read, and
+/// who went on to watch from the next one missed what lay between. Found by review.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_holds_everything_up_to_the_revision_that_it_names() {
+    let node = start(&config("one", &SimDisk::new())).await;
+    let client = node.client();
+    client.execute(put("k", "first")).await.unwrap();
+    let writer = node.client();
+    let writing = tokio::spawn(async move {
+        for number in 0..500 {
+            writer.execute(put("k", &number.to_string())).await.unwrap();
+        }
+    });
+    // Every revision writes this key, so the newest entry tells what was read.
+    let range = RangeOp {
+        range_end: b"l".to_vec(),
+        ..key("k")
+    };
+    let mut reads = 0u64;
+    while !writing.is_finished() {
+        for op in [&range, &key("k")] {
+            let read = client.range(op, ReadLevel::Eventual).await.unwrap();
+            assert_eq!(read.value.entries[0].mod_revision, read.point.revision);
+            reads += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    writing.await.unwrap();
+    assert!(reads > 100, "{reads}");
+    drop(client);
+    node.shutdown().await.unwrap();
+}

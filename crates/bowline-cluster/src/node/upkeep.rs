@@ -13,20 +13,25 @@ const TICK: Duration = Duration::from_millis(250);
 /// As long as the cluster does not know this member's name.
 const FIRST_TICK: Duration = Duration::from_millis(20);
 
+/// Until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
+    tokio::select! {
+        () = keep_up(&core) => {}
+        _ = closing.changed() => {}
+    }
+}
+
+async fn keep_up(core: &Core) {
     let mut is_published = false;
     loop {
         let tick = if is_published { TICK } else { FIRST_TICK };
-        tokio::select! {
-            () = tokio::time::sleep(tick) => {}
-            _ = closing.changed() => return,
-        }
+        tokio::time::sleep(tick).await;
         core.log.set_flushed(core.replica.flushed_index());
         if !is_published {
-            is_published = publish(&core).await;
+            is_published = publish(core).await;
         }
-        watch_space(&core).await;
+        watch_space(core).await;
         if core.is_leading() {
             core.promote_those_who_wait().await;
         }

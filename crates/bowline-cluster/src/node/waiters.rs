@@ -4,6 +4,11 @@
 //! one that made it finds those who wait here, and gives them the replies of its own state machine.
 //! So replies never travel, and whoever gets one finds its effects in the member it talks to.
 //!
+//! A reply is given out once it is there *and* the leader has applied the proposal, too: lease reads
+//! take what the leader has for everything that was acknowledged. For a proposal that was handed in
+//! here the two are one: either this member leads, or another does in a later term, whose lease
+//! reads wait for its own first entry, which is behind this one.
+//!
 //! ```text
 //! proposal  | member u64 BE | run u64 BE | number u64 BE | commands |
 //! ```
@@ -46,14 +51,37 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    waiting: HashMap<u64, Vec<Waiter>>,
+    waiting: HashMap<u64, Pending>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    waiters: Vec<Waiter>,
+    /// The leader has applied it, or it was handed in here.
+    is_confirmed: bool,
+    /// What this member's state machine has made of it.
+    outcomes: Option<Vec<Applied>>,
+}
+
+impl Pending {
+    fn is_ready(&self) -> bool {
+        self.is_confirmed && self.outcomes.is_some()
+    }
+
+    fn send(self) {
+        let outcomes = self.outcomes.into_iter().flatten();
+        for (waiter, applied) in self.waiters.into_iter().zip(outcomes) {
+            // Who has gone does not want to know.
+            let _ = waiter.send(Ok(applied));
+        }
+    }
 }
 
 /// A proposal taken apart.
 pub(crate) struct Parts {
     pub(crate) commands: Vec<Command>,
-    /// Those of this member who wait.
-    pub(crate) waiters: Option<Vec<Waiter>>,
+    /// Its number, when somebody of this member waits for it.
+    pub(crate) awaited: Option<u64>,
 }
 
 impl Waiters {
@@ -71,7 +99,13 @@ impl Waiters {
             let mut state = self.state.lock();
             state.next += 1;
             let number = state.next;
-            state.waiting.insert(number, waiters);
+            if !waiters.is_empty() {
+                let pending = Pending {
+                    waiters,
+                    ..Pending::default()
+                };
+                state.waiting.insert(number, pending);
+            }
             number
         };
         let mut out = Vec::with_capacity(64 + 64 * commands.len());
@@ -89,17 +123,48 @@ impl Waiters {
 
     /// Tells those who wait for a proposal that they will get no reply.
     pub(crate) fn fail(&self, number: u64, error: &Error) {
-        let waiters = self.state.lock().waiting.remove(&number);
-        for waiter in waiters.into_iter().flatten() {
-            // Who has gone does not want to know.
+        let pending = self.state.lock().waiting.remove(&number);
+        for waiter in pending.into_iter().flat_map(|pending| pending.waiters) {
             let _ = waiter.send(Err(error.clone()));
+        }
+    }
+
+    /// The leader has applied a proposal, or it is about to be handed in here.
+    pub(crate) fn confirm(&self, number: u64) {
+        self.update(number, |pending| pending.is_confirmed = true);
+    }
+
+    /// A proposal goes to another member, which has yet to say that it has applied it.
+    pub(crate) fn unconfirm(&self, number: u64) {
+        self.update(number, |pending| pending.is_confirmed = false);
+    }
+
+    /// This member has applied a proposal, and what came of it is visible.
+    pub(crate) fn applied(&self, number: u64, outcomes: Vec<Applied>) {
+        self.update(number, |pending| pending.outcomes = Some(outcomes));
+    }
+
+    fn update(&self, number: u64, change: impl FnOnce(&mut Pending)) {
+        let ready = {
+            let mut state = self.state.lock();
+            let Some(pending) = state.waiting.get_mut(&number) else {
+                return;
+            };
+            change(pending);
+            match pending.is_ready() {
+                true => state.waiting.remove(&number),
+                false => None,
+            }
+        };
+        if let Some(pending) = ready {
+            pending.send();
         }
     }
 
     /// Tells everybody.
     pub(crate) fn fail_all(&self, error: &Error) {
         let all = std::mem::take(&mut self.state.lock().waiting);
-        for waiter in all.into_values().flatten() {
+        for waiter in all.into_values().flat_map(|pending| pending.waiters) {
             let _ = waiter.send(Err(error.clone()));
         }
     }
@@ -116,9 +181,10 @@ impl Waiters {
         };
         let commands = decode_commands(&proposal.slice(HEAD_BYTES..)).map_err(Error::stopped)?;
         let is_own = (member, run) == (self.member, self.run);
-        let waiters = is_own
-            .then(|| self.state.lock().waiting.remove(&number))
-            .flatten();
-        Ok(Parts { commands, waiters })
+        let is_awaited = is_own && self.is_waiting(number);
+        Ok(Parts {
+            commands,
+            awaited: is_awaited.then_some(number),
+        })
     }
 }

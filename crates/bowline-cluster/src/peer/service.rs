@@ -62,6 +62,12 @@ pub struct ClusterMembers {
 /// What a node answers its peers besides Raft's own questions. `from` is who asks.
 #[tonic::async_trait]
 pub trait PeerService: Send + Sync + 'static {
+    /// A leader has sent something to append.
+    fn heard(&self, _from: NodeId) {}
+    /// Whether this member gives votes now.
+    fn may_vote(&self) -> bool {
+        true
+    }
     /// Puts a proposal into the log, being the leader; returns once it is applied there.
     async fn propose(&self, from: NodeId, proposal: Bytes) -> Result<(), Status>;
     /// Up to which Raft index a read that begins now must have applied.
@@ -132,6 +138,8 @@ struct Requests {
     cluster_id: u64,
     received: u64,
     ending: Arc<Mutex<Ending>>,
+    service: Arc<dyn PeerService>,
+    from: NodeId,
 }
 
 impl Requests {
@@ -151,8 +159,9 @@ impl Requests {
         };
         self.received += 1;
         if self.received == 1 || request.sender.is_some() {
-            wire::check_sender(request.sender, self.cluster_id, false)?;
+            self.from = wire::check_sender(request.sender, self.cluster_id, false)?;
         }
+        self.service.heard(self.from);
         if request.sequence != self.received {
             return Err(Status::data_loss(format!(
                 "request {} where {} was expected",
@@ -215,6 +224,15 @@ where
         wire::check_sender(sender, self.cluster_id, false)
     }
 
+    fn check_may_vote(&self) -> Result<(), Status> {
+        match self.service.may_vote() {
+            true => Ok(()),
+            false => Err(Status::unavailable(
+                "this member has just been started: it may have promised its vote to a leader",
+            )),
+        }
+    }
+
     async fn receive(
         &self,
         mut chunks: Streaming<proto::SnapshotChunk>,
@@ -269,6 +287,8 @@ where
             cluster_id: self.cluster_id,
             received: 0,
             ending: ending.clone(),
+            service: self.service.clone(),
+            from: 0,
         };
         let requests = stream::unfold(requests, Requests::next);
         let replies = Replies {
@@ -286,6 +306,7 @@ where
     ) -> Result<Response<proto::VoteReply>, Status> {
         let request = request.into_inner();
         self.check(request.sender)?;
+        self.check_may_vote()?;
         let reply = self.raft.vote(wire::get_vote_request(request)?).await;
         Ok(Response::new(wire::put_vote_reply(
             &reply.map_err(stopped)?,
@@ -298,6 +319,7 @@ where
     ) -> Result<Response<proto::VoteReply>, Status> {
         let request = request.into_inner();
         self.check(request.sender)?;
+        self.check_may_vote()?;
         let reply = self.raft.pre_vote(wire::get_vote_request(request)?).await;
         Ok(Response::new(wire::put_vote_reply(
             &reply.map_err(stopped)?,

@@ -114,6 +114,15 @@ impl Config {
         };
         let existing = |text: &str| one_of(text, &["new", "existing"]);
         let json = |text: &str| one_of(text, &["text", "json"]);
+        /// What goes to the other members with one message, entries around it included.
+        const REQUEST_MAX_BYTES: u64 = 64 << 20;
+        let request_bytes_max = layers.parse("max-request-bytes", number)?;
+        if request_bytes_max > REQUEST_MAX_BYTES {
+            let reason = format!("it is at most {REQUEST_MAX_BYTES}");
+            return Err(layers.wrong("max-request-bytes", reason));
+        }
+        // As in etcd, for what a request carries besides.
+        let request_bytes_max = request_bytes_max + (512 << 10);
         let node = NodeConfig {
             listen_peer_urls: texts(&listen_peers),
             advertise_peer_urls: texts(&peer_urls),
@@ -125,6 +134,7 @@ impl Config {
             election_timeout,
             quota_bytes,
             snapshot_entries: layers.parse("snapshot-count", number)?,
+            request_bytes_max,
             ..NodeConfig::new(name, data_dir)
         };
         let at_least_one = |key: &str, value: u64| {

@@ -48,7 +48,7 @@ settings! {
     "election-timeout" "MS" = "1000":
         "How long the others wait for it";
     "snapshot-count" "ENTRIES" = "10000":
-        "How many entries of the log are kept for members that are behind";
+        "After how many entries the log is trimmed; 5000 more are kept for members that are behind";
     "max-request-bytes" "BYTES" = "1572864":
         "The largest request";
     "max-txn-ops" "N" = "128":

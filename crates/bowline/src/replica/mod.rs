@@ -140,6 +140,11 @@ impl Replica {
             state.known.alarms.insert(alarm);
         }
         state.index = engine.flushed_index();
+        // A crash may have come between a compaction's command and what it does to history.
+        let compacted = state.known.compacted;
+        if engine.history_floor() < compacted {
+            let _ = engine.compact_history(compacted)?;
+        }
         Ok(())
     }
 
@@ -182,32 +187,39 @@ impl Replica {
             state,
             round: None,
             published: Vec::new(),
+            is_unrecorded: false,
         }
     }
 
-    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would.
+    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would. With it comes the
+    /// newest revision of which it holds: whoever goes on to watch from the next one misses nothing.
     ///
     /// # Errors
     /// A refusal for a revision that cannot be read.
-    pub fn range(&self, op: &RangeOp) -> Result<Result<RangeReply, Refusal>> {
+    pub fn range(&self, op: &RangeOp) -> Result<(Revision, Result<RangeReply, Refusal>)> {
         self.db.check_open()?;
         let engine = &self.db.core().engine;
         let overlay = Overlay::default();
         if op.revision == 0 {
             if op.range_end.is_empty() {
-                return self.read_key(op).map(Ok);
+                return self.read_key(op).map(|(at, reply)| (at, Ok(reply)));
             }
             let pin = engine.pin_newest();
-            return range::read(engine, &overlay, op, pin.revision()).map(Ok);
+            let at = pin.revision();
+            return range::read(engine, &overlay, op, at).map(|reply| (at, Ok(reply)));
         }
+        let newest = engine.visible();
         match engine.pin_at(op.revision) {
-            Ok(pin) => range::read(engine, &overlay, op, pin.revision()).map(Ok),
-            Err(error) => Ok(Err(refusal(op.revision, error))),
+            Ok(pin) => {
+                let reply = range::read(engine, &overlay, op, pin.revision())?;
+                Ok((newest, Ok(reply)))
+            }
+            Err(error) => Ok((newest, Err(refusal(op.revision, error)))),
         }
     }
 
     /// One key at the newest revision: without a pin, as nothing can change under a single read.
-    fn read_key(&self, op: &RangeOp) -> Result<RangeReply> {
+    fn read_key(&self, op: &RangeOp) -> Result<(Revision, RangeReply)> {
         let engine = &self.db.core().engine;
         let overlay = Overlay::default();
         loop {
@@ -217,7 +229,9 @@ impl Replica {
                     std::thread::yield_now();
                 }
                 // What was superseded since may have been merged away: then it is read again.
-                result if engine.visible() == at || engine.history_floor() <= at => return result,
+                result if engine.visible() == at || engine.history_floor() <= at => {
+                    return result.map(|reply| (at, reply));
+                }
                 _ => {}
             }
         }
@@ -285,6 +299,8 @@ impl Replica {
     /// # Errors
     /// `Storage` when they cannot be read.
     pub fn extend_leases(&self, extension: Duration) -> Result<()> {
+        // While a round is under way the table is ahead of what can be read.
+        let _state = self.state.lock();
         let core = self.db.core();
         core.leases.reload(&core.engine, self.db.clock())?;
         core.leases.extend(extension);
@@ -331,6 +347,8 @@ pub struct Applier<'a> {
     round: Option<Round<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
     last: Revision,
+    /// Whether the round holds writes that no applied record in it speaks of yet.
+    is_unrecorded: bool,
 }
 
 impl std::fmt::Debug for Applier<'_> {
@@ -344,6 +362,8 @@ impl std::fmt::Debug for Applier<'_> {
 /// How much room a round is begun with at least, so that it can take many commands.
 const ROUND_BYTES: u64 = 64 << 10;
 const ROUND_OPERATIONS: u64 = 256;
+/// What is kept for the applied record: more than a membership takes.
+const MARK_BYTES: u64 = 16 << 10;
 
 impl Applier<'_> {
     /// Applies one entry. `index` is its index in the log, `mark` what is to be remembered once all
@@ -410,7 +430,7 @@ impl Applier<'_> {
         } = planner.plan(command)?;
         if operations > 0 {
             let bytes = batch.len() as u64;
-            let has_room = |round: &Round<'_>| round.has_room(operations + 1, bytes + 4096);
+            let has_room = |round: &Round<'_>| round.has_room(operations + 1, bytes + MARK_BYTES);
             if !self.round.as_ref().is_some_and(has_room) {
                 // A part of the entry is published: it is remembered how much.
                 if number > self.state.applied.commands {
@@ -422,6 +442,7 @@ impl Applier<'_> {
             let round = self.round.as_mut().ok_or_else(no_round)?;
             // Until the entry is whole, the index is that of the one before.
             round.apply_at(self.state.index.min(index), &batch)?;
+            self.is_unrecorded = true;
             if is_watched && revision > self.last {
                 self.published.push((revision, changes));
             }
@@ -435,7 +456,7 @@ impl Applier<'_> {
 
     fn begin(&mut self, operations: u64, bytes: u64) -> Result<()> {
         let operations = operations.max(ROUND_OPERATIONS) + 1;
-        let bytes = bytes.max(ROUND_BYTES) + 4096;
+        let bytes = bytes.max(ROUND_BYTES) + MARK_BYTES;
         let engine = &self.db.core().engine;
         // A full disk holds up flushes. Then the memtable takes what was agreed all the same, or
         // this member would be left behind.
@@ -460,13 +481,15 @@ impl Applier<'_> {
             .as_ref()
             .is_some_and(|round| round.has_room(1, bytes))
         {
-            if self.round.is_some() {
-                // It was begun with room for this, unless the mark is a giant.
+            if self.is_unrecorded {
+                // Room was kept for this, unless the mark is a giant.
                 return Err(Error::NotSupported {
                     what: "a mark of this size",
                     why: "it does not fit beside what it speaks of",
                 });
             }
+            // Entries that change nothing may have filled the round with their records.
+            self.publish()?;
             self.begin(1, bytes)?;
         }
         let mut batch = Vec::with_capacity(record.len() + 16);
@@ -474,6 +497,7 @@ impl Applier<'_> {
         writer.put(trees::SYSTEM, &trees::applied_key(), record, &[]);
         let round = self.round.as_mut().ok_or_else(no_round)?;
         round.apply_at(index, &batch)?;
+        self.is_unrecorded = false;
         Ok(())
     }
 

@@ -221,7 +221,12 @@ impl<'a> Planner<'a> {
                 Ok(Outcome::Done)
             }
             Command::Graph(writes) => {
-                self.check_space()?;
+                let puts = |write: &GraphWrite| {
+                    matches!(write, GraphWrite::PutBlock(_) | GraphWrite::PutEdge(_))
+                };
+                if writes.iter().any(puts) {
+                    self.check_space()?;
+                }
                 let done: Result<Vec<bool>, Stop> =
                     writes.iter().map(|write| self.graph_write(write)).collect();
                 done.map(Outcome::Graph)

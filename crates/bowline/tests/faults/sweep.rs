@@ -109,6 +109,7 @@ fn file_kind(call: &Traced) -> &'static str {
             "BOWLINE" => "BOWLINE",
             _ => "BOWLINE.new",
         },
+        "MEMBER" => "MEMBER",
         _ if name.ends_with(".table") => "table",
         _ if name.ends_with(".log") => "log segment",
         _ if name.ends_with(".tmp") => "spare segment",
