@@ -147,8 +147,8 @@ impl LeaseTable {
 
     /// Reads every lease anew; each begins its time now.
     pub(crate) fn reload(&self, engine: &Engine, clock: &dyn Clock) -> Result<()> {
-        let mut held = self.held.lock();
-        *held = LeaseTable::load(engine, clock)?.held.into_inner();
+        let read = LeaseTable::load(engine, clock)?;
+        *self.held.lock() = std::mem::take(&mut *read.held.lock());
         Ok(())
     }
 
