@@ -20,7 +20,7 @@
 //! - The applied record and the changes it speaks of are in one round, so in one memtable, so in
 //!   one edit of the manifest: an entry is applied exactly once, whatever is lost.
 //! - Nothing of a round is visible before all of it is, and replies are given out after that.
-//! - Applying reads no clock and no setting of this member; see [`plan`].
+//! - Applying reads no clock and no setting of this member (`plan.rs`).
 
 mod codec;
 mod command;
