@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::replica::{
-    AlarmKind, Command, RangeOp, RangeReply, Refusal, Txn, TxnReply, is_valid_ttl,
+    AlarmKind, Command, RangeOp, RangeReply, Refusal, TXN_DEPTH_MAX, Txn, TxnReply, is_valid_ttl,
 };
 use bowline::{Db, Value};
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver as _;
 
 use super::core::{Core, Leadership};
-use super::proposer::{Proposer, size_of};
+use super::proposer::{Proposer, is_too_deep, size_of};
 use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use super::waiters::Applied;
@@ -106,7 +106,7 @@ pub struct LocalClient {
 impl LocalClient {
     pub(crate) fn new(core: Arc<Core>) -> LocalClient {
         let proposer = Proposer::start(&core, core.options.waiting_max);
-        let rounds = ReadRounds::start(&core);
+        let rounds = ReadRounds::start(&core, core.options.waiting_max);
         LocalClient {
             core,
             proposer,
@@ -129,6 +129,10 @@ impl LocalClient {
         self.core.check_running()?;
         if self.core.is_learner() {
             return Err(Error::Learner);
+        }
+        if is_too_deep(&command) {
+            let limit = TXN_DEPTH_MAX;
+            return Err(Error::RequestTooDeep { limit });
         }
         let (size, limit) = (
             size_of(&command) as u64,
@@ -547,6 +551,7 @@ impl Core {
                             Ok(Some(answer)) => Ok(answer),
                             Ok(None) => Err(Error::stopped("the leader is of a newer version")),
                             Err(status) if is_unsent(&status) => Err(Error::NoLeader),
+                            Err(_) if question.is_idempotent() => Err(Error::NoLeader),
                             Err(_) => Err(Error::LeaderChanged),
                         }
                     }

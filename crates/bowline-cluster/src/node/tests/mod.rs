@@ -1,5 +1,8 @@
 //! Nodes in one process that talk over loopback, each on a disk in memory.
 
+mod founding;
+mod membership;
+
 use std::sync::Arc;
 use std::time::Duration;
 
