@@ -256,9 +256,9 @@ async fn progress_is_never_ahead_of_events() {
     }
     // Who asks without end takes no memory for it, and is answered. On a stream of its own.
     let mut asking = Watching::open(&running).await;
-    asking.create(of("k", "")).await;
+    asking.create(of("asked", "")).await;
     asking.next().await;
-    let written = kv.put(put("k", "v")).await.unwrap().into_inner();
+    let written = kv.put(put("asked", "v")).await.unwrap().into_inner();
     let revision = written.header.unwrap().revision;
     for _ in 0..50 {
         asking.ask_progress().await;
