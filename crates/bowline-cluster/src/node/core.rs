@@ -187,7 +187,7 @@ impl Core {
         Some(self.peers.client(id, member))
     }
 
-    /// Whether a member has answered this one, leading, within the last election timeout.
+    /// Whether a member has answered this one, leading, within the last two election timeouts.
     pub(crate) fn is_active(&self, id: NodeId) -> bool {
         if id == self.member_id {
             return true;
@@ -195,7 +195,7 @@ impl Core {
         let metrics = self.metrics.borrow_watched();
         let heartbeats = metrics.heartbeat.as_ref();
         let answered = heartbeats.and_then(|all| all.get(&id)).copied().flatten();
-        answered.is_some_and(|at| at.elapsed() < self.options.election_timeout)
+        answered.is_some_and(|at| at.elapsed() < 2 * self.options.election_timeout)
     }
 
     /// Why nothing goes on here any more.

@@ -159,10 +159,10 @@ impl Core {
         membership.get_joint_config().len() > 1
     }
 
-    /// Waits until `holds` does, for an election timeout: who has just become the leader has not
+    /// Waits until `holds` does, for two election timeouts: who has just become the leader has not
     /// heard of everybody yet.
     async fn soon(&self, holds: impl Fn() -> bool) -> bool {
-        let deadline = tokio::time::Instant::now() + self.options.election_timeout;
+        let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
         while !holds() {
             if tokio::time::Instant::now() >= deadline {
                 return false;

@@ -229,3 +229,80 @@ async fn a_member_that_has_lost_its_database_does_not_start() {
         "{text}"
     );
 }
+
+/// A founder whose disk was lost would vote as if it never had: it is told to be added anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founder_that_has_lost_its_directory_does_not_found_again() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    surely(&three.client(leader), &put("k", "v")).await;
+    let lost = (leader + 1) % 3;
+    let id = three.client(lost).status().member_id;
+    eventually("it has said its name", || {
+        let members = three.client(leader).members();
+        let member = members.iter().find(|member| member.id == id);
+        member.is_some_and(|member| !member.client_urls.is_empty())
+    })
+    .await;
+    three.stop(lost).await;
+    let empty = NodeConfig {
+        vfs: Arc::new(SimDisk::new()),
+        ..three.configs[lost].clone()
+    };
+    for is_existing in [false, true] {
+        let again = NodeConfig {
+            is_existing,
+            ..empty.clone()
+        };
+        let error = Node::start(again).await.unwrap_err();
+        assert!(matches!(error, Error::Directory { .. }), "{error}");
+        assert!(error.to_string().contains("add it again"), "{error}");
+    }
+    // As it says.
+    let client = three.client(leader);
+    let url = three.configs[lost].listen_peer_urls[0].clone();
+    client.member_remove(id).await.unwrap();
+    let added = client.member_add(vec![url], false).await.unwrap();
+    let joining = NodeConfig {
+        is_existing: true,
+        ..empty
+    };
+    three.nodes[lost] = Some(start(&joining).await);
+    assert_eq!(three.client(lost).status().member_id, added.id);
+    eventually("it votes again", || {
+        let members = client.members();
+        members.iter().filter(|member| !member.is_learner).count() == 3
+    })
+    .await;
+    three.assert_equal().await;
+    drop(client);
+    three.shutdown().await;
+}
+
+/// What a member has promised a leader's lease is written nowhere: restarted, it gives no vote before
+/// every such promise is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_restarted_does_not_vote_at_once() {
+    use crate::node::service::Service;
+    use crate::peer::PeerService as _;
+
+    let disk = SimDisk::new();
+    let settings = NodeConfig {
+        election_timeout: Duration::from_secs(2),
+        ..config("one", &disk)
+    };
+    let node = start(&settings).await;
+    assert!(
+        Service(node.client().core().clone()).may_vote(),
+        "it is new"
+    );
+    surely(&node.client(), &put("k", "v")).await;
+    node.shutdown().await.unwrap();
+    let node = start(&settings).await;
+    let service = Service(node.client().core().clone());
+    assert!(!service.may_vote());
+    tokio::time::sleep(settings.election_timeout).await;
+    assert!(service.may_vote());
+    drop(service);
+    node.shutdown().await.unwrap();
+}

@@ -15,7 +15,7 @@ async fn a_change_that_leaves_no_majority_is_refused() {
     let down_id = three.client(down).status().member_id;
     let alive_id = three.client(alive).status().member_id;
     three.stop(down).await;
-    tokio::time::sleep(2 * three.configs[0].election_timeout).await;
+    tokio::time::sleep(3 * three.configs[0].election_timeout).await;
     let refused = client.member_remove(alive_id).await;
     assert!(matches!(refused, Err(Error::Unhealthy)), "{refused:?}");
     let refused = client.move_leader(down_id).await;
