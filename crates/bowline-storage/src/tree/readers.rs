@@ -119,7 +119,7 @@ impl Readers {
 
     /// The state was not replaced. The caller has kept flushes and merges out, so no job has relied on
     /// the raised floor.
-    pub(super) fn restore(&self, before: Floors) {
+    pub(super) fn restore(&self, before: &Floors) {
         let mut inner = self.inner.lock();
         inner.floor = before.floor;
         self.replaced_floor

@@ -265,11 +265,14 @@ impl Engine {
         if let Err(error) = shared.apply_edit(&edit, &opened, Some(newest)) {
             // The old state goes on. Below a floor that it never reaches, its readers would wait for
             // ever.
-            shared.readers.restore(before);
+            shared.readers.restore(&before);
             return Err(error);
         }
-        // What is flushed from now on is newer than every run that came.
-        (shared.next_run_id).fetch_max(incoming.next_run_id, Ordering::Relaxed);
+        // What is flushed from now on is newer than every run that came. Flushes and merges, which
+        // count on, are locked out.
+        let next_run_id = shared.next_run_id.load(Ordering::Relaxed);
+        let next_run_id = next_run_id.max(incoming.next_run_id);
+        shared.next_run_id.store(next_run_id, Ordering::Relaxed);
         commit.last_index = incoming.flushed_index;
         commit.last_revision = incoming.flushed_revision;
         let visible = &shared.visible;
