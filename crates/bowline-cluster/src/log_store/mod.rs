@@ -29,6 +29,11 @@
 //! it. When the log holds the snapshot's last entry ([`LogStore::holds`]) there is no gap, what
 //! follows it may have been acknowledged, and the log must go on as it is.
 //!
+//! *On a full disk* the thread waits for room. It is noticed before: a spare segment is always kept
+//! ahead, and when the next one cannot be made the log is [short of
+//! space](LogStore::is_short_of_space) while it still has a segment or more. Whoever appends then sees
+//! to it that only what frees space is appended.
+//!
 //! # Invariants
 //!
 //! 1. A callback is completed without an error only after a flush that covers its entries, and in
@@ -37,6 +42,7 @@
 //! 3. What was appended is readable when `append` returns, and stays in the view until the thread
 //!    has written it.
 //! 4. An entry is removed from disk only when it is purged and not above what the tables hold.
+//! 5. A full disk fails nothing: what needs room waits for it, and everything behind it too.
 
 mod open;
 mod reader;
@@ -52,11 +58,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bowline_storage::Index;
-use bowline_storage::log::Log;
+use bowline_storage::log::{Log, LogSync};
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use reader::Amount;
 pub use reader::LogReader;
@@ -131,6 +137,9 @@ struct Shared {
     log: Mutex<Option<Log>>,
     view: Mutex<View>,
     queue: Queue,
+    sync: LogSync,
+    /// Whether it is short of space, as the thread saw it last.
+    is_short: watch::Sender<bool>,
     member: Arc<MemberFile>,
     options: LogStoreOptions,
 }
@@ -176,7 +185,7 @@ impl fmt::Debug for LogStore {
 
 impl LogStore {
     fn start(
-        log: Log,
+        mut log: Log,
         view: View,
         flushed: Index,
         member: Arc<MemberFile>,
@@ -184,10 +193,13 @@ impl LogStore {
     ) -> Result<LogStore, LogStoreError> {
         let sync = log.sync_handle();
         let next_index = log.next_index();
+        log.keep_a_spare();
         let shared = Arc::new(Shared {
             log: Mutex::new(Some(log)),
             view: Mutex::new(view),
             queue: Queue::new(flushed),
+            sync: sync.clone(),
+            is_short: watch::Sender::default(),
             member,
             options,
         });
@@ -249,6 +261,42 @@ impl LogStore {
         wait.await.unwrap_or_else(|_| Err(self.shared.stopped()))
     }
 
+    /// Whether there is no room on the disk for more than the log has already, or not even for what
+    /// waits to be written. Waits for nobody.
+    #[must_use]
+    pub fn is_short_of_space(&self) -> bool {
+        self.shared.sync.is_short_of_space()
+    }
+
+    /// Tells when that changes while something is written.
+    #[must_use]
+    pub fn shortage(&self) -> watch::Receiver<bool> {
+        self.shared.is_short.subscribe()
+    }
+
+    /// Whether something waits to be written until there is room on the disk.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.shared.queue.waits_for_room()
+    }
+
+    /// Looks in the background whether there is room again. To be called now and then while it is
+    /// short of space.
+    pub fn look_for_space(&self) {
+        self.with_log(Log::look_for_space);
+    }
+
+    /// Lets nothing wait for room any more: what finds none fails, and everything after it. For
+    /// who is about to close, and would wait for those who wait.
+    pub fn stop_waiting(&self) {
+        self.shared.queue.hurry();
+    }
+
+    /// Whether nothing shall wait any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.shared.queue.is_impatient()
+    }
+
     /// The last entry, or what was purged last when there is none.
     #[must_use]
     pub fn last_log_id(&self) -> Option<LogId> {
@@ -290,14 +338,23 @@ impl LogStore {
 }
 
 impl Shared {
+    /// Tells whoever listens whether the log is short of space.
+    fn note_space(&self) {
+        let is_short = self.sync.is_short_of_space();
+        self.is_short
+            .send_if_modified(|known| std::mem::replace(known, is_short) != is_short);
+    }
+
+    /// The last engine index that is purged and held by the tables; 0 is none.
+    fn superfluous(&self) -> Index {
+        let purged = self.view.lock().purged();
+        let purged = purged.map_or(0, |purged| purged.index + 1);
+        purged.min(self.queue.flushed())
+    }
+
     /// Has the thread remove what is purged and held by the tables.
     fn release(&self) {
-        let purged = self
-            .view
-            .lock()
-            .purged()
-            .map_or(0, |purged| purged.index + 1);
-        let upto = purged.min(self.queue.flushed());
+        let upto = self.superfluous();
         if upto > 0 {
             self.queue.push(Work::Release { upto });
         }

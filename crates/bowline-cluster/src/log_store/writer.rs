@@ -7,14 +7,21 @@
 //!
 //! An append behind a gap waits until the restart that makes the gap is queued, and everything
 //! queued behind the append waits with it.
+//!
+//! *A full disk.* What finds no room waits for some, here, since whoever is told of an error takes the
+//! log for broken. Nothing behind it overtakes it, not even a vote, as a vote that is answered says
+//! that everything before it is on disk. So a member that waits acknowledges nothing, gives no vote,
+//! and counts in no majority. What it waits for may come from its own log: while it waits it removes
+//! what has become superfluous.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_storage::Index;
-use bowline_storage::log::LogSync;
+use bowline_storage::log::{Log, LogSync};
 use openraft::storage::IOFlushed;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -25,6 +32,9 @@ use crate::types::{Entry, TypeConfig, Vote};
 
 /// A group is written when it has so many bytes; what is queued behind it makes another one.
 const GROUP_BYTES_MAX: usize = 8 << 20;
+
+/// How often what waits for room tries again.
+const ROOM_PAUSE: Duration = Duration::from_millis(200);
 
 type Done = oneshot::Sender<Result<(), LogStoreError>>;
 
@@ -76,12 +86,18 @@ struct QueueState {
     flushed: Index,
     is_closed: bool,
     failure: Option<Arc<str>>,
+    /// Whether the thread waits for room on the disk.
+    waits_for_room: bool,
+    /// Whether it shall not: what finds no room fails.
+    is_impatient: bool,
 }
 
 /// What is to be done, in order.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
+    /// Patience is over.
+    hurried: Condvar,
 }
 
 impl Queue {
@@ -92,8 +108,11 @@ impl Queue {
                 flushed,
                 is_closed: false,
                 failure: None,
+                waits_for_room: false,
+                is_impatient: false,
             }),
             changed: Condvar::new(),
+            hurried: Condvar::new(),
         }
     }
 
@@ -127,8 +146,44 @@ impl Queue {
     }
 
     pub(super) fn close(&self) {
-        self.state.lock().is_closed = true;
+        let mut state = self.state.lock();
+        (state.is_closed, state.is_impatient) = (true, true);
         self.changed.notify_one();
+        self.hurried.notify_one();
+    }
+
+    /// Lets nothing wait for room any more.
+    pub(super) fn hurry(&self) {
+        self.state.lock().is_impatient = true;
+        self.hurried.notify_one();
+    }
+
+    pub(super) fn is_impatient(&self) -> bool {
+        self.state.lock().is_impatient
+    }
+
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.state.lock().waits_for_room
+    }
+
+    fn has_room(&self) {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.waits_for_room) {
+            tracing::warn!("the Raft log has room again");
+        }
+    }
+
+    /// Waits for a moment; `false` when there is no time for that.
+    fn wait_for_room(&self, error: &LogStoreError) -> bool {
+        let mut state = self.state.lock();
+        if !state.waits_for_room && !state.is_impatient {
+            tracing::error!(%error, "the Raft log waits for room on the disk");
+        }
+        state.waits_for_room = !state.is_impatient;
+        if state.waits_for_room {
+            self.hurried.wait_for(&mut state, ROOM_PAUSE);
+        }
+        !state.is_impatient
     }
 
     /// Moves what is queued to `works`; waits for something. `false` when nothing will come.
@@ -192,6 +247,7 @@ impl Writer {
                 writer.fail(&reason.into());
                 return;
             }
+            shared.note_space();
         }
     }
 
@@ -231,7 +287,7 @@ impl Writer {
             }
             Work::Cut { from } => {
                 self.write()?;
-                self.with_log(|log| log.cut_suffix(from))?;
+                self.with_room(|log| log.cut_suffix(from))?;
                 self.next_index = from;
             }
             Work::Release { upto } => {
@@ -250,7 +306,7 @@ impl Writer {
             Work::Restart { next_index, done } => {
                 let restarted = self
                     .flush()
-                    .and_then(|()| self.with_log(|log| log.restart_at(next_index)));
+                    .and_then(|()| self.with_room(|log| log.restart_at(next_index)));
                 if restarted.is_ok() {
                     self.next_index = next_index;
                 }
@@ -308,7 +364,7 @@ impl Writer {
     /// Writes what is staged.
     fn write(&mut self) -> Result<(), LogStoreError> {
         if let Some((next, generation)) = self.staged.take() {
-            self.with_log(bowline_storage::log::Log::write)?;
+            self.with_room(Log::write)?;
             self.shared.view.lock().set_written(next, generation);
         }
         Ok(())
@@ -329,11 +385,38 @@ impl Writer {
 
     fn with_log<T>(
         &self,
-        run: impl FnOnce(&mut bowline_storage::log::Log) -> bowline_storage::Result<T>,
+        run: impl FnOnce(&mut Log) -> bowline_storage::Result<T>,
     ) -> Result<T, LogStoreError> {
         let mut log = self.shared.log.lock();
         let log = log.as_mut().ok_or(bowline_storage::Error::Closed)?;
         Ok(run(log)?)
+    }
+
+    /// [`Writer::with_log`] for what needs room, as soon as there is some. The log is free between the
+    /// attempts, for readers.
+    fn with_room<T>(
+        &self,
+        run: impl Fn(&mut Log) -> bowline_storage::Result<T>,
+    ) -> Result<T, LogStoreError> {
+        loop {
+            let error = match self.with_log(&run) {
+                Err(error @ LogStoreError::Storage(bowline_storage::Error::NoSpace { .. })) => {
+                    error
+                }
+                result => {
+                    self.shared.queue.has_room();
+                    return result;
+                }
+            };
+            self.shared.note_space();
+            if !self.shared.queue.wait_for_room(&error) {
+                return Err(error);
+            }
+            let upto = self.shared.superfluous();
+            if let Err(error) = self.with_log(|log| log.release_prefix(upto)) {
+                tracing::warn!(%error, "cannot remove purged log segments");
+            }
+        }
     }
 
     /// Refuses what waits and everything from now on.

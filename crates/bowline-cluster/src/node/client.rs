@@ -124,7 +124,7 @@ impl LocalClient {
     /// Has the members agree on a command, and carries it out. Any member takes it.
     ///
     /// # Errors
-    /// `TooManyRequests`, `NoLeader` when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
+    /// `TooManyRequests`, `NoLeader`, `Refused` (the space is used up) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
     /// the outcome is unknown. What the members refuse is in the reply, not an error.
     pub async fn execute(&self, command: Command) -> Result<Applied> {
         self.core.check_running()?;
@@ -141,6 +141,9 @@ impl LocalClient {
         );
         if size > limit {
             return Err(Error::RequestTooLarge { size, limit });
+        }
+        if command.takes_space() && self.core.is_out_of_space() {
+            return Err(Refusal::NoSpace.into());
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;

@@ -160,6 +160,7 @@ impl Node {
         for server in &self.servers {
             server.abort();
         }
+        core.log.stop_waiting();
         if let Err(error) = core.raft.shutdown().await {
             tracing::error!(%error, "Raft ended badly");
         }

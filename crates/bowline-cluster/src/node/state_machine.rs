@@ -4,6 +4,9 @@
 //! publication for all of them. The mark that the replica keeps with its state holds the id of the
 //! last entry and the membership, so that both are exactly as new as the state.
 //!
+//! A full disk stops nothing here: applying takes memory only, a snapshot is then that of the last
+//! flush, and an installation is tried until there is room.
+//!
 //! ```text
 //! mark  | term varint | node varint | index varint | has membership u8
 //!       | (its term varint, node varint, index varint, 0 or 1 before) | membership |
@@ -11,9 +14,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline::replica::Replica;
 use bowline_storage::codec::{Reader, put_varint};
+use bowline_storage::tree::FrozenTables;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::StreamExt;
@@ -32,6 +37,9 @@ type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
 /// How many entries are applied at once.
 const CHUNK_ENTRIES: usize = 256;
+
+/// How long to wait for room on a full disk before the next attempt.
+const ROOM_PAUSE: Duration = Duration::from_millis(500);
 
 /// How far this member has applied the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -157,10 +165,15 @@ impl StateMachine {
         Ok(())
     }
 
-    fn snapshot(
-        &self,
-    ) -> Result<Option<(SnapshotMeta, bowline_storage::tree::FrozenTables)>, Error> {
-        let (frozen, mark) = self.replica.freeze()?;
+    /// The tables, with everything that was applied; what they hold already when the disk is full.
+    fn snapshot(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, Error> {
+        let (frozen, mark) = match self.replica.freeze().map_err(Error::from) {
+            Err(full) if is_disk_full(&full) => {
+                tracing::warn!(%full, "a snapshot is that of the last flush");
+                self.replica.freeze_flushed()?.ok_or(full)?
+            }
+            frozen => frozen?,
+        };
         self.log.set_flushed(frozen.index);
         let (last_log_id, last_membership) = if mark.is_empty() {
             match self.last_applied {
@@ -194,16 +207,29 @@ impl StateMachine {
             // It may hold the entry in memory only. The tables never run ahead of the log.
             self.log.flush().await?;
         }
-        let replica = self.replica.clone();
-        let installed =
-            tokio::task::spawn_blocking(move || replica.install(&state, &directory, keeps_log));
-        let installed = installed.await.map_err(Error::stopped)??;
+        let (state, directory) = (Arc::new(state), Arc::new(directory));
+        let installed = loop {
+            let replica = self.replica.clone();
+            let (state, directory) = (state.clone(), directory.clone());
+            let installing =
+                tokio::task::spawn_blocking(move || replica.install(&state, &directory, keeps_log));
+            let installed = installing.await.map_err(Error::stopped)?;
+            match installed.map_err(Error::from) {
+                Err(full) if is_disk_full(&full) => self.wait_for_room(&full).await?,
+                installed => break installed?,
+            }
+        };
         if installed.index != last.index + 1 {
             return Err(Error::stopped("a snapshot ends elsewhere than it said"));
         }
         if !keeps_log {
             self.log.restart_at(installed.index).await?;
-            self.replica.log_restarted()?;
+            while let Err(error) = self.replica.log_restarted().map_err(Error::from) {
+                if !is_disk_full(&error) {
+                    return Err(error);
+                }
+                self.wait_for_room(&error).await?;
+            }
         }
         self.log.set_flushed(installed.index);
         self.last_applied = meta.last_log_id;
@@ -214,6 +240,27 @@ impl StateMachine {
         });
         Ok(())
     }
+}
+
+impl StateMachine {
+    /// Waits a moment for room on the disk, unless the member is closing.
+    async fn wait_for_room(&self, full: &Error) -> Result<(), Error> {
+        tracing::error!(%full, "the state machine waits for room on the disk");
+        tokio::time::sleep(ROOM_PAUSE).await;
+        match self.log.is_closing() {
+            true => Err(Error::stopped("it is closed")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether there was no room, nothing has changed, and the same can be tried again.
+fn is_disk_full(error: &Error) -> bool {
+    use bowline_storage::Error::NoSpace;
+    matches!(
+        error,
+        Error::Storage(bowline::Error::Storage(NoSpace { .. }))
+    )
 }
 
 fn failed(error: Error) -> io::Error {
@@ -283,12 +330,23 @@ impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
     /// The tables are the snapshot: flushing them is all that has to be done before the log can be
     /// trimmed. Files are named when a member asks for them.
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
-        let machine = self.clone();
-        let built = tokio::task::spawn_blocking(move || machine.snapshot());
-        let built = built.await.map_err(io::Error::other)?.map_err(failed)?;
-        let Some((meta, frozen)) = built else {
-            return Err(io::Error::other("nothing has been applied yet"));
+        let (meta, frozen) = loop {
+            let machine = self.clone();
+            let building = tokio::task::spawn_blocking(move || machine.snapshot());
+            match building.await.map_err(io::Error::other)? {
+                Ok(Some(built)) => break built,
+                Ok(None) => return Err(io::Error::other("nothing has been applied yet")),
+                // Nothing was ever flushed.
+                Err(full) if is_disk_full(&full) => {
+                    self.wait_for_room(&full).await.map_err(failed)?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
         };
+        if Some(frozen.index) < self.last_applied.map(|id| id.index + 1) {
+            // It is older than it was to be, on a full disk, and another is asked for at once.
+            tokio::time::sleep(ROOM_PAUSE).await;
+        }
         let snapshot = SnapshotData::Outgoing {
             state: Bytes::from(frozen.state),
             files: Vec::new(),
@@ -333,3 +391,6 @@ fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
     let membership = record::decode_membership(reader.rest()).ok()?;
     Some((id, StoredMembership::new(at, membership)))
 }
+
+#[cfg(test)]
+mod tests;

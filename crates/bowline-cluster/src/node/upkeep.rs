@@ -1,8 +1,15 @@
 //! What a member does now and then: tells the log what the tables hold, looks at its size, says its
 //! name; leading, promotes learners that have caught up.
+//!
+//! *Space.* A member raises the alarm, for all, when its database is larger than the quota, a flush or
+//! a merge found no room, or the log cannot make a spare segment. The last comes first, while the log
+//! still has a segment or more: that is what deletions, compactions and the alarm itself are written
+//! to. What takes space is refused from then on by whoever is asked, before it is in any log, so that
+//! those who try again and again do not use up the reserve. The alarm is cleared by the same member
+//! when all three are over.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowline::replica::{AlarmKind, Command};
 
@@ -12,6 +19,10 @@ use super::questions::Question;
 const TICK: Duration = Duration::from_millis(250);
 /// As long as the cluster does not know this member's name.
 const FIRST_TICK: Duration = Duration::from_millis(20);
+/// Looking takes the room that there is, for a moment.
+const LOOK_FOR_SPACE_EVERY: Duration = Duration::from_secs(1);
+/// How long the change of an alarm may take before it is tried again.
+const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
@@ -26,12 +37,22 @@ async fn keep_up(core: &Core) {
     let mut is_published = false;
     let mut is_joint = false;
     let mut absence = Absence::default();
+    let mut looked_for_space = Instant::now();
+    let mut shortage = core.log.shortage();
     loop {
         let tick = if is_published { TICK } else { FIRST_TICK };
-        tokio::time::sleep(tick).await;
+        tokio::select! {
+            () = tokio::time::sleep(tick) => {}
+            // What is left is used up fast.
+            _ = shortage.changed() => {}
+        }
         core.log.set_flushed(core.replica.flushed_index());
         if !is_published {
             is_published = publish(core).await;
+        }
+        if core.log.is_short_of_space() && looked_for_space.elapsed() >= LOOK_FOR_SPACE_EVERY {
+            core.log.look_for_space();
+            looked_for_space = Instant::now();
         }
         watch_space(core).await;
         if core.is_leading() {
@@ -115,15 +136,23 @@ async fn publish(core: &Core) -> bool {
     core.ask_leader(question).await.is_ok()
 }
 
+impl Core {
+    /// Whether what takes space is refused: some member has raised the alarm, or this one is about to.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        self.replica.is_out_of_space() || self.log.is_short_of_space()
+    }
+}
+
 /// Raises the alarm when the space is used up, and clears it when there is room again.
 async fn watch_space(core: &Core) {
     let quota = core.options.quota_bytes;
     let stats = core.replica.db().stats().engine;
     let size = stats.table_bytes + stats.memtable_bytes;
-    let is_disk_full = matches!(
+    let has_failed = matches!(
         stats.background_error,
         Some(bowline_storage::Error::NoSpace { .. })
     );
+    let is_disk_full = has_failed || core.log.is_short_of_space();
     let alarm = (core.member_id, AlarmKind::NoSpace);
     let is_raised = core.replica.alarms().contains(&alarm);
     let is_full = is_disk_full || (quota > 0 && size > quota);
@@ -140,7 +169,8 @@ async fn watch_space(core: &Core) {
         is_raised: change,
     };
     let (number, proposal) = core.waiters.propose(&[command], Vec::new());
-    let deadline = tokio::time::Instant::now() + core.options.request_timeout;
+    let timeout = core.options.request_timeout.min(ALARM_TIMEOUT);
+    let deadline = tokio::time::Instant::now() + timeout;
     tracing::warn!(
         is_raised = change,
         size,

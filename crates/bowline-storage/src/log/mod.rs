@@ -67,6 +67,7 @@ mod reader;
 mod recovery;
 mod scan;
 mod segment;
+mod space;
 mod sync;
 mod verify;
 mod writer;

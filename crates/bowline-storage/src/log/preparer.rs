@@ -4,9 +4,14 @@
 //! a released segment. With [`Background::Threads`] one thread makes them on request; otherwise,
 //! and whenever none is ready, the writer makes one itself at the rotation. A failure of the
 //! thread is not reported: the writer then finds no spare, tries by itself and gets its own error.
+//!
+//! An owner that wants to know early asks for a spare to be kept. Then the thread makes the next one
+//! as soon as the last is taken, a smaller one where there is no room for it, and notes when there is
+//! no room even for that.
 
 use super::Background;
 use super::segment::spare_name;
+use super::space::Space;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +26,9 @@ use std::sync::Arc;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// The thread syncs in portions, so that a commit's flush never queues behind 64 MiB.
 const PORTION_BYTES: u64 = 4 << 20;
+/// What is made where there is no room for more: a disk with less counts as full. Looking for it may
+/// take away so much from others for a moment.
+const SMALLER_BYTES: u64 = 1 << 20;
 
 /// A file that can become a segment.
 #[derive(Debug)]
@@ -45,6 +53,9 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     stopping: AtomicBool,
+    /// Whether a spare is always to be there.
+    keeps_one: AtomicBool,
+    space: Arc<Space>,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +89,7 @@ impl Preparer {
         dir: PathBuf,
         counters: Arc<Counters>,
         background: Background,
+        space: Arc<Space>,
     ) -> Result<Preparer> {
         let inner = Arc::new(Inner {
             vfs,
@@ -86,6 +98,8 @@ impl Preparer {
             state: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
+            keeps_one: AtomicBool::new(false),
+            space,
         });
         let thread = match background {
             Background::Manual => None,
@@ -102,6 +116,15 @@ impl Preparer {
             }
         };
         Ok(Preparer { inner, thread })
+    }
+
+    /// See [`Log::keep_a_spare`](super::Log::keep_a_spare).
+    pub(super) fn keep_one(&self) {
+        self.inner.keeps_one.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn keeps_one(&self) -> bool {
+        self.inner.keeps_one.load(Ordering::Relaxed)
     }
 
     /// Asks for a spare of at least `bytes` to be made in the background.
@@ -140,6 +163,7 @@ impl Preparer {
     /// Keeps `spare` for later.
     pub(super) fn keep(&self, spare: Spare) {
         self.inner.state.lock().ready.push_back(spare);
+        self.inner.space.set_short(false);
     }
 
     /// Removes a spare's file. Best effort: what stays is removed at the next opening.
@@ -219,13 +243,35 @@ impl Inner {
             let path = state.next_path(self);
             MutexGuard::unlocked(&mut state, || {
                 let making = Making(self);
-                match self.make(path, bytes, Some(&self.stopping)) {
-                    Ok(Some(spare)) => self.state.lock().ready.push_back(spare),
+                match self.make_ahead(path, bytes) {
+                    Ok(Some(spare)) => {
+                        self.space.set_short(false);
+                        self.state.lock().ready.push_back(spare);
+                    }
                     Ok(None) => {}
-                    Err(error) => tracing::warn!(%error, "cannot prepare a log segment"),
+                    Err(error) => {
+                        let is_short = matches!(error, Error::NoSpace { .. });
+                        if !is_short || !self.space.is_short() {
+                            tracing::warn!(%error, "cannot prepare a log segment");
+                        }
+                        self.space
+                            .set_short(is_short && self.keeps_one.load(Ordering::Relaxed));
+                    }
                 }
                 drop(making);
             });
+        }
+    }
+
+    /// Makes a spare of `bytes`, or a smaller one where that has no room and one is to be kept.
+    fn make_ahead(&self, path: PathBuf, bytes: u64) -> Result<Option<Spare>> {
+        match self.make(path.clone(), bytes, Some(&self.stopping)) {
+            Err(Error::NoSpace { .. })
+                if bytes > SMALLER_BYTES && self.keeps_one.load(Ordering::Relaxed) =>
+            {
+                self.make(path, SMALLER_BYTES, Some(&self.stopping))
+            }
+            made => made,
         }
     }
 

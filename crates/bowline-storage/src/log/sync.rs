@@ -11,6 +11,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::space::Space;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
@@ -52,14 +53,16 @@ pub(super) struct Shared {
     sync_lock: Mutex<()>,
     active: Mutex<Active>,
     counters: Arc<Counters>,
+    pub(super) space: Arc<Space>,
 }
 
 impl Shared {
-    pub(super) fn new(active: Active, counters: Arc<Counters>) -> Shared {
+    pub(super) fn new(active: Active, counters: Arc<Counters>, space: Arc<Space>) -> Shared {
         Shared {
             sync_lock: Mutex::new(()),
             active: Mutex::new(active),
             counters,
+            space,
         }
     }
 
@@ -137,5 +140,19 @@ impl LogSync {
     #[must_use]
     pub fn durable_index(&self) -> Index {
         self.0.any_active().durable_index
+    }
+
+    /// Whether the last attempt to go on in a new segment found no room: what is staged waits for
+    /// some.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.space.is_full()
+    }
+
+    /// Whether there is no room for a segment behind the ones that are there. What is left of them
+    /// is the reserve. Found out early only by a log with [`Log::keep_a_spare`](super::Log::keep_a_spare).
+    #[must_use]
+    pub fn is_short_of_space(&self) -> bool {
+        self.0.space.is_short() || self.0.space.is_full()
     }
 }

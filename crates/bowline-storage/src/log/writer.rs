@@ -21,6 +21,7 @@ use super::segment::{
     ActivationError, HEADER_BYTES, Link, SegmentHeader, TRAILER_BYTES, activate, is_spare_name,
     segment_id, segment_path,
 };
+use super::space::Space;
 use super::sync::{Active, LogSync, Shared};
 use super::verify::{Report, verify};
 use crate::codec::put_bytes;
@@ -105,11 +106,13 @@ impl Log {
         }
         let mut plan = plan(scan, &dir, after, must_exist)?;
         tracing::debug!(dir = %dir.display(), %plan, "recovering the log");
+        let space = Arc::new(Space::default());
         let preparer = Preparer::new(
             vfs.clone(),
             dir.clone(),
             counters.clone(),
             options.background,
+            space.clone(),
         )?;
         let segment_bytes = segment_size(options.first_segment_bytes, &options);
         let owner = options.owner;
@@ -142,7 +145,7 @@ impl Log {
         };
         let log = Log {
             reader: Reader::new(vfs.clone(), dir.clone()),
-            shared: Arc::new(Shared::new(active, counters.clone())),
+            shared: Arc::new(Shared::new(active, counters.clone(), space)),
             next_segment_bytes: segment_size(segment_bytes * 2, &options),
             active_life: header.life(),
             marks: plan.marks,
@@ -247,11 +250,29 @@ impl Log {
             active.written_index += self.group_entries;
         }
         self.discard_staged();
-        if !self.is_next_requested && end_offset >= self.active_capacity_bytes() / 2 {
+        let is_due = end_offset >= self.active_capacity_bytes() / 2 || self.preparer.keeps_one();
+        if !self.is_next_requested && is_due {
             self.is_next_requested = true;
             self.preparer.request(self.next_segment_bytes);
         }
         Ok(())
+    }
+
+    /// From now on a spare is made as soon as a segment is begun, not when half of it is used up, so
+    /// that a full disk is noticed ([`LogSync::is_short_of_space`]) while the log still has room of
+    /// its own: at least the rest of a segment that was begun. For an owner that then sees to it
+    /// that only what frees space is appended. Needs [`Background::Threads`](super::Background::Threads).
+    pub fn keep_a_spare(&mut self) {
+        self.preparer.keep_one();
+        self.look_for_space();
+    }
+
+    /// Has the spare made that could not be made before, when there is room now. To be called now and
+    /// then while the log is short of space.
+    pub fn look_for_space(&self) {
+        if self.preparer.keeps_one() && self.preparer.ready().0 == 0 {
+            self.preparer.request(self.next_segment_bytes);
+        }
     }
 
     /// Makes everything written so far durable; returns the highest durable index.
@@ -376,7 +397,7 @@ impl Log {
             return Err(Error::Internal(format!("a restart at {next_index}")));
         }
         let bytes = segment_size(self.options.first_segment_bytes, &self.options);
-        let spare = self.preparer.take(SEGMENT_BYTES_MIN, bytes)?;
+        let spare = self.note_space(self.preparer.take(SEGMENT_BYTES_MIN, bytes))?;
         let header = SegmentHeader {
             id: self.active_id() + 1,
             salt: fastrand::u64(..),
@@ -392,7 +413,7 @@ impl Log {
             Ok(()) => {}
             Err(ActivationError::BeforeNaming(error)) => {
                 self.preparer.discard(&spare);
-                return Err(error);
+                return self.note_space(Err(error));
             }
             Err(ActivationError::WhileNaming(error)) => return Err(shared.poison(&error)),
         }
@@ -588,13 +609,14 @@ impl Log {
         let bytes = bytes_min.max(self.next_segment_bytes);
         let first_bytes = segment_size(self.options.first_segment_bytes, &self.options);
         let smaller_bytes = bytes_min.max(first_bytes / 8);
-        let spare = match self.preparer.take(bytes_min, bytes) {
+        let taken = match self.preparer.take(bytes_min, bytes) {
             // A smaller one may still find room.
             Err(Error::NoSpace { .. }) if smaller_bytes < bytes => {
-                self.preparer.take(bytes_min, smaller_bytes)?
+                self.preparer.take(bytes_min, smaller_bytes)
             }
-            result => result?,
+            result => result,
         };
+        let spare = self.note_space(taken)?;
         let shared = self.shared.clone();
         let _no_flush = shared.lock_sync();
         if let Err(error) = shared.sync_locked() {
@@ -628,7 +650,7 @@ impl Log {
             Ok(()) => {}
             Err(ActivationError::BeforeNaming(error)) => {
                 self.preparer.discard(&spare);
-                return Err(error);
+                return self.note_space(Err(error));
             }
             Err(ActivationError::WhileNaming(error)) => return Err(shared.poison(&error)),
         }
@@ -657,6 +679,13 @@ impl Log {
         active.end_offset = HEADER_BYTES;
         active.synced_offset = HEADER_BYTES;
         Ok(())
+    }
+
+    /// Notes whether there was room for a segment.
+    fn note_space<T>(&self, taken: Result<T>) -> Result<T> {
+        let is_full = matches!(taken, Err(Error::NoSpace { .. }));
+        self.shared.space.set_full(is_full);
+        taken
     }
 
     /// Removes the oldest segment, or makes it a spare.

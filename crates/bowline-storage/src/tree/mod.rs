@@ -476,7 +476,15 @@ impl Engine {
         match self.flush() {
             Err(Error::NoSpace { .. }) => {
                 self.shared.ballast.release();
-                self.shared.flush_into_tables()
+                match self.shared.flush_into_tables() {
+                    // What is in memory may have to wait for a log that belongs to somebody else, and
+                    // waits for room itself.
+                    Err(Error::NoSpace { .. }) if self.shared.is_replicated => {
+                        self.shared.ballast.release();
+                        self.shared.compact_all()
+                    }
+                    result => result,
+                }
             }
             result => {
                 result?;

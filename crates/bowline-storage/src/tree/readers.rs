@@ -9,7 +9,7 @@
 //! - A job's [`Retention`] holds every pin that exists when it is taken; a pin made later is at or
 //!   above the floor of that retention, because the floor is raised under the same lock. So no job
 //!   ever drops what a pinned reader needs.
-//! - The floor never goes back.
+//! - The floor never goes back, but when a state from elsewhere could not be taken over.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -63,6 +63,13 @@ pub struct Readers {
     replaced_floor: AtomicU64,
 }
 
+/// The floors before a state was to be replaced.
+#[derive(Debug)]
+pub(super) struct Floors {
+    floor: Revision,
+    replaced: Revision,
+}
+
 #[derive(Debug)]
 struct Inner {
     floor: Revision,
@@ -97,11 +104,26 @@ impl Readers {
         self.replaced_floor.load(Ordering::Acquire)
     }
 
-    /// The whole state is about to be replaced by one that starts at `floor`.
-    pub(super) fn replace(&self, floor: Revision) {
+    /// The whole state is about to be replaced by one that starts at `floor`. Returns what
+    /// [`Readers::restore`] needs when that comes to nothing.
+    pub(super) fn replace(&self, floor: Revision) -> Floors {
         let mut inner = self.inner.lock();
+        let before = Floors {
+            floor: inner.floor,
+            replaced: self.replaced_floor(),
+        };
         inner.floor = inner.floor.max(floor);
         self.replaced_floor.store(floor, Ordering::Release);
+        before
+    }
+
+    /// The state was not replaced. The caller has kept flushes and merges out, so no job has relied on
+    /// the raised floor.
+    pub(super) fn restore(&self, before: &Floors) {
+        let mut inner = self.inner.lock();
+        inner.floor = before.floor;
+        self.replaced_floor
+            .store(before.replaced, Ordering::Release);
     }
 
     /// The oldest revision anyone may ask for.

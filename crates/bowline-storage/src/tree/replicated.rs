@@ -22,18 +22,18 @@
 //!   ([`Error::Replaced`]), and never reads them at it. What they hold is the history of all
 //!   members, so a younger pin goes on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Engine, Shared, recovery};
+use super::{CommitState, Engine, Shared, recovery};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::sync::atomic::Ordering;
 use crate::table::Table;
-use crate::version::{Edit, Layout, PlacedTable, State};
+use crate::version::{Edit, Layout, PlacedTable, State, Version};
 use crate::vfs::{OpenMode, UninterruptedVfs, Vfs, VfsFile};
-use crate::{Clock, Index, Revision};
+use crate::{Clock, EntryKind, Index, Revision, TreeId};
 
 use super::EngineOptions;
 
@@ -99,6 +99,24 @@ pub struct FrozenTables {
     pub state: Vec<u8>,
     /// The tables.
     pub tables: Vec<FrozenTable>,
+    version: Arc<Version>,
+}
+
+impl FrozenTables {
+    /// The newest value of a key in these tables.
+    ///
+    /// # Errors
+    /// As of any read.
+    pub fn read(&self, tree: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        for run in self.version.tree(tree).runs() {
+            let Some(table) = run.find(key) else { continue };
+            if let Some(entry) = table.get(key, Revision::MAX)? {
+                let is_put = entry.kind == EntryKind::Put;
+                return Ok(is_put.then(|| entry.value.to_vec()));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// What an installation led to.
@@ -116,7 +134,7 @@ impl Engine {
     pub fn open_replicated(
         vfs: Arc<dyn Vfs>,
         clock: Arc<dyn Clock>,
-        path: impl Into<std::path::PathBuf>,
+        path: impl Into<PathBuf>,
         options: EngineOptions,
         replicated: Replicated<'_>,
     ) -> Result<(Engine, Log)> {
@@ -136,6 +154,12 @@ impl Engine {
     /// Flushes, and pins the tables there are then.
     pub fn freeze(&self) -> Result<FrozenTables> {
         self.flush()?;
+        self.freeze_flushed()
+    }
+
+    /// Pins the tables there are, which hold everything up to some flush. On a full disk there is
+    /// nothing newer.
+    pub fn freeze_flushed(&self) -> Result<FrozenTables> {
         let shared = &*self.shared;
         let current = shared.super_version.load_full();
         let version = &current.version;
@@ -174,6 +198,7 @@ impl Engine {
             revision: version.flushed_revision,
             state: bytes,
             tables,
+            version: version.clone(),
         })
     }
 
@@ -184,7 +209,8 @@ impl Engine {
     ///
     /// # Errors
     /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than
-    /// what is here. Nothing has changed then.
+    /// what is here. Nothing has changed then. Neither has it after `NoSpace`, and the same call can be
+    /// made again.
     pub fn install(&self, state: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let shared = &*self.shared;
         let damaged = |reason: String| Error::corrupt(directory, 0, reason);
@@ -208,17 +234,45 @@ impl Engine {
             let reason = format!("a state of entry {new} would replace one of entry {old}");
             return Err(Error::Internal(reason));
         }
-        let (mut edit, opened) = self.take_tables(&incoming, directory)?;
+        let mut taken = Vec::new();
+        let result = self.replace(&mut commit, &incoming, directory, keeps_log, &mut taken);
+        if matches!(result, Err(Error::NoSpace { .. })) {
+            // Nothing names them.
+            self.give_back(taken, directory);
+        }
+        result
+    }
+
+    fn replace(
+        &self,
+        commit: &mut CommitState,
+        incoming: &State,
+        directory: &Path,
+        keeps_log: bool,
+        taken: &mut Vec<PathBuf>,
+    ) -> Result<Installed> {
+        let shared = &*self.shared;
+        let (mut edit, opened) = self.take_tables(incoming, directory, taken)?;
         edit.next_run_id = Some(incoming.next_run_id);
         edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
         edit.history_floor = Some(incoming.history_floor);
         edit.log_void = !keeps_log;
         // Everything in memory is contained in what comes, or was never agreed.
-        shared.seal(&commit, 0);
+        shared.seal(commit, 0);
         let newest = shared.super_version.load().active.generation();
         // First the readers, who load the sources before they look at this.
-        shared.readers.replace(incoming.history_floor);
-        shared.apply_edit(&edit, &opened, Some(newest))?;
+        let before = shared.readers.replace(incoming.history_floor);
+        if let Err(error) = shared.apply_edit(&edit, &opened, Some(newest)) {
+            // The old state goes on. Below a floor that it never reaches, its readers would wait for
+            // ever.
+            shared.readers.restore(&before);
+            return Err(error);
+        }
+        // What is flushed from now on is newer than every run that came. Flushes and merges, which
+        // count on, are locked out.
+        let next_run_id = shared.next_run_id.load(Ordering::Relaxed);
+        let next_run_id = next_run_id.max(incoming.next_run_id);
+        shared.next_run_id.store(next_run_id, Ordering::Relaxed);
         commit.last_index = incoming.flushed_index;
         commit.last_revision = incoming.flushed_revision;
         let visible = &shared.visible;
@@ -230,7 +284,12 @@ impl Engine {
     }
 
     /// Brings the files of a state to their place, and opens them.
-    fn take_tables(&self, incoming: &State, directory: &Path) -> Result<(Edit, Vec<Arc<Table>>)> {
+    fn take_tables(
+        &self,
+        incoming: &State,
+        directory: &Path,
+        taken: &mut Vec<PathBuf>,
+    ) -> Result<(Edit, Vec<Arc<Table>>)> {
         let shared = &*self.shared;
         let (vfs, layout) = (&shared.vfs, &shared.layout);
         let current = shared.super_version.load_full();
@@ -249,7 +308,6 @@ impl Engine {
                 None => {}
             }
         }
-        let mut opened = Vec::new();
         for placed in incoming.tables.values() {
             edit.added.push(placed.clone());
             if kept.contains(&placed.meta.file_id) {
@@ -263,22 +321,35 @@ impl Engine {
             };
             vfs.rename(&from, &path)
                 .map_err(|e| Error::io("rename", &from, e))?;
-            opened.push(path);
+            taken.push(path);
         }
         let tables = layout.tables();
         for directory in [tables.as_path(), directory] {
             vfs.sync_dir(directory)
                 .map_err(|e| Error::io("sync", directory, e))?;
         }
-        let open = |path: std::path::PathBuf| {
+        let open = |path: PathBuf| {
             let (cache, counters) = (shared.cache.clone(), shared.counters.clone());
             let by_path = |placed: &&PlacedTable| layout.table(placed.meta.file_id) == path;
             let placed = incoming.tables.values().find(by_path);
             let placed = placed.ok_or_else(|| Error::Internal("an unnamed table".to_owned()))?;
             Table::open(vfs, path, &placed.meta, cache, counters).map(Arc::new)
         };
-        let opened: Result<Vec<_>> = opened.into_iter().map(open).collect();
+        let opened: Result<Vec<_>> = taken.iter().cloned().map(open).collect();
         Ok((edit, opened?))
+    }
+
+    /// Puts the files of a state that found no room back to where they were brought from, so that it
+    /// can be tried again. What cannot be put back is removed at the next opening.
+    fn give_back(&self, taken: Vec<PathBuf>, directory: &Path) {
+        for path in taken {
+            let Some(name) = path.file_name() else {
+                continue;
+            };
+            if let Err(cause) = self.shared.vfs.rename(&path, &directory.join(name)) {
+                tracing::warn!(path = %path.display(), %cause, "a table that is not used stays");
+            }
+        }
     }
 
     /// A table that was here before, and went, stays until its last reader lets go of it.
@@ -322,6 +393,13 @@ impl Shared {
             let durable = log.sync()?;
             if !self.is_replicated || index.is_none_or(|index| durable >= index) {
                 return Ok(());
+            }
+            // Nobody knows for how long. What waits for this must go on meanwhile, or nothing would
+            // free space.
+            if log.is_full() {
+                return Err(Error::NoSpace {
+                    path: self.layout.log(),
+                });
             }
             if self.is_closing.load(Ordering::Acquire) {
                 return Err(Error::Closed);

@@ -60,6 +60,19 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether it may take space: then it is refused while the space is used up.
+    #[must_use]
+    pub fn takes_space(&self) -> bool {
+        match self {
+            Command::Txn(txn) => txn.takes_space(),
+            Command::LeaseGrant { .. } => true,
+            Command::Graph(writes) => writes.iter().any(GraphWrite::takes_space),
+            _ => false,
+        }
+    }
+}
+
 /// Conditions, and what is done if all of them hold, or if not. All writes have one revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Txn {
@@ -234,6 +247,12 @@ pub enum GraphWrite {
         /// To.
         target: BlockId,
     },
+}
+
+impl GraphWrite {
+    fn takes_space(&self) -> bool {
+        matches!(self, GraphWrite::PutBlock(_) | GraphWrite::PutEdge(_))
+    }
 }
 
 /// What an alarm tells of.

@@ -36,8 +36,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bowline_storage::log::Log;
+use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Mutex, MutexGuard};
-use bowline_storage::tree::{BatchWriter, FrozenTables, Installed, Round, ScanDirection};
+use bowline_storage::tree::{BatchWriter, Engine, FrozenTables, Installed, Round, ScanDirection};
 use bowline_storage::{Index, Revision};
 
 pub use codec::{DecodeError, TXN_DEPTH_MAX, decode_commands, encode_commands};
@@ -78,6 +79,8 @@ impl std::fmt::Debug for ReplicaOptions<'_> {
 pub struct Replica {
     db: Db,
     state: Mutex<ApplyState>,
+    /// Whether an alarm for space is raised, to be asked beside whoever applies.
+    is_out_of_space: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +105,7 @@ impl Replica {
         let replica = Replica {
             db,
             state: Mutex::default(),
+            is_out_of_space: AtomicBool::new(false),
         };
         replica.load(&mut replica.state.lock())?;
         Ok((replica, log))
@@ -110,11 +114,6 @@ impl Replica {
     /// Reads what is known besides the trees.
     fn load(&self, state: &mut ApplyState) -> Result<()> {
         let engine = &self.db.core().engine;
-        let invalid = |what, key: &[u8]| Error::InvalidRecord {
-            what,
-            key: show_key(key),
-            reason: "it does not decode",
-        };
         let read = |key: &[u8]| {
             engine.read_newest(trees::SYSTEM, key, |found| {
                 let put = found.filter(|f| f.kind == bowline_storage::EntryKind::Put);
@@ -142,13 +141,25 @@ impl Replica {
             let alarm = alarm.ok_or_else(|| invalid("alarm", scan.key()))?;
             state.known.alarms.insert(alarm);
         }
+        self.note_alarms(&state.known);
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and what it does to history.
         let compacted = state.known.compacted;
         if engine.history_floor() < compacted {
-            let _ = engine.compact_history(compacted)?;
+            give_up_history(engine, compacted)?;
         }
         Ok(())
+    }
+
+    fn note_alarms(&self, known: &Known) {
+        self.is_out_of_space
+            .store(known.is_out_of_space(), Ordering::Release);
+    }
+
+    /// Whether an alarm for space is raised: what needs space is refused. Waits for nobody.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        self.is_out_of_space.load(Ordering::Acquire)
     }
 
     /// The database, to be read. What would write through it is refused.
@@ -185,6 +196,7 @@ impl Replica {
     pub fn apply(&self) -> Applier<'_> {
         let state = self.state.lock();
         Applier {
+            replica: self,
             db: &self.db,
             last: self.db.revision(),
             state,
@@ -269,6 +281,21 @@ impl Replica {
         Ok((frozen, state.applied.mark.clone()))
     }
 
+    /// [`Replica::freeze`] of the last flush, which a full disk cannot refuse: what is trimmed from
+    /// the log is in it all the same. `None` when no entry of the log is in tables yet.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails.
+    pub fn freeze_flushed(&self) -> Result<Option<(FrozenTables, Vec<u8>)>> {
+        let frozen = self.db.core().engine.freeze_flushed()?;
+        let key = trees::applied_key();
+        let Some(record) = frozen.read(trees::SYSTEM, &key)? else {
+            return Ok(None);
+        };
+        let applied = AppliedMark::decode(&record).ok_or_else(|| invalid("applied", &key))?;
+        Ok(Some((frozen, applied.mark)))
+    }
+
     /// Replaces the state by that of another member, whose files lie in `directory`; see
     /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then starts the
     /// log anew behind the returned index, and calls [`Replica::log_restarted`].
@@ -330,6 +357,30 @@ pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError
     }
 }
 
+fn invalid(what: &'static str, key: &[u8]) -> Error {
+    Error::InvalidRecord {
+        what,
+        key: show_key(key),
+        reason: "it does not decode",
+    }
+}
+
+/// Gives up the history below `revision`, as a command that is in the state asks for.
+///
+/// On a full disk only in memory: nobody can ask for it any more, and the next flush, merge or opening
+/// records it. To stop for that would make an end of what is to free space.
+fn give_up_history(engine: &Engine, revision: Revision) -> Result<()> {
+    match engine.compact_history(revision) {
+        // Already given up when the entry is applied again.
+        Ok(Ok(()) | Err(_)) => Ok(()),
+        Err(error @ bowline_storage::Error::NoSpace { .. }) => {
+            tracing::warn!(%error, "that history was given up is recorded later");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
     let (member, kind) = key.get(1..)?.split_first_chunk::<8>()?;
     let kind = match kind {
@@ -345,6 +396,7 @@ fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
 /// What it has taken becomes visible with [`Applier::finish`], and now and then before. Dropped
 /// unfinished with something in it, it stops all writing, as a half-way round does.
 pub struct Applier<'a> {
+    replica: &'a Replica,
     db: &'a Db,
     state: MutexGuard<'a, ApplyState>,
     round: Option<Round<'a>>,
@@ -513,17 +565,18 @@ impl Applier<'_> {
             Effect::Kind(id, name) => core.kinds.insert(id, &name),
             Effect::Alarm(member, kind, true) => {
                 self.state.known.alarms.insert((member, kind));
+                self.replica.note_alarms(&self.state.known);
             }
             Effect::Alarm(member, kind, false) => {
                 self.state.known.alarms.remove(&(member, kind));
+                self.replica.note_alarms(&self.state.known);
             }
             Effect::Compacted(revision) => {
                 self.state.known.compacted = revision;
                 // It speaks of what is visible.
                 self.write_part(commands)?;
                 self.publish()?;
-                // Already given up when the entry is applied again.
-                let _ = core.engine.compact_history(revision)?;
+                give_up_history(&core.engine, revision)?;
             }
         }
         Ok(())

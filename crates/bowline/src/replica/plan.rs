@@ -44,6 +44,14 @@ pub(crate) struct Known {
     pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
 }
 
+impl Known {
+    /// Whether some member has raised the alarm for space.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        let mut alarms = self.alarms.iter();
+        alarms.any(|(_, kind)| *kind == AlarmKind::NoSpace)
+    }
+}
+
 /// What follows from a command outside of the trees.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
@@ -221,10 +229,7 @@ impl<'a> Planner<'a> {
                 Ok(Outcome::Done)
             }
             Command::Graph(writes) => {
-                let puts = |write: &GraphWrite| {
-                    matches!(write, GraphWrite::PutBlock(_) | GraphWrite::PutEdge(_))
-                };
-                if writes.iter().any(puts) {
+                if command.takes_space() {
                     self.check_space()?;
                 }
                 let done: Result<Vec<bool>, Stop> =
@@ -252,8 +257,7 @@ impl<'a> Planner<'a> {
     // --- conditions ---
 
     fn check_space(&self) -> Result<(), Stop> {
-        let is_full = |(_, kind): &(u64, AlarmKind)| *kind == AlarmKind::NoSpace;
-        match self.known.alarms.iter().any(is_full) {
+        match self.known.is_out_of_space() {
             true => Err(Refusal::NoSpace.into()),
             false => Ok(()),
         }

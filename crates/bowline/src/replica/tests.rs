@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bowline_storage::vfs::{OpenMode, Vfs};
 use bowline_testing::SimDisk;
+use bowline_testing::fault::FaultVfs;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -21,9 +22,9 @@ struct Member {
     log: Log,
 }
 
-fn builder(disk: &SimDisk) -> DbBuilder {
+fn builder(vfs: Arc<dyn Vfs>) -> DbBuilder {
     Db::builder()
-        .vfs(Arc::new(disk.clone()))
+        .vfs(vfs)
         .background(Background::Manual)
         .history(History::All)
         .memtable_bytes(8 << 10)
@@ -33,6 +34,11 @@ fn builder(disk: &SimDisk) -> DbBuilder {
 impl Member {
     /// Opens it, and applies what the log has.
     fn open(disk: &SimDisk, number: u64) -> Member {
+        Member::open_through(Arc::new(disk.clone()), disk, number)
+    }
+
+    /// [`Member::open`] by way of something between it and its disk.
+    fn open_through(vfs: Arc<dyn Vfs>, disk: &SimDisk, number: u64) -> Member {
         let mut behind = Vec::new();
         let mut visit = |index: Index, payload: &[u8]| {
             behind.push((index, payload.to_vec()));
@@ -44,7 +50,7 @@ impl Member {
             locked: &mut |_| Ok(()),
             visit: &mut visit,
         };
-        let (replica, log) = Replica::open(builder(disk), "db", options).unwrap();
+        let (replica, log) = Replica::open(builder(vfs), "db", options).unwrap();
         let mut member = Member {
             disk: disk.clone(),
             replica,
@@ -66,6 +72,17 @@ impl Member {
         replies
     }
 
+    fn install(&self, frozen: &FrozenTables) -> Result<Installed> {
+        let directory = Path::new("db/incoming");
+        self.replica.install(&frozen.state, directory, false)
+    }
+
+    /// The log goes on behind what was installed.
+    fn restart_log(&mut self, installed: Installed) {
+        self.log.restart_at(installed.index + 1).unwrap();
+        self.replica.log_restarted().unwrap();
+    }
+
     fn run(&mut self, commands: &[Command]) -> Vec<Reply> {
         let mut payload = Vec::new();
         encode_commands(commands.iter(), &mut payload);
@@ -81,7 +98,14 @@ impl Member {
         let mut out = format!("at {}\n", db.revision());
         for entry in db.range(..).unwrap() {
             let entry = entry.unwrap();
-            for version in db.history(&entry.key).unwrap() {
+            let mut versions = db.history(&entry.key).unwrap();
+            // That it was deleted before the history begins is told until a merge drops it.
+            let given_up = self.replica.compacted_revision();
+            let oldest = versions.last();
+            if oldest.is_some_and(|last| last.entry.is_none() && last.revision <= given_up) {
+                versions.pop();
+            }
+            for version in versions {
                 out += &format!("{version:?}\n");
             }
         }
@@ -433,7 +457,7 @@ fn a_member_refuses_writes_through_its_database_and_to_be_opened_without_its_clu
     drop(member);
     disk.open(Path::new("db/MEMBER"), OpenMode::CreateNew)
         .unwrap();
-    let refused = builder(&disk).open("db");
+    let refused = builder(Arc::new(disk.clone())).open("db");
     assert!(matches!(
         refused,
         Err(Error::Storage(bowline_storage::Error::Member { .. }))
@@ -586,8 +610,8 @@ proptest! {
     }
 }
 
-/// Gives one member the tables of another, as files, and starts its log anew.
-fn take_over(from: &Member, to: &mut Member) {
+/// Brings one member the tables of another, as files.
+fn bring(from: &Member, to: &Member) -> FrozenTables {
     let (frozen, mark) = from.replica.freeze().unwrap();
     assert_eq!(mark, from.replica.applied().mark);
     let directory = Path::new("db/incoming");
@@ -603,7 +627,13 @@ fn take_over(from: &Member, to: &mut Member) {
         target.write_at(&bytes, 0).unwrap();
         target.sync_data().unwrap();
     }
-    let installed = to.replica.install(&frozen.state, directory, false).unwrap();
+    frozen
+}
+
+/// Gives one member the tables of another, and starts its log anew.
+fn take_over(from: &Member, to: &mut Member) {
+    let frozen = bring(from, to);
+    let installed = to.install(&frozen).unwrap();
     assert_eq!(installed.index, frozen.index);
     // As a member that was closed in this moment: the void log is discarded.
     let disk = to.disk.clone();
@@ -611,4 +641,123 @@ fn take_over(from: &Member, to: &mut Member) {
     drop(std::mem::replace(to, stand_in));
     *to = Member::open(&disk, 3);
     assert_eq!(to.log.next_index(), frozen.index + 1);
+}
+
+/// A leader with several runs and a floor above what `late` has, and `late`.
+fn leader_and_late(late: Member) -> (Member, Member) {
+    let mut late = late;
+    let mut leader = Member::open(&SimDisk::new(), 1);
+    let first = [txn_of(vec![Op::Put(put("k", "first"))])];
+    leader.run(&first);
+    late.run(&first);
+    for number in 0..10 {
+        let name = format!("k{number}");
+        leader.run(&[txn_of(vec![
+            Op::Put(put(&name, "v")),
+            Op::Put(put("k", &name)),
+        ])]);
+        leader.replica.db().flush().unwrap();
+    }
+    leader.run(&[Command::Compact { revision: 8 }]);
+    (leader, late)
+}
+
+fn value(member: &Member, key: &str) -> Option<Vec<u8>> {
+    let found = member.replica.db().get(key).unwrap();
+    found.map(|value| value.to_vec())
+}
+
+/// The member went on numbering its runs from its own past, below those that had come: what it flushed
+/// lay under the older tables, and was not read any more, not even the mark of what was applied. Found
+/// by crash images of a member.
+#[test]
+fn what_is_flushed_after_a_take_over_is_newer_than_what_came() {
+    let (mut leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
+    let frozen = bring(&leader, &late);
+    let installed = late.install(&frozen).unwrap();
+    late.restart_log(installed);
+    let newer = [txn_of(vec![Op::Put(put("k", "newer"))])];
+    leader.run(&newer);
+    late.run(&newer);
+    let mark = late.replica.applied();
+    late.replica.db().flush().unwrap();
+    assert_eq!(value(&late, "k"), Some(b"newer".to_vec()));
+    assert_eq!(late.dump(), leader.dump());
+    let again = Member::open(&late.disk.after_power_loss(), 2);
+    assert_eq!(again.replica.applied(), mark);
+    assert_eq!(again.dump(), leader.dump());
+}
+
+/// The floor was raised for the state that was to come, and stayed when none came: readers waited for
+/// ever for a revision that reaches it.
+#[test]
+fn a_take_over_that_fails_leaves_the_readers_what_they_had() {
+    let (leader, late) = leader_and_late(Member::open(&SimDisk::new(), 2));
+    let before = late.dump();
+    let frozen = bring(&leader, &late);
+    late.disk.fail_syncs(1);
+    late.install(&frozen).unwrap_err();
+    let (done, is_done) = std::sync::mpsc::channel();
+    // A reader that is stuck is left behind: the test must end.
+    std::thread::spawn(move || done.send((value(&late, "k"), late.dump())));
+    let read = is_done.recv_timeout(Duration::from_secs(20));
+    let (value, dump) = read.expect("readers wait for ever");
+    assert_eq!(value, Some(b"first".to_vec()));
+    assert_eq!(dump, before);
+}
+
+#[test]
+fn a_take_over_that_finds_no_room_can_be_tried_again() {
+    let disk = SimDisk::new();
+    let vfs = FaultVfs::new(disk.clone());
+    let late = Member::open_through(Arc::new(vfs.clone()), &disk, 2);
+    let (leader, mut late) = leader_and_late(late);
+    let frozen = bring(&leader, &late);
+    let before = late.dump();
+    vfs.limit_space(0);
+    for _ in 0..2 {
+        let full = late.install(&frozen).unwrap_err();
+        let no_space = bowline_storage::Error::NoSpace {
+            path: PathBuf::new(),
+        };
+        assert_eq!(
+            std::mem::discriminant(&full),
+            std::mem::discriminant(&Error::Storage(no_space)),
+            "{full}"
+        );
+        assert!(full.is_retryable(), "{full}");
+        assert_eq!(late.dump(), before);
+    }
+    vfs.lift_space_limit();
+    let installed = late.install(&frozen).unwrap();
+    late.restart_log(installed);
+    assert_eq!(late.dump(), leader.dump());
+    let again = Member::open(&disk.after_power_loss(), 2);
+    assert_eq!(again.dump(), leader.dump());
+    assert!(again.replica.db().check().unwrap().is_clean());
+}
+
+/// Stood for a member that stopped: a compaction was agreed on, and the manifest had no room for it.
+#[test]
+fn a_compaction_on_a_full_disk_is_carried_out_and_recorded_later() {
+    let disk = SimDisk::new();
+    let vfs = FaultVfs::new(disk.clone());
+    let mut member = Member::open_through(Arc::new(vfs.clone()), &disk, 2);
+    for number in 0..10 {
+        member.run(&[txn_of(vec![Op::Put(put("k", &number.to_string()))])]);
+    }
+    vfs.limit_space(0);
+    let replies = member.run(&[Command::Compact { revision: 9 }]);
+    assert_eq!(replies[0].result, Ok(Outcome::Done));
+    let too_old = |member: &Member| {
+        let found = member.replica.db().snapshot_at(8);
+        matches!(found, Err(Error::Compacted { oldest: 9, .. }))
+    };
+    assert!(too_old(&member));
+    // What lies in the log is found by the next process.
+    let again = Member::open(&disk.after_power_loss(), 2);
+    assert!(too_old(&again));
+    vfs.lift_space_limit();
+    member.replica.db().flush().unwrap();
+    assert!(too_old(&Member::open(&disk.after_power_loss(), 2)));
 }

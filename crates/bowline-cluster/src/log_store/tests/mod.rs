@@ -3,6 +3,7 @@
 
 mod crash;
 mod opening;
+mod space;
 
 use std::io;
 use std::path::Path;

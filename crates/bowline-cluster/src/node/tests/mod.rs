@@ -1,5 +1,6 @@
 //! Nodes in one process that talk over loopback, each on a disk in memory.
 
+mod disk;
 mod founding;
 mod membership;
 
