@@ -14,6 +14,7 @@ pub mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod in_place;
 pub mod log_store;
 pub mod member_file;
 pub mod node;

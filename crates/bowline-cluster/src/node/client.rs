@@ -18,6 +18,7 @@ use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use super::waiters::Applied;
 use crate::error::{Error, Result};
+use crate::in_place::in_place;
 use crate::peer::is_unsent;
 use crate::types::NodeId;
 
@@ -160,7 +161,7 @@ impl LocalClient {
     pub async fn range(&self, op: &RangeOp, level: ReadLevel) -> Result<Read<RangeReply>> {
         let read = || {
             let (revision, found) =
-                self.read_in_place(is_wide(op), || self.core.replica.range(op))?;
+                in_place(self.yields(is_wide(op)), || self.core.replica.range(op))?;
             Ok((found?, revision))
         };
         self.read(level, read).await
@@ -173,23 +174,14 @@ impl LocalClient {
     pub async fn read_txn(&self, txn: &Txn, level: ReadLevel) -> Result<Read<TxnReply>> {
         let read = || {
             let read_txn = || self.core.replica.read_txn(txn);
-            let (revision, found) = self.read_in_place(reads_wide(txn), read_txn)?;
+            let (revision, found) = in_place(self.yields(reads_wide(txn)), read_txn)?;
             Ok((found?, revision))
         };
         self.read(level, read).await
     }
 
-    /// Reads on this thread; what may take long lets the tasks that wait for it go elsewhere.
-    fn read_in_place<T>(&self, is_long: bool, read: impl FnOnce() -> T) -> T {
-        use tokio::runtime::{Handle, RuntimeFlavor};
-        let has_others = || {
-            let runtime = Handle::try_current();
-            runtime.is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
-        };
-        match is_long && self.core.options.reads_block_in_place && has_others() {
-            true => tokio::task::block_in_place(read),
-            false => read(),
-        }
+    fn yields(&self, is_long: bool) -> bool {
+        is_long && self.core.options.reads_block_in_place
     }
 
     async fn read<T>(

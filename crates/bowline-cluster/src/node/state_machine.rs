@@ -28,6 +28,7 @@ use tokio::sync::watch;
 
 use super::waiters::{Applied, Waiters};
 use crate::error::Error;
+use crate::in_place::in_place;
 use crate::log_store::LogStore;
 use crate::peer::{SnapshotData, SnapshotFile};
 use crate::record;
@@ -283,7 +284,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut chunks = entries.ready_chunks(CHUNK_ENTRIES);
         while let Some(chunk) = chunks.next().await {
             let chunk: Result<Vec<_>, _> = chunk.into_iter().collect();
-            self.apply_chunk(chunk?).map_err(failed)?;
+            let chunk = chunk?;
+            // Held back until a flush is done, it would keep the member's own heartbeats waiting.
+            let is_long = self.replica.is_behind();
+            in_place(is_long, || self.apply_chunk(chunk)).map_err(failed)?;
         }
         Ok(())
     }
@@ -305,7 +309,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        let Some((meta, frozen)) = self.snapshot().map_err(failed)? else {
+        let machine = self.clone();
+        let frozen = tokio::task::spawn_blocking(move || machine.snapshot());
+        let frozen = frozen.await.map_err(io::Error::other)?.map_err(failed)?;
+        let Some((meta, frozen)) = frozen else {
             return Ok(None);
         };
         let files = frozen.tables.iter().map(|table| {

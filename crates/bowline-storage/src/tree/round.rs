@@ -51,6 +51,17 @@ impl Engine {
         self.begin(batches, operations, encoded_bytes, true)
     }
 
+    /// How far flush and compaction are behind: from 0, not at all, to 1, where a round waits for
+    /// them. Above 0 a round may be held back a little.
+    #[must_use]
+    pub fn pressure(&self) -> f64 {
+        let shared = &*self.shared;
+        match shared.options.has_threads() {
+            true => shared.pressure(&shared.super_version.load()),
+            false => 0.0,
+        }
+    }
+
     fn begin(
         &self,
         batches: u64,

@@ -79,8 +79,16 @@ impl std::fmt::Debug for ReplicaOptions<'_> {
 pub struct Replica {
     db: Db,
     state: Mutex<ApplyState>,
-    /// Whether an alarm for space is raised, to be asked beside whoever applies.
+    /// What is asked beside whoever applies: whether an alarm for space is raised, and the rest.
     is_out_of_space: AtomicBool,
+    shown: Mutex<Shown>,
+}
+
+/// What is known besides the trees, for those who ask while entries are applied.
+#[derive(Debug, Default)]
+struct Shown {
+    alarms: Vec<(u64, AlarmKind)>,
+    compacted: Revision,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +114,7 @@ impl Replica {
             db,
             state: Mutex::default(),
             is_out_of_space: AtomicBool::new(false),
+            shown: Mutex::default(),
         };
         replica.load(&mut replica.state.lock())?;
         Ok((replica, log))
@@ -141,7 +150,12 @@ impl Replica {
             let alarm = alarm.ok_or_else(|| invalid("alarm", scan.key()))?;
             state.known.alarms.insert(alarm);
         }
-        self.note_alarms(&state.known);
+        // What was given up while the database was embedded counts as compacted.
+        let floor = engine.history_floor();
+        if floor > 1 {
+            state.known.compacted = state.known.compacted.max(floor);
+        }
+        self.show(&state.known);
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and what it does to history.
         let compacted = state.known.compacted;
@@ -151,9 +165,19 @@ impl Replica {
         Ok(())
     }
 
-    fn note_alarms(&self, known: &Known) {
+    fn show(&self, known: &Known) {
         self.is_out_of_space
             .store(known.is_out_of_space(), Ordering::Release);
+        *self.shown.lock() = Shown {
+            alarms: known.alarms.iter().copied().collect(),
+            compacted: known.compacted,
+        };
+    }
+
+    /// Whether flush and merging are behind, so that applying may be held back.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.db.core().engine.pressure() > 0.0
     }
 
     /// Whether an alarm for space is raised: what needs space is refused. Waits for nobody.
@@ -183,13 +207,13 @@ impl Replica {
     /// The alarms that are raised.
     #[must_use]
     pub fn alarms(&self) -> Vec<(u64, AlarmKind)> {
-        self.state.lock().known.alarms.iter().copied().collect()
+        self.shown.lock().alarms.clone()
     }
 
     /// The revision given to the last compaction; 0 when there was none.
     #[must_use]
     pub fn compacted_revision(&self) -> Revision {
-        self.state.lock().known.compacted
+        self.shown.lock().compacted
     }
 
     /// Begins to apply entries. One caller at a time.
@@ -565,14 +589,15 @@ impl Applier<'_> {
             Effect::Kind(id, name) => core.kinds.insert(id, &name),
             Effect::Alarm(member, kind, true) => {
                 self.state.known.alarms.insert((member, kind));
-                self.replica.note_alarms(&self.state.known);
+                self.replica.show(&self.state.known);
             }
             Effect::Alarm(member, kind, false) => {
                 self.state.known.alarms.remove(&(member, kind));
-                self.replica.note_alarms(&self.state.known);
+                self.replica.show(&self.state.known);
             }
             Effect::Compacted(revision) => {
                 self.state.known.compacted = revision;
+                self.replica.show(&self.state.known);
                 // It speaks of what is visible.
                 self.write_part(commands)?;
                 self.publish()?;

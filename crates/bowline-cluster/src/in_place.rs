@@ -1,0 +1,16 @@
+//! Work that may hold up its thread, where it is.
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// Does `work` on this thread. What may be long lets the tasks that wait for the thread go to
+/// another one, where the runtime has several.
+pub(crate) fn in_place<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
+    let has_others = || {
+        let runtime = Handle::try_current();
+        runtime.is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+    };
+    match is_long && has_others() {
+        true => tokio::task::block_in_place(work),
+        false => work(),
+    }
+}
