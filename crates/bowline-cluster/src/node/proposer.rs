@@ -143,11 +143,19 @@ pub(crate) fn size_of(command: &Command) -> usize {
     match command {
         Command::Txn(t) => txn(t),
         Command::Graph(writes) => {
-            let size = |write: &GraphWrite| match write {
-                GraphWrite::PutBlock(block) => block.content.len() + 128,
-                _ => 128,
+            let texts = |attributes: &bowline::Attributes| -> usize {
+                let pairs = attributes.iter();
+                pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
             };
-            writes.iter().map(size).sum()
+            let size = |write: &GraphWrite| match write {
+                GraphWrite::PutBlock(block) => {
+                    block.kind.len() + block.content.len() + texts(&block.attributes)
+                }
+                GraphWrite::PutEdge(edge) => edge.kind.len() + texts(&edge.attributes),
+                GraphWrite::DeleteEdge { kind, .. } => kind.len(),
+                _ => 0,
+            };
+            writes.iter().map(|write| size(write) + 48).sum()
         }
         _ => 32,
     }
