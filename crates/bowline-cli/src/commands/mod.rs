@@ -10,10 +10,10 @@ pub(crate) mod graph;
 pub(crate) mod graph_reader;
 pub(crate) mod keys;
 mod leases;
-mod resolve;
+pub(crate) mod resolve;
 mod serve;
 mod tour;
-mod transfer;
+pub(crate) mod transfer;
 mod upkeep;
 
 use std::io::{BufRead, Write};

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::import::{BlockRef, NAME_ATTRIBUTE, label};
 
 /// The id of a block that a command is to create: a name's id is its hash.
-pub(super) fn id_of(block: &BlockRef) -> BlockId {
+pub(crate) fn id_of(block: &BlockRef) -> BlockId {
     match block {
         BlockRef::Id(id) => BlockId(*id),
         BlockRef::Name(name) => BlockId::from_name(name),

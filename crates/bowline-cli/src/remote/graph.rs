@@ -1,11 +1,14 @@
 //! The graph of a cluster, as the graph commands ask for it.
 
 use std::cell::Cell;
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::{Attributes, Block, BlockId, Edge, Neighbor, Path, Revision, Visit};
 use bowline_client::graph as wire;
+use bowline_client::{KeyRange, ReadLevel};
+use bytes::Bytes;
 
 use super::Remote;
 use super::keys::check_durability;
@@ -13,24 +16,28 @@ use crate::args::{Bounds, Direction, EdgeFilter, Scope, Write};
 use crate::commands::Context;
 use crate::commands::graph_reader::{Figures, GraphReader, Order, Reached, Stop};
 use crate::exit::Failure;
+use crate::import::KeyValue;
+
+/// How many keys are asked for at once.
+const PAGE: u64 = 1_000;
 
 /// How long a question may take: one about the whole of a large graph takes a while.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A cluster's graph at any revision.
 pub(crate) struct RemoteGraphs {
-    remote: Remote,
-    graph: wire::GraphClient,
+    pub(super) remote: Remote,
+    pub(super) graph: wire::GraphClient,
 }
 
 /// A cluster's graph at one revision.
 pub(crate) struct RemoteGraph<'a> {
-    of: &'a RemoteGraphs,
+    pub(super) of: &'a RemoteGraphs,
     /// 0 until the first answer says which is the newest; everything after is asked at that one.
     revision: Cell<Revision>,
 }
 
-fn wire_id(id: BlockId) -> wire::BlockId {
+pub(super) fn wire_id(id: BlockId) -> wire::BlockId {
     wire::BlockId(id.0)
 }
 
@@ -55,7 +62,7 @@ fn block(block: wire::Block) -> Block {
     }
 }
 
-fn edge(edge: wire::Edge) -> Edge {
+pub(super) fn edge(edge: wire::Edge) -> Edge {
     Edge {
         source: id(edge.key.source),
         kind: edge.key.kind,
@@ -81,6 +88,17 @@ impl RemoteGraphs {
         Ok(RemoteGraphs { remote, graph })
     }
 
+    /// To import into: what is there already is read as fresh as can be, whatever the command line says.
+    pub(crate) fn to_import(
+        context: &Context<'_, '_>,
+        write: &Write,
+    ) -> Result<RemoteGraphs, Failure> {
+        check_durability(write)?;
+        let remote = Remote::to(context.endpoints(), ReadLevel::Linearizable)?;
+        let graph = remote.client.graph();
+        Ok(RemoteGraphs { remote, graph })
+    }
+
     pub(crate) fn at(&self, revision: Option<Revision>) -> Result<RemoteGraph<'_>, Failure> {
         if revision == Some(0) {
             // What a directory says; on the wire it would be the newest.
@@ -93,6 +111,40 @@ impl RemoteGraphs {
             of: self,
             revision: Cell::new(revision.unwrap_or(0)),
         })
+    }
+
+    /// The newest revision.
+    pub(crate) fn newest(&self) -> Result<Revision, Failure> {
+        let get = self.remote.client.get("\0").level(self.remote.level);
+        Ok(self.remote.wait(get.into_future())?.header.revision)
+    }
+
+    /// Visits every key at a revision, in order.
+    pub(crate) fn for_each_pair(
+        &self,
+        revision: Revision,
+        visit: &mut dyn FnMut(KeyValue) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut start = Bytes::from_static(b"\0");
+        loop {
+            let get = self.remote.client.range(KeyRange::starting_at(start));
+            let get = get.level(self.remote.level).revision(revision).limit(PAGE);
+            let reply = self.remote.wait(get.into_future())?;
+            let next = reply
+                .entries
+                .last()
+                .map(|last| [&last.key[..], b"\0"].concat());
+            for entry in reply.entries {
+                visit(KeyValue {
+                    key: entry.key.to_vec(),
+                    value: entry.value.to_vec(),
+                })?;
+            }
+            match next {
+                Some(next) if reply.more => start = next.into(),
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// Writes; gives whether something changed, and the revision.
@@ -141,11 +193,11 @@ impl RemoteGraphs {
 
 impl RemoteGraph<'_> {
     /// Asks at the level of the command line and at one revision.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         question: impl AsyncFnOnce(
             &wire::GraphClient,
-            bowline_client::ReadLevel,
+            ReadLevel,
             Revision,
         ) -> bowline_client::Result<(T, Revision)>,
     ) -> Result<T, Failure> {
@@ -156,7 +208,7 @@ impl RemoteGraph<'_> {
         Ok(answer)
     }
 
-    fn blocks(&self, ids: &[BlockId], content: bool) -> Result<Vec<Block>, Failure> {
+    pub(super) fn blocks(&self, ids: &[BlockId], content: bool) -> Result<Vec<Block>, Failure> {
         self.ask(async |graph, level, revision| {
             let mut asked = graph.blocks(ids.iter().copied().map(wire_id));
             if !content {

@@ -12,6 +12,7 @@
 
 mod endpoints;
 mod graph;
+mod import;
 mod keys;
 mod leases;
 mod members;
@@ -103,6 +104,8 @@ pub(crate) fn execute(context: &mut Context<'_, '_>, command: &Command) -> Resul
         Command::Block(args) => commands::blocks::block(context, args),
         Command::Edge(args) => commands::blocks::edge(context, args),
         Command::Graph(args) => commands::graph::run(context, args),
+        Command::Import(args) => commands::transfer::import(context, args),
+        Command::Export(args) => commands::transfer::export(context, args),
         Command::Compact(args) => upkeep::compact(context, args),
         _ => Err(Failure::new(
             Exit::Usage,

@@ -227,6 +227,11 @@ where
     let called: Result<(Vec<R>, MetadataMap)> =
         pool.call(Repeat::Always, None, request, sent).await;
     let (parts, _) = called.map_err(typed)?;
+    whole(parts, is_last)
+}
+
+/// The parts, if the last of them is the last there is.
+fn whole<R>(parts: Vec<R>, is_last: fn(&R) -> bool) -> Result<Vec<R>> {
     if parts.last().is_some_and(is_last) {
         Ok(parts)
     } else {
@@ -237,5 +242,34 @@ where
 fn cut_off() -> Error {
     Error::Disconnected {
         message: "the answer ended before all of it had come".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_in_parts_that_ends_without_its_end_is_an_error() {
+        let is_last = |part: &bool| *part;
+        assert_eq!(whole(vec![false, true], is_last).unwrap(), [false, true]);
+        for parts in [vec![], vec![false], vec![true, false]] {
+            let cut = whole(parts, is_last).unwrap_err();
+            assert!(matches!(cut, Error::Disconnected { .. }));
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_a_type_and_the_words_of_the_server() {
+        let of = |code| {
+            let message = "do this".to_owned();
+            typed(Error::Other { code, message })
+        };
+        assert!(matches!(of(Code::NotFound), Error::NotFound { .. }));
+        for code in [Code::InvalidArgument, Code::FailedPrecondition] {
+            assert!(matches!(of(code), Error::Refused { .. }));
+            assert_eq!(of(code).to_string(), "do this");
+        }
+        assert!(matches!(of(Code::Internal), Error::Other { .. }));
     }
 }

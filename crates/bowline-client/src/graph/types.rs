@@ -274,33 +274,33 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    fn is_senseless<T: std::fmt::Debug>(read: Result<T>) -> bool {
+    fn is_senseless<T: std::fmt::Debug>(read: &Result<T>) -> bool {
         matches!(read, Err(Error::InvalidReply { .. }))
     }
 
     #[test]
     fn an_answer_that_makes_no_sense_is_an_error_and_not_guessed() {
         let id = id_bytes(BlockId(7));
-        assert!(is_senseless(Block::of_wire(pb::Block::default())));
-        assert!(is_senseless(Edge::of_wire(pb::Edge::default())));
+        assert!(is_senseless(&Block::of_wire(pb::Block::default())));
+        assert!(is_senseless(&Edge::of_wire(pb::Edge::default())));
         for direction in [2, 3, -1] {
-            assert!(is_senseless(Neighbor::of_wire(pb::Neighbor {
+            assert!(is_senseless(&Neighbor::of_wire(pb::Neighbor {
                 id: id.clone(),
                 direction,
                 ..pb::Neighbor::default()
             })));
         }
-        assert!(is_senseless(Visit::of_wire(pb::Visit {
+        assert!(is_senseless(&Visit::of_wire(pb::Visit {
             id: id.clone(),
             parent: Bytes::from_static(b"short"),
             ..pb::Visit::default()
         })));
-        assert!(is_senseless(Stop::of_wire(pb::TraverseEnd {
+        assert!(is_senseless(&Stop::of_wire(pb::TraverseEnd {
             stop: 9,
             ..pb::TraverseEnd::default()
         })));
         for kinds in [0, 2] {
-            assert!(is_senseless(Path::of_wire(pb::Path {
+            assert!(is_senseless(&Path::of_wire(pb::Path {
                 blocks: vec![id.clone(), id.clone()],
                 kinds: vec!["k".to_owned(); kinds],
                 cost: 1.0,
