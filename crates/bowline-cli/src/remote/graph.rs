@@ -438,3 +438,99 @@ impl GraphReader for RemoteGraph<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bowline_server::Server;
+    use bowline_server::config::{Config, Layers};
+
+    use super::*;
+
+    /// A server with a directory of its own, on a runtime of its own.
+    struct Served {
+        runtime: tokio::runtime::Runtime,
+        server: Option<Server>,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Served {
+        fn start() -> (Served, RemoteGraphs) {
+            let directory = tempfile::tempdir().unwrap();
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let peer = format!("http://{}", free.local_addr().unwrap());
+            drop(free);
+            let mut layers = Layers::default();
+            for (key, value) in [
+                (
+                    "data-dir",
+                    &*directory.path().join("data").display().to_string(),
+                ),
+                ("listen-client-urls", "http://127.0.0.1:0"),
+                ("listen-peer-urls", &peer),
+                ("initial-advertise-peer-urls", &peer),
+            ] {
+                layers.add_flag(key, value.to_owned()).unwrap();
+            }
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let config = Config::from_layers(&layers).unwrap();
+            let server = runtime.block_on(Server::start(config)).unwrap();
+            let endpoint = server.addresses()[0].to_string();
+            let remote = Remote::to(vec![endpoint], ReadLevel::Linearizable).unwrap();
+            let graph = remote.client.graph();
+            let served = Served {
+                runtime,
+                server: Some(server),
+                _directory: directory,
+            };
+            (served, RemoteGraphs { remote, graph })
+        }
+    }
+
+    impl Drop for Served {
+        fn drop(&mut self) {
+            if let Some(server) = self.server.take() {
+                self.runtime.block_on(server.shutdown()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn every_answer_of_one_reader_is_of_one_revision() {
+        let (_served, graphs) = Served::start();
+        let ids: Vec<_> = (0..2_500).map(BlockId).collect();
+        let puts = ids.iter().map(|id| {
+            wire::GraphWrite::PutBlock(wire::Block::new(wire_id(*id), "b").attribute("a", "old"))
+        });
+        graphs
+            .remote
+            .wait(graphs.graph.write(puts).into_future())
+            .unwrap();
+        let reader = graphs.at(None).unwrap();
+        // More than one request asks for: all of them, in order.
+        let found = reader.attributes(&ids).unwrap();
+        assert!(found.iter().map(|(id, _)| *id).eq(ids.iter().copied()));
+
+        let new = Block::new(BlockId(7), "b").attribute("a", "new");
+        graphs.put_block(&new).unwrap();
+        graphs.delete_block(BlockId(8)).unwrap();
+        assert_eq!(
+            reader.block(BlockId(7)).unwrap().unwrap().attributes["a"],
+            "old"
+        );
+        assert_eq!(reader.having("a", "old").unwrap().len(), 2_500);
+        let mut count = 0;
+        reader
+            .for_each_block(&mut |_| {
+                count += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(count, 2_500);
+        let now = graphs.at(None).unwrap();
+        assert_eq!(
+            now.block(BlockId(7)).unwrap().unwrap().attributes["a"],
+            "new"
+        );
+        assert_eq!(now.having("a", "old").unwrap().len(), 2_498);
+    }
+}
