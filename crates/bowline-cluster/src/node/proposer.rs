@@ -250,3 +250,29 @@ fn forwarded(status: &tonic::Status) -> Handed {
         _ => Handed::Unknown(Error::LeaderChanged),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bowline::replica::GraphWrite;
+    use bowline::{Block, BlockId, Edge};
+
+    use super::*;
+
+    /// What bounds an entry of the log has to count all that can be large.
+    #[test]
+    fn the_size_of_a_write_of_the_graph_counts_texts_as_well_as_content() {
+        let (id, large) = (BlockId(1), "x".repeat(100_000));
+        for write in [
+            GraphWrite::PutBlock(Block::new(id, "k").content(large.as_bytes())),
+            GraphWrite::PutBlock(Block::new(id, "k").attribute("name", &*large)),
+            GraphWrite::PutBlock(Block::new(id, "k").attribute(&*large, "text")),
+            GraphWrite::PutEdge(Edge::new(id, "k", id).attribute("name", &*large)),
+            GraphWrite::PutEdge(Edge::new(id, &*large, id)),
+        ] {
+            assert!(size_of(&Command::Graph(vec![write])) >= large.len());
+        }
+        let small = GraphWrite::DeleteBlock(id);
+        let size = size_of(&Command::Graph(vec![small; 10_000]));
+        assert!((160_000..1_000_000).contains(&size), "{size}");
+    }
+}
