@@ -132,9 +132,11 @@ impl Exit {
         use bowline_client::Error as E;
         match error {
             E::LeaseExists | E::MemberExists | E::PeerAddressExists => Exit::Conflict,
-            E::LeaseNotFound | E::KeyNotFound | E::MemberNotFound | E::LeaseLost { .. } => {
-                Exit::NotFound
-            }
+            E::LeaseNotFound
+            | E::KeyNotFound
+            | E::MemberNotFound
+            | E::NotFound { .. }
+            | E::LeaseLost { .. } => Exit::NotFound,
             E::InvalidEndpoint { .. } => Exit::Usage,
             E::Corrupt => Exit::Corrupt,
             E::NoSpace | E::PermissionDenied | E::InvalidToken | E::AuthenticationFailed { .. } => {

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tonic::transport::Channel;
 
+use crate::graph::GraphClient;
 use crate::kv::{Delete, Get, Put, Txn};
 use crate::pool::Pool;
 use crate::watch::{Hub, Watch};
@@ -124,6 +125,12 @@ impl Client {
     /// ```
     pub fn watch(&self, range: impl Into<KeyRange>) -> Watch {
         Watch::new(self.clone(), range.into())
+    }
+
+    /// The verbs of the graph. Servers of Bowline have it, etcd has not.
+    #[must_use]
+    pub fn graph(&self) -> GraphClient {
+        GraphClient::new(Arc::clone(&self.pool))
     }
 
     /// The stream that watches share.

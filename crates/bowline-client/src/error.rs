@@ -142,6 +142,18 @@ pub enum Error {
     /// Nobody has to authenticate here.
     #[error("authentication is not enabled")]
     AuthNotEnabled,
+    /// What a request of the graph names is not there.
+    #[error("{message}")]
+    NotFound {
+        /// What the server said, and what to do.
+        message: String,
+    },
+    /// A request of the graph is one that the server, or what is stored there, does not allow.
+    #[error("{message}")]
+    Refused {
+        /// What the server said, and what to do.
+        message: String,
+    },
     /// The server does not have this request.
     #[error("the server does not have this request: {message}")]
     Unimplemented {

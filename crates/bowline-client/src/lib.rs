@@ -26,8 +26,8 @@
 //!
 //! - It stays with one endpoint, and goes on to the next when that fails.
 //! - It tries reads again, and anything for which no connection could be made: nothing was sent then.
-//! - It never sends a put, a deletion, a transaction that writes, a grant or a change of members a second
-//!   time. If no answer says what came of one, that is [`Error::UnknownOutcome`].
+//! - It never sends a put, a deletion, a transaction that writes, a write of the graph, a grant or a change
+//!   of members a second time. If no answer says what came of one, that is [`Error::UnknownOutcome`].
 //! - A [`Watcher`] resumes after a broken connection, where it was: every change once, in order, or an
 //!   error.
 //! - A [`KeepAlive`] says that a lease is lost when it may be, not when it certainly is.
@@ -35,10 +35,10 @@
 //! # How it is built
 //!
 //! ```text
-//!   Client ──▶ kv, lease, cluster ──▶ pool ──▶ endpoint ──▶ connections
-//!      │                               ▲
-//!      └─────▶ watch (one task and ────┘
-//!              stream for all watches)
+//!   Client ──▶ kv, graph, lease, cluster ──▶ pool ──▶ endpoint ──▶ connections
+//!      │                                      ▲
+//!      └────────▶ watch (one task and ────────┘
+//!                 stream for all watches)
 //! ```
 //!
 //! Replies carry a [`Header`], and where the server is Bowline, the level that served a read and the
@@ -49,6 +49,7 @@ mod client;
 mod cluster;
 mod endpoint;
 mod error;
+pub mod graph;
 mod key_range;
 mod kv;
 mod lease;

@@ -1,7 +1,8 @@
 //! The wire of Bowline, generated from the files in `proto`: messages and services, no behaviour.
 //!
 //! [`etcdserverpb`], [`mvccpb`] and [`authpb`] are etcd's packages: the same names and field numbers,
-//! so that its clients and tools can be used unchanged. [`peer`] is between members only. Keys and values are [`bytes::Bytes`].
+//! so that its clients and tools can be used unchanged. [`v1`] is what Bowline serves besides: the graph.
+//! [`peer`] is between members only. Keys and values are [`bytes::Bytes`].
 //!
 //! ```
 //! use bowline_proto::etcdserverpb::PutRequest;
@@ -17,7 +18,7 @@
 macro_rules! package {
     ($(#[$meta:meta])* $name:ident, $file:tt) => {
         $(#[$meta])*
-        #[expect(missing_docs, reason = "the files in `proto` say what needs saying")]
+        #[allow(missing_docs, reason = "the files in `proto` say what needs saying")]
         #[allow(clippy::all, rustdoc::all, unused_qualifications, reason = "generated")]
         pub mod $name {
             tonic::include_proto!($file);
@@ -39,6 +40,11 @@ package!(
     /// The services of etcd v3.
     etcdserverpb,
     "etcdserverpb"
+);
+package!(
+    /// The service of the graph.
+    v1,
+    "bowline.v1"
 );
 package!(
     /// What the members of a cluster say to each other.

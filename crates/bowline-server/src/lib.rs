@@ -1,4 +1,4 @@
-//! Serves a node of Bowline to clients of etcd v3.
+//! Serves a node of Bowline to clients of etcd v3, and its graph to those of `bowline.v1`.
 //!
 //! ```text
 //!  connection ──▶ transport::Dispatch ──▶ service::* ──▶ convert ──▶ bowline_cluster::LocalClient

@@ -9,6 +9,8 @@ pub struct Settings {
     pub request_bytes_max: usize,
     /// The most operations in one list of a transaction.
     pub txn_operations_max: usize,
+    /// The most blocks a traversal of the graph visits.
+    pub traversal_blocks_max: u64,
     /// How long a follower waits for a leader; leases live at least one and a half times as long.
     pub election_timeout: Duration,
     /// How often an idle watch that asked for it is told how far it is.
@@ -35,6 +37,7 @@ impl Default for Settings {
         Settings {
             request_bytes_max: 3 << 19,
             txn_operations_max: 128,
+            traversal_blocks_max: 1_000_000,
             election_timeout: Duration::from_secs(1),
             watch_progress_interval: Duration::from_secs(600),
             watch_queue_bytes: 4 << 20,

@@ -88,8 +88,12 @@ pub enum Fault {
     CorruptCluster,
     /// The request makes no sense to this server; says which part.
     Invalid(&'static str),
+    /// The request could never succeed; says why.
+    Malformed(String),
     /// What the request needs is not there; says what.
     Missing(String),
+    /// What is stored does not allow it; says what.
+    Unfit(String),
     /// Not offered.
     Unsupported(&'static str),
     /// This node failed; says how.
@@ -184,7 +188,9 @@ impl Fault {
             Fault::WatchCanceled => (Code::Cancelled, "etcdserver: watch canceled"),
             Fault::CorruptCluster => (Code::DataLoss, "etcdserver: corrupt cluster"),
             Fault::Invalid(text) => (Code::InvalidArgument, *text),
+            Fault::Malformed(text) => return (Code::InvalidArgument, text.clone().into()),
             Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
+            Fault::Unfit(text) => return (Code::FailedPrecondition, text.clone().into()),
             Fault::Unsupported(text) => (Code::Unimplemented, *text),
             Fault::Internal(text) => return (Code::Internal, text.clone().into()),
         };
@@ -210,8 +216,9 @@ impl From<Refusal> for Fault {
             Refusal::DuplicateKey => Fault::DuplicateKey,
             Refusal::NoSpace => Fault::NoSpace,
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
-            Refusal::MissingBlock { .. } => Fault::Missing(refusal.to_string()),
-            Refusal::InvalidKind { .. } => Fault::Invalid("a kind's name has 1 to 256 bytes"),
+            // In the words of the library, so that a program reads the same in both places.
+            Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
+            Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),
             other => Fault::Internal(other.to_string()),
         }
     }
@@ -230,8 +237,21 @@ impl From<bowline::Error> for Fault {
                 Fault::RequestTooLarge
             }
             E::Closed => Fault::Stopped,
+            E::MissingBlock { .. } | E::UnknownKind { .. } => Fault::Missing(short(&error)),
+            E::InvalidKind { .. } | E::NotSupported { .. } => Fault::Malformed(short(&error)),
+            E::Cycle { .. } | E::InvalidWeight { .. } => Fault::Unfit(short(&error)),
             other => Fault::Internal(other.to_string()),
         }
+    }
+}
+
+/// The text of an error, cut so that it fits into the head of an answer: some name all there is.
+fn short(error: &bowline::Error) -> String {
+    const CHARACTERS_MAX: usize = 1_000;
+    let text = error.to_string();
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -443,6 +463,15 @@ mod tests {
             of(bowline::Error::EmptyKey.into()),
             "etcdserver: key is not provided"
         );
+        let id = bowline::BlockId(7);
+        let missing = bowline::Error::MissingBlock { id };
+        assert_eq!(of(Refusal::MissingBlock { id }.into()), missing.to_string());
+        let unknown = Fault::from(bowline::Error::UnknownKind {
+            name: "k".to_owned(),
+            known: vec!["é".repeat(256); 100],
+        });
+        let (code, text) = unknown.parts();
+        assert_eq!((code, text.chars().count()), (Code::NotFound, 1_001));
         let full = Error::Storage(bowline::Error::Closed);
         assert_eq!(of(full), "etcdserver: server stopped");
     }

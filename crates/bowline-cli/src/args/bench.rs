@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::units::parse_duration;
 
@@ -51,6 +51,14 @@ pub enum Bench {
   bowline bench watch --watchers 1000 --total 1000
   bowline bench watch --watchers 10000 --conns 100 --rate 50 --duration 20s --json")]
     Watch(WatchLoad),
+    /// Write a graph, then put edges, look around blocks, or walk from them
+    ///
+    /// Speaks `bowline.v1`, which only servers of Bowline do.
+    #[command(after_help = "Examples:
+  bowline bench graph --operation neighbors --conns 10 --clients 100
+  bowline bench graph --operation edge --blocks 100000 --fan-out 5 --duration 10s
+  bowline bench graph --operation traverse --max-depth 3 --no-fill --consistency e --json")]
+    Graph(GraphLoad),
     /// Run Bowline and etcd in turn, three nodes each on this machine, under the same load
     ///
     /// The nodes keep their data in temporary directories below the current one, and are stopped in the
@@ -154,6 +162,88 @@ pub struct WatchLoad {
     /// Print one JSON object, as `--output json` does
     #[arg(long)]
     pub json: bool,
+}
+
+/// `bowline bench graph`.
+#[derive(Debug, Clone, Args)]
+pub struct GraphLoad {
+    /// What is measured
+    #[arg(long, value_enum, default_value_t = GraphOperation::Neighbors)]
+    pub operation: GraphOperation,
+    /// How many blocks the graph has
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: u64,
+    /// How many edges leave each block
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub fan_out: u64,
+    /// How far a walk goes
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub max_depth: u32,
+    /// Do not write the graph first: an earlier run did
+    #[arg(long)]
+    pub no_fill: bool,
+    /// How fresh reads are: l (linearizable), lease, or e (eventual)
+    #[arg(long, default_value = "l", value_name = "LEVEL")]
+    pub consistency: Consistency,
+    /// How many connections, spread over the endpoints
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub conns: usize,
+    /// How many clients, spread over the connections; each has one request under way
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub clients: usize,
+    /// How many requests [default: 10000, or no limit with --duration]
+    #[arg(long, value_name = "N")]
+    pub total: Option<u64>,
+    /// For how long, as in 10s
+    #[arg(long, value_parser = parse_duration, value_name = "SPAN")]
+    pub duration: Option<Duration>,
+    /// How many requests per second at most; as many as are answered if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rate: Option<u64>,
+    /// Send everything to the leader instead of to all endpoints
+    #[arg(long)]
+    pub target_leader: bool,
+    /// How many threads make the load
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+    /// Print one JSON object, as `--output json` does
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `bowline bench graph` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GraphOperation {
+    /// Puts of an edge between two blocks, each at random
+    Edge,
+    /// Reads of the blocks one edge away
+    Neighbors,
+    /// Walks of some depth
+    Traverse,
+}
+
+impl GraphLoad {
+    /// The bytes of an id.
+    const ID_BYTES: usize = 16;
+
+    /// What it has in common with the loads of keys: a block's id is a key of 16 bytes.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load {
+            conns: self.conns,
+            clients: self.clients,
+            total: self.total,
+            duration: self.duration,
+            rate: self.rate,
+            sequential_keys: false,
+            key_size: GraphLoad::ID_BYTES,
+            key_space_size: self.blocks,
+            val_size: 0,
+            target_leader: self.target_leader,
+            threads: self.threads,
+            json: self.json,
+        }
+    }
 }
 
 /// `bowline bench compare`.

@@ -1,4 +1,4 @@
-//! `bowline bench`: load on any server of etcd's API, and a comparison with etcd.
+//! `bowline bench`: load on any server of etcd's API, on the graph of Bowline's, and a comparison with etcd.
 //!
 //! ```text
 //!   args ──▶ Workload (what requests look like) ──▶ load ──▶ Report ──▶ table or JSON
@@ -13,6 +13,7 @@
 //! waited.
 
 mod compare;
+mod graph;
 mod load;
 mod machine;
 mod report;
@@ -62,6 +63,13 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Bench) -> Result<(), Fai
             )
         }
         Bench::Watch(args) => watch::run(context, args),
+        Bench::Graph(args) => {
+            if !args.no_fill {
+                graph::fill(context, args)?;
+            }
+            let (name, workload) = graph::workload(args)?;
+            one(context, name, &args.load(), &workload)
+        }
         Bench::Compare(args) => compare::run(context, args),
     }
 }

@@ -1,7 +1,7 @@
 //! What requests look like: encoded once, then only their keys change.
 //!
 //! Keys are the number of the key in hexadecimal, with zeros before it. So all have one length, which
-//! makes every request as long as the next, and they can be read.
+//! makes every request as long as the next, and they can be read. A block's id is such a key, of 16 digits.
 
 use bowline_proto::etcdserverpb::request_op::Request;
 use bowline_proto::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
@@ -23,6 +23,8 @@ pub(crate) struct Workload {
     key_bytes: usize,
     key_space: u64,
     is_sequential: bool,
+    /// Whether each key of a request is chosen by itself, and may be one of the others.
+    is_independent: bool,
     /// How many writes a request is.
     pub(super) operations: u64,
     /// Whether an answer without a key in it is to be counted.
@@ -85,6 +87,26 @@ impl Workload {
         })
     }
 
+    /// Requests of the graph with so many ids, each at random.
+    pub(super) fn of_graph(
+        args: &Load,
+        path: &'static str,
+        ids: usize,
+        expects_rows: bool,
+        encode: impl Fn(&[Bytes]) -> Vec<u8>,
+    ) -> Result<Workload, Failure> {
+        let target = Target {
+            path,
+            metadata: None,
+        };
+        Ok(Workload {
+            is_independent: true,
+            operations: 1,
+            expects_rows,
+            ..Workload::new(args, target, ids, encode)?
+        })
+    }
+
     fn new(
         args: &Load,
         target: Target,
@@ -120,6 +142,7 @@ impl Workload {
             key_bytes: args.key_size,
             key_space: args.key_space_size,
             is_sequential: args.sequential_keys,
+            is_independent: false,
             operations: 1,
             expects_rows: false,
         })
@@ -146,8 +169,12 @@ impl Workload {
                 *digit = b"0123456789abcdef"[usize::try_from(rest & 15).unwrap_or(0)];
                 rest >>= 4;
             }
-            // Of one transaction, all keys differ.
-            key = (key + 1) % self.key_space;
+            key = if self.is_independent {
+                keys.next(self, number)
+            } else {
+                // Of one transaction, all keys differ.
+                (key + 1) % self.key_space
+            };
         }
     }
 }
@@ -249,6 +276,19 @@ mod tests {
             .collect();
         assert_eq!(keys.len(), 5);
         assert!(keys.iter().all(|key| key.len() == 20));
+    }
+
+    #[test]
+    fn the_ends_of_an_edge_are_chosen_by_themselves() {
+        let args = load("--key-size 16 --key-space-size 4");
+        let workload = Workload::of_graph(&args, "/", 2, false, |ids| {
+            [&ids[0][..], &ids[1][..]].concat()
+        });
+        let (workload, mut keys) = (workload.unwrap(), Keys::new(0));
+        let pairs: std::collections::BTreeSet<_> = (0..400)
+            .map(|number| message(&workload, &mut keys, number))
+            .collect();
+        assert_eq!(pairs.len(), 16, "every pair of four");
     }
 
     #[test]

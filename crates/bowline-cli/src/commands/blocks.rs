@@ -1,15 +1,16 @@
 //! `block put|get|del` and `edge put|del`.
 
-use bowline::Db;
+use bowline::Revision;
 
+use super::graph_reader::Store;
 use super::resolve::{find, id_of};
-use super::{Context, not_found, snapshot};
+use super::{Context, not_found};
 use crate::args::{Block, Edge, EdgeKey};
 use crate::exit::Failure;
 use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE};
 use crate::output::Field;
 
-pub(super) fn block(context: &mut Context<'_, '_>, args: Block) -> Result<(), Failure> {
+pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), Failure> {
     match args {
         Block::Put {
             block,
@@ -21,29 +22,29 @@ pub(super) fn block(context: &mut Context<'_, '_>, args: Block) -> Result<(), Fa
             let content = if content == "-" {
                 context.read_input()?
             } else {
-                content.into_bytes()
+                content.clone().into_bytes()
             };
-            let mut attributes: Attributes = attributes.into_iter().collect();
-            if let BlockRef::Name(name) = &block {
+            let mut attributes: Attributes = attributes.iter().cloned().collect();
+            if let BlockRef::Name(name) = block {
                 attributes
                     .entry(NAME_ATTRIBUTE.to_owned())
                     .or_insert_with(|| name.clone());
             }
-            let id = id_of(&block);
+            let id = id_of(block);
             let new = bowline::Block {
                 id,
-                kind,
+                kind: kind.clone(),
                 content,
                 attributes,
             };
-            let db = context.open_to_write(write.durability)?;
-            db.transact(|tx| tx.put_block(&new))?;
-            done(context, &db, &[("id", id.to_string().into())])
+            let store = Store::open_to_write(context, write)?;
+            let revision = store.put_block(&new)?;
+            done(context, store, &[("id", id.to_string().into())], revision)
         }
         Block::Get { block, rev } => {
-            let db = context.open()?;
-            let graph = snapshot(&db, rev)?.graph();
-            let id = find(&graph, &block)?;
+            let store = Store::open(context)?;
+            let graph = store.graph(*rev)?;
+            let id = find(&*graph, block)?;
             let Some(found) = graph.block(id)? else {
                 return Err(not_found(format!("block {block} does not exist")));
             };
@@ -55,60 +56,69 @@ pub(super) fn block(context: &mut Context<'_, '_>, args: Block) -> Result<(), Fa
             ])?)
         }
         Block::Del { block, write } => {
-            let db = context.open_to_write(write.durability)?;
-            let id = find(&db.snapshot().graph(), &block)?;
-            if !db.transact(|tx| tx.delete_block(id))? {
+            let store = Store::open_to_write(context, write)?;
+            let id = find(&*store.graph(None)?, block)?;
+            let Some(revision) = store.delete_block(id)? else {
                 return Err(not_found(format!(
                     "block {block} does not exist; nothing changed"
                 )));
-            }
-            done(context, &db, &[("id", id.to_string().into())])
+            };
+            done(context, store, &[("id", id.to_string().into())], revision)
         }
     }
 }
 
-pub(super) fn edge(context: &mut Context<'_, '_>, args: Edge) -> Result<(), Failure> {
+pub(crate) fn edge(context: &mut Context<'_, '_>, args: &Edge) -> Result<(), Failure> {
     match args {
         Edge::Put {
             edge,
             attributes,
             write,
         } => {
-            let db = context.open_to_write(write.durability)?;
+            let store = Store::open_to_write(context, write)?;
             let EdgeKey {
                 source,
                 kind,
                 target,
-            } = &edge;
-            let graph = db.snapshot().graph();
-            let mut new = bowline::Edge::new(find(&graph, source)?, kind, find(&graph, target)?);
-            new.attributes = attributes.into_iter().collect();
-            db.transact(|tx| tx.put_edge(&new))?;
-            done(context, &db, &[])
+            } = edge;
+            let (from, to) = {
+                let graph = store.graph(None)?;
+                (find(&*graph, source)?, find(&*graph, target)?)
+            };
+            let mut new = bowline::Edge::new(from, kind, to);
+            new.attributes = attributes.iter().cloned().collect();
+            let revision = store.put_edge(&new)?;
+            done(context, store, &[], revision)
         }
         Edge::Del { edge, write } => {
-            let db = context.open_to_write(write.durability)?;
+            let store = Store::open_to_write(context, write)?;
             let EdgeKey {
                 source,
                 kind,
                 target,
-            } = &edge;
-            let graph = db.snapshot().graph();
-            let (from, to) = (find(&graph, source)?, find(&graph, target)?);
-            if !db.transact(|tx| tx.delete_edge(from, kind, to))? {
+            } = edge;
+            let (from, to) = {
+                let graph = store.graph(None)?;
+                (find(&*graph, source)?, find(&*graph, target)?)
+            };
+            let Some(revision) = store.delete_edge(from, kind, to)? else {
                 let text =
                     format!("edge {source} -{kind}-> {target} does not exist; nothing changed");
                 return Err(not_found(text));
-            }
-            done(context, &db, &[])
+            };
+            done(context, store, &[], revision)
         }
     }
 }
 
 /// Prints what a write gave, and the revision, after everything is closed.
-fn done(context: &mut Context<'_, '_>, db: &Db, fields: &[(&str, Field)]) -> Result<(), Failure> {
-    let revision = db.revision();
-    db.close()?;
+fn done(
+    context: &mut Context<'_, '_>,
+    store: Store,
+    fields: &[(&str, Field)],
+    revision: Revision,
+) -> Result<(), Failure> {
+    store.close()?;
     let mut all = fields.to_vec();
     all.push(("revision", revision.into()));
     Ok(context.printer(false).record(&all)?)

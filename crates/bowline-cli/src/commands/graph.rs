@@ -2,19 +2,20 @@
 
 use std::collections::HashSet;
 
-use bowline::{BlockId, Error, Precedence, Stop, Traversal};
+use bowline::BlockId;
 
+use super::graph_reader::{Order, Stop, Store};
 use super::resolve::{Labels, find};
 use super::transfer::{block_item, edge_item};
-use super::{Context, not_found, snapshot};
-use crate::args::{self, Bounds, EdgeFilter, ExportFormat, Graph, Scope};
+use super::{Context, not_found};
+use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Scope};
 use crate::exit::Failure;
 use crate::export;
 use crate::import::BlockRef;
 use crate::output::Field;
 use crate::units::show_size;
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {
     match args {
         Graph::Neighbors {
             block,
@@ -49,38 +50,31 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
     }
 }
 
-fn direction(direction: args::Direction) -> bowline::Direction {
-    match direction {
-        args::Direction::Out => bowline::Direction::Out,
-        args::Direction::In => bowline::Direction::In,
-        args::Direction::Both => bowline::Direction::Both,
-    }
-}
-
 fn neighbors(
     context: &mut Context<'_, '_>,
     block: &BlockRef,
     edges: &EdgeFilter,
     limit: Option<u64>,
 ) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, edges.scope.rev)?.graph();
-    let id = find(&graph, block)?;
-    let found = graph.neighbors(id, direction(edges.direction), &edges.scope.kinds)?;
-    let limit = limit.map_or(usize::MAX, |limit| {
+    let store = Store::open(context)?;
+    let graph = store.graph(edges.scope.rev)?;
+    let id = find(&*graph, block)?;
+    let mut found = graph.neighbors(id, edges, limit)?;
+    found.truncate(limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
-    });
+    }));
     let mut labels = Labels::default();
+    labels.learn(&*graph, found.iter().map(|neighbor| neighbor.id))?;
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["block", "kind", "direction", "id"]);
-    for neighbor in found.into_iter().take(limit) {
+    for neighbor in found {
         let way = if neighbor.direction == bowline::Direction::In {
             "in"
         } else {
             "out"
         };
         rows.push(vec![
-            labels.get(&graph, neighbor.id)?.into(),
+            labels.get(&*graph, neighbor.id)?.into(),
             neighbor.kind.as_ref().into(),
             way.into(),
             neighbor.id.to_string().into(),
@@ -90,38 +84,13 @@ fn neighbors(
     Ok(())
 }
 
-fn traverse(
-    graph: &bowline::Graph,
-    start: BlockId,
-    edges: &EdgeFilter,
-    bounds: &Bounds,
-    depth_first: bool,
-) -> Result<Traversal, Failure> {
-    let mut traversal = graph
-        .traverse(start)
-        .direction(direction(edges.direction))
-        .kinds(&edges.scope.kinds);
-    if depth_first {
-        traversal = traversal.depth_first();
-    }
-    if let Some(depth) = bounds.max_depth {
-        traversal = traversal.max_depth(depth);
-    }
-    if let Some(limit) = bounds.limit {
-        traversal = traversal.limit(limit);
-    }
-    if let Some(bytes) = bounds.max_bytes {
-        traversal = traversal.max_bytes(bytes);
-    }
-    Ok(traversal.run()?)
-}
-
 fn stop_text(stop: Stop) -> &'static str {
     match stop {
         Stop::Exhausted => "everything reachable was visited",
         Stop::MaxDepth => "stopped by --max-depth; there is more beyond",
         Stop::Limit => "stopped by --limit; there is more",
         Stop::MaxBytes => "stopped by --max-bytes; there is more",
+        Stop::LimitOfServer => "stopped by the server's --max-traversal-blocks; there is more",
     }
 }
 
@@ -132,11 +101,12 @@ fn reach(
     bounds: &Bounds,
     depth_first: bool,
 ) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, edges.scope.rev)?.graph();
-    let start = find(&graph, block)?;
-    let found = traverse(&graph, start, edges, bounds, depth_first)?;
+    let store = Store::open(context)?;
+    let graph = store.graph(edges.scope.rev)?;
+    let start = find(&*graph, block)?;
+    let found = graph.traverse(start, edges, bounds, depth_first)?;
     let mut labels = Labels::default();
+    labels.learn(&*graph, found.visits.iter().map(|visit| visit.id))?;
     let count = found.visits.len();
     {
         let mut printer = context.printer(false);
@@ -144,11 +114,11 @@ fn reach(
         for visit in found.visits {
             let from = visit
                 .parent
-                .map(|parent| labels.get(&graph, parent))
+                .map(|parent| labels.get(&*graph, parent))
                 .transpose()?;
             rows.push(vec![
                 u64::from(visit.depth).into(),
-                labels.get(&graph, visit.id)?.into(),
+                labels.get(&*graph, visit.id)?.into(),
                 from.into(),
                 visit.kind.map(|kind| kind.to_string()).into(),
                 visit.id.to_string().into(),
@@ -170,23 +140,14 @@ fn path(
     edges: &EdgeFilter,
     bounds: &Bounds,
 ) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, edges.scope.rev)?.graph();
-    let (start, end) = (find(&graph, from)?, find(&graph, to)?);
-    let mut search = graph
-        .shortest_path(start, end)
-        .direction(direction(edges.direction))
-        .kinds(&edges.scope.kinds);
-    if let Some(weight) = weight {
-        search = search.weight(weight);
-    }
-    if let Some(depth) = bounds.max_depth {
-        search = search.max_depth(depth);
-    }
-    let Some(found) = search.find()? else {
+    let store = Store::open(context)?;
+    let graph = store.graph(edges.scope.rev)?;
+    let (start, end) = (find(&*graph, from)?, find(&*graph, to)?);
+    let Some(found) = graph.path((start, end), weight, edges, bounds.max_depth)? else {
         return Err(not_found(format!("no path leads from {from} to {to}")));
     };
     let mut labels = Labels::default();
+    labels.learn(&*graph, found.blocks.iter().copied())?;
     {
         let mut printer = context.printer(false);
         let mut rows = printer.rows(&["step", "block", "over", "id"]);
@@ -194,7 +155,7 @@ fn path(
             let over = step
                 .checked_sub(1)
                 .map(|edge| found.kinds[edge].to_string());
-            let label = labels.get(&graph, *id)?;
+            let label = labels.get(&*graph, *id)?;
             let step = step as u64;
             rows.push(vec![
                 step.into(),
@@ -209,24 +170,25 @@ fn path(
 }
 
 fn order(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, scope.rev)?.graph();
+    let store = Store::open(context)?;
+    let graph = store.graph(scope.rev)?;
     let mut labels = Labels::default();
-    let ids = match graph.topological_order(&scope.kinds, Precedence::SourceFirst) {
-        Ok(ids) => ids,
-        Err(Error::Cycle { cycle }) => {
+    let ids = match graph.order(scope)? {
+        Order::Found(ids) => ids,
+        Order::Cycle(cycle) => {
             // With the names people know, not only the ids.
-            let names = cycle.iter().map(|id| labels.get(&graph, *id));
+            labels.learn(&*graph, cycle.iter().copied())?;
+            let names = cycle.iter().map(|id| labels.get(&*graph, *id));
             let names: Vec<_> = names.collect::<Result<_, _>>()?;
             let text = format!("the graph has a cycle: {}", names.join(" -> "));
             return Err(Failure::new(crate::exit::Exit::Invalid, text));
         }
-        Err(error) => return Err(error.into()),
     };
+    labels.learn(&*graph, ids.iter().copied())?;
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["position", "block", "id"]);
     for (position, id) in ids.into_iter().enumerate() {
-        let label = labels.get(&graph, id)?;
+        let label = labels.get(&*graph, id)?;
         rows.push(vec![
             (position as u64 + 1).into(),
             label.into(),
@@ -243,26 +205,23 @@ fn components(
     strong: bool,
     limit: Option<u64>,
 ) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, scope.rev)?.graph();
-    let mut found = if strong {
-        graph.strongly_connected_components(&scope.kinds)?
-    } else {
-        graph.weakly_connected_components(&scope.kinds)?
-    };
+    let store = Store::open(context)?;
+    let graph = store.graph(scope.rev)?;
+    let mut found = graph.components(scope, strong)?;
     // Stable, so that equally large ones keep their order.
     found.sort_by_key(|component| std::cmp::Reverse(component.len()));
     let count = found.len();
-    let limit = limit.map_or(usize::MAX, |limit| {
+    found.truncate(limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
-    });
+    }));
     let mut labels = Labels::default();
+    labels.learn(&*graph, found.iter().flatten().copied())?;
     {
         let mut printer = context.printer(false);
         let mut rows = printer.rows(&["component", "size", "blocks"]);
-        for (number, component) in found.into_iter().take(limit).enumerate() {
+        for (number, component) in found.into_iter().enumerate() {
             let size = component.len() as u64;
-            let names = component.into_iter().map(|id| labels.get(&graph, id));
+            let names = component.into_iter().map(|id| labels.get(&*graph, id));
             let names = Field::List(names.collect::<Result<_, _>>()?);
             rows.push(vec![(number as u64 + 1).into(), size.into(), names])?;
         }
@@ -273,15 +232,15 @@ fn components(
 }
 
 fn stats(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, scope.rev)?.graph();
-    let stats = graph.stats(&scope.kinds)?;
+    let store = Store::open(context)?;
+    let graph = store.graph(scope.rev)?;
+    let stats = graph.stats(scope)?;
     let counts = |counts: &std::collections::BTreeMap<String, u64>| {
         let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
         Field::Attributes(counts.iter().map(text).collect())
     };
     Ok(context.printer(false).record(&[
-        ("revision", graph.revision().into()),
+        ("revision", stats.revision.into()),
         ("blocks", stats.blocks.into()),
         ("edges", stats.edges.into()),
         ("blocks_by_kind", counts(&stats.blocks_by_kind)),
@@ -304,46 +263,29 @@ fn dot(
     edges: &EdgeFilter,
     bounds: &Bounds,
 ) -> Result<(), Failure> {
-    let db = context.open()?;
-    let graph = snapshot(&db, edges.scope.rev)?.graph();
+    let store = Store::open(context)?;
+    let graph = store.graph(edges.scope.rev)?;
     let mut chosen: HashSet<BlockId> = HashSet::new();
-    let start = block.map(|block| find(&graph, block)).transpose()?;
+    let start = block.map(|block| find(&*graph, block)).transpose()?;
     if let Some(start) = start {
-        let found = traverse(&graph, start, edges, bounds, false)?;
+        let found = graph.traverse(start, edges, bounds, false)?;
         chosen.extend(found.visits.into_iter().map(|visit| visit.id));
     }
     let is_chosen = |id: &BlockId| start.is_none() || chosen.contains(id);
     let mut writer = export::writer(ExportFormat::Dot, &mut *context.streams.stdout);
-    let mut failure = None;
-    let mut write = |item: &crate::import::Item| {
-        writer.item(item).map_err(|error| {
-            failure = Some(error);
-            Error::Closed
-        })
-    };
     let kinds = &edges.scope.kinds;
-    let result = graph
-        .for_each_block(|block| {
-            if is_chosen(&block.id) {
-                write(&block_item(block))
-            } else {
-                Ok(())
-            }
-        })
-        .and_then(|()| {
-            graph.for_each_edge(|edge| {
-                let passes = kinds.is_empty() || kinds.contains(&edge.kind);
-                if passes && is_chosen(&edge.source) && is_chosen(&edge.target) {
-                    write(&edge_item(edge))
-                } else {
-                    Ok(())
-                }
-            })
-        });
-    // A writer's failure ends the scan by an error that stands for it.
-    if let Some(error) = failure {
-        return Err(error.into());
-    }
-    result?;
+    graph.for_each_block(&mut |block| {
+        if is_chosen(&block.id) {
+            writer.item(&block_item(block))?;
+        }
+        Ok(())
+    })?;
+    graph.for_each_edge(&mut |edge| {
+        let passes = kinds.is_empty() || kinds.contains(&edge.kind);
+        if passes && is_chosen(&edge.source) && is_chosen(&edge.target) {
+            writer.item(&edge_item(edge))?;
+        }
+        Ok(())
+    })?;
     Ok(writer.finish()?)
 }

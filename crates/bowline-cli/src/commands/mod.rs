@@ -4,15 +4,16 @@
 //!
 //! Commands that only read refuse a directory that does not exist; commands that write create it.
 
-mod blocks;
+pub(crate) mod blocks;
 mod cluster;
-mod graph;
+pub(crate) mod graph;
+pub(crate) mod graph_reader;
 pub(crate) mod keys;
 mod leases;
-mod resolve;
+pub(crate) mod resolve;
 mod serve;
 mod tour;
-mod transfer;
+pub(crate) mod transfer;
 mod upkeep;
 
 use std::io::{BufRead, Write};
@@ -38,7 +39,7 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         streams,
     };
     let context = &mut context;
-    if !context.global.cluster.endpoints.is_empty() && cli.command.is_of_database() {
+    if context.is_remote() && cli.command.is_of_database() {
         return remote::execute(context, &cli.command);
     }
     match cli.command {
@@ -50,8 +51,8 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Watch(args) => keys::watch(context, &args),
         Command::Cas(args) => keys::cas(context, &args),
         Command::Lease(args) => leases::run(context, &args),
-        Command::Block(args) => blocks::block(context, args),
-        Command::Edge(args) => blocks::edge(context, args),
+        Command::Block(args) => blocks::block(context, &args),
+        Command::Edge(args) => blocks::edge(context, &args),
         Command::Graph(args) => graph::run(context, &args),
         Command::Import(args) => transfer::import(context, &args),
         Command::Export(args) => transfer::export(context, &args),
@@ -77,6 +78,11 @@ impl Context<'_, '_> {
     /// Opens the database to write, creating it when there is none.
     fn open_to_write(&self, durability: Durability) -> Result<Db, Failure> {
         Ok(with_durability(builder(), durability).open(&self.global.data_dir)?)
+    }
+
+    /// Whether the command line names a cluster.
+    pub(crate) fn is_remote(&self) -> bool {
+        !self.global.cluster.endpoints.is_empty()
     }
 
     /// Where the cluster is: this machine, if nobody says.

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use bowline::{BlockId, Graph};
+use bowline::BlockId;
 
+use super::graph_reader::GraphReader;
 use super::not_found;
 use crate::exit::Failure;
 use crate::import::{BlockRef, NAME_ATTRIBUTE, label};
 
 /// The id of a block that a command is to create: a name's id is its hash.
-pub(super) fn id_of(block: &BlockRef) -> BlockId {
+pub(crate) fn id_of(block: &BlockRef) -> BlockId {
     match block {
         BlockRef::Id(id) => BlockId(*id),
         BlockRef::Name(name) => BlockId::from_name(name),
@@ -18,25 +19,20 @@ pub(super) fn id_of(block: &BlockRef) -> BlockId {
 
 /// The id of a block that must exist. A name that is no block's own is looked for among the
 /// `name` attributes, so that `libc` finds `libc@0.2.180` where it is the only one.
-pub(super) fn find(graph: &Graph, block: &BlockRef) -> Result<BlockId, Failure> {
+pub(super) fn find(graph: &dyn GraphReader, block: &BlockRef) -> Result<BlockId, Failure> {
     const SHOWN_MAX: usize = 10;
     let id = id_of(block);
-    if graph.has_block(id)? {
+    if !graph.attributes(&[id])?.is_empty() {
         return Ok(id);
     }
     let BlockRef::Name(name) = block else {
         return Err(not_found(format!("block {block} does not exist")));
     };
-    let mut found = Vec::new();
-    graph.for_each_block(|block| {
-        if block.attributes.get(NAME_ATTRIBUTE) == Some(name) {
-            found.push((
-                block.id,
-                label(&BlockRef::Id(block.id.0), &block.attributes),
-            ));
-        }
-        Ok(())
-    })?;
+    let found: Vec<_> = graph
+        .having(NAME_ATTRIBUTE, name)?
+        .into_iter()
+        .map(|(id, attributes)| (id, label(&BlockRef::Id(id.0), &attributes)))
+        .collect();
     match &found[..] {
         [(id, _)] => Ok(*id),
         [] => Err(not_found(format!("block {name} does not exist"))),
@@ -65,16 +61,31 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    pub(super) fn get(&mut self, graph: &Graph, id: BlockId) -> Result<String, Failure> {
-        if let Some(known) = self.known.get(&id) {
-            return Ok(known.clone());
+    /// Reads many at once, which saves a cluster many questions.
+    pub(super) fn learn(
+        &mut self,
+        graph: &dyn GraphReader,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) -> Result<(), Failure> {
+        let mut unknown: Vec<_> = ids
+            .into_iter()
+            .filter(|id| !self.known.contains_key(id))
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        if unknown.is_empty() {
+            return Ok(());
         }
-        let attributes = graph
-            .block(id)?
-            .map(|block| block.attributes)
-            .unwrap_or_default();
-        let label = label(&BlockRef::Id(id.0), &attributes);
-        self.known.insert(id, label.clone());
-        Ok(label)
+        for (id, attributes) in graph.attributes(&unknown)? {
+            self.known
+                .insert(id, label(&BlockRef::Id(id.0), &attributes));
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&mut self, graph: &dyn GraphReader, id: BlockId) -> Result<String, Failure> {
+        self.learn(graph, [id])?;
+        let own = || label(&BlockRef::Id(id.0), &Default::default());
+        Ok(self.known.entry(id).or_insert_with(own).clone())
     }
 }

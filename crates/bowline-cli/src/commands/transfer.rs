@@ -3,13 +3,16 @@
 //! An import reads item by item and writes in batches, each one transaction, so its memory is
 //! bounded by a batch. An item that the database has already is not written again: importing the
 //! same file twice changes nothing, not even the revision.
+//!
+//! Where the items go is a [`Sink`]: a directory, or a cluster.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use bowline::{BlockId, Db, Error, Transaction};
+use bowline::{BlockId, Db, Error, Revision, Snapshot, Transaction};
 
+use super::graph_reader::GraphReader;
 use super::resolve::id_of;
 use super::{Context, snapshot, usage};
 use crate::args::{Export, Import};
@@ -18,19 +21,79 @@ use crate::export;
 use crate::import::{self, Block, BlockRef, Edge, Event, Item, KeyValue, Position, Refusal};
 use crate::output::Field;
 use crate::progress::Progress;
+use crate::remote::RemoteGraphs;
 
 /// What an import did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Imported {
-    pub(super) blocks: u64,
-    pub(super) edges: u64,
-    pub(super) keys: u64,
+pub(crate) struct Imported {
+    pub(crate) blocks: u64,
+    pub(crate) edges: u64,
+    pub(crate) keys: u64,
     /// How many of those were not there yet, or were different.
-    pub(super) changed: u64,
-    pub(super) refused: u64,
+    pub(crate) changed: u64,
+    pub(crate) refused: u64,
 }
 
-pub(super) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(), Failure> {
+impl Imported {
+    /// An item is there now.
+    pub(crate) fn count(&mut self, item: &Item, changed: bool) {
+        self.changed += u64::from(changed);
+        match item {
+            Item::Block(_) => self.blocks += 1,
+            Item::Edge(_) => self.edges += 1,
+            Item::KeyValue(_) => self.keys += 1,
+        }
+    }
+}
+
+/// Where items go.
+pub(crate) trait Sink {
+    /// Writes what is not there yet, and leaves out what is refused; with `strict` nothing after the
+    /// first refusal is written.
+    fn write(
+        &self,
+        items: &[(Position, Item)],
+        strict: bool,
+    ) -> Result<(Vec<Refusal>, Imported), Failure>;
+
+    /// The newest revision.
+    fn revision(&self) -> Result<Revision, Failure>;
+}
+
+impl Sink for Db {
+    fn write(
+        &self,
+        items: &[(Position, Item)],
+        strict: bool,
+    ) -> Result<(Vec<Refusal>, Imported), Failure> {
+        Ok(self.transact(|tx| {
+            let mut refused = Vec::new();
+            let mut imported = Imported::default();
+            for (at, item) in items {
+                match write_item(tx, item) {
+                    Ok(changed) => imported.count(item, changed),
+                    Err(error) if is_refusal(&error) => {
+                        refused.push(Refusal {
+                            at: *at,
+                            message: refusal_text(item, &error),
+                        });
+                        if strict {
+                            break;
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok((refused, imported))
+        })?)
+    }
+
+    fn revision(&self) -> Result<Revision, Failure> {
+        Ok(self.revision())
+    }
+}
+
+pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(), Failure> {
     let from_input = args.file == Path::new("-");
     // What can be refused is refused before the database is created.
     let file = if from_input {
@@ -42,14 +105,26 @@ pub(super) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         Some(file) => Some(file.metadata().map_err(|e| named(&args.file, &e))?.len()),
         None => None,
     };
-    let db = context.open_to_write(args.write.durability)?;
-    let before = db.revision();
+    let db = match context.is_remote() {
+        true => None,
+        false => Some(context.open_to_write(args.write.durability)?),
+    };
+    let remote = match &db {
+        Some(_) => None,
+        None => Some(RemoteGraphs::to_import(context, &args.write)?),
+    };
+    let sink: &dyn Sink = match (&db, &remote) {
+        (Some(db), _) => db,
+        (None, Some(remote)) => remote,
+        (None, None) => return Err(usage("say --data-dir or --endpoints".to_owned())),
+    };
+    let before = sink.revision()?;
     let progress = Progress::bytes("import", total, context.global.quiet);
     let path = (!from_input).then_some(&*args.file);
     let imported = match file {
-        Some(file) => read_into(&db, progress.reading(file), path, args, &progress),
+        Some(file) => read_into(sink, progress.reading(file), path, args, &progress),
         None => read_into(
-            &db,
+            sink,
             progress.reading(&mut context.streams.stdin),
             None,
             args,
@@ -58,8 +133,10 @@ pub(super) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
     };
     let imported = imported?;
     drop(progress);
-    let revision = db.revision();
-    db.close()?;
+    let revision = sink.revision()?;
+    if let Some(db) = db {
+        db.close()?;
+    }
     Ok(context.printer(false).record(&[
         ("blocks", imported.blocks.into()),
         ("edges", imported.edges.into()),
@@ -91,7 +168,7 @@ fn named(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn read_into(
-    db: &Db,
+    sink: &dyn Sink,
     input: impl Read,
     path: Option<&Path>,
     args: &Import,
@@ -106,7 +183,7 @@ fn read_into(
                 .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))?
         }
     };
-    let mut batch = Batch::new(db, args.batch as usize, args.batch_bytes, args.strict);
+    let mut batch = Batch::new(sink, args.batch as usize, args.batch_bytes, args.strict);
     for event in import::read(input, format, &args.options()) {
         let refused = match event? {
             Event::Item { at, item } => batch.add(at, item)?,
@@ -121,7 +198,7 @@ fn read_into(
 
 /// Items on their way into the database.
 pub(super) struct Batch<'a> {
-    db: &'a Db,
+    sink: &'a dyn Sink,
     items: Vec<(Position, Item)>,
     bytes: u64,
     items_max: usize,
@@ -132,10 +209,15 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(db: &'a Db, items_max: usize, bytes_max: u64, strict: bool) -> Batch<'a> {
+    pub(super) fn new(
+        sink: &'a dyn Sink,
+        items_max: usize,
+        bytes_max: u64,
+        strict: bool,
+    ) -> Batch<'a> {
         let imported = Imported::default();
         Batch {
-            db,
+            sink,
             items: Vec::new(),
             bytes: 0,
             items_max,
@@ -167,33 +249,7 @@ impl<'a> Batch<'a> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let (refused, imported) = self.db.transact(|tx| {
-            let mut refused = Vec::new();
-            let mut imported = Imported::default();
-            for (at, item) in &items {
-                match write_item(tx, item) {
-                    Ok(changed) => {
-                        imported.changed += u64::from(changed);
-                        match item {
-                            Item::Block(_) => imported.blocks += 1,
-                            Item::Edge(_) => imported.edges += 1,
-                            Item::KeyValue(_) => imported.keys += 1,
-                        }
-                    }
-                    Err(error) if is_refusal(&error) => {
-                        refused.push(Refusal {
-                            at: *at,
-                            message: refusal_text(item, &error),
-                        });
-                        if self.strict {
-                            break;
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok((refused, imported))
-        })?;
+        let (refused, imported) = self.sink.write(&items, self.strict)?;
         self.imported.blocks += imported.blocks;
         self.imported.edges += imported.edges;
         self.imported.keys += imported.keys;
@@ -234,7 +290,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Says it with the name that the file used, where the database only knows an id.
-fn refusal_text(item: &Item, error: &Error) -> String {
+pub(crate) fn refusal_text(item: &Item, error: &Error) -> String {
     let (Item::Edge(edge), Error::MissingBlock { id }) = (item, error) else {
         return error.to_string();
     };
@@ -296,12 +352,64 @@ fn write_item(tx: &Transaction, item: &Item) -> bowline::Result<bool> {
     Ok(true)
 }
 
-pub(super) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(), Failure> {
-    let db = context.open()?;
-    let snapshot = snapshot(&db, args.rev)?;
+/// Where items come from: one revision of a directory, or of a cluster.
+enum Source {
+    Directory(Snapshot),
+    Cluster(RemoteGraphs, Revision),
+}
+
+impl Source {
+    fn open(context: &Context<'_, '_>, revision: Option<Revision>) -> Result<Source, Failure> {
+        if context.is_remote() {
+            let remote = RemoteGraphs::of(context)?;
+            let revision = match revision {
+                Some(revision) => revision,
+                None => remote.newest()?,
+            };
+            return Ok(Source::Cluster(remote, revision));
+        }
+        Ok(Source::Directory(snapshot(&context.open()?, revision)?))
+    }
+
+    fn revision(&self) -> Revision {
+        match self {
+            Source::Directory(snapshot) => snapshot.revision(),
+            Source::Cluster(_, revision) => *revision,
+        }
+    }
+
+    fn for_each_pair(
+        &self,
+        visit: &mut dyn FnMut(KeyValue) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Source::Directory(snapshot) => {
+                for entry in snapshot.range(..)? {
+                    let entry = entry?;
+                    visit(KeyValue {
+                        key: entry.key.to_vec(),
+                        value: entry.value.to_vec(),
+                    })?;
+                }
+                Ok(())
+            }
+            Source::Cluster(remote, revision) => remote.for_each_pair(*revision, visit),
+        }
+    }
+
+    fn graph(&self) -> Result<Box<dyn GraphReader + '_>, Failure> {
+        Ok(match self {
+            Source::Directory(snapshot) => Box::new(snapshot.graph()),
+            Source::Cluster(remote, revision) => Box::new(remote.at(Some(*revision))?),
+        })
+    }
+}
+
+pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(), Failure> {
+    let source = Source::open(context, args.rev)?;
     let to_output = args.file == Path::new("-");
     let count = if to_output {
-        write_items(&snapshot, args, &mut *context.streams.stdout)?
+        write_items(&source, args, &mut *context.streams.stdout)?
     } else {
         // Beside the target and then renamed, so that a failed export leaves no half a file.
         let unfinished = unfinished_path(&args.file);
@@ -312,7 +420,7 @@ pub(super) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
             )
         };
         let file = File::create(&unfinished).map_err(failed)?;
-        let written = write_items(&snapshot, args, &mut BufWriter::new(&file))
+        let written = write_items(&source, args, &mut BufWriter::new(&file))
             .and_then(|count| file.sync_all().map(|()| count).map_err(failed))
             .and_then(|count| {
                 std::fs::rename(&unfinished, &args.file)
@@ -331,7 +439,7 @@ pub(super) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
     Ok(context.printer(false).record(&[
         ("file", args.file.display().to_string().into()),
         ("items", count.into()),
-        ("revision", snapshot.revision().into()),
+        ("revision", source.revision().into()),
     ])?)
 }
 
@@ -341,40 +449,18 @@ fn unfinished_path(path: &Path) -> std::path::PathBuf {
     path.with_file_name(name)
 }
 
-fn write_items(
-    snapshot: &bowline::Snapshot,
-    args: &Export,
-    out: &mut dyn Write,
-) -> Result<u64, Failure> {
+fn write_items(source: &Source, args: &Export, out: &mut dyn Write) -> Result<u64, Failure> {
     let mut writer = export::writer(args.format, out);
     let mut count = 0;
-    for entry in snapshot.range(..)? {
-        let entry = entry?;
-        let pair = KeyValue {
-            key: entry.key.to_vec(),
-            value: entry.value.to_vec(),
-        };
-        writer.item(&Item::KeyValue(pair))?;
-        count += 1;
-    }
-    let graph = snapshot.graph();
-    let mut failure = None;
     let mut write = |item: &Item| {
         count += 1;
-        writer.item(item).map_err(|error| {
-            failure = Some(error);
-            Error::Closed
-        })
+        Ok(writer.item(item)?)
     };
+    source.for_each_pair(&mut |pair| write(&Item::KeyValue(pair)))?;
+    let graph = source.graph()?;
     // Blocks first: an import refuses an edge whose blocks it has not seen.
-    let result = graph
-        .for_each_block(|block| write(&block_item(block)))
-        .and_then(|()| graph.for_each_edge(|edge| write(&edge_item(edge))));
-    // A writer's failure ends the scan by an error that stands for it.
-    if let Some(error) = failure {
-        return Err(error.into());
-    }
-    result?;
+    graph.for_each_block(&mut |block| write(&block_item(block)))?;
+    graph.for_each_edge(&mut |edge| write(&edge_item(edge)))?;
     writer.finish()?;
     drop(writer);
     Ok(count)

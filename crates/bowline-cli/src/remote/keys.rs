@@ -20,7 +20,7 @@ const PAGE: u64 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster answers once a majority has flushed; nothing less can be asked for.
-fn check_durability(write: &args::Write) -> Result<(), Failure> {
+pub(super) fn check_durability(write: &args::Write) -> Result<(), Failure> {
     match write.durability {
         Durability::Sync => Ok(()),
         Durability::Batched { .. } => Err(usage(

@@ -11,6 +11,8 @@
 //! given.
 
 mod endpoints;
+mod graph;
+mod import;
 mod keys;
 mod leases;
 mod members;
@@ -23,8 +25,10 @@ use bowline_client::{Client, ReadLevel, Status};
 
 use crate::args::Command;
 use crate::args::cluster::ClusterCommand;
-use crate::commands::Context;
+use crate::commands::{self, Context};
 use crate::exit::{Exit, Failure};
+
+pub(crate) use graph::RemoteGraphs;
 
 /// Where a cluster is looked for if nobody says.
 pub(crate) const DEFAULT_ENDPOINT: &str = "127.0.0.1:2379";
@@ -43,6 +47,15 @@ impl Remote {
     }
 
     fn to(endpoints: Vec<String>, level: ReadLevel) -> Result<Remote, Failure> {
+        Remote::with_patience(endpoints, level, Duration::from_secs(10))
+    }
+
+    /// A client that waits so long for an answer.
+    fn with_patience(
+        endpoints: Vec<String>,
+        level: ReadLevel,
+        patience: Duration,
+    ) -> Result<Remote, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -51,7 +64,7 @@ impl Remote {
             let client = Client::builder()
                 .endpoints(endpoints)
                 .connect_timeout(Duration::from_secs(2))
-                .request_timeout(Duration::from_secs(10));
+                .request_timeout(patience);
             client.connect_lazy()?
         };
         Ok(Remote {
@@ -87,6 +100,12 @@ pub(crate) fn execute(context: &mut Context<'_, '_>, command: &Command) -> Resul
         Command::Watch(args) => keys::watch(context, args),
         Command::Cas(args) => keys::cas(context, args),
         Command::Lease(args) => leases::run(context, args),
+        // They ask a reader of the graph, which is this cluster's then.
+        Command::Block(args) => commands::blocks::block(context, args),
+        Command::Edge(args) => commands::blocks::edge(context, args),
+        Command::Graph(args) => commands::graph::run(context, args),
+        Command::Import(args) => commands::transfer::import(context, args),
+        Command::Export(args) => commands::transfer::export(context, args),
         Command::Compact(args) => upkeep::compact(context, args),
         _ => Err(Failure::new(
             Exit::Usage,

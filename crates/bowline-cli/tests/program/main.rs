@@ -2,6 +2,7 @@
 
 mod commands;
 mod errors;
+mod graph_remote;
 mod kill;
 mod kill_calls;
 mod serve;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::Place;
 
 /// A free port with free ports behind it, at least a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -159,11 +159,19 @@ pub(crate) fn size_of(command: &Command) -> usize {
     match command {
         Command::Txn(t) => txn(t),
         Command::Graph(writes) => {
-            let size = |write: &GraphWrite| match write {
-                GraphWrite::PutBlock(block) => block.content.len() + 128,
-                _ => 128,
+            let texts = |attributes: &bowline::Attributes| -> usize {
+                let pairs = attributes.iter();
+                pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
             };
-            writes.iter().map(size).sum()
+            let size = |write: &GraphWrite| match write {
+                GraphWrite::PutBlock(block) => {
+                    block.kind.len() + block.content.len() + texts(&block.attributes)
+                }
+                GraphWrite::PutEdge(edge) => edge.kind.len() + texts(&edge.attributes),
+                GraphWrite::DeleteEdge { kind, .. } => kind.len(),
+                _ => 0,
+            };
+            writes.iter().map(|write| size(write) + 48).sum()
         }
         _ => 32,
     }
@@ -256,5 +264,31 @@ fn forwarded(status: &tonic::Status) -> Handed {
         }
         tonic::Code::DeadlineExceeded => Handed::Unknown(Error::Timeout),
         _ => Handed::Unknown(Error::LeaderChanged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline::replica::GraphWrite;
+    use bowline::{Block, BlockId, Edge};
+
+    use super::*;
+
+    /// What bounds an entry of the log has to count all that can be large.
+    #[test]
+    fn the_size_of_a_write_of_the_graph_counts_texts_as_well_as_content() {
+        let (id, large) = (BlockId(1), "x".repeat(100_000));
+        for write in [
+            GraphWrite::PutBlock(Block::new(id, "k").content(large.as_bytes())),
+            GraphWrite::PutBlock(Block::new(id, "k").attribute("name", &*large)),
+            GraphWrite::PutBlock(Block::new(id, "k").attribute(&*large, "text")),
+            GraphWrite::PutEdge(Edge::new(id, "k", id).attribute("name", &*large)),
+            GraphWrite::PutEdge(Edge::new(id, &*large, id)),
+        ] {
+            assert!(size_of(&Command::Graph(vec![write])) >= large.len());
+        }
+        let small = GraphWrite::DeleteBlock(id);
+        let size = size_of(&Command::Graph(vec![small; 10_000]));
+        assert!((160_000..1_000_000).contains(&size), "{size}");
     }
 }

@@ -37,6 +37,8 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// The most operations in a list of a transaction.
     pub max_txn_ops: usize,
+    /// The most blocks a traversal of the graph visits.
+    pub max_traversal_blocks: u64,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -158,6 +160,7 @@ impl Config {
             listen_client_urls: listen_clients,
             max_request_bytes: small("max-request-bytes")? as usize,
             max_txn_ops: small("max-txn-ops")? as usize,
+            max_traversal_blocks: bounded("max-traversal-blocks")?,
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -176,6 +179,7 @@ impl Config {
         Settings {
             request_bytes_max: self.max_request_bytes,
             txn_operations_max: self.max_txn_ops,
+            traversal_blocks_max: self.max_traversal_blocks,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

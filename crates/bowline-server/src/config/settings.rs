@@ -53,6 +53,8 @@ settings! {
         "The largest request";
     "max-txn-ops" "N" = "128":
         "The most operations in one list of a transaction";
+    "max-traversal-blocks" "N" = "1000000":
+        "The most blocks a traversal of the graph visits, whatever it asks for";
     "max-concurrent-streams" "N" = "4294967295":
         "The most calls under way on one connection";
     "max-connections" "N" = "16384":

@@ -1,10 +1,11 @@
-//! Between etcd's messages and the node's commands.
+//! Between the messages of the wire and the node's commands.
 //!
 //! Requests are checked on the way in, so that a command that reaches the log is one that etcd
 //! would have taken: what can be refused without looking at the data is refused here. Numbers below
 //! 0, which etcd's types allow and ours do not, become what they would have meant.
 
 mod duplicates;
+pub(crate) mod graph;
 mod reply;
 mod request;
 

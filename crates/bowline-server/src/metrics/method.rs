@@ -59,6 +59,17 @@ methods! {
     Snapshot = "etcdserverpb.Maintenance" / "Snapshot",
     MoveLeader = "etcdserverpb.Maintenance" / "MoveLeader",
     Downgrade = "etcdserverpb.Maintenance" / "Downgrade",
+    GraphWrite = "bowline.v1.Graph" / "Write",
+    GraphGetBlocks = "bowline.v1.Graph" / "GetBlocks",
+    GraphGetEdges = "bowline.v1.Graph" / "GetEdges",
+    GraphNeighbors = "bowline.v1.Graph" / "Neighbors",
+    GraphTraverse = "bowline.v1.Graph" / "Traverse",
+    GraphShortestPath = "bowline.v1.Graph" / "ShortestPath",
+    GraphListBlocks = "bowline.v1.Graph" / "ListBlocks",
+    GraphListEdges = "bowline.v1.Graph" / "ListEdges",
+    GraphOrder = "bowline.v1.Graph" / "Order",
+    GraphComponents = "bowline.v1.Graph" / "Components",
+    GraphStats = "bowline.v1.Graph" / "Stats",
 }
 
 #[cfg(test)]

@@ -1,16 +1,19 @@
-//! The services of etcd v3, one file each.
+//! The services of etcd v3, and the graph, one file each.
 //!
 //! A service checks and converts the request, asks the node, and converts the answer. It holds no
 //! state but the [`Context`](crate::context::Context).
 
 mod cluster;
+mod graph;
 mod kv;
 mod lease;
 mod maintenance;
 mod snapshot;
+mod stream;
 mod watch;
 
 pub(crate) use cluster::ClusterService;
+pub(crate) use graph::GraphService;
 pub(crate) use kv::KvService;
 pub(crate) use lease::LeaseService;
 pub(crate) use maintenance::{MaintenanceService, VERSION};

@@ -8,6 +8,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
+use bowline_proto::v1::graph_server::GraphServer;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use pb::cluster_server::ClusterServer;
@@ -22,7 +23,9 @@ use tonic::{Code, Status};
 use crate::context::Context;
 use crate::http as plain;
 use crate::metrics::Method;
-use crate::service::{ClusterService, KvService, LeaseService, MaintenanceService, WatchService};
+use crate::service::{
+    ClusterService, GraphService, KvService, LeaseService, MaintenanceService, WatchService,
+};
 use crate::settings::Settings;
 
 /// All services. Its clones share them.
@@ -34,6 +37,7 @@ pub(crate) struct Dispatch {
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
+    graph: GraphServer<GraphService>,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -55,6 +59,7 @@ impl Dispatch {
             lease: serve!(LeaseServer, LeaseService),
             cluster: serve!(ClusterServer, ClusterService),
             maintenance: serve!(MaintenanceServer, MaintenanceService),
+            graph: serve!(GraphServer, GraphService),
             context,
         }
     }
@@ -83,6 +88,17 @@ impl Dispatch {
             | M::Snapshot
             | M::MoveLeader
             | M::Downgrade => self.maintenance.clone().call(request),
+            M::GraphWrite
+            | M::GraphGetBlocks
+            | M::GraphGetEdges
+            | M::GraphNeighbors
+            | M::GraphTraverse
+            | M::GraphShortestPath
+            | M::GraphListBlocks
+            | M::GraphListEdges
+            | M::GraphOrder
+            | M::GraphComponents
+            | M::GraphStats => self.graph.clone().call(request),
         }
     }
 }

@@ -1,0 +1,259 @@
+//! The graph over the network: each line prints the same, and ends the same, on a directory and on a server.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use super::serve::free_port;
+use super::{Place, Run};
+
+/// A server of this program in a place, next to the place's own directory.
+struct Served {
+    place: Place,
+    server: Child,
+    endpoint: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Served {
+    fn start() -> Served {
+        let place = Place::new();
+        let port = free_port();
+        let (client, peer) = (port, port + 1);
+        let line = format!(
+            "serve --data-dir served --listen-client-urls http://127.0.0.1:{client} \
+             --listen-peer-urls http://127.0.0.1:{peer} --initial-advertise-peer-urls \
+             http://127.0.0.1:{peer} --max-traversal-blocks 40"
+        );
+        let words: Vec<_> = line.split_whitespace().collect();
+        let mut command = place.command(&words);
+        let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(server.stderr.take().unwrap()).lines();
+        assert!(log.any(|line| line.unwrap().contains("ready")));
+        // Somebody has to read what it says, or it would wait.
+        std::thread::spawn(move || log.count());
+        Served {
+            place,
+            server,
+            endpoint: format!("127.0.0.1:{client}"),
+        }
+    }
+
+    /// Runs a line on the server.
+    fn remote(&self, line: &str) -> Run {
+        self.place
+            .run(&format!("--endpoints {} {line}", self.endpoint))
+    }
+
+    /// Runs a line in both places, which must give the same; gives what it printed.
+    fn both(&self, line: &str, code: i32) -> String {
+        let (here, there) = (self.place.run(line), self.remote(line));
+        assert_eq!(here.code, code, "{line}: {}", here.stderr);
+        assert_eq!(
+            (there.code, &*there.stdout, &*there.stderr),
+            (here.code, &*here.stdout, &*here.stderr),
+            "bowline {line}"
+        );
+        here.stdout + &here.stderr
+    }
+}
+
+#[test]
+fn graph_commands_print_the_same_for_a_directory_and_a_server() {
+    let served = Served::start();
+    served.both(
+        "block put ann --kind person --attr age=41 --content hello",
+        0,
+    );
+    for name in ["bob", "cem", "dan", "eva"] {
+        served.both(&format!("block put {name} --kind person"), 0);
+    }
+    served.both("-o json block put lib@1 --kind package --attr name=lib", 0);
+    served.both("block put lib@2 --kind package --attr name=lib", 0);
+    served.both("edge put ann knows bob --attr km=2", 0);
+    served.both("edge put bob knows cem --attr km=2", 0);
+    let revision = served.both("-o json edge put ann knows cem --attr km=9", 0);
+    assert!(revision.contains("\"revision\":11"), "{revision}");
+    served.both("edge put cem likes dan", 0);
+    served.both("edge put dan likes ann --attr km=far", 0);
+
+    // A name that is an attribute of one block only, and of two.
+    served.both("block get lib", 1);
+    served.both("block del lib@2", 0);
+    let got = served.both("-o json block get lib", 0);
+    assert!(got.contains("package"), "{got}");
+
+    for line in [
+        "block get ann",
+        "graph neighbors cem",
+        "graph neighbors cem --direction both",
+        "-o json graph neighbors ann --kind knows --limit 1",
+        "graph neighbors ann --limit 0",
+        "graph reach ann",
+        "graph reach ann --max-depth 1",
+        "graph reach dan --direction in --depth-first",
+        "graph reach ann --limit 2",
+        "graph reach ann --max-bytes 20",
+        "-o json graph reach ann --rev 10",
+        "graph path ann dan",
+        "graph path ann cem --kind knows --weight km",
+        "graph path ann eva --rev 9 --max-depth 3 --direction both --kind person",
+        "graph order --kind knows",
+        "graph components",
+        "graph components --strong --limit 2",
+        "graph stats",
+        "-o json graph stats --kind likes",
+        "graph dot",
+        "graph dot ann --max-depth 1 --kind knows",
+    ] {
+        let code = i32::from(line.contains("--rev 9"));
+        let printed = served.both(line, code);
+        assert_eq!(printed.is_empty(), line.contains("--limit 0"), "{line}");
+    }
+    for level in ["linearizable", "lease", "eventual"] {
+        let line = format!("--read {level} graph path ann dan");
+        served.both(&line, 0);
+    }
+
+    // What is refused, and what is not there.
+    for (line, code) in [
+        ("block get zoe", 1),
+        ("block get 00000000-0000-0000-0000-000000000009", 1),
+        ("block del zoe", 1),
+        ("block put x --kind=", 4),
+        ("edge put ann knows zoe", 1),
+        ("edge del ann knows dan", 1),
+        ("edge del ann never dan", 1),
+        ("graph reach ann --kind never", 1),
+        ("graph path eva ann", 1),
+        ("graph path ann dan --weight km --max-depth 2", 4),
+        ("graph path cem bob --weight km", 4),
+        ("graph order", 4),
+    ] {
+        served.both(line, code);
+    }
+    let revision = served.both("edge del ann knows cem", 0);
+    assert!(
+        revision.contains("15"),
+        "refusals change nothing: {revision}"
+    );
+    served.both("graph stats", 0);
+}
+
+#[test]
+fn what_only_a_server_bounds_is_said() {
+    let served = Served::start();
+    let endpoint = &served.endpoint;
+    let lines: String = (0..45).map(|n| format!("{n} {}\n", n + 1)).collect();
+    served.place.write("path.txt", lines);
+    served.place.ok("import path.txt --format edge-list");
+    served.remote("import path.txt --format edge-list");
+    let reached = served
+        .place
+        .ok(&format!("--endpoints {endpoint} graph reach 0"));
+    assert!(reached.contains("40 blocks over"), "{reached}");
+    assert!(
+        reached.contains("stopped by the server's --max-traversal-blocks; there is more"),
+        "{reached}"
+    );
+    let within = served
+        .place
+        .ok(&format!("--endpoints {endpoint} graph reach 10"));
+    assert!(
+        within.contains("everything reachable was visited"),
+        "{within}"
+    );
+    let message = served.remote("block put x --kind node --durability batched:10ms");
+    assert_eq!(message.code, 2);
+    assert!(message.stderr.contains("leave --durability out"));
+}
+
+#[test]
+fn an_import_and_an_export_are_the_same_for_a_directory_and_a_server() {
+    let served = Served::start();
+    let place = &served.place;
+    // Blocks that are only mentioned, edges given twice, keys given twice, an edge before its block.
+    place.write("path.txt", "a b\nb c\na b\nc a\n");
+    let lines = [
+        r#"{"key":"k1","value":"1"}"#,
+        r#"{"key":"k2","value":"2"}"#,
+        r#"{"key":"k1","value":"3"}"#,
+        r#"{"edge":{"source":"a","kind":"knows","target":"later"}}"#,
+        r#"{"block":{"name":"later","kind":"person","content":"x"}}"#,
+        r#"{"edge":{"source":"a","kind":"knows","target":"later"}}"#,
+        "nonsense",
+    ];
+    place.write("more.jsonl", lines.join("\n"));
+    served.both("import path.txt --format edge-list", 0);
+    // A second time changes nothing, not even the revision.
+    let again = served.both("-o json import path.txt --format edge-list", 0);
+    assert!(again.contains("\"changed\":0"), "{again}");
+    let here = place.run("-o json import more.jsonl");
+    let there = served.remote("-o json import more.jsonl");
+    assert_eq!((here.code, &here.stderr), (there.code, &there.stderr));
+    let counts = |run: &Run| {
+        let mut report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        // On a cluster the graph and the keys of a batch are two writes, and a key given twice is one more.
+        report.as_object_mut().unwrap().remove("revision");
+        report
+    };
+    assert_eq!(counts(&here), counts(&there));
+    assert_eq!(counts(&here)["refused"], 2, "{}", here.stdout);
+    let exported = served.both("export -", 0);
+    assert!(exported.contains("k1") && exported.contains("later"));
+    served.both("export - --format dot --rev 2", 0);
+    served.both("import more.jsonl --strict", 4);
+}
+
+#[test]
+fn every_load_on_the_graph_runs_without_errors() {
+    let served = Served::start();
+    for (line, total) in [
+        (
+            "edge --blocks 100 --fan-out 3 --total 60 --clients 6 --conns 2",
+            60,
+        ),
+        (
+            "neighbors --blocks 100 --fan-out 3 --no-fill --total 200 --clients 8",
+            200,
+        ),
+        (
+            "traverse --blocks 100 --no-fill --max-depth 1 --total 100 --consistency e",
+            100,
+        ),
+        (
+            "neighbors --blocks 100 --no-fill --total 20 --consistency lease",
+            20,
+        ),
+    ] {
+        let line = format!(
+            "--endpoints {} -o json bench graph --operation {line}",
+            served.endpoint
+        );
+        let report: serde_json::Value = serde_json::from_str(&served.place.ok(&line)).unwrap();
+        assert_eq!(report["requests"], total, "{report}");
+        assert_eq!(
+            (&report["errors"], &report["empty_answers"]),
+            (&0.into(), &0.into()),
+            "{report}"
+        );
+    }
+    // What the load wrote is what it says: 100 blocks with up to 3 edges of one kind, and the measured ones.
+    let stats = served.remote("-o json graph stats --kind link").stdout;
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(stats["blocks"], 100);
+    assert!(
+        (250..=300).contains(&stats["edges"].as_u64().unwrap()),
+        "{stats}"
+    );
+    // Blocks that are not there are refused, and counted as what they are.
+    let missing =
+        served.remote("bench graph --operation neighbors --no-fill --blocks 9000 --total 50");
+    let said = missing.stdout + &missing.stderr;
+    assert!(said.contains("NOT_FOUND"), "{said}");
+}

@@ -1,0 +1,235 @@
+//! Blocks, edges and neighbours.
+
+use std::sync::Arc;
+
+use bowline_proto::v1 as pb;
+
+use super::{
+    Block, BlockId, Direction, Edge, EdgeKey, GraphClient, Neighbor, ask, awaits, collect, cut_off,
+    header, id_bytes, read_settings, senseless,
+};
+use crate::pool::Pool;
+use crate::{Header, ReadLevel, Result};
+
+/// How many blocks or edges are asked for with one request.
+const ASKED_MAX: usize = 1_000;
+
+/// A read of blocks. [`GraphClient::blocks`] gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Blocks {
+    pool: Arc<Pool>,
+    request: pb::GetBlocksRequest,
+}
+
+/// A read of edges. [`GraphClient::edges`] gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Edges {
+    pool: Arc<Pool>,
+    request: pb::GetEdgesRequest,
+}
+
+/// A look around a block. [`GraphClient::neighbors`] gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Neighbors {
+    pool: Arc<Pool>,
+    request: pb::NeighborsRequest,
+}
+
+impl GraphClient {
+    /// Reads blocks. However many there are, all are of one revision.
+    pub fn blocks(&self, ids: impl IntoIterator<Item = BlockId>) -> Blocks {
+        let ids = ids.into_iter().map(id_bytes).collect();
+        Blocks {
+            pool: Arc::clone(&self.pool),
+            request: pb::GetBlocksRequest {
+                ids,
+                ..pb::GetBlocksRequest::default()
+            },
+        }
+    }
+
+    /// Reads edges. However many there are, all are of one revision.
+    pub fn edges(&self, keys: impl IntoIterator<Item = EdgeKey>) -> Edges {
+        let keys = keys.into_iter().map(EdgeKey::into_wire).collect();
+        Edges {
+            pool: Arc::clone(&self.pool),
+            request: pb::GetEdgesRequest { keys, read: None },
+        }
+    }
+
+    /// Finds the blocks one edge away.
+    pub fn neighbors(&self, id: BlockId) -> Neighbors {
+        Neighbors {
+            pool: Arc::clone(&self.pool),
+            request: pb::NeighborsRequest {
+                id: id_bytes(id),
+                ..pb::NeighborsRequest::default()
+            },
+        }
+    }
+}
+
+read_settings!(Blocks);
+read_settings!(Edges);
+read_settings!(Neighbors);
+awaits!(Blocks, BlocksReply);
+awaits!(Edges, EdgesReply);
+awaits!(Neighbors, NeighborsReply);
+
+/// How many of what was asked for are answered.
+fn answered(count: u64, asked: usize) -> Result<usize> {
+    match usize::try_from(count) {
+        Ok(count) if (1..=asked).contains(&count) => Ok(count),
+        _ => Err(senseless("it answers more or fewer than were asked for")),
+    }
+}
+
+impl Blocks {
+    /// Leaves out the contents.
+    pub fn without_content(mut self) -> Blocks {
+        self.request.without_content = true;
+        self
+    }
+
+    async fn send(self) -> Result<BlocksReply> {
+        let mut request = self.request;
+        let mut rest = std::mem::take(&mut request.ids);
+        let mut found = Vec::new();
+        loop {
+            let count = rest.len().min(ASKED_MAX);
+            request.ids = rest[..count].to_vec();
+            let reply = ask(
+                &self.pool,
+                request.clone(),
+                |mut service, request| async move { service.get_blocks(request).await },
+            )
+            .await?;
+            let (header, revision) = header(reply.header)?;
+            // What follows is to be of the same revision.
+            request.read.get_or_insert_default().revision = revision;
+            for block in reply.blocks {
+                found.push(Block::of_wire(block)?);
+            }
+            rest.drain(..answered(reply.answered, count)?);
+            if rest.is_empty() {
+                return Ok(BlocksReply {
+                    header,
+                    revision,
+                    blocks: found,
+                });
+            }
+        }
+    }
+}
+
+/// Which blocks there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlocksReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// Those that exist, in the order they were asked for.
+    pub blocks: Vec<Block>,
+}
+
+impl Edges {
+    async fn send(self) -> Result<EdgesReply> {
+        let mut request = self.request;
+        let mut rest = std::mem::take(&mut request.keys);
+        let mut found = Vec::new();
+        loop {
+            let count = rest.len().min(ASKED_MAX);
+            request.keys = rest[..count].to_vec();
+            let reply = ask(
+                &self.pool,
+                request.clone(),
+                |mut service, request| async move { service.get_edges(request).await },
+            )
+            .await?;
+            let (header, revision) = header(reply.header)?;
+            request.read.get_or_insert_default().revision = revision;
+            for edge in reply.edges {
+                found.push(Edge::of_wire(edge)?);
+            }
+            rest.drain(..answered(reply.answered, count)?);
+            if rest.is_empty() {
+                return Ok(EdgesReply {
+                    header,
+                    revision,
+                    edges: found,
+                });
+            }
+        }
+    }
+}
+
+/// Which edges there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EdgesReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// Those that exist, in the order they were asked for.
+    pub edges: Vec<Edge>,
+}
+
+impl Neighbors {
+    /// Which way edges are followed. Default: [`Direction::Out`].
+    pub fn direction(mut self, direction: Direction) -> Neighbors {
+        self.request.set_direction(direction.into_wire());
+        self
+    }
+
+    /// Follows only edges of these kinds. Default: every kind.
+    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> Neighbors {
+        self.request.kinds.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// At most this many. [`NeighborsReply::more`] says whether there are others.
+    pub fn limit(mut self, limit: u64) -> Neighbors {
+        self.request.limit = limit;
+        self
+    }
+
+    async fn send(self) -> Result<NeighborsReply> {
+        let is_last = |part: &pb::NeighborsReply| part.is_last;
+        let parts = collect(
+            &self.pool,
+            self.request,
+            is_last,
+            |mut service, request| async move { service.neighbors(request).await },
+        )
+        .await?;
+        let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
+        let more = parts.last().is_some_and(|part| part.more);
+        let neighbors = parts.into_iter().flat_map(|part| part.neighbors);
+        Ok(NeighborsReply {
+            header,
+            revision,
+            neighbors: neighbors.map(Neighbor::of_wire).collect::<Result<_>>()?,
+            more,
+        })
+    }
+}
+
+/// What is around a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NeighborsReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// By kind, then by id; for both directions those it points to come first.
+    pub neighbors: Vec<Neighbor>,
+    /// Whether the limit left some out.
+    pub more: bool,
+}

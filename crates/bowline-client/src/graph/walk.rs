@@ -1,0 +1,193 @@
+//! Traversals and shortest paths.
+
+use std::sync::Arc;
+
+use bowline_proto::v1 as pb;
+
+use super::{
+    BlockId, Direction, GraphClient, Path, Stop, Visit, ask, awaits, collect, cut_off, header,
+    id_bytes, read_settings,
+};
+use crate::pool::Pool;
+use crate::{Header, ReadLevel, Result};
+
+/// A traversal to be bounded and run. [`GraphClient::traverse`] gives one; `await` runs it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Traverse {
+    pool: Arc<Pool>,
+    request: pb::TraverseRequest,
+}
+
+/// A search for a path. [`GraphClient::shortest_path`] gives one; `await` runs it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct ShortestPath {
+    pool: Arc<Pool>,
+    request: pb::ShortestPathRequest,
+}
+
+impl GraphClient {
+    /// Finds what can be reached from a block.
+    pub fn traverse(&self, start: BlockId) -> Traverse {
+        Traverse {
+            pool: Arc::clone(&self.pool),
+            request: pb::TraverseRequest {
+                starts: vec![id_bytes(start)],
+                ..pb::TraverseRequest::default()
+            },
+        }
+    }
+
+    /// Finds a shortest path from one block to another.
+    pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
+        ShortestPath {
+            pool: Arc::clone(&self.pool),
+            request: pb::ShortestPathRequest {
+                from: id_bytes(from),
+                to: id_bytes(to),
+                ..pb::ShortestPathRequest::default()
+            },
+        }
+    }
+}
+
+read_settings!(Traverse);
+read_settings!(ShortestPath);
+awaits!(Traverse, TraverseReply);
+awaits!(ShortestPath, PathReply);
+
+impl Traverse {
+    /// Another start.
+    pub fn also_from(mut self, start: BlockId) -> Traverse {
+        self.request.starts.push(id_bytes(start));
+        self
+    }
+
+    /// Which way edges are followed. Default: [`Direction::Out`].
+    pub fn direction(mut self, direction: Direction) -> Traverse {
+        self.request.set_direction(direction.into_wire());
+        self
+    }
+
+    /// Follows only edges of these kinds. Default: every kind.
+    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> Traverse {
+        self.request.kinds.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// Follows each path to its end before the next, instead of the nearest blocks first.
+    pub fn depth_first(mut self) -> Traverse {
+        self.request.set_order(pb::TraverseOrder::DepthFirst);
+        self
+    }
+
+    /// At most this many edges from the start. Default: no bound.
+    pub fn max_depth(mut self, depth: u32) -> Traverse {
+        self.request.max_depth = Some(depth);
+        self
+    }
+
+    /// At most this many blocks. Default: as many as the server allows.
+    pub fn limit(mut self, blocks: u64) -> Traverse {
+        self.request.limit = Some(blocks);
+        self
+    }
+
+    /// At most this many bytes of stored blocks. Default: no bound.
+    pub fn max_bytes(mut self, bytes: u64) -> Traverse {
+        self.request.max_bytes = Some(bytes);
+        self
+    }
+
+    async fn send(self) -> Result<TraverseReply> {
+        let is_last = |part: &pb::TraverseReply| part.end.is_some();
+        let parts = collect(
+            &self.pool,
+            self.request,
+            is_last,
+            |mut service, request| async move { service.traverse(request).await },
+        )
+        .await?;
+        let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
+        let end = parts.last().and_then(|part| part.end).ok_or_else(cut_off)?;
+        let visits = parts.into_iter().flat_map(|part| part.visits);
+        Ok(TraverseReply {
+            header,
+            revision,
+            visits: visits.map(Visit::of_wire).collect::<Result<_>>()?,
+            stop: Stop::of_wire(end)?,
+            edges_touched: end.edges_touched,
+        })
+    }
+}
+
+/// What a traversal found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraverseReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// The blocks, in the order visited, each once.
+    pub visits: Vec<Visit>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// How many edges were looked at.
+    pub edges_touched: u64,
+}
+
+impl ShortestPath {
+    /// Which way edges are followed. Default: [`Direction::Out`].
+    pub fn direction(mut self, direction: Direction) -> ShortestPath {
+        self.request.set_direction(direction.into_wire());
+        self
+    }
+
+    /// Follows only edges of these kinds. Default: every kind.
+    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> ShortestPath {
+        self.request.kinds.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// Minimizes the sum of this edge attribute (a number; 1 where an edge has none) instead of the number
+    /// of edges.
+    pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
+        self.request.weight = Some(attribute.into());
+        self
+    }
+
+    /// At most this many edges. For paths without a weight only. Default: no bound.
+    pub fn max_depth(mut self, depth: u32) -> ShortestPath {
+        self.request.max_depth = Some(depth);
+        self
+    }
+
+    async fn send(self) -> Result<PathReply> {
+        let reply = ask(
+            &self.pool,
+            self.request,
+            |mut service, request| async move { service.shortest_path(request).await },
+        )
+        .await?;
+        let (header, revision) = header(reply.header)?;
+        Ok(PathReply {
+            header,
+            revision,
+            path: reply.path.map(Path::of_wire).transpose()?,
+        })
+    }
+}
+
+/// What leads from one block to another.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PathReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// `None` when no path leads there.
+    pub path: Option<Path>,
+}

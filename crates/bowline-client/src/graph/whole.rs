@@ -1,0 +1,445 @@
+//! Questions about the whole graph, and all of it.
+
+use std::sync::Arc;
+
+use bowline_proto::v1 as pb;
+use tokio::time::timeout;
+use tonic::{Request, Streaming};
+
+use super::{
+    Block, BlockId, Edge, GraphClient, ask, awaits, collect, cut_off, header, ids_of,
+    read_settings, service, typed,
+};
+use crate::pool::{Pool, Repeat};
+use crate::{Error, Header, ReadLevel, Result};
+
+/// A question for an order of all blocks. [`GraphClient::order`] gives one; `await` asks it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Order {
+    pool: Arc<Pool>,
+    request: pb::OrderRequest,
+}
+
+/// A question for the connected components. [`GraphClient::components`] gives one; `await` asks it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Components {
+    pool: Arc<Pool>,
+    request: pb::ComponentsRequest,
+}
+
+/// A question for figures. [`GraphClient::stats`] gives one; `await` asks it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Stats {
+    pool: Arc<Pool>,
+    request: pb::StatsRequest,
+}
+
+/// A read of every block. [`GraphClient::list_blocks`] gives one; `await` begins it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct BlockList {
+    pool: Arc<Pool>,
+    request: pb::ListBlocksRequest,
+}
+
+/// A read of every edge. [`GraphClient::list_edges`] gives one; `await` begins it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct EdgeList {
+    pool: Arc<Pool>,
+    request: pb::ListEdgesRequest,
+}
+
+impl GraphClient {
+    /// Puts every block into an order in which each edge leads forward, or finds a cycle.
+    pub fn order(&self) -> Order {
+        Order {
+            pool: Arc::clone(&self.pool),
+            request: pb::OrderRequest::default(),
+        }
+    }
+
+    /// Finds the sets of blocks that hang together when the direction of edges is ignored.
+    pub fn components(&self) -> Components {
+        Components {
+            pool: Arc::clone(&self.pool),
+            request: pb::ComponentsRequest::default(),
+        }
+    }
+
+    /// Counts, degrees, components, triangles.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            pool: Arc::clone(&self.pool),
+            request: pb::StatsRequest::default(),
+        }
+    }
+
+    /// Reads every block, by id.
+    pub fn list_blocks(&self) -> BlockList {
+        BlockList {
+            pool: Arc::clone(&self.pool),
+            request: pb::ListBlocksRequest::default(),
+        }
+    }
+
+    /// Reads every edge, by source, kind and target.
+    pub fn list_edges(&self) -> EdgeList {
+        EdgeList {
+            pool: Arc::clone(&self.pool),
+            request: pb::ListEdgesRequest::default(),
+        }
+    }
+}
+
+read_settings!(Order);
+read_settings!(Components);
+read_settings!(Stats);
+read_settings!(BlockList);
+read_settings!(EdgeList);
+awaits!(Order, OrderReply);
+awaits!(Components, ComponentsReply);
+awaits!(Stats, GraphStats);
+awaits!(BlockList, BlockStream);
+awaits!(EdgeList, EdgeStream);
+
+/// Gives a question its kinds.
+macro_rules! kinds_setting {
+    ($name:ident) => {
+        impl $name {
+            /// Only edges of these kinds. Default: every kind.
+            pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> $name {
+                self.request.kinds.extend(kinds.into_iter().map(Into::into));
+                self
+            }
+        }
+    };
+}
+
+kinds_setting!(Order);
+kinds_setting!(Components);
+kinds_setting!(Stats);
+kinds_setting!(EdgeList);
+
+impl Order {
+    /// Puts each block after all that it points to, not before.
+    pub fn target_first(mut self) -> Order {
+        self.request.target_first = true;
+        self
+    }
+
+    async fn send(self) -> Result<OrderReply> {
+        let is_last = |part: &pb::OrderReply| part.is_last;
+        let parts = collect(
+            &self.pool,
+            self.request,
+            is_last,
+            |mut service, request| async move { service.order(request).await },
+        )
+        .await?;
+        let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
+        let (mut blocks, mut cycle) = (Vec::new(), Vec::new());
+        for part in parts {
+            blocks.extend(ids_of(&part.blocks)?);
+            cycle.extend(ids_of(&part.cycle)?);
+        }
+        let order = if cycle.is_empty() {
+            Ordering::Order(blocks)
+        } else {
+            Ordering::Cycle(cycle)
+        };
+        Ok(OrderReply {
+            header,
+            revision,
+            order,
+        })
+    }
+}
+
+/// How all blocks can be ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OrderReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// The order, if there is one.
+    pub order: Ordering,
+}
+
+/// An order of all blocks, or why there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ordering {
+    /// Of several orders, the one that has the smallest ids first.
+    Order(Vec<BlockId>),
+    /// The blocks of one cycle, the first repeated at the end.
+    Cycle(Vec<BlockId>),
+}
+
+impl Components {
+    /// Blocks belong together only if each reaches the other along the edges' direction.
+    pub fn strong(mut self) -> Components {
+        self.request.strong = true;
+        self
+    }
+
+    async fn send(self) -> Result<ComponentsReply> {
+        let is_last = |part: &pb::ComponentsReply| part.is_last;
+        let parts = collect(
+            &self.pool,
+            self.request,
+            is_last,
+            |mut service, request| async move { service.components(request).await },
+        )
+        .await?;
+        let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
+        let mut components: Vec<Vec<BlockId>> = Vec::new();
+        for part in parts.into_iter().flat_map(|part| part.components) {
+            let ids = ids_of(&part.blocks)?;
+            match components.last_mut() {
+                Some(last) if part.continues => last.extend(ids),
+                _ => components.push(ids),
+            }
+        }
+        Ok(ComponentsReply {
+            header,
+            revision,
+            components,
+        })
+    }
+}
+
+/// Which blocks hang together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ComponentsReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// Each is sorted, and they are sorted by their first block.
+    pub components: Vec<Vec<BlockId>>,
+}
+
+impl Stats {
+    async fn send(self) -> Result<GraphStats> {
+        let reply = ask(
+            &self.pool,
+            self.request,
+            |mut service, request| async move { service.stats(request).await },
+        )
+        .await?;
+        let (header, revision) = header(reply.header)?;
+        Ok(GraphStats {
+            header,
+            revision,
+            blocks: reply.blocks,
+            edges: reply.edges,
+            blocks_by_kind: reply.blocks_by_kind,
+            edges_by_kind: reply.edges_by_kind,
+            self_loops: reply.self_loops,
+            out_degree_max: reply.out_degree_max,
+            in_degree_max: reply.in_degree_max,
+            degree_mean: reply.degree_mean,
+            strong_components: reply.strong_components,
+            weak_components: reply.weak_components,
+            triangles: reply.triangles,
+            average_clustering: reply.average_clustering,
+            view_memory_bytes: reply.view_memory_bytes,
+        })
+    }
+}
+
+/// Figures about the graph.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct GraphStats {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read.
+    pub revision: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Edges.
+    pub edges: u64,
+    /// Blocks by the name of their kind.
+    pub blocks_by_kind: std::collections::BTreeMap<String, u64>,
+    /// Edges by the name of their kind.
+    pub edges_by_kind: std::collections::BTreeMap<String, u64>,
+    /// Edges from a block to itself.
+    pub self_loops: u64,
+    /// The most edges that leave one block.
+    pub out_degree_max: u64,
+    /// The most edges that arrive at one block.
+    pub in_degree_max: u64,
+    /// Edges that leave or arrive at a block, on average.
+    pub degree_mean: f64,
+    /// Strongly connected components.
+    pub strong_components: u64,
+    /// Weakly connected components.
+    pub weak_components: u64,
+    /// Triples of blocks tied each to each, directions ignored.
+    pub triangles: u64,
+    /// The mean clustering coefficient of all blocks, directions ignored.
+    pub average_clustering: f64,
+    /// How much memory the server's view of the graph took.
+    pub view_memory_bytes: u64,
+}
+
+impl BlockList {
+    /// Leaves out the contents.
+    pub fn without_content(mut self) -> BlockList {
+        self.request.without_content = true;
+        self
+    }
+
+    /// Only blocks that have this attribute.
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> BlockList {
+        self.request.attribute = Some(pb::Attribute {
+            name: name.into(),
+            value: value.into(),
+        });
+        self
+    }
+
+    async fn send(self) -> Result<BlockStream> {
+        let pool = &*self.pool;
+        let send = |channel, request: Request<pb::ListBlocksRequest>| async move {
+            service(pool, channel).list_blocks(request).await
+        };
+        let called = pool.call(Repeat::Always, None, self.request, send).await;
+        let (parts, _) = called.map_err(typed)?;
+        let parts = Parts::begin(self.pool, parts, |part| (part.header, part.is_last)).await?;
+        Ok(BlockStream { parts })
+    }
+}
+
+impl EdgeList {
+    async fn send(self) -> Result<EdgeStream> {
+        let pool = &*self.pool;
+        let send = |channel, request: Request<pb::ListEdgesRequest>| async move {
+            service(pool, channel).list_edges(request).await
+        };
+        let called = pool.call(Repeat::Always, None, self.request, send).await;
+        let (parts, _) = called.map_err(typed)?;
+        let parts = Parts::begin(self.pool, parts, |part| (part.header, part.is_last)).await?;
+        Ok(EdgeStream { parts })
+    }
+}
+
+/// The parts of an answer, one after the other. A broken stream does not resume: it gives an error.
+#[derive(Debug)]
+struct Parts<R> {
+    pool: Arc<Pool>,
+    stream: Streaming<R>,
+    inspect: fn(&R) -> (Option<pb::Header>, bool),
+    /// The first part, until it is taken.
+    first: Option<R>,
+    revision: u64,
+    is_done: bool,
+}
+
+impl<R> Parts<R> {
+    /// Waits for the first part, which has the header.
+    async fn begin(
+        pool: Arc<Pool>,
+        stream: Streaming<R>,
+        inspect: fn(&R) -> (Option<pb::Header>, bool),
+    ) -> Result<Parts<R>> {
+        let mut parts = Parts {
+            pool,
+            stream,
+            inspect,
+            first: None,
+            revision: 0,
+            is_done: false,
+        };
+        let first = parts.receive().await?.ok_or_else(cut_off)?;
+        (_, parts.revision) = header(inspect(&first).0)?;
+        parts.first = Some(first);
+        Ok(parts)
+    }
+
+    async fn receive(&mut self) -> Result<Option<R>> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let patience = self.pool.settings().request_timeout;
+        let part = match timeout(patience, self.stream.message()).await {
+            Ok(Ok(Some(part))) => part,
+            Ok(Ok(None)) => return Err(cut_off()),
+            Ok(Err(status)) => {
+                let (_, endpoint) = self.pool.current();
+                return Err(typed(Error::from_status(&status, endpoint.address())));
+            }
+            Err(_) => return Err(Error::TimedOut),
+        };
+        self.is_done = (self.inspect)(&part).1;
+        Ok(Some(part))
+    }
+
+    async fn next(&mut self) -> Result<Option<R>> {
+        match self.first.take() {
+            Some(first) => Ok(Some(first)),
+            None => self.receive().await,
+        }
+    }
+}
+
+/// Every block, in parts.
+#[derive(Debug)]
+#[must_use = "nothing is read until it is asked for"]
+pub struct BlockStream {
+    parts: Parts<pb::ListBlocksReply>,
+}
+
+impl BlockStream {
+    /// The revision that is read.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.parts.revision
+    }
+
+    /// The next blocks; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Vec<Block>>> {
+        let Some(part) = self.parts.next().await? else {
+            return Ok(None);
+        };
+        part.blocks
+            .into_iter()
+            .map(Block::of_wire)
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+}
+
+/// Every edge, in parts.
+#[derive(Debug)]
+#[must_use = "nothing is read until it is asked for"]
+pub struct EdgeStream {
+    parts: Parts<pb::ListEdgesReply>,
+}
+
+impl EdgeStream {
+    /// The revision that is read.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.parts.revision
+    }
+
+    /// The next edges; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Vec<Edge>>> {
+        let Some(part) = self.parts.next().await? else {
+            return Ok(None);
+        };
+        part.edges
+            .into_iter()
+            .map(Edge::of_wire)
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+}

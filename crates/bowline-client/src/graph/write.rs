@@ -1,0 +1,162 @@
+//! Writes of blocks and edges.
+
+use std::sync::Arc;
+
+use bowline_proto::v1 as pb;
+
+use super::{Block, BlockId, Edge, EdgeKey, GraphClient, awaits, header, service, typed};
+use crate::pool::{Pool, Repeat};
+use crate::{Header, Result};
+
+/// One write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GraphWrite {
+    /// Creates or replaces a block.
+    PutBlock(Block),
+    /// Deletes a block with every edge from or to it.
+    DeleteBlock(BlockId),
+    /// Creates or replaces an edge between two blocks that exist.
+    PutEdge(Edge),
+    /// Deletes an edge.
+    DeleteEdge(EdgeKey),
+}
+
+impl GraphWrite {
+    fn into_wire(self) -> pb::GraphWrite {
+        use pb::graph_write::Write;
+        let write = match self {
+            GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
+            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(super::id_bytes(id)),
+            GraphWrite::PutEdge(edge) => Write::PutEdge(pb::Edge {
+                key: Some(edge.key.into_wire()),
+                attributes: edge.attributes,
+            }),
+            GraphWrite::DeleteEdge(key) => Write::DeleteEdge(key.into_wire()),
+        };
+        pb::GraphWrite { write: Some(write) }
+    }
+}
+
+/// Writes to be sent. [`GraphClient::write`] gives them; `await` sends them.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct Write {
+    pool: Arc<Pool>,
+    request: pb::WriteRequest,
+}
+
+impl GraphClient {
+    /// Carries out several writes in order: all at one revision, or none of them.
+    pub fn write(&self, writes: impl IntoIterator<Item = GraphWrite>) -> Write {
+        let writes = writes.into_iter().map(GraphWrite::into_wire).collect();
+        Write {
+            pool: Arc::clone(&self.pool),
+            request: pb::WriteRequest { writes },
+        }
+    }
+
+    /// Creates or replaces a block.
+    pub fn put_block(&self, block: Block) -> Write {
+        self.write([GraphWrite::PutBlock(block)])
+    }
+
+    /// Deletes a block with every edge from or to it.
+    pub fn delete_block(&self, id: BlockId) -> Write {
+        self.write([GraphWrite::DeleteBlock(id)])
+    }
+
+    /// Creates or replaces an edge between two blocks that exist.
+    pub fn put_edge(&self, edge: Edge) -> Write {
+        self.write([GraphWrite::PutEdge(edge)])
+    }
+
+    /// Deletes an edge.
+    pub fn delete_edge(&self, key: EdgeKey) -> Write {
+        self.write([GraphWrite::DeleteEdge(key)])
+    }
+}
+
+impl Write {
+    async fn send(self) -> Result<WriteReply> {
+        let pool = &*self.pool;
+        let count = self.request.writes.len();
+        let send = |channel, request| async move { service(pool, channel).write(request).await };
+        let sent = pool.call(Repeat::Never, None, self.request, send).await;
+        let (reply, _) = sent.map_err(typed)?;
+        let understood = header(reply.header).and_then(|(header, _)| {
+            if reply.changed.len() == count {
+                Ok(header)
+            } else {
+                Err(super::senseless("it does not answer each write"))
+            }
+        });
+        Ok(WriteReply {
+            // Something was written, whatever the answer means.
+            header: understood.map_err(crate::Error::of_change)?,
+            changed: reply.changed,
+        })
+    }
+}
+
+awaits!(Write, WriteReply);
+
+/// What came of writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteReply {
+    /// What comes with every answer; its revision is that of the writes, or the newest one if they
+    /// changed nothing.
+    pub header: Header,
+    /// For each write, in order: true for a put; for a deletion, whether there was something to delete.
+    pub changed: Vec<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::{Client, Error};
+
+    /// A server that takes requests and never answers: it ends each connection once a request has come.
+    /// Gives its address, and how many connections there were.
+    async fn silent_server() -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&taken);
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let mut bytes = Vec::new();
+                let is_request = |bytes: &[u8]| bytes.windows(7).any(|part| part == b"KINDOFB");
+                while !is_request(&bytes) {
+                    if socket.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                        break;
+                    }
+                }
+            }
+        });
+        (address, taken)
+    }
+
+    #[tokio::test]
+    async fn a_write_whose_answer_is_lost_is_not_sent_again() {
+        let (address, taken) = silent_server().await;
+        let client = Client::builder()
+            .endpoints([address])
+            .connect_lazy()
+            .unwrap();
+        let block = Block::new(BlockId(1), "KINDOFB");
+        let sent = client.graph().put_block(block).await;
+        assert!(
+            matches!(sent, Err(Error::UnknownOutcome { .. })),
+            "{sent:?}"
+        );
+        assert_eq!(taken.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,627 @@
+//! `bowline.v1.Graph`: blocks, edges, and questions about how they hang together.
+//!
+//! A write is one command that the members agree on. A read waits until this member is as fresh as was
+//! asked for, takes a snapshot, and asks it on a thread that may block: a walk can be long, and the threads
+//! of the transport serve everybody.
+//!
+//! Invariants: every part of one reply is of one revision, which the header says; no more than
+//! [`QUESTIONS_MAX`] walks are under way or waiting for their clients at once, and of those about the whole
+//! graph a few.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::replica::{Command, Outcome};
+use bowline::{BlockId, Graph as View, Precedence, Stop};
+use bowline_cluster::{ReadLevel, ReadPoint};
+use bowline_proto::v1 as pb;
+use pb::graph_server::Graph;
+use prost::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use super::stream::{Ended, Outlet, Replies, of_parts, produced};
+use super::{check, check_leader};
+use crate::context::{Context, respond_applied, respond_read};
+use crate::convert::graph as convert;
+use crate::status::{Fault, status};
+
+/// How many walks are under way at once.
+const QUESTIONS_MAX: usize = 16;
+/// As how many walks a question about the whole graph counts.
+const WHOLE_WEIGHT: u32 = 8;
+/// How long a walk waits for its turn.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
+/// What a part of a reply has at most, in visits, neighbours or ids.
+const PART_ITEMS: usize = 1_000;
+/// From how many bytes on a part of a reply, or one that can be asked for in parts, is not made larger.
+const PART_BYTES: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphService {
+    context: Arc<Context>,
+    turns: Arc<Semaphore>,
+}
+
+/// The graph as a request is to see it.
+struct Opened {
+    view: View,
+    header: pb::Header,
+    point: ReadPoint,
+}
+
+impl GraphService {
+    pub(crate) fn new(context: Arc<Context>) -> GraphService {
+        let turns = Arc::new(Semaphore::new(QUESTIONS_MAX));
+        GraphService { context, turns }
+    }
+
+    fn header(&self, revision: u64, term: u64, applied_index: u64) -> pb::Header {
+        let known = self.context.header(revision, term).unwrap_or_default();
+        pb::Header {
+            cluster_id: known.cluster_id,
+            member_id: known.member_id,
+            revision,
+            raft_term: term,
+            applied_index,
+            ..pb::Header::default()
+        }
+    }
+
+    /// Waits until this member is fresh enough, and takes a snapshot.
+    async fn open(&self, metadata: &MetadataMap, read: Option<pb::Read>) -> Result<Opened, Status> {
+        let (level, revision) = convert::read(read)?;
+        if level == ReadLevel::Eventual {
+            check_leader(&self.context, metadata)?;
+        } else {
+            check(&self.context, metadata)?;
+        }
+        let client = &self.context.client;
+        let point = client.read_barrier(level).await.map_err(status)?;
+        let newest = client.db().snapshot();
+        let header = pb::Header {
+            read_level: convert::read_level(point.level).into(),
+            read_revision: match revision {
+                0 => newest.revision(),
+                revision => revision,
+            },
+            ..self.header(newest.revision(), point.term, point.applied_index)
+        };
+        let snapshot = match revision {
+            0 => newest,
+            revision => client.db().snapshot_at(revision).map_err(status)?,
+        };
+        Ok(Opened {
+            view: snapshot.graph(),
+            header,
+            point,
+        })
+    }
+
+    /// Waits for a walk's turn.
+    async fn turn(&self, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
+        let turn = self.turns.clone().acquire_many_owned(weight);
+        match tokio::time::timeout(TURN_WAIT_MAX, turn).await {
+            Ok(Ok(permit)) => Ok(permit),
+            // It is never closed.
+            Ok(Err(_)) | Err(_) => Err(Fault::TooManyRequests.into()),
+        }
+    }
+}
+
+/// Asks on a thread that may block.
+async fn ask<T: Send + 'static>(
+    question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
+) -> Result<T, Status> {
+    let asked = tokio::task::spawn_blocking(question).await;
+    let answer = asked.map_err(|error| Fault::Internal(error.to_string()))?;
+    answer.map_err(status)
+}
+
+/// Asks what needs a turn. A client that goes away does not end the walk, so the walk keeps the turn.
+async fn ask_in_turn<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
+) -> Result<(T, OwnedSemaphorePermit), Status> {
+    ask(move || Ok((question()?, turn))).await
+}
+
+/// Reads one thing after the other, until what was found is enough for one reply. Gives how many things
+/// that answers.
+fn read_some<K, T: Message>(
+    all: &[K],
+    mut read: impl FnMut(&K) -> bowline::Result<Option<T>>,
+) -> bowline::Result<(Vec<T>, u64)> {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    for (number, one) in (1..).zip(all) {
+        if let Some(one) = read(one)? {
+            bytes += one.encoded_len();
+            found.push(one);
+        }
+        if bytes >= PART_BYTES {
+            return Ok((found, number));
+        }
+    }
+    Ok((found, all.len() as u64))
+}
+
+/// Collects what a scan visits into parts.
+struct Parts<'a, T, R> {
+    outlet: &'a Outlet<R>,
+    header: Option<pb::Header>,
+    items: Vec<T>,
+    bytes: usize,
+    make: fn(Option<pb::Header>, Vec<T>, bool) -> R,
+    ended: Option<Ended>,
+}
+
+impl<'a, T, R> Parts<'a, T, R> {
+    fn new(
+        outlet: &'a Outlet<R>,
+        header: pb::Header,
+        make: fn(Option<pb::Header>, Vec<T>, bool) -> R,
+    ) -> Self {
+        Parts {
+            outlet,
+            header: Some(header),
+            items: Vec::new(),
+            bytes: 0,
+            make,
+            ended: None,
+        }
+    }
+
+    /// An error ends the scan; why is kept here.
+    fn push(&mut self, item: T, bytes: usize) -> bowline::Result<()> {
+        self.items.push(item);
+        self.bytes += bytes;
+        if self.items.len() < PART_ITEMS && self.bytes < PART_BYTES {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let items = std::mem::take(&mut self.items);
+        let part = (self.make)(self.header.take(), items, false);
+        self.outlet.send(part).map_err(|ended| {
+            self.ended = Some(ended);
+            bowline::Error::Closed
+        })
+    }
+
+    fn finish(self, scanned: bowline::Result<()>) -> Result<(), Ended> {
+        match (self.ended, scanned) {
+            (Some(ended), _) => Err(ended),
+            (None, Err(error)) => Err(Ended::Failed(status(error))),
+            (None, Ok(())) => {
+                let last = (self.make)(self.header, self.items, true);
+                self.outlet.send(last)
+            }
+        }
+    }
+}
+
+/// Parts of at most so many items; of nothing, one empty part. With each, whether it is the last.
+fn parts_of<T: Send + 'static>(items: Vec<T>) -> impl Iterator<Item = (Vec<T>, bool)> + Send {
+    let mut items = items.into_iter();
+    let mut is_done = false;
+    std::iter::from_fn(move || {
+        if is_done {
+            return None;
+        }
+        let part: Vec<T> = items.by_ref().take(PART_ITEMS).collect();
+        is_done = items.len() == 0;
+        Some((part, is_done))
+    })
+}
+
+/// The parts of components: a large one is told in several.
+fn component_parts(components: Vec<Vec<BlockId>>) -> impl Iterator<Item = pb::Component> + Send {
+    components.into_iter().flat_map(|blocks| {
+        let chunks: Vec<_> = blocks
+            .chunks(PART_ITEMS)
+            .enumerate()
+            .map(|(number, part)| pb::Component {
+                blocks: part.iter().map(|id| convert::id_bytes(*id)).collect(),
+                continues: number > 0,
+            })
+            .collect();
+        chunks
+    })
+}
+
+#[tonic::async_trait]
+impl Graph for GraphService {
+    type NeighborsStream = Replies<pb::NeighborsReply>;
+    type TraverseStream = Replies<pb::TraverseReply>;
+    type ListBlocksStream = Replies<pb::ListBlocksReply>;
+    type ListEdgesStream = Replies<pb::ListEdgesReply>;
+    type OrderStream = Replies<pb::OrderReply>;
+    type ComponentsStream = Replies<pb::ComponentsReply>;
+
+    async fn write(
+        &self,
+        request: Request<pb::WriteRequest>,
+    ) -> Result<Response<pb::WriteReply>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        if request.encoded_len() > self.context.settings.request_bytes_max {
+            return Err(Fault::RequestTooLarge.into());
+        }
+        let writes = convert::writes(request)?;
+        let applied = self.context.client.execute(Command::Graph(writes)).await;
+        let applied = applied.map_err(status)?;
+        let changed = match &applied.reply.result {
+            Ok(Outcome::Graph(changed)) => changed.clone(),
+            Ok(_) => {
+                let text = "the reply does not belong to the request".to_owned();
+                return Err(Fault::Internal(text).into());
+            }
+            Err(refusal) => return Err(status(refusal.clone())),
+        };
+        let header = self.header(applied.reply.revision, applied.term, applied.index);
+        let reply = pb::WriteReply {
+            header: Some(header),
+            changed,
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+
+    async fn get_blocks(
+        &self,
+        request: Request<pb::GetBlocksRequest>,
+    ) -> Result<Response<pb::GetBlocksReply>, Status> {
+        let asked = request.get_ref();
+        let (ids, without_content) = (convert::ids(&asked.ids)?, asked.without_content);
+        let opened = self.open(request.metadata(), asked.read).await?;
+        let view = opened.view;
+        let (blocks, answered) = ask(move || {
+            read_some(&ids, |id| {
+                let found = view.block(*id)?;
+                Ok(found.map(|block| convert::block(block, without_content)))
+            })
+        })
+        .await?;
+        let reply = pb::GetBlocksReply {
+            header: Some(opened.header),
+            blocks,
+            answered,
+        };
+        Ok(respond_read(reply, &opened.point))
+    }
+
+    async fn get_edges(
+        &self,
+        request: Request<pb::GetEdgesRequest>,
+    ) -> Result<Response<pb::GetEdgesReply>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let keys = convert::keys(asked.keys)?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let (edges, answered) = ask(move || {
+            read_some(&keys, |(source, kind, target)| {
+                Ok(view.edge(*source, kind, *target)?.map(convert::edge))
+            })
+        })
+        .await?;
+        let reply = pb::GetEdgesReply {
+            header: Some(opened.header),
+            edges,
+            answered,
+        };
+        Ok(respond_read(reply, &opened.point))
+    }
+
+    async fn neighbors(
+        &self,
+        request: Request<pb::NeighborsRequest>,
+    ) -> Result<Response<Self::NeighborsStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let id = convert::id(&asked.id)?;
+        let direction = convert::direction(asked.direction)?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let mut found = ask(move || view.neighbors(id, direction, &asked.kinds)).await?;
+        let limit = match usize::try_from(asked.limit) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(limit) => limit,
+        };
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let mut header = Some(opened.header);
+        let parts = parts_of(found).map(move |(part, is_last)| pb::NeighborsReply {
+            header: header.take(),
+            neighbors: part.iter().map(convert::neighbor).collect(),
+            is_last,
+            more: is_last && more,
+        });
+        Ok(respond_read(of_parts(parts, ()), &opened.point))
+    }
+
+    async fn traverse(
+        &self,
+        request: Request<pb::TraverseRequest>,
+    ) -> Result<Response<Self::TraverseStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let starts = convert::ids(&asked.starts)?;
+        let direction = convert::direction(asked.direction)?;
+        let is_depth_first = convert::is_depth_first(asked.order)?;
+        let turn = self.turn(1).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let limit_of_server = self.context.settings.traversal_blocks_max;
+        let (found, turn) = ask_in_turn(turn, move || {
+            let mut traversal = view
+                .traverse(starts[0])
+                .direction(direction)
+                .kinds(asked.kinds)
+                .limit(asked.limit.unwrap_or(u64::MAX).min(limit_of_server));
+            for start in &starts[1..] {
+                traversal = traversal.also_from(*start);
+            }
+            if is_depth_first {
+                traversal = traversal.depth_first();
+            }
+            if let Some(depth) = asked.max_depth {
+                traversal = traversal.max_depth(depth);
+            }
+            if let Some(bytes) = asked.max_bytes {
+                traversal = traversal.max_bytes(bytes);
+            }
+            traversal.run()
+        })
+        .await?;
+        let is_own_limit = asked.limit.is_some_and(|limit| limit <= limit_of_server);
+        let end = pb::TraverseEnd {
+            stop: convert::stop(found.stop).into(),
+            is_of_server: found.stop == Stop::Limit && !is_own_limit,
+            edges_touched: found.edges_touched,
+        };
+        let mut header = Some(opened.header);
+        let parts = parts_of(found.visits).map(move |(part, is_last)| pb::TraverseReply {
+            header: header.take(),
+            visits: part.iter().map(convert::visit).collect(),
+            end: is_last.then_some(end),
+        });
+        Ok(respond_read(of_parts(parts, turn), &opened.point))
+    }
+
+    async fn shortest_path(
+        &self,
+        request: Request<pb::ShortestPathRequest>,
+    ) -> Result<Response<pb::ShortestPathReply>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let (from, to) = (convert::id(&asked.from)?, convert::id(&asked.to)?);
+        let direction = convert::direction(asked.direction)?;
+        let turn = self.turn(1).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let (found, _turn) = ask_in_turn(turn, move || {
+            let mut search = view
+                .shortest_path(from, to)
+                .direction(direction)
+                .kinds(asked.kinds);
+            if let Some(weight) = asked.weight {
+                search = search.weight(weight);
+            }
+            if let Some(depth) = asked.max_depth {
+                search = search.max_depth(depth);
+            }
+            search.find()
+        })
+        .await?;
+        let path = found.map(|path| pb::Path {
+            blocks: path.blocks.into_iter().map(convert::id_bytes).collect(),
+            kinds: path.kinds.iter().map(ToString::to_string).collect(),
+            cost: path.cost,
+        });
+        let reply = pb::ShortestPathReply {
+            header: Some(opened.header),
+            path,
+        };
+        Ok(respond_read(reply, &opened.point))
+    }
+
+    async fn list_blocks(
+        &self,
+        request: Request<pb::ListBlocksRequest>,
+    ) -> Result<Response<Self::ListBlocksStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let turn = self.turn(1).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let (view, header) = (opened.view, opened.header);
+        let stream = produced(move |outlet| {
+            let _turn = turn;
+            let mut parts = Parts::new(outlet, header, |header, blocks, is_last| {
+                pb::ListBlocksReply {
+                    header,
+                    blocks,
+                    is_last,
+                }
+            });
+            let scanned = view.for_each_block(|block| {
+                let is_wanted = asked
+                    .attribute
+                    .as_ref()
+                    .is_none_or(|wanted| block.attributes.get(&wanted.name) == Some(&wanted.value));
+                if !is_wanted {
+                    return Ok(());
+                }
+                let block = convert::block(block, asked.without_content);
+                let bytes = block.content.len() + convert::size_of(&block.attributes);
+                parts.push(block, bytes)
+            });
+            parts.finish(scanned)
+        });
+        Ok(respond_read(stream, &opened.point))
+    }
+
+    async fn list_edges(
+        &self,
+        request: Request<pb::ListEdgesRequest>,
+    ) -> Result<Response<Self::ListEdgesStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let turn = self.turn(1).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let (view, header) = (opened.view, opened.header);
+        let stream = produced(move |outlet| {
+            let _turn = turn;
+            let mut parts = Parts::new(outlet, header, |header, edges, is_last| {
+                pb::ListEdgesReply {
+                    header,
+                    edges,
+                    is_last,
+                }
+            });
+            let scanned = view.for_each_edge(|edge| {
+                if !asked.kinds.is_empty() && !asked.kinds.contains(&edge.kind) {
+                    return Ok(());
+                }
+                let bytes = convert::size_of(&edge.attributes);
+                parts.push(convert::edge(edge), bytes)
+            });
+            parts.finish(scanned)
+        });
+        Ok(respond_read(stream, &opened.point))
+    }
+
+    async fn order(
+        &self,
+        request: Request<pb::OrderRequest>,
+    ) -> Result<Response<Self::OrderStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let turn = self.turn(WHOLE_WEIGHT).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let precedence = if asked.target_first {
+            Precedence::TargetFirst
+        } else {
+            Precedence::SourceFirst
+        };
+        let ((ids, is_cycle), turn) = ask_in_turn(turn, move || {
+            // A cycle is an answer, too.
+            match view.topological_order(&asked.kinds, precedence) {
+                Ok(ids) => Ok((ids, false)),
+                Err(bowline::Error::Cycle { cycle }) => Ok((cycle, true)),
+                Err(error) => Err(error),
+            }
+        })
+        .await?;
+        let mut header = Some(opened.header);
+        let parts = parts_of(ids).map(move |(part, is_last)| {
+            let ids = part.into_iter().map(convert::id_bytes).collect();
+            let (blocks, cycle) = if is_cycle {
+                (Vec::new(), ids)
+            } else {
+                (ids, Vec::new())
+            };
+            pb::OrderReply {
+                header: header.take(),
+                blocks,
+                cycle,
+                is_last,
+            }
+        });
+        Ok(respond_read(of_parts(parts, turn), &opened.point))
+    }
+
+    async fn components(
+        &self,
+        request: Request<pb::ComponentsRequest>,
+    ) -> Result<Response<Self::ComponentsStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let turn = self.turn(WHOLE_WEIGHT).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let (found, turn) = ask_in_turn(turn, move || {
+            if asked.strong {
+                view.strongly_connected_components(&asked.kinds)
+            } else {
+                view.weakly_connected_components(&asked.kinds)
+            }
+        })
+        .await?;
+        let mut header = Some(opened.header);
+        let mut rest = component_parts(found).peekable();
+        let mut is_done = false;
+        let parts = std::iter::from_fn(move || {
+            if is_done {
+                return None;
+            }
+            let mut components = Vec::new();
+            let mut ids = 0;
+            while ids < PART_ITEMS
+                && let Some(component) = rest.next()
+            {
+                ids += component.blocks.len();
+                components.push(component);
+            }
+            is_done = rest.peek().is_none();
+            Some(pb::ComponentsReply {
+                header: header.take(),
+                components,
+                is_last: is_done,
+            })
+        });
+        Ok(respond_read(of_parts(parts, turn), &opened.point))
+    }
+
+    async fn stats(
+        &self,
+        request: Request<pb::StatsRequest>,
+    ) -> Result<Response<pb::StatsReply>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let turn = self.turn(WHOLE_WEIGHT).await?;
+        let opened = self.open(&metadata, asked.read).await?;
+        let view = opened.view;
+        let (stats, _turn) = ask_in_turn(turn, move || view.stats(&asked.kinds)).await?;
+        let reply = pb::StatsReply {
+            header: Some(opened.header),
+            blocks: stats.blocks,
+            edges: stats.edges,
+            blocks_by_kind: stats.blocks_by_kind,
+            edges_by_kind: stats.edges_by_kind,
+            self_loops: stats.self_loops,
+            out_degree_max: stats.out_degree_max,
+            in_degree_max: stats.in_degree_max,
+            degree_mean: stats.degree_mean,
+            strong_components: stats.strong_components,
+            weak_components: stats.weak_components,
+            triangles: stats.triangles,
+            average_clustering: stats.average_clustering,
+            view_memory_bytes: stats.view_memory_bytes,
+        };
+        Ok(respond_read(reply, &opened.point))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_whole_in_order_and_only_the_last_says_so() {
+        for count in [0, 1, PART_ITEMS, PART_ITEMS + 1, 3 * PART_ITEMS] {
+            let parts: Vec<_> = parts_of((0..count).collect()).collect();
+            assert_eq!(parts.len(), count.div_ceil(PART_ITEMS).max(1));
+            let (last, before) = parts.split_last().unwrap();
+            assert!(last.1 && before.iter().all(|part| !part.1));
+            let joined: Vec<_> = parts.into_iter().flat_map(|part| part.0).collect();
+            assert_eq!(joined, (0..count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_large_component_is_told_in_parts_that_continue_it() {
+        let sizes = [1, PART_ITEMS + 1, 2];
+        let components = sizes.map(|size| (0..size as u128).map(BlockId).collect());
+        let parts: Vec<_> = component_parts(components.to_vec()).collect();
+        let told: Vec<_> = parts
+            .iter()
+            .map(|p| (p.blocks.len(), p.continues))
+            .collect();
+        let expected = [(1, false), (PART_ITEMS, false), (1, true), (2, false)];
+        assert_eq!(told, expected);
+    }
+}

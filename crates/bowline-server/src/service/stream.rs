@@ -1,0 +1,152 @@
+//! Replies in parts.
+//!
+//! A part is handed over when the client has room for it. A client that takes nothing for
+//! [`STALL_MAX`] is given up, and with it what is kept for it: a snapshot, a permit, a result.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+/// The parts of a reply.
+pub(super) type Replies<T> = ReceiverStream<Result<T, Status>>;
+
+/// Parts that wait for the client.
+const WAITING_MAX: usize = 4;
+
+/// How long a client may take nothing.
+const STALL_MAX: Duration = Duration::from_secs(30);
+
+/// Why the parts ended early.
+pub(super) enum Ended {
+    /// The client has gone, or takes nothing.
+    Gone,
+    /// The rest cannot be read.
+    Failed(Status),
+}
+
+/// Sends parts that are made while the client takes them, from a thread that may wait.
+pub(super) struct Outlet<T> {
+    replies: mpsc::Sender<Result<T, Status>>,
+    runtime: Handle,
+}
+
+impl<T> Outlet<T> {
+    pub(super) fn send(&self, part: T) -> Result<(), Ended> {
+        let sent = send_in_time(&self.replies, Ok(part), STALL_MAX);
+        self.runtime.block_on(sent)
+    }
+}
+
+async fn send_in_time<T>(
+    replies: &mpsc::Sender<Result<T, Status>>,
+    part: Result<T, Status>,
+    patience: Duration,
+) -> Result<(), Ended> {
+    match tokio::time::timeout(patience, replies.send(part)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Ended::Gone),
+    }
+}
+
+/// A reply whose parts `produce` sends. It runs where it may block.
+pub(super) fn produced<T: Send + 'static>(
+    produce: impl FnOnce(&Outlet<T>) -> Result<(), Ended> + Send + 'static,
+) -> Replies<T> {
+    let (replies, receiver) = mpsc::channel(WAITING_MAX);
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || {
+        let outlet = Outlet { replies, runtime };
+        if let Err(Ended::Failed(status)) = produce(&outlet) {
+            // Who has gone need not be told.
+            let _ = outlet.replies.blocking_send(Err(status));
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+/// A reply whose parts are known. `kept` is given back when the last one is handed over.
+pub(super) fn of_parts<T, I, K>(parts: I, kept: K) -> Replies<T>
+where
+    T: Send + 'static,
+    I: Iterator<Item = T> + Send + 'static,
+    K: Send + 'static,
+{
+    of_parts_within(STALL_MAX, parts, kept)
+}
+
+fn of_parts_within<T, I, K>(patience: Duration, parts: I, kept: K) -> Replies<T>
+where
+    T: Send + 'static,
+    I: Iterator<Item = T> + Send + 'static,
+    K: Send + 'static,
+{
+    let (replies, receiver) = mpsc::channel(WAITING_MAX);
+    let mut parts = parts.peekable();
+    // Most replies have one part, for which no task is needed.
+    while replies.capacity() > 0 {
+        let Some(part) = parts.next() else {
+            return ReceiverStream::new(receiver);
+        };
+        // There is room, and the receiver is here.
+        let _ = replies.try_send(Ok(part));
+    }
+    if parts.peek().is_some() {
+        tokio::spawn(async move {
+            for part in parts {
+                if send_in_time(&replies, Ok(part), patience).await.is_err() {
+                    break;
+                }
+            }
+            drop(kept);
+        });
+    }
+    ReceiverStream::new(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn known_parts_come_in_order_and_then_the_end() {
+        for count in [0_u32, 1, 4, 5, 100] {
+            let parts: Vec<_> = of_parts(0..count, ()).map(Result::unwrap).collect().await;
+            assert_eq!(parts, (0..count).collect::<Vec<_>>());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_given_up_with_what_is_kept_for_it() {
+        let patience = Duration::from_millis(50);
+        let (kept, mut released) = mpsc::channel::<()>(1);
+        let mut stalled = of_parts_within(patience, 0..100, kept);
+        let before = tokio::time::Instant::now();
+        assert_eq!(released.recv().await, None);
+        assert!(before.elapsed() >= patience);
+        // What was handed over is there; the rest is gone.
+        let mut left = 0;
+        while stalled.next().await.is_some() {
+            left += 1;
+        }
+        assert_eq!(left, WAITING_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_failure_follows_what_was_read_before_it() {
+        let mut parts = produced(|outlet| {
+            outlet.send(1)?;
+            Err(Ended::Failed(Status::data_loss("damaged")))
+        });
+        assert_eq!(parts.next().await.unwrap().unwrap(), 1);
+        assert_eq!(
+            parts.next().await.unwrap().unwrap_err().message(),
+            "damaged"
+        );
+        assert!(parts.next().await.is_none());
+    }
+}
