@@ -24,5 +24,6 @@ pub mod types;
 pub use error::{Error, Result};
 pub use node::{
     Applied, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo, Node,
-    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Status,
+    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, frozen_contents,
+    restore,
 };

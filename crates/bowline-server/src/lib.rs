@@ -19,6 +19,7 @@ mod context;
 mod convert;
 mod http;
 mod metrics;
+mod restore;
 mod run;
 mod server;
 mod service;
@@ -28,6 +29,7 @@ mod status;
 mod transport;
 mod watch;
 
+pub use restore::{RestoreError, SnapshotSummary, restore_snapshot, snapshot_summary};
 pub use run::run;
 pub use server::{ServeError, Server};
 pub use snapshot_file::{BadSnapshot, SnapshotFile};

@@ -10,6 +10,7 @@ mod graph;
 pub(crate) mod keys;
 mod leases;
 mod resolve;
+pub(crate) mod restore;
 mod serve;
 mod tour;
 mod transfer;

@@ -308,7 +308,7 @@ fn read_id(reader: &mut Reader<'_>) -> Option<LogId> {
     Some(log_id(term, node, reader.varint()?))
 }
 
-fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
+pub(super) fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     put_id(id, &mut out);
     match membership.log_id() {

@@ -4,6 +4,7 @@ mod etcdctl;
 mod keys;
 mod others;
 mod plain_http;
+mod restores;
 mod support;
 mod watch_races;
 mod watches;
