@@ -17,6 +17,9 @@
 pub mod config;
 mod context;
 mod convert;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod metrics;
 mod restore;

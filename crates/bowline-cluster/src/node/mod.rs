@@ -19,6 +19,8 @@
 mod client;
 mod config;
 mod core;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod leader;
 mod lessor;
 mod proposer;

@@ -322,7 +322,7 @@ pub(super) fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> 
     out
 }
 
-fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
+pub(super) fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
     let mut reader = Reader::new(bytes);
     let id = read_id(&mut reader)?;
     let at = match reader.u8()? {
