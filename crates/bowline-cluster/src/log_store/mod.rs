@@ -62,6 +62,7 @@ use reader::Amount;
 pub use reader::LogReader;
 pub use replay::Replay;
 
+use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::member_file::MemberFile;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 use view::View;
@@ -133,6 +134,7 @@ struct Shared {
     queue: Queue,
     member: Arc<MemberFile>,
     options: LogStoreOptions,
+    flush_times: Histogram,
 }
 
 /// Stops the thread when the last handle is gone.
@@ -190,6 +192,7 @@ impl LogStore {
             queue: Queue::new(flushed),
             member,
             options,
+            flush_times: Histogram::default(),
         });
         let mut writer = Writer::new(shared.clone(), sync, next_index);
         let thread = std::thread::Builder::new()
@@ -259,6 +262,12 @@ impl LogStore {
     #[must_use]
     pub fn last_purged_log_id(&self) -> Option<LogId> {
         self.shared.view.lock().purged()
+    }
+
+    /// How long it took to make entries durable, each time.
+    #[must_use]
+    pub fn flush_times(&self) -> HistogramSnapshot {
+        self.shared.flush_times.read()
     }
 
     /// The member's file, in which the vote is.
