@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::KeptDir;
+use super::RestoredDir;
 
 /// Commands that only a cluster has.
 #[derive(Debug, Subcommand)]
@@ -196,7 +196,7 @@ pub struct Restore {
     pub initial_cluster_token: Option<String>,
     /// The directory to be made.
     #[command(flatten)]
-    pub data_dir: KeptDir,
+    pub data_dir: RestoredDir,
 }
 
 /// `bowline alarm`.

@@ -8,6 +8,8 @@
 //!                                                  wire
 //! ```
 //!
+//! `node` has the members in this process, and no wire between a client and its member.
+//!
 //! Latencies are kept in histograms of three significant digits. With `--rate`, a request's time runs
 //! from when it was due, not from when it was sent: a server that stalls is charged for all that
 //! waited.
@@ -15,6 +17,7 @@
 mod compare;
 mod load;
 mod machine;
+mod node;
 mod report;
 mod watch;
 mod wire;
@@ -62,6 +65,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Bench) -> Result<(), Fai
             )
         }
         Bench::Watch(args) => watch::run(context, args),
+        Bench::Node(args) => node::run(context, args),
         Bench::Compare(args) => compare::run(context, args),
     }
 }

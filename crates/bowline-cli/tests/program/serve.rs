@@ -158,6 +158,36 @@ fn what_was_saved_is_restored_and_served() {
 }
 
 #[test]
+fn members_within_the_program_are_measured() {
+    let place = Place::new();
+    let reports = place.json("bench node --clients 8 --total 300 --key-space-size 200");
+    let name = |row: &serde_json::Value| row["benchmark"].as_str().unwrap().to_owned();
+    let names: Vec<String> = reports.iter().map(name).collect();
+    assert_eq!(
+        names,
+        [
+            "node put",
+            "node linearizable read",
+            "node lease read",
+            "node eventual read"
+        ]
+    );
+    for report in &reports {
+        assert_eq!(report["requests"], 300, "{report}");
+        let (errors, empty) = (&report["errors"], &report["empty_answers"]);
+        assert_eq!((errors, empty), (&0.into(), &0.into()), "{report}");
+        assert!(report["p50_ms"].as_f64() > Some(0.0), "{report}");
+    }
+    let only = place.json("bench node --nodes 1 --only put --duration 200ms --threads 2");
+    assert_eq!(only.len(), 1);
+    assert!(only[0]["requests"].as_u64() > Some(10), "{}", only[0]);
+    place.fails("bench node --only bogus", 2);
+    place.fails("bench node --key-size 1 --key-space-size 17", 2);
+    let left = std::fs::read_dir(place.path("")).unwrap().count();
+    assert_eq!(left, 0, "the data is gone");
+}
+
+#[test]
 fn a_cluster_starts_and_takes_its_data_with_it() {
     let place = Place::new();
     let line = format!("cluster up --nodes 3 --base-port {}", free_port());
