@@ -116,7 +116,7 @@ pub fn restore_snapshot(path: &Path, config: &Config) -> Result<Restored, Restor
     contents
         .seek(SeekFrom::Start(checked.head_bytes))
         .map_err(unreadable)?;
-    let saved = Saved {
+    let mut saved = Saved {
         path,
         sha256: checked.sha256,
         index: checked.head.index,
@@ -125,7 +125,7 @@ pub fn restore_snapshot(path: &Path, config: &Config) -> Result<Restored, Restor
         tables: &checked.head.tables,
         contents: &mut contents,
     };
-    let restored = bowline_cluster::restore(saved, &config.node);
+    let restored = bowline_cluster::restore(&mut saved, &config.node);
     if restored.is_err() && !was_there {
         // Only what is empty goes; the first error counts.
         let _ = fs::remove_dir(directory.join("tables"));

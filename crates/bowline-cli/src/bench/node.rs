@@ -62,7 +62,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), 
     let stopped = runtime.block_on(async {
         let mut stopped = Ok(());
         for node in nodes {
-            stopped = stopped.and(node.shutdown().await.map_err(failed));
+            stopped = stopped.and(node.shutdown().await.map_err(|error| failed(&error)));
         }
         stopped
     });
@@ -111,7 +111,7 @@ fn fields(report: &Report) -> Vec<(&'static str, Field)> {
     fields
 }
 
-fn failed(error: bowline_cluster::Error) -> Failure {
+fn failed(error: &bowline_cluster::Error) -> Failure {
     Failure::new(Exit::Io, error.to_string())
 }
 
@@ -134,7 +134,7 @@ async fn start(count: u16, directory: &Path) -> Result<Vec<Node>, Failure> {
         config.listen_peer_urls = vec![url.clone()];
         config.advertise_peer_urls = vec![url.clone()];
         config.initial_cluster = members.clone();
-        nodes.push(Node::start(config).await.map_err(failed)?);
+        nodes.push(Node::start(config).await.map_err(|error| failed(&error))?);
     }
     Ok(nodes)
 }

@@ -82,7 +82,7 @@ pub fn frozen_contents(state: &[u8]) -> Option<FrozenContents> {
 /// # Errors
 /// `Config` for settings that cannot be right; `Storage` when the copy is damaged, the directory holds
 /// something, or the disk fails. No file is left then.
-pub fn restore(saved: Saved<'_>, config: &NodeConfig) -> Result<Restored> {
+pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
     config.check()?;
     // The ids are made from the token, so the copy becomes a part of it.
     let mut config = config.clone();
@@ -114,13 +114,13 @@ pub fn restore(saved: Saved<'_>, config: &NodeConfig) -> Result<Restored> {
     })?;
     let mark = first_mark(last, founders)?;
     make_parents(&*config.vfs, &config.data_dir)?;
-    let source = FrozenSource {
+    let mut source = FrozenSource {
         path: saved.path,
         index: saved.index,
         revision: saved.revision,
         state: saved.state,
         tables: saved.tables,
-        contents: saved.contents,
+        contents: &mut *saved.contents,
     };
     let restored = RestoredAs {
         database_id,
@@ -132,7 +132,7 @@ pub fn restore(saved: Saved<'_>, config: &NodeConfig) -> Result<Restored> {
         MemberFile::create(&*config.vfs, dir, cluster_id, member_id)?;
         Ok(())
     };
-    replica::restore(vfs, dir, source, &restored, own_files)?;
+    replica::restore(vfs, dir, &mut source, &restored, own_files)?;
     Ok(Restored {
         cluster_id,
         member_id,
@@ -178,7 +178,7 @@ mod tests {
             config.vfs = vfs;
             let of = |name: &str| (name.to_owned(), format!("http://{name}:2380"));
             config.initial_cluster = vec![of("a"), of("b")];
-            let saved = Saved {
+            let mut saved = Saved {
                 path: Path::new("saved"),
                 sha256: [7; 32],
                 index: self.index,
@@ -187,7 +187,7 @@ mod tests {
                 tables: &self.tables,
                 contents: &mut &self.contents[..],
             };
-            restore(saved, &config)
+            restore(&mut saved, &config)
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
             .open(dir)
             .expect("open");
         for number in 0..20_u8 {
-            db.put(&[number % 7], &[number; 100]).expect("put");
+            db.put([number % 7], [number; 100]).expect("put");
         }
         db.flush().expect("flush");
         db.close().expect("close");

@@ -63,7 +63,7 @@ pub struct RestoredAs<'a> {
 pub fn restore<E: From<Error>>(
     vfs: Arc<dyn Vfs>,
     path: &Path,
-    source: FrozenSource<'_>,
+    source: &mut FrozenSource<'_>,
     restored: &RestoredAs<'_>,
     own_files: impl FnOnce() -> Result<(), E>,
 ) -> Result<(), E> {
