@@ -275,6 +275,41 @@ mod tests {
         assert!(whole > 2 && none > 20, "{whole} {none}");
     }
 
+    /// The member may have the number of one that made some of the tables.
+    #[test]
+    fn no_number_of_a_table_is_given_twice() {
+        let parts = parts();
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        let mut source = FrozenSource {
+            path: Path::new("saved"),
+            index: parts.index,
+            revision: parts.revision,
+            state: &parts.state,
+            tables: &parts.tables,
+            contents: &mut &parts.contents[..],
+        };
+        let restored = RestoredAs {
+            database_id: 9,
+            // That of a database which was not a member's.
+            file_id_base: 0,
+            mark: b"mark",
+        };
+        let dir = Path::new("data");
+        let done = replica::restore(vfs.clone(), dir, &mut source, &restored, || {
+            Ok::<_, Error>(())
+        });
+        done.expect("restored");
+        let names = vfs.read_dir(&dir.join("tables")).expect("list");
+        assert_eq!(names.len(), parts.tables.len() + 1, "{names:?}");
+        let replica = open(&vfs, dir, &mut 0).expect("open");
+        assert_eq!(replica.applied().mark, b"mark");
+        assert_eq!(replica.db().revision(), parts.revision);
+        assert_eq!(
+            replica.db().get([0]).expect("read").as_deref(),
+            Some(&[14; 100][..])
+        );
+    }
+
     /// Every sync of a file fails once: no file stays, and the next attempt succeeds.
     #[test]
     fn a_failing_disk_leaves_no_file() {
