@@ -48,6 +48,21 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// Transactions within transactions are deeper than they may be.
+    #[error("transactions within transactions are over the limit of {limit} levels")]
+    RequestTooDeep {
+        /// The limit.
+        limit: usize,
+    },
+    /// A change would leave fewer voters than a cluster needs.
+    #[error("the change would leave too few started members: add another one first")]
+    NotEnoughStarted,
+    /// A change would leave a majority that does not answer.
+    #[error(
+        "the change would leave a cluster whose majority does not answer: start those members, or \
+         remove first the ones that are down"
+    )]
+    Unhealthy,
     /// This member is a learner, and the call is for members that vote.
     #[error("this member is a learner, which does not serve this call")]
     Learner,
@@ -129,6 +144,7 @@ impl Error {
             Error::NoLeader
             | Error::TooManyRequests
             | Error::LearnerNotReady
+            | Error::Unhealthy
             | Error::MembershipChanging => true,
             Error::Storage(error) => error.is_retryable(),
             _ => false,

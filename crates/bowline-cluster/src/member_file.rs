@@ -1,13 +1,20 @@
-//! The file `MEMBER`: which member of which cluster a data directory is, and what it has voted.
+//! The file `MEMBER`: which member of which cluster a data directory is, who began the cluster if
+//! this member is one of those, and what it has voted.
 //!
 //! A directory without it is an embedded database's; its appearance turns the directory into a
 //! member's. It is two *slots* of 4096 bytes with the same content, so that no single damaged
 //! sector can take a vote back.
 //!
 //! ```text
-//! magic 8 │ version u32 │ crc32c u32 │ sequence u64 │ cluster u64 │ member u64 │ vote 18 │ zeros
+//! magic 8 │ version u32 │ crc32c u32 │ sequence u64 │ cluster u64 │ member u64 │ vote 18 │
+//! database 16 │ length u32 │ founders │ zeros
 //! vote: there is one u8 │ term u64 │ node u64 │ committed u8
 //! ```
+//!
+//! `founders` is a membership as in a record of the log; a length of 0 means that the member
+//! joined, and learns from the others who they are. What a member was told of the founders when its
+//! directory was made holds from then on: settings that say something else at a later start could
+//! make one member begin a cluster of its own.
 //!
 //! Integers are little-endian; the checksum is of all other bytes of the slot. A change writes
 //! slot A and syncs, then slot B and syncs. Of two valid slots the one with the higher sequence
@@ -29,7 +36,8 @@ use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
 use bowline_storage::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::types::{LeaderId, NodeId, Vote};
+use crate::record;
+use crate::types::{LeaderId, Membership, NodeId, Vote};
 
 /// The name of the file in the data directory.
 pub const MEMBER_FILE: &str = "MEMBER";
@@ -39,16 +47,37 @@ const MAGIC: &[u8; 8] = b"bowlmemb";
 const VERSION: u32 = 1;
 const SLOT_BYTES: usize = 4096;
 const CRC_RANGE: Range<usize> = 12..16;
+const VOTE_END: usize = 58;
+/// How many bytes the founders may take, encoded: what is left of a slot.
+pub const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 78;
 
 /// What the file says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberState {
     /// The cluster the directory belongs to.
     pub cluster_id: u64,
     /// The member it is.
     pub member_id: NodeId,
+    /// The id of the database that all members of the cluster have.
+    pub database_id: u128,
+    /// The membership that begins the cluster, if this member is one of those that begin it.
+    pub founders: Option<Membership>,
     /// What it has voted, if it has.
     pub vote: Option<Vote>,
+}
+
+impl MemberState {
+    /// A member that has not voted, and joins: of no founders, with no database of its own yet.
+    #[must_use]
+    pub fn new(cluster_id: u64, member_id: NodeId) -> MemberState {
+        MemberState {
+            cluster_id,
+            member_id,
+            database_id: 0,
+            founders: None,
+            vote: None,
+        }
+    }
 }
 
 /// The open file. Saving is for one thread at a time; the others wait.
@@ -83,13 +112,27 @@ impl MemberFile {
             .map_err(|error| Error::io("stat", &path, error))
     }
 
-    /// Turns `dir` into the directory of a member that has not voted, durably.
-    pub fn create(
-        vfs: &dyn Vfs,
-        dir: &Path,
-        cluster_id: u64,
-        member_id: NodeId,
-    ) -> Result<MemberFile> {
+    /// What the file in `dir` says, without a change to it: for who does not hold the directory's
+    /// lock. `None` when there is no such file.
+    ///
+    /// # Errors
+    /// As [`MemberFile::open`].
+    pub fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Option<MemberState>> {
+        if !MemberFile::exists(vfs, dir)? {
+            return Ok(None);
+        }
+        let path = dir.join(MEMBER_FILE);
+        let file = vfs
+            .open(&path, OpenMode::Read)
+            .map_err(|error| Error::io("open", &path, error))?;
+        read_newest(&*file, &path).map(|(_, state, _)| Some(state))
+    }
+
+    /// Turns `dir` into the directory of a member, durably. For who holds the directory's lock.
+    ///
+    /// # Errors
+    /// `Io`; `Internal` for founders of more than [`FOUNDERS_BYTES_MAX`] bytes.
+    pub fn create(vfs: &dyn Vfs, dir: &Path, state: MemberState) -> Result<MemberFile> {
         if MemberFile::exists(vfs, dir)? {
             let path = dir.join(MEMBER_FILE);
             let error = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -102,15 +145,10 @@ impl MemberFile {
             }
             _ => {}
         }
-        let state = MemberState {
-            cluster_id,
-            member_id,
-            vote: None,
-        };
+        let slot = encode(1, &state)?;
         let file = vfs
             .open(&new_path, OpenMode::CreateNew)
             .map_err(|error| Error::io("create", &new_path, error))?;
-        let slot = encode(1, &state);
         vfs::write_all_at(&*file, &new_path, &[slot.clone(), slot].concat(), 0)?;
         vfs::sync_data(&*file, &new_path)?;
         let path = dir.join(MEMBER_FILE);
@@ -120,39 +158,20 @@ impl MemberFile {
         Ok(MemberFile::new(path, file, 1, state))
     }
 
-    /// Opens the file in `dir`. Damage of one slot is mended, damage of both is an error.
+    /// Opens the file in `dir`. Damage of one slot is mended, damage of both is an error. For who
+    /// holds the directory's lock: it writes what it read.
     pub fn open(vfs: &dyn Vfs, dir: &Path) -> Result<MemberFile> {
         let path = dir.join(MEMBER_FILE);
         let file = vfs
             .open(&path, OpenMode::ReadWrite)
             .map_err(|error| Error::io("open", &path, error))?;
-        let slots = [0, 1].map(|slot| read_slot(&*file, &path, slot));
-        let [a, b] = slots;
-        // Slot A is written first: with both valid, the newer one or the same.
-        let (sequence, state, newest) = match (a, b) {
-            (Ok(a), Ok(b)) if b.0 > a.0 => (b.0, b.1, 1),
-            (Ok(a), _) => (a.0, a.1, 0),
-            (Err(error), Ok(b)) => {
-                tracing::warn!(%error, "one copy of the member's vote is damaged; it is mended");
-                (b.0, b.1, 1)
-            }
-            // A newer format, or a disk that does not read, is told from damage.
-            (Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })), Err(_)) => {
-                return Err(error);
-            }
-            (Err(a), Err(b)) => {
-                let reason = format!(
-                    "neither copy of the member's vote can be read ({a}; {b}): a member that has \
-                     forgotten its vote must not vote; remove it from the cluster and add it anew"
-                );
-                return Err(Error::corrupt(&path, 0, reason));
-            }
-        };
+        let (sequence, state, newest) = read_newest(&*file, &path)?;
         // The name, too, may have been made by a process that did not get to sync it.
         vfs::sync_parent(vfs, &path)?;
         // The other one first: the one that counts is whole until it has a second.
+        let bytes = encode(sequence, &state)?;
         for slot in [1 - newest, newest] {
-            write_slot(&*file, &path, slot, &encode(sequence, &state))?;
+            write_slot(&*file, &path, slot, &bytes)?;
         }
         Ok(MemberFile::new(path, file, sequence, state))
     }
@@ -173,7 +192,7 @@ impl MemberFile {
     /// What the file says, from memory.
     #[must_use]
     pub fn state(&self) -> MemberState {
-        *self.state.read()
+        self.state.read().clone()
     }
 
     /// What was voted last, from memory.
@@ -191,10 +210,10 @@ impl MemberFile {
         }
         let state = MemberState {
             vote: Some(*vote),
-            ..*self.state.read()
+            ..self.state()
         };
         let sequence = writer.sequence + 1;
-        let slot = encode(sequence, &state);
+        let slot = encode(sequence, &state)?;
         for position in [0, 1] {
             if let Err(error) = write_slot(&*writer.file, &self.path, position, &slot) {
                 writer.failure = Some(error.to_string().into());
@@ -217,7 +236,7 @@ fn crc(slot: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &slot[CRC_RANGE.end..])
 }
 
-fn encode(sequence: u64, state: &MemberState) -> Vec<u8> {
+fn encode(sequence: u64, state: &MemberState) -> Result<Vec<u8>> {
     let mut slot = Vec::with_capacity(SLOT_BYTES);
     slot.extend_from_slice(MAGIC);
     slot.extend_from_slice(&VERSION.to_le_bytes());
@@ -231,10 +250,47 @@ fn encode(sequence: u64, state: &MemberState) -> Vec<u8> {
         slot.extend_from_slice(&vote.leader_id.node_id.to_le_bytes());
         slot.push(u8::from(vote.committed));
     }
+    slot.resize(VOTE_END, 0);
+    slot.extend_from_slice(&state.database_id.to_le_bytes());
+    let founders = state.founders.as_ref().map_or_else(Vec::new, |founders| {
+        let mut out = Vec::new();
+        record::encode_membership(founders, &mut out);
+        out
+    });
+    if founders.len() > FOUNDERS_BYTES_MAX {
+        let reason = format!("founders of {} bytes", founders.len());
+        return Err(Error::Internal(reason));
+    }
+    slot.extend_from_slice(&(founders.len() as u32).to_le_bytes());
+    slot.extend_from_slice(&founders);
     slot.resize(SLOT_BYTES, 0);
     let crc = crc(&slot);
     slot[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
-    slot
+    Ok(slot)
+}
+
+/// The slot that counts: its sequence, what it says, and which of the two it is.
+fn read_newest(file: &dyn VfsFile, path: &Path) -> Result<(u64, MemberState, usize)> {
+    let slots = [0, 1].map(|slot| read_slot(file, path, slot));
+    let [a, b] = slots;
+    // Slot A is written first: with both valid, the newer one or the same.
+    match (a, b) {
+        (Ok(a), Ok(b)) if b.0 > a.0 => Ok((b.0, b.1, 1)),
+        (Ok(a), _) => Ok((a.0, a.1, 0)),
+        (Err(error), Ok(b)) => {
+            tracing::warn!(%error, "one copy of the member's vote is damaged; it is mended");
+            Ok((b.0, b.1, 1))
+        }
+        // A newer format, or a disk that does not read, is told from damage.
+        (Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })), Err(_)) => Err(error),
+        (Err(a), Err(b)) => {
+            let reason = format!(
+                "neither copy of the member's vote can be read ({a}; {b}): a member that has \
+                 forgotten its vote must not vote; remove it from the cluster and add it anew"
+            );
+            Err(Error::corrupt(path, 0, reason))
+        }
+    }
 }
 
 fn read_slot(file: &dyn VfsFile, path: &Path, slot: usize) -> Result<(u64, MemberState)> {
@@ -283,9 +339,24 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
     if version == 0 || sequence == 0 || sequence == u64::MAX {
         return Err(corrupt(8, "the slot contradicts itself"));
     }
+    let database_id = reader.take(16).and_then(|bytes| bytes.try_into().ok());
+    let database_id = u128::from_le_bytes(database_id.ok_or_else(short)?);
+    let founders_bytes = reader.u32().ok_or_else(short)? as usize;
+    let founders = match founders_bytes {
+        0 => None,
+        _ => {
+            let bytes = reader.take(founders_bytes);
+            let bytes =
+                bytes.ok_or_else(|| corrupt(74, "the founders are longer than the slot"))?;
+            let founders = record::decode_membership(bytes);
+            Some(founders.map_err(|error| corrupt(78, &error.to_string()))?)
+        }
+    };
     let state = MemberState {
         cluster_id,
         member_id,
+        database_id,
+        founders,
         vote,
     };
     Ok((sequence, state))
@@ -304,7 +375,7 @@ pub(crate) fn fuzz_slot(data: &[u8]) {
     let crc = crc(&slot);
     slot[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
     if let Ok((sequence, state)) = decode(path, 0, &slot) {
-        let again = encode(sequence, &state);
+        let again = encode(sequence, &state).expect("it fitted before");
         assert_eq!(decode(path, 0, &again).ok(), Some((sequence, state)));
     }
 }
@@ -315,6 +386,8 @@ pub(crate) fn fuzz_seed() -> Vec<u8> {
     let state = MemberState {
         cluster_id: 1 << 40,
         member_id: 300,
+        database_id: 1 << 100,
+        founders: Some(record::sample_membership()),
         vote: Some(Vote {
             leader_id: LeaderId {
                 term: 7,
@@ -323,16 +396,20 @@ pub(crate) fn fuzz_seed() -> Vec<u8> {
             committed: true,
         }),
     };
-    let mut slot = encode(9, &state);
-    slot.truncate(64);
+    let mut slot = encode(9, &state).expect("it fits");
+    let used = slot.iter().rposition(|byte| *byte != 0);
+    slot.truncate(used.map_or(0, |last| last + 1));
     slot
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use bowline_testing::{Images, SimDisk};
 
     use super::*;
+    use crate::types::Member;
 
     fn dir() -> &'static Path {
         Path::new("data")
@@ -343,6 +420,25 @@ mod tests {
         disk.create_dir(dir()).expect("make");
         disk.sync_dir(Path::new("")).expect("sync");
         disk
+    }
+
+    fn state(cluster_id: u64, member_id: u64) -> MemberState {
+        let member = |id: u64| Member {
+            name: format!("m{id}"),
+            peer_urls: vec![format!("http://127.0.0.1:{id}")],
+            client_urls: Vec::new(),
+            wants_vote: true,
+        };
+        let ids = [1, 5, 9];
+        let nodes: BTreeMap<_, _> = ids.into_iter().map(|id| (id, member(id))).collect();
+        let founders = Membership::new(vec![ids.into_iter().collect()], nodes);
+        MemberState {
+            cluster_id,
+            member_id,
+            database_id: 0xfeed_u128 << 100,
+            founders: Some(founders.expect("they are members")),
+            vote: None,
+        }
     }
 
     fn vote(number: u64) -> Vote {
@@ -363,7 +459,7 @@ mod tests {
     fn what_was_saved_reads_back() {
         let disk = disk();
         assert!(!MemberFile::exists(&disk, dir()).expect("stat"));
-        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
         assert_eq!(file.read_vote(), None);
         for number in 1..4 {
             file.save_vote(&vote(number)).expect("save");
@@ -371,14 +467,14 @@ mod tests {
             assert_eq!(again.state(), file.state());
             assert_eq!(again.read_vote(), Some(vote(number)));
         }
-        assert!(MemberFile::create(&disk, dir(), 77, 5).is_err());
+        assert!(MemberFile::create(&disk, dir(), state(77, 5)).is_err());
     }
 
     /// Every crash, then the loss or tearing of either slot: a vote that was answered is there.
     #[test]
     fn an_answered_vote_is_never_rolled_back() {
         let disk = disk();
-        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
         disk.mark(100);
         for number in 1..6 {
             file.save_vote(&vote(number)).expect("save");
@@ -427,9 +523,50 @@ mod tests {
     }
 
     #[test]
+    fn reading_changes_nothing_and_founders_stay() {
+        let disk = disk();
+        assert_eq!(MemberFile::read(&disk, dir()).expect("none"), None);
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
+        file.save_vote(&vote(1)).expect("save");
+        let raw = disk
+            .open(&dir().join(MEMBER_FILE), OpenMode::ReadWrite)
+            .expect("open");
+        raw.write_at(b"damage", 4096 + 20).expect("write");
+        let read = MemberFile::read(&disk, dir()).expect("read");
+        let mut found = [0; 6];
+        raw.read_at(&mut found, 4096 + 20).expect("read");
+        assert_eq!(&found, b"damage", "who only reads mends nothing");
+        let expected = MemberState {
+            vote: Some(vote(1)),
+            ..state(77, 5)
+        };
+        assert_eq!(read, Some(expected));
+    }
+
+    #[test]
+    fn founders_that_do_not_fit_are_refused() {
+        let disk = disk();
+        let mut state = state(77, 5);
+        let members = (1..200).map(|id| {
+            let member = Member {
+                name: format!("member number {id}"),
+                peer_urls: vec![format!("http://member-{id}.example:2380")],
+                client_urls: Vec::new(),
+                wants_vote: true,
+            };
+            (id, member)
+        });
+        let nodes: BTreeMap<_, _> = members.collect();
+        let founders = Membership::new(vec![nodes.keys().copied().collect()], nodes);
+        state.founders = Some(founders.expect("they are members"));
+        MemberFile::create(&disk, dir(), state).expect_err("too long");
+        assert!(!MemberFile::exists(&disk, dir()).expect("stat"));
+    }
+
+    #[test]
     fn a_member_that_has_forgotten_its_vote_does_not_open() {
         let disk = disk();
-        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
         file.save_vote(&vote(1)).expect("save");
         let path = dir().join(MEMBER_FILE);
         let raw = disk.open(&path, OpenMode::ReadWrite).expect("open");
@@ -449,7 +586,7 @@ mod tests {
     #[test]
     fn after_a_failed_sync_nothing_is_promised() {
         let disk = disk();
-        let file = MemberFile::create(&disk, dir(), 77, 5).expect("create");
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
         disk.fail_syncs_after(1, 1);
         file.save_vote(&vote(1)).expect_err("the second slot");
         let error = file.save_vote(&vote(2)).expect_err("refused");
@@ -460,11 +597,10 @@ mod tests {
     #[test]
     fn every_flipped_byte_of_a_slot_is_damage() {
         let state = MemberState {
-            cluster_id: 1,
-            member_id: 2,
             vote: Some(vote(3)),
+            ..state(1, 2)
         };
-        let slot = encode(9, &state);
+        let slot = encode(9, &state).expect("it fits");
         assert_eq!(decode(Path::new("x"), 0, &slot).expect("valid"), (9, state));
         for position in 0..slot.len() {
             let mut damaged = slot.clone();

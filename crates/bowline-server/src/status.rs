@@ -60,6 +60,10 @@ pub enum Fault {
     TooManyLearners,
     /// A learner does not serve this.
     LearnerUnsupported,
+    /// A change of the membership would leave too few members.
+    NotEnoughStarted,
+    /// A change of the membership would leave a majority that does not answer.
+    Unhealthy,
     /// Leadership cannot go there.
     BadTransferee,
     /// A member has this peer URL.
@@ -154,6 +158,11 @@ impl Fault {
                 Code::FailedPrecondition,
                 "etcdserver: rpc not supported for learner",
             ),
+            Fault::NotEnoughStarted => (
+                Code::FailedPrecondition,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            Fault::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
             Fault::BadTransferee => (
                 Code::FailedPrecondition,
                 "etcdserver: bad leader transferee",
@@ -244,6 +253,11 @@ impl From<Error> for Fault {
             Error::LearnerNotReady => Fault::LearnerNotReady,
             Error::TooManyLearners => Fault::TooManyLearners,
             Error::BadTransferee { .. } => Fault::BadTransferee,
+            Error::NotEnoughStarted => Fault::NotEnoughStarted,
+            // While one change is under way etcd lets another wait until its time is over.
+            Error::MembershipChanging => Fault::Timeout,
+            Error::Unhealthy => Fault::Unhealthy,
+            Error::RequestTooDeep { .. } => Fault::TooManyOperations,
             Error::Storage(error) => error.into(),
             other => Fault::Internal(other.to_string()),
         }
@@ -368,6 +382,12 @@ mod tests {
                 Code::FailedPrecondition,
                 "rpc not supported for learner",
             ),
+            (
+                Fault::NotEnoughStarted,
+                Code::FailedPrecondition,
+                "re-configuration failed due to not enough started members",
+            ),
+            (Fault::Unhealthy, Code::Unavailable, "unhealthy cluster"),
             (
                 Fault::BadTransferee,
                 Code::FailedPrecondition,

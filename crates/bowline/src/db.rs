@@ -203,6 +203,7 @@ impl Db {
         let replicated = Replicated {
             database_id: replica.database_id,
             file_id_base: replica.file_id_base,
+            locked: &mut *replica.locked,
             visit: &mut *replica.visit,
         };
         let (engine, log) = Engine::open_replicated(

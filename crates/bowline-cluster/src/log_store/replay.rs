@@ -32,6 +32,12 @@ impl Replay {
         }
     }
 
+    /// The last entry that is a batch of the time when the database was embedded; 0 is none.
+    #[must_use]
+    pub fn batches_upto(&self) -> Index {
+        self.batches_upto
+    }
+
     /// Takes the entry at the engine index `index`.
     pub fn visit(&mut self, index: Index, bytes: &[u8]) -> Result<()> {
         let damaged = |reason: String| Error::corrupt(&self.dir, 0, reason);

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::replica::{
-    AlarmKind, Command, RangeOp, RangeReply, Refusal, Txn, TxnReply, is_valid_ttl,
+    AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, TXN_DEPTH_MAX, Txn, TxnReply,
+    is_valid_ttl,
 };
 use bowline::{Db, Value};
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver as _;
 
 use super::core::{Core, Leadership};
-use super::proposer::{Proposer, size_of};
+use super::proposer::{Proposer, is_too_deep, size_of};
 use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use super::waiters::Applied;
@@ -111,7 +112,7 @@ pub struct LocalClient {
 impl LocalClient {
     pub(crate) fn new(core: Arc<Core>) -> LocalClient {
         let proposer = Proposer::start(&core, core.options.waiting_max);
-        let rounds = ReadRounds::start(&core);
+        let rounds = ReadRounds::start(&core, core.options.waiting_max);
         LocalClient {
             core,
             proposer,
@@ -135,6 +136,10 @@ impl LocalClient {
         if self.core.is_learner() {
             return Err(Error::Learner);
         }
+        if is_too_deep(&command) {
+            let limit = TXN_DEPTH_MAX;
+            return Err(Error::RequestTooDeep { limit });
+        }
         let (size, limit) = (
             size_of(&command) as u64,
             self.core.options.request_bytes_max,
@@ -156,7 +161,8 @@ impl LocalClient {
     /// `Refused` for a revision that cannot be read; `NoLeader`, `Timeout`.
     pub async fn range(&self, op: &RangeOp, level: ReadLevel) -> Result<Read<RangeReply>> {
         let read = || {
-            let (revision, found) = self.core.replica.range(op)?;
+            let (revision, found) =
+                self.read_in_place(is_wide(op), || self.core.replica.range(op))?;
             Ok((found?, revision))
         };
         self.read(level, read).await
@@ -168,10 +174,24 @@ impl LocalClient {
     /// As [`LocalClient::range`].
     pub async fn read_txn(&self, txn: &Txn, level: ReadLevel) -> Result<Read<TxnReply>> {
         let read = || {
-            let (revision, found) = self.core.replica.read_txn(txn)?;
+            let read_txn = || self.core.replica.read_txn(txn);
+            let (revision, found) = self.read_in_place(reads_wide(txn), read_txn)?;
             Ok((found?, revision))
         };
         self.read(level, read).await
+    }
+
+    /// Reads on this thread; what may take long lets the tasks that wait for it go elsewhere.
+    fn read_in_place<T>(&self, is_long: bool, read: impl FnOnce() -> T) -> T {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        let has_others = || {
+            let runtime = Handle::try_current();
+            runtime.is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+        };
+        match is_long && self.core.options.reads_block_in_place && has_others() {
+            true => tokio::task::block_in_place(read),
+            false => read(),
+        }
     }
 
     async fn read<T>(
@@ -554,6 +574,7 @@ impl Core {
                             Ok(Some(answer)) => Ok(answer),
                             Ok(None) => Err(Error::stopped("the leader is of a newer version")),
                             Err(status) if is_unsent(&status) => Err(Error::NoLeader),
+                            Err(_) if question.is_idempotent() => Err(Error::NoLeader),
                             Err(_) => Err(Error::LeaderChanged),
                         }
                     }
@@ -573,6 +594,20 @@ impl Core {
             }
         }
     }
+}
+
+/// Whether it may look at many entries. A limit does not help: the reply says how many there are.
+fn is_wide(op: &RangeOp) -> bool {
+    !op.range_end.is_empty()
+}
+
+fn reads_wide(txn: &Txn) -> bool {
+    let mut ops = txn.success.iter().chain(&txn.failure);
+    ops.any(|op| match op {
+        Op::Range(range) => is_wide(range),
+        Op::Txn(inner) => reads_wide(inner),
+        Op::Put(_) | Op::DeleteRange(_) => false,
+    })
 }
 
 fn unexpected(answer: &Answer) -> Error {

@@ -51,6 +51,10 @@ pub struct NodeConfig {
     pub learners_max: usize,
     /// The database's own settings; history and durability are the cluster's.
     pub database: DbBuilder,
+    /// Whether reads of whole ranges tell tokio that they may hold up their thread
+    /// (`block_in_place`), so that other tasks go on elsewhere, where the runtime has several. Not for
+    /// reads within a `LocalSet`, where tokio panics at it.
+    pub reads_block_in_place: bool,
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
     /// The log's settings.
@@ -82,6 +86,7 @@ impl NodeConfig {
             quota_bytes: 0,
             learners_max: 8,
             database: bowline::Db::builder(),
+            reads_block_in_place: false,
             vfs: Arc::new(OsVfs),
             log: LogStoreOptions::default(),
             peers: PeerOptions::default(),

@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) progress: watch::Receiver<Progress>,
     /// The term in which leadership is being given away, and lease reads are over.
     pub(crate) abdicating: AtomicU64,
+    /// Held by who removes a member, from the check of who would be left to the end of the change.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     /// Why the node stopped, when it did by itself.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) closing: watch::Sender<bool>,
@@ -138,7 +140,7 @@ impl Core {
                 },
                 // That nothing is heard any more changes nothing.
                 () = tokio::time::sleep(self.options.election_timeout / 2) => {}
-                _ = closing.changed() => return,
+                _ = closing.wait_for(|closed| *closed) => return,
             }
         }
     }
@@ -187,6 +189,17 @@ impl Core {
         Some(self.peers.client(id, member))
     }
 
+    /// Whether a member has answered this one, leading, within the last two election timeouts.
+    pub(crate) fn is_active(&self, id: NodeId) -> bool {
+        if id == self.member_id {
+            return true;
+        }
+        let metrics = self.metrics.borrow_watched();
+        let heartbeats = metrics.heartbeat.as_ref();
+        let answered = heartbeats.and_then(|all| all.get(&id)).copied().flatten();
+        answered.is_some_and(|at| at.elapsed() < 2 * self.options.election_timeout)
+    }
+
     /// Why nothing goes on here any more.
     pub(crate) fn stop_reason(&self) -> Option<String> {
         if let Some(reason) = &*self.failure.lock() {
@@ -198,6 +211,13 @@ impl Core {
             .as_ref()
             .err()
             .map(ToString::to_string)
+    }
+
+    /// Stops serving: the member cannot go on.
+    pub(crate) fn fail(&self, reason: &str) {
+        tracing::error!(reason, "this member stops");
+        *self.failure.lock() = Some(reason.to_owned());
+        self.closing.send_modify(|_| {});
     }
 
     pub(crate) fn check_running(&self) -> Result<()> {

@@ -1,5 +1,10 @@
 //! What only the leader does: answering questions about leases, membership and leadership.
+//!
+//! A change of the membership first asks who is alive: one that would leave a majority that does
+//! not answer is refused, because it could not be undone. A change that takes two steps is a task
+//! of its own, and one whose leader failed between the two is ended by the next leader.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,6 +20,8 @@ use crate::types::{Member, NodeId, TypeConfig};
 
 /// How many entries a learner may lag behind and still be promoted.
 const PROMOTION_LAG_MAX: u64 = 1000;
+/// Between two looks at what is waited for.
+const PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
     /// Answers a question, leading. Not leading, it is refused with `NotLeader`, having done nothing.
@@ -99,15 +106,23 @@ impl Core {
 
     // --- membership ---
 
-    /// Changes the membership; waits for a change that is under way.
+    /// Changes the membership; waits for a change that is under way. A change that was begun goes
+    /// on to its end, also when nobody waits for it any more.
     async fn change(&self, change: ChangeMembers<NodeId, Member>, retain: bool) -> Result<()> {
-        const PAUSE: Duration = Duration::from_millis(10);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         loop {
-            let changed = self.raft.change_membership(change.clone(), retain);
-            let changed = tokio::time::timeout_at(deadline, changed).await;
-            match changed.map_err(|_| Error::Timeout)?.map_err(change_error) {
-                Ok(_) => return Ok(()),
+            let (raft, change) = (self.raft.clone(), change.clone());
+            let changing =
+                tokio::spawn(async move { raft.change_membership(change, retain).await });
+            let changed = tokio::time::timeout_at(deadline, changing).await;
+            let changed = changed.map_err(|_| Error::Timeout)?;
+            match changed.map_err(Error::stopped)?.map_err(change_error) {
+                Ok(done) => {
+                    // The next check is to see what has become of this.
+                    let at = done.log_id.index;
+                    self.soon(|| self.membership_index() >= Some(at)).await;
+                    return Ok(());
+                }
                 Err(Error::MembershipChanging)
                     if tokio::time::Instant::now() + PAUSE < deadline =>
                 {
@@ -115,6 +130,63 @@ impl Core {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    fn membership_index(&self) -> Option<u64> {
+        let metrics = self.metrics.borrow_watched();
+        metrics
+            .membership_config
+            .log_id()
+            .as_ref()
+            .map(|id| id.index)
+    }
+
+    /// Ends a change of the membership that its leader did not come to end. A change that takes two
+    /// steps and is under way here is none the worse for it.
+    pub(crate) async fn leave_joint_membership(&self) {
+        let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
+        match ended.await {
+            Ok(()) => tracing::info!("ended a change of the membership that was left half-way"),
+            Err(error) => tracing::warn!(%error, "the membership is still between two"),
+        }
+    }
+
+    /// Whether the agreed membership is one that needs two majorities.
+    pub(crate) fn is_membership_joint(&self) -> bool {
+        let metrics = self.metrics.borrow_watched();
+        let membership = metrics.committed_membership_config.membership();
+        membership.get_joint_config().len() > 1
+    }
+
+    /// Waits until `holds` does, for two election timeouts: who has just become the leader has not
+    /// heard of everybody yet.
+    async fn soon(&self, holds: impl Fn() -> bool) -> bool {
+        let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
+        while !holds() {
+            if tokio::time::Instant::now() >= deadline {
+                return false;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        true
+    }
+
+    /// Whether those who would be left to vote without `id` are enough, as far as they answer.
+    ///
+    /// # Errors
+    /// As etcd's `strict-reconfig-check` has them.
+    async fn check_removal(&self, id: NodeId) -> Result<()> {
+        let voters: BTreeSet<NodeId> = self.membership().voter_ids().collect();
+        let left: Vec<NodeId> = voters.into_iter().filter(|voter| *voter != id).collect();
+        if left.is_empty() {
+            return Err(Error::NotEnoughStarted);
+        }
+        let majority = left.len() / 2 + 1;
+        let is_enough = || left.iter().filter(|id| self.is_active(**id)).count() >= majority;
+        match self.soon(is_enough).await {
+            true => Ok(()),
+            false => Err(Error::Unhealthy),
         }
     }
 
@@ -188,7 +260,9 @@ impl Core {
         }
         let member = self.info(id).ok_or(Error::MemberNotFound { id })?;
         let ids = [id].into_iter().collect();
+        let _one_at_a_time = self.changing.lock().await;
         if !member.is_learner {
+            self.check_removal(id).await?;
             self.change(ChangeMembers::RemoveVoters(ids), false).await?;
         } else {
             self.change(ChangeMembers::RemoveNodes(ids), false).await?;
@@ -239,7 +313,7 @@ impl Core {
         if !member.is_learner {
             return Err(Error::NotLearner { id });
         }
-        if !self.has_caught_up(id) {
+        if !self.is_active(id) || !self.has_caught_up(id) {
             return Err(Error::LearnerNotReady);
         }
         let ids = [id].into_iter().collect();
@@ -261,7 +335,8 @@ impl Core {
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let mut nodes = membership.nodes();
         let waits = nodes.find(|(id, member)| {
-            member.wants_vote && !voters.contains(id) && self.has_caught_up(**id)
+            let is_ready = self.is_active(**id) && self.has_caught_up(**id);
+            member.wants_vote && !voters.contains(id) && is_ready
         });
         let Some((id, _)) = waits else {
             return;
@@ -276,7 +351,6 @@ impl Core {
     // --- leadership ---
 
     async fn move_leader(&self, target: NodeId) -> Result<()> {
-        const PAUSE: Duration = Duration::from_millis(10);
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
@@ -286,6 +360,9 @@ impl Core {
         }
         let is_voter = self.membership().voter_ids().any(|id| id == target);
         if !is_voter || !self.has_caught_up(target) {
+            return Err(bad);
+        }
+        if !self.soon(|| self.is_active(target)).await {
             return Err(bad);
         }
         let term = self.leadership().term;
@@ -311,6 +388,7 @@ fn change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> E
         RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => Error::LeaderChanged,
         RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => match error {
             ChangeMembershipError::InProgress(_) => Error::MembershipChanging,
+            ChangeMembershipError::EmptyMembership(_) => Error::NotEnoughStarted,
             ChangeMembershipError::LearnerNotFound(missing) => Error::MemberNotFound {
                 id: missing.node_id,
             },

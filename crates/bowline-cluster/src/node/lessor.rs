@@ -24,7 +24,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     tokio::select! {
         () = end_leases(&core) => {}
-        _ = closing.changed() => {}
+        _ = closing.wait_for(|closed| *closed) => {}
     }
 }
 
@@ -48,8 +48,15 @@ async fn end_leases(core: &Core) {
         }
         let expired = core.replica.expired_leases();
         for ids in expired.chunks(AT_ONCE) {
-            let commands = ids.iter().map(|id| Command::LeaseExpire { id: *id, term });
+            // One that was revoked and granted again while the others were ended lives.
+            let db = core.replica.db();
+            let is_over = |id: &&i64| db.lease(**id).is_some_and(|l| l.remaining.is_zero());
+            let over = ids.iter().filter(is_over);
+            let commands = over.map(|id| Command::LeaseExpire { id: *id, term });
             let commands: Vec<_> = commands.collect();
+            if commands.is_empty() {
+                continue;
+            }
             let (_, proposal) = core.waiters.propose(&commands, Vec::new());
             match core.hand_in_here(proposal).await {
                 Handed::Applied => {}

@@ -132,6 +132,22 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
     }
 }
 
+/// Whether a command holds transactions within transactions deeper than any member decodes.
+pub(crate) fn is_too_deep(command: &Command) -> bool {
+    use bowline::replica::{Op, TXN_DEPTH_MAX, Txn};
+    fn exceeds(txn: &Txn, left: usize) -> bool {
+        let mut ops = txn.success.iter().chain(&txn.failure);
+        ops.any(|op| match op {
+            Op::Txn(inner) => left == 0 || exceeds(inner, left - 1),
+            Op::Put(_) | Op::Range(_) | Op::DeleteRange(_) => false,
+        })
+    }
+    match command {
+        Command::Txn(txn) => exceeds(txn, TXN_DEPTH_MAX),
+        _ => false,
+    }
+}
+
 /// About how much a command takes.
 pub(crate) fn size_of(command: &Command) -> usize {
     use bowline::replica::{GraphWrite, Op, Txn};

@@ -46,6 +46,20 @@ pub(crate) enum Answer {
 }
 
 impl Question {
+    /// Whether asking once more changes nothing that the first time did not.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        match self {
+            Question::LeaseKeepAlive(_)
+            | Question::LeaseTimeToLive { .. }
+            | Question::MemberUpdate { .. }
+            | Question::MemberPublish { .. } => true,
+            Question::MemberAdd { .. }
+            | Question::MemberRemove(_)
+            | Question::MemberPromote(_)
+            | Question::MoveLeader(_) => false,
+        }
+    }
+
     pub(crate) fn into_proto(self) -> proto::Question {
         use question::Question as Q;
         let question = match self {
@@ -142,6 +156,8 @@ impl Answer {
                     Error::MembershipChanging => (Reason::MembershipChanging, 0),
                     Error::Timeout => (Reason::Timeout, 0),
                     Error::LeaderChanged => (Reason::LeaderChanged, 0),
+                    Error::NotEnoughStarted => (Reason::NotEnoughStarted, 0),
+                    Error::Unhealthy => (Reason::Unhealthy, 0),
                     _ => (Reason::Other, 0),
                 };
                 A::Refused(proto::Refused {
@@ -187,6 +203,8 @@ impl Answer {
                     (Reason::MembershipChanging, Error::MembershipChanging),
                     (Reason::Timeout, Error::Timeout),
                     (Reason::LeaderChanged, Error::LeaderChanged),
+                    (Reason::NotEnoughStarted, Error::NotEnoughStarted),
+                    (Reason::Unhealthy, Error::Unhealthy),
                 ];
                 let mut known = reasons.into_iter();
                 let known = known.find(|(reason, _)| *reason as u32 == refused.reason);
@@ -213,6 +231,8 @@ enum Reason {
     MembershipChanging = 8,
     Timeout = 9,
     LeaderChanged = 10,
+    NotEnoughStarted = 11,
+    Unhealthy = 12,
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -60,13 +60,13 @@ type Asked = oneshot::Sender<Result<u64>>;
 /// Where linearizable reads wait for their round.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadRounds {
-    queue: mpsc::UnboundedSender<Asked>,
+    queue: mpsc::Sender<Asked>,
 }
 
 impl ReadRounds {
     /// Starts the task that goes round after round; it ends with the last handle.
-    pub(crate) fn start(core: &Arc<Core>) -> ReadRounds {
-        let (queue, asked) = mpsc::unbounded_channel();
+    pub(crate) fn start(core: &Arc<Core>, waiting_max: usize) -> ReadRounds {
+        let (queue, asked) = mpsc::channel(waiting_max.max(1));
         tokio::spawn(run(core.clone(), asked));
         ReadRounds { queue }
     }
@@ -75,12 +75,15 @@ impl ReadRounds {
     pub(crate) async fn next(&self) -> Result<u64> {
         let (asked, answer) = oneshot::channel();
         let closed = || Error::stopped("it is closed");
-        self.queue.send(asked).map_err(|_| closed())?;
+        self.queue.try_send(asked).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Error::TooManyRequests,
+            mpsc::error::TrySendError::Closed(_) => closed(),
+        })?;
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 }
 
-async fn run(core: Arc<Core>, mut asked: mpsc::UnboundedReceiver<Asked>) {
+async fn run(core: Arc<Core>, mut asked: mpsc::Receiver<Asked>) {
     const AT_ONCE: usize = 4096;
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, AT_ONCE).await > 0 {

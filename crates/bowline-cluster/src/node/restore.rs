@@ -14,7 +14,6 @@
 //! - Of the old cluster's members, votes and alarms nothing is left.
 //! - The file `MEMBER` is durable before the directory is a database.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
@@ -23,11 +22,11 @@ use bowline::replica::{self, FrozenSource, RestoredAs};
 use bowline_storage::tree::FrozenContents;
 
 use super::config::NodeConfig;
-use super::start::{file_id_base, founders, hash, make_parents};
+use super::start::{file_id_base, founders, hash, make_parents, membership};
 use super::state_machine::encode_mark;
 use crate::error::{Error, Result};
-use crate::member_file::MemberFile;
-use crate::types::{Member, Membership, NodeId, StoredMembership, log_id};
+use crate::member_file::{MemberFile, MemberState};
+use crate::types::{NodeId, StoredMembership, log_id};
 
 /// A saved copy: what [`LocalClient::freeze`](super::LocalClient::freeze) gave, from where it lies now.
 pub struct Saved<'a> {
@@ -112,7 +111,10 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
         let reason = "nothing had been agreed on when it was saved";
         Error::from(bowline_storage::Error::corrupt(saved.path, 0, reason))
     })?;
-    let mark = first_mark(last, founders)?;
+    let membership = membership(&founders)?;
+    let id = log_id(0, 0, last);
+    // Everything up to here is agreed, and these agree from then on.
+    let mark = encode_mark(&id, &StoredMembership::new(Some(id), membership.clone()));
     make_parents(&*config.vfs, &config.data_dir)?;
     let mut source = FrozenSource {
         path: saved.path,
@@ -129,7 +131,14 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
     };
     let (vfs, dir) = (config.vfs.clone(), &config.data_dir);
     let own_files = || -> Result<()> {
-        MemberFile::create(&*config.vfs, dir, cluster_id, member_id)?;
+        let state = MemberState {
+            cluster_id,
+            member_id,
+            database_id,
+            founders: Some(membership),
+            vote: None,
+        };
+        MemberFile::create(&*config.vfs, dir, state)?;
         Ok(())
     };
     replica::restore(vfs, dir, &mut source, &restored, own_files)?;
@@ -139,18 +148,6 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
         index: saved.index,
         revision: saved.revision,
     })
-}
-
-/// Says that everything up to the Raft index `last` is agreed, and who agrees from then on.
-fn first_mark(last: u64, founders: Vec<(NodeId, Member)>) -> Result<Vec<u8>> {
-    let ids = founders.iter().map(|(id, _)| *id).collect();
-    let members: BTreeMap<NodeId, Member> = founders.into_iter().collect();
-    let membership = Membership::new(vec![ids], members).map_err(Error::stopped)?;
-    let id = log_id(0, 0, last);
-    Ok(encode_mark(
-        &id,
-        &StoredMembership::new(Some(id), membership),
-    ))
 }
 
 #[cfg(test)]
@@ -195,6 +192,7 @@ mod tests {
         let options = ReplicaOptions {
             database_id: 1,
             file_id_base: 1 << 32,
+            locked: &mut |_| Ok(()),
             visit: &mut |_, _| {
                 *visit += 1;
                 Ok(())

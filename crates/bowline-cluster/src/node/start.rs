@@ -9,17 +9,25 @@
 //! - *founding together*: the ids follow from the members' URLs and the token, so that all come to
 //!   the same ones; the directory must hold no database.
 //!
-//! The file `MEMBER` is what makes it so, and is made last.
+//! The file `MEMBER` is what makes it so. A new member's is made before its database, so that one
+//! which dies in between goes on as the member it is; an embedded directory's is made after the
+//! database was opened for the cluster, so that it stays an embedded one until nothing can go
+//! wrong any more. Both happen under the directory's lock. What it says of the founders holds from
+//! then on, whatever the settings of a later start are.
+//!
+//! Invariants: a member never begins a cluster whose founders are not those of its first start; one
+//! that has voted and has lost its database does not start.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bowline::History;
 use bowline::replica::{Replica, ReplicaOptions};
-use bowline_storage::vfs::Vfs;
+use bowline::vfs::Vfs;
+use bowline::{Background, History};
 use openraft::error::{InitializeError, RaftError};
 use openraft::{Config, SnapshotPolicy};
 use parking_lot::Mutex;
@@ -36,8 +44,9 @@ use super::waiters::Waiters;
 use super::{lessor, upkeep};
 use crate::error::{Error, Result};
 use crate::log_store::{LogStore, Replay};
-use crate::member_file::MemberFile;
+use crate::member_file::{FOUNDERS_BYTES_MAX, MemberFile, MemberState};
 use crate::peer::{ClusterMember, NetworkFactory, Peers, peer_service};
+use crate::record;
 use crate::types::{Member, Membership, NodeId};
 
 /// A running member. Dropped without [`Node::shutdown`], it stops as a crash would stop it.
@@ -49,13 +58,9 @@ pub struct Node {
     addresses: Vec<SocketAddr>,
 }
 
-/// Which member of which cluster a directory is.
+/// Which member of which cluster a directory is, or is to become.
 struct Identity {
-    cluster_id: u64,
-    member_id: NodeId,
-    database_id: u128,
-    /// The voters that begin a new cluster.
-    founders: Option<Vec<(NodeId, Member)>>,
+    state: MemberState,
     /// How long after the start it gives no vote.
     votes_after: Duration,
 }
@@ -112,11 +117,11 @@ impl Node {
             node.servers.push(serve(&core, listener));
         }
         // Only those who begin a cluster, and each of them alike.
-        if let Some(founders) = &identity.founders
+        if let Some(founders) = &identity.state.founders
             && core.replica.flushed_index() == 0
         {
-            let members: std::collections::BTreeMap<NodeId, Member> =
-                founders.iter().cloned().collect();
+            let members = founders.nodes().map(|(id, member)| (*id, member.clone()));
+            let members: BTreeMap<NodeId, Member> = members.collect();
             match core.raft.initialize(members).await {
                 Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
                 Err(error) => return Err(Error::stopped(error)),
@@ -207,19 +212,9 @@ fn directory_error(path: &Path, reason: impl Into<String>) -> Error {
 async fn identify(config: &NodeConfig) -> Result<Identity> {
     let dir = &config.data_dir;
     let vfs = &*config.vfs;
-    if MemberFile::exists(vfs, dir)? {
-        let state = MemberFile::open(vfs, dir)?.state();
-        // It may have died before it could begin the cluster.
-        let founders = match is_alone(config) {
-            true => vec![(state.member_id, own_member(config))],
-            false => founders(config),
-        };
-        let is_founder = founders.iter().any(|(id, _)| *id == state.member_id);
+    if let Some(state) = MemberFile::read(vfs, dir)? {
         return Ok(Identity {
-            cluster_id: state.cluster_id,
-            member_id: state.member_id,
-            database_id: 0,
-            founders: Some(founders).filter(|_| is_founder && !config.is_existing),
+            state,
             votes_after: config.election_timeout,
         });
     }
@@ -247,8 +242,9 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         }
         let (cfg, dir) = (config.clone(), dir.clone());
         let flushing = tokio::task::spawn_blocking(move || -> Result<u128> {
-            // What its log holds goes into tables, so that the cluster's log begins behind it.
-            let db = database(&cfg).open(&dir)?;
+            // What its log holds goes into tables, so that the cluster's log begins behind it. No
+            // lease expires meanwhile: that would write to the log.
+            let db = database(&cfg).background(Background::Manual).open(&dir)?;
             db.flush()?;
             let id = db.id();
             db.close()?;
@@ -258,10 +254,13 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         let cluster_id = hash(&[&database_id.to_be_bytes(), b"cluster"]);
         let member_id = member_id(&config.advertise_peer_urls, &config.cluster_token);
         return Ok(Identity {
-            cluster_id,
-            member_id,
-            database_id,
-            founders: Some(vec![(member_id, own_member(config))]),
+            state: MemberState {
+                cluster_id,
+                member_id,
+                database_id,
+                founders: Some(membership(&[(member_id, own_member(config))])?),
+                vote: None,
+            },
             votes_after: Duration::ZERO,
         });
     }
@@ -284,10 +283,13 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
     let cluster_id = hash(&[&ids, token]);
     let high = u128::from(hash(&[&ids, token, b"database"]));
     Ok(Identity {
-        cluster_id,
-        member_id,
-        database_id: (high << 64) | u128::from(cluster_id),
-        founders: Some(founders),
+        state: MemberState {
+            cluster_id,
+            member_id,
+            database_id: (high << 64) | u128::from(cluster_id),
+            founders: Some(membership(&founders)?),
+            vote: None,
+        },
         votes_after: Duration::ZERO,
     })
 }
@@ -328,10 +330,13 @@ async fn join(config: &NodeConfig) -> Result<Identity> {
             }
             Some(own) => {
                 return Ok(Identity {
-                    cluster_id: answer.cluster_id,
-                    member_id: own.id,
-                    database_id: answer.database_id,
-                    founders: None,
+                    state: MemberState {
+                        cluster_id: answer.cluster_id,
+                        member_id: own.id,
+                        database_id: answer.database_id,
+                        founders: None,
+                        vote: None,
+                    },
                     votes_after: Duration::ZERO,
                 });
             }
@@ -389,7 +394,7 @@ fn own_member(config: &NodeConfig) -> Member {
 
 /// The members that begin the cluster, alike on all of them: names and URLs of peers only.
 pub(super) fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
-    let mut by_name = std::collections::BTreeMap::<&String, Vec<String>>::new();
+    let mut by_name = BTreeMap::<&String, Vec<String>>::new();
     for (name, url) in &config.initial_cluster {
         by_name.entry(name).or_default().push(url.clone());
     }
@@ -406,6 +411,28 @@ pub(super) fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
     let mut founders: Vec<_> = by_name.into_iter().map(founder).collect();
     founders.sort_by_key(|(id, _)| *id);
     founders
+}
+
+/// The membership of those who begin a cluster.
+pub(super) fn membership(founders: &[(NodeId, Member)]) -> Result<Membership> {
+    let refuse = |reason: String| Error::Config {
+        setting: "initial-cluster",
+        reason,
+    };
+    let ids = founders.iter().map(|(id, _)| *id).collect();
+    let nodes: BTreeMap<NodeId, Member> = founders.iter().cloned().collect();
+    let membership = Membership::new(vec![ids], nodes);
+    let membership = membership.map_err(|error| refuse(error.to_string()))?;
+    let mut bytes = Vec::new();
+    record::encode_membership(&membership, &mut bytes);
+    if bytes.len() > FOUNDERS_BYTES_MAX {
+        return Err(refuse(format!(
+            "the members' names and URLs take {} bytes, over the limit of {FOUNDERS_BYTES_MAX}: \
+             begin with fewer members and add the others",
+            bytes.len()
+        )));
+    }
+    Ok(membership)
 }
 
 fn member_id(urls: &[String], token: &str) -> NodeId {
@@ -443,30 +470,41 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     let dir = &config.data_dir;
     let vfs = &*config.vfs;
     let mut replay = Replay::new(dir.clone());
+    let state = &identity.state;
+    let mut member = None;
+    let mut locked = |has_database: bool| {
+        if MemberFile::exists(vfs, dir)? {
+            member = Some(reopen_member(vfs, dir, state, has_database)?);
+        } else if !has_database {
+            member = Some(MemberFile::create(vfs, dir, state.clone())?);
+        }
+        Ok(())
+    };
     let options = ReplicaOptions {
-        database_id: identity.database_id,
-        file_id_base: file_id_base(identity.member_id),
+        database_id: state.database_id,
+        file_id_base: file_id_base(state.member_id),
+        locked: &mut locked,
         visit: &mut |index, payload| replay.visit(index, payload),
     };
     let (replica, log) = Replica::open(database(config), dir, options)?;
     let replica = Arc::new(replica);
-    let member = match MemberFile::exists(vfs, dir)? {
-        true => MemberFile::open(vfs, dir)?,
-        false => MemberFile::create(vfs, dir, identity.cluster_id, identity.member_id)?,
+    let member = match member {
+        Some(member) => member,
+        None if replica.db().id() != state.database_id
+            || replay.batches_upto() > replica.flushed_index() =>
+        {
+            return Err(directory_error(
+                dir,
+                "another program wrote to it while it was being made a member's: start again",
+            ));
+        }
+        None => MemberFile::create(vfs, dir, state.clone())?,
     };
-    let waiters = Arc::new(Waiters::new(identity.member_id));
-    let founder = identity.founders.as_ref().filter(|all| all.len() == 1);
-    let founder = founder.and_then(|all| {
-        let ids = all.iter().map(|(id, _)| *id).collect();
-        Membership::new(
-            vec![ids],
-            all.iter()
-                .cloned()
-                .collect::<std::collections::BTreeMap<_, _>>(),
-        )
-        .ok()
-    });
-    let applied = StateMachine::applied_of(&replica, founder.is_some())?;
+    let waiters = Arc::new(Waiters::new(state.member_id));
+    // Founders whose directories begin with data have agreed on it before there was a log.
+    let founders = state.founders.clone();
+    let founders = founders.filter(|_| replica.flushed_index() > 0);
+    let applied = StateMachine::applied_of(&replica, founders.is_some())?;
     let log = LogStore::open(
         log,
         &replay,
@@ -475,7 +513,7 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
         Arc::new(member),
         config.log.clone(),
     )?;
-    let machine = StateMachine::new(replica.clone(), log.clone(), waiters.clone(), founder)?;
+    let machine = StateMachine::new(replica.clone(), log.clone(), waiters.clone(), founders)?;
     Ok(Opened {
         replica,
         log,
@@ -484,11 +522,38 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     })
 }
 
+/// Opens the file `MEMBER` of a directory that is locked now: it must be the one that was read
+/// before, and its database must be there if it was ever used.
+fn reopen_member(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    state: &MemberState,
+    has_database: bool,
+) -> bowline_storage::Result<MemberFile> {
+    let file = MemberFile::open(vfs, dir)?;
+    let found = file.state();
+    if (found.cluster_id, found.member_id) != (state.cluster_id, state.member_id) {
+        return Err(bowline_storage::Error::Locked {
+            path: dir.to_owned(),
+        });
+    }
+    if !has_database && found.vote.is_some() {
+        return Err(bowline_storage::Error::MissingFile {
+            path: dir.join("BOWLINE"),
+            reason: "the member has voted, and its database is gone: remove the member from the \
+                     cluster, and add it again with an empty directory"
+                .to_owned(),
+        });
+    }
+    Ok(file)
+}
+
 async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> Result<Arc<Core>> {
+    let (cluster_id, member_id) = (identity.state.cluster_id, identity.state.member_id);
     let millis = |duration: Duration| duration.as_millis() as u64;
     let election = millis(config.election_timeout);
     let raft_config = Config {
-        cluster_name: format!("{:016x}", identity.cluster_id),
+        cluster_name: format!("{:016x}", cluster_id),
         heartbeat_interval: millis(config.heartbeat_interval),
         election_timeout_min: election,
         election_timeout_max: 2 * election,
@@ -506,11 +571,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         setting: "election-timeout",
         reason: error.to_string(),
     })?;
-    let peers = Peers::new(
-        identity.cluster_id,
-        identity.member_id,
-        config.peers.clone(),
-    );
+    let peers = Peers::new(cluster_id, member_id, config.peers.clone());
     let Opened {
         replica,
         log,
@@ -519,7 +580,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     } = opened;
     let progress = machine.progress();
     let raft = Raft::new(
-        identity.member_id,
+        member_id,
         Arc::new(raft_config),
         NetworkFactory::new(peers.clone()),
         log.clone(),
@@ -528,8 +589,8 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     let raft = raft.await.map_err(Error::stopped)?;
     let metrics = raft.metrics();
     Ok(Arc::new(Core {
-        cluster_id: identity.cluster_id,
-        member_id: identity.member_id,
+        cluster_id,
+        member_id,
         options: config,
         raft,
         replica,
@@ -539,6 +600,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         metrics,
         progress,
         abdicating: AtomicU64::new(0),
+        changing: tokio::sync::Mutex::new(()),
         failure: Mutex::new(None),
         closing: watch::Sender::new(false),
         leadership: watch::Sender::default(),

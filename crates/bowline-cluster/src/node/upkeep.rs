@@ -18,12 +18,14 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     tokio::select! {
         () = keep_up(&core) => {}
-        _ = closing.changed() => {}
+        _ = closing.wait_for(|closed| *closed) => {}
     }
 }
 
 async fn keep_up(core: &Core) {
     let mut is_published = false;
+    let mut is_joint = false;
+    let mut absence = Absence::default();
     loop {
         let tick = if is_published { TICK } else { FIRST_TICK };
         tokio::time::sleep(tick).await;
@@ -33,8 +35,65 @@ async fn keep_up(core: &Core) {
         }
         watch_space(core).await;
         if core.is_leading() {
+            // Seen twice in a row: not one that is just being ended.
+            let was_joint = std::mem::replace(&mut is_joint, core.is_membership_joint());
+            if was_joint && is_joint {
+                core.leave_joint_membership().await;
+            }
             core.promote_those_who_wait().await;
+        } else {
+            is_joint = false;
+            if absence.is_removed(core).await {
+                core.fail("this member was removed from the cluster");
+                return;
+            }
         }
+    }
+}
+
+/// Finds out that this member was removed. Nobody sends anything to who is no member any more, so
+/// one that hears no leader asks the others, now and then, whether it is one still.
+#[derive(Debug, Default)]
+struct Absence {
+    asked: Option<tokio::time::Instant>,
+    /// How often in a row a leader, or who knows of one, did not count it in.
+    times: u32,
+}
+
+impl Absence {
+    /// Twice: of a change that its leader has only begun, nothing may come.
+    const TIMES: u32 = 2;
+
+    async fn is_removed(&mut self, core: &Core) -> bool {
+        let pause = 2 * core.options.election_timeout;
+        if core.heard_leadership().leader.is_some() {
+            *self = Absence::default();
+            return false;
+        }
+        if self.asked.is_some_and(|asked| asked.elapsed() < pause) {
+            return false;
+        }
+        self.asked = Some(tokio::time::Instant::now());
+        let membership = core.membership();
+        let mut ids = membership.nodes().map(|(id, _)| *id);
+        // Who does not know of any member has just come, and is on the way to be one.
+        if !ids.any(|id| id == core.member_id) && membership.nodes().next().is_none() {
+            return false;
+        }
+        for (id, member) in membership.nodes().filter(|(id, _)| **id != core.member_id) {
+            let asked = core.peers.client(*id, member);
+            let answer = tokio::time::timeout(pause, asked.members()).await;
+            let Ok(Ok(answer)) = answer else {
+                continue;
+            };
+            if answer.cluster_id != core.cluster_id || answer.leader_id.is_none() {
+                continue;
+            }
+            let is_in = answer.members.iter().any(|m| m.id == core.member_id);
+            self.times = if is_in { 0 } else { self.times + 1 };
+            return self.times >= Absence::TIMES;
+        }
+        false
     }
 }
 

@@ -69,7 +69,15 @@ impl Pending {
     }
 
     fn send(self) {
-        let outcomes = self.outcomes.into_iter().flatten();
+        let outcomes = self.outcomes.unwrap_or_default();
+        if outcomes.len() != self.waiters.len() {
+            // Some of its commands came with a snapshot that was taken half-way through it: which
+            // reply is whose is not known any more.
+            for waiter in self.waiters {
+                let _ = waiter.send(Err(Error::LeaderChanged));
+            }
+            return;
+        }
         for (waiter, applied) in self.waiters.into_iter().zip(outcomes) {
             // Who has gone does not want to know.
             let _ = waiter.send(Ok(applied));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bowline_cluster::log_store::{LogStore, LogStoreOptions, Replay};
-use bowline_cluster::member_file::MemberFile;
+use bowline_cluster::member_file::{MemberFile, MemberState};
 use bowline_cluster::peer::{SnapshotData, SnapshotFile};
 use bowline_cluster::types::{Applied, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use bowline_storage::counters::Counters;
@@ -49,7 +49,7 @@ pub fn open_store(
     let member = if MemberFile::exists(&*vfs, dir).expect("stat") {
         MemberFile::open(&*vfs, dir)
     } else {
-        MemberFile::create(&*vfs, dir, 99, member_id)
+        MemberFile::create(&*vfs, dir, MemberState::new(99, member_id))
     };
     let flushed = applied.map_or(0, |id| id.index + 1);
     let log_dir = dir.join("log");

@@ -135,6 +135,7 @@ impl Config {
             quota_bytes,
             snapshot_entries: layers.parse("snapshot-count", number)?,
             request_bytes_max,
+            reads_block_in_place: true,
             ..NodeConfig::new(name, data_dir)
         };
         let at_least_one = |key: &str, value: u64| {

@@ -9,12 +9,14 @@ use std::sync::mpsc::Receiver;
 
 use bowline::{Changes, Watcher};
 
-use super::event::event_of;
+use super::event::{bytes_of, event_of};
 use super::outlet::Offer;
 use super::shard::{Key, Shard, State, ToWake};
 
 /// How many revisions a watch is given in its turn.
 const TURN_MAX: usize = 256;
+/// How many bytes of keys and values, from which its turn is over.
+const TURN_BYTES: usize = 1 << 20;
 
 /// What the thread is to do.
 #[derive(Debug)]
@@ -45,9 +47,13 @@ impl Job {
 
     /// Reads up to the end of the turn; tells whether there is nothing more for now.
     fn read(&mut self) -> bowline::Result<bool> {
-        while self.pending.len() < TURN_MAX {
+        let mut bytes = 0;
+        while self.pending.len() < TURN_MAX && bytes < TURN_BYTES {
             match self.watcher.poll()? {
-                Some(changes) => self.pending.push_back(changes),
+                Some(changes) => {
+                    bytes += bytes_of(&changes);
+                    self.pending.push_back(changes);
+                }
                 None => return Ok(true),
             }
         }

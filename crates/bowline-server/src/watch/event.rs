@@ -1,6 +1,6 @@
 //! Changes of the database as events of the wire.
 
-use bowline::{Change, ChangeKind, Entry};
+use bowline::{Change, ChangeKind, Changes, Entry};
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::event::EventType;
 use bowline_proto::mvccpb::{Event, KeyValue};
@@ -43,6 +43,13 @@ pub(super) fn with_previous(event: &Event, previous: Option<Entry>) -> Event {
 pub(super) fn size_of(event: &Event) -> usize {
     let of = |kv: &Option<KeyValue>| kv.as_ref().map_or(0, |kv| kv.key.len() + kv.value.len());
     of(&event.kv) + of(&event.prev_kv) + EVENT_BYTES
+}
+
+/// About how many bytes the changes of a revision take.
+pub(super) fn bytes_of(changes: &Changes) -> usize {
+    let entry = |entry: &Entry| entry.key.len() + entry.value.len();
+    let of = |change: &Change| entry(&change.entry) + change.previous.as_ref().map_or(0, entry);
+    changes.changes.iter().map(of).sum()
 }
 
 /// A message to a watch.

@@ -14,13 +14,15 @@ use parking_lot::{Condvar, Mutex};
 
 use super::WatchOptions;
 use super::catch_up::{self, Job, Task};
-use super::event::{event_of, response, size_of, with_previous};
+use super::event::{bytes_of, event_of, response, size_of, with_previous};
 use super::index::{Index, Span};
 use super::outlet::{Offer, Outlet};
 use crate::status::Fault;
 
 /// How many revisions the feed takes at once.
 const BATCH_MAX: usize = 256;
+/// And how many bytes of keys and values, about.
+const BATCH_BYTES: usize = 4 << 20;
 /// How soon the threads notice that they are to stop.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -266,7 +268,7 @@ impl Shard {
             stream.outlet.push(response(-1, now, Vec::new()));
             return;
         }
-        state.asking.push((stream.clone(), now));
+        state.ask(stream, now);
         state.answer_asking();
     }
 
@@ -314,9 +316,13 @@ impl Shard {
                 // A database that is closed shows when it is polled.
                 let _ = self.db.wait_for_revision(feed.next_revision(), nap);
                 let mut failure = None;
-                while batch.len() < BATCH_MAX {
+                let mut bytes = 0;
+                while batch.len() < BATCH_MAX && bytes < BATCH_BYTES {
                     match feed.poll() {
-                        Ok(Some(changes)) => batch.push(changes),
+                        Ok(Some(changes)) => {
+                            bytes += bytes_of(&changes);
+                            batch.push(changes);
+                        }
                         Ok(None) => break,
                         Err(error) => {
                             failure = Some(error);
@@ -561,6 +567,18 @@ impl State {
     }
 
     /// Answers the streams that asked how far they are and are there.
+    /// At most two questions of a stream wait: the first, which is answered as soon as can be, and
+    /// one for all that came after it. So a client that asks faster than it is answered takes no
+    /// memory for that, and is answered nevertheless.
+    fn ask(&mut self, stream: &Arc<StreamState>, now: Revision) {
+        let mut own = self.asking.iter_mut();
+        let mut own = own.by_ref().filter(|(asking, _)| asking.id == stream.id);
+        match (own.next(), own.next()) {
+            (Some(_), Some((_, target))) => *target = now,
+            _ => self.asking.push((stream.clone(), now)),
+        }
+    }
+
     fn answer_asking(&mut self) {
         if self.asking.is_empty() {
             return;

@@ -254,6 +254,21 @@ async fn progress_is_never_ahead_of_events() {
                 .mod_revision;
         }
     }
+    // Who asks without end takes no memory for it, and is answered. On a stream of its own.
+    let mut asking = Watching::open(&running).await;
+    asking.create(of("asked", "")).await;
+    asking.next().await;
+    let written = kv.put(put("asked", "v")).await.unwrap().into_inner();
+    let revision = written.header.unwrap().revision;
+    for _ in 0..50 {
+        asking.ask_progress().await;
+    }
+    loop {
+        let reply = asking.next().await;
+        if reply.watch_id == -1 && reply.header.unwrap().revision >= revision {
+            break;
+        }
+    }
     watching
         .create(pb::WatchCreateRequest {
             progress_notify: true,

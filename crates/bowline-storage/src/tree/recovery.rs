@@ -56,25 +56,21 @@ pub(super) fn open(
     clock: Arc<dyn Clock>,
     layout: Layout,
     options: EngineOptions,
-    replicated: Option<Replicated<'_>>,
+    mut replicated: Option<Replicated<'_>>,
 ) -> Result<(Shared, Option<Log>)> {
     let counters = Arc::new(Counters::default());
-    prepare_directory(&*vfs, &layout, &options)?;
+    prepare_directory(&*vfs, &layout, &options, replicated.is_some())?;
     let lock = take_lock(&*vfs, &layout)?;
-    if Identity::read(&*vfs, &layout)?.is_none() {
+    let has_database = Identity::read(&*vfs, &layout)?.is_some();
+    if let Some(replicated) = &mut replicated {
+        (replicated.locked)(has_database)?;
+    }
+    if !has_database {
         let (id, base) = match &replicated {
             Some(replicated) => (replicated.database_id, replicated.file_id_base),
             None => (fastrand::u128(1..), 0),
         };
         create(&*vfs, &layout, id, base + 1, counters.clone())?;
-    }
-    if replicated.is_none() {
-        let member = layout.member();
-        let stat = vfs.metadata(&member);
-        if stat.map_err(|e| Error::io("stat", &member, e))?.is_some() {
-            let path = layout.root().to_owned();
-            return Err(Error::Member { path });
-        }
     }
     let scanned = scan(&*vfs, &layout)?;
     let plan = plan(&scanned, &layout)?;
@@ -85,7 +81,12 @@ pub(super) fn open(
 
 /// Makes sure the path is a directory that is, or may become, a database. Writes nothing into a
 /// directory that is not.
-fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) -> Result<()> {
+fn prepare_directory(
+    vfs: &dyn Vfs,
+    layout: &Layout,
+    options: &EngineOptions,
+    is_replicated: bool,
+) -> Result<()> {
     let root = layout.root();
     let stat = |path: &std::path::Path| vfs.metadata(path).map_err(|e| Error::io("stat", path, e));
     let refuse = |reason: &str| {
@@ -104,6 +105,11 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
         Some(found) if !found.is_dir => return refuse("it is a file"),
         Some(_) => {}
     }
+    if !is_replicated && stat(&layout.member())?.is_some() {
+        return Err(Error::Member {
+            path: root.to_owned(),
+        });
+    }
     if stat(&layout.identity())?.is_some() {
         return Ok(());
     }
@@ -114,6 +120,7 @@ fn prepare_directory(vfs: &dyn Vfs, layout: &Layout, options: &EngineOptions) ->
     let of_creation = |name: &String| {
         matches!(name.as_str(), "LOCK" | "BOWLINE.new" | "log" | "tables")
             || Layout::manifest_number(name).is_some()
+            || is_replicated && matches!(name.as_str(), "MEMBER" | "MEMBER.new")
     };
     if let Some(foreign) = names.iter().find(|name| !of_creation(name)) {
         return refuse(&format!("it holds {foreign:?} and no file BOWLINE"));

@@ -44,6 +44,9 @@ pub struct Replicated<'a> {
     /// Below the numbers of the tables that a database makes which has to be created: another one
     /// for each member, with the lower 32 bits zero.
     pub file_id_base: u64,
+    /// Is called once the directory is locked, before anything else is made in it, with whether it
+    /// holds a database: nobody else opens or makes one now.
+    pub locked: &'a mut dyn FnMut(bool) -> Result<()>,
     /// Is shown every entry of the log behind the flushed ones, in order.
     pub visit: &'a mut dyn FnMut(Index, &[u8]) -> Result<()>,
 }

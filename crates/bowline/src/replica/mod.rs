@@ -41,7 +41,7 @@ use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::{BatchWriter, FrozenTables, Installed, Round, ScanDirection};
 use bowline_storage::{Index, Revision};
 
-pub use codec::{DecodeError, decode_commands, encode_commands};
+pub use codec::{DecodeError, TXN_DEPTH_MAX, decode_commands, encode_commands};
 pub use command::*;
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
@@ -62,6 +62,9 @@ pub struct ReplicaOptions<'a> {
     /// The number below those of the tables that a new database makes; another one for each member,
     /// with the lower 32 bits zero.
     pub file_id_base: u64,
+    /// Is called once the directory is locked, before anything else is made in it, with whether it
+    /// holds a database: nobody else opens or makes one now.
+    pub locked: &'a mut dyn FnMut(bool) -> bowline_storage::Result<()>,
     /// Is shown every entry of the log behind the flushed ones, in order, as it was written.
     pub visit: &'a mut dyn FnMut(Index, &[u8]) -> bowline_storage::Result<()>,
 }

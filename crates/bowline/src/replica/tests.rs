@@ -41,6 +41,7 @@ impl Member {
         let options = ReplicaOptions {
             database_id: 7,
             file_id_base: number << 32,
+            locked: &mut |_| Ok(()),
             visit: &mut visit,
         };
         let (replica, log) = Replica::open(builder(disk), "db", options).unwrap();

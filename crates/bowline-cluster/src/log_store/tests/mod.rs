@@ -18,6 +18,7 @@ use openraft::type_config::TypeConfigExt;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::member_file::MemberState;
 use crate::types::{Payload, Proposal, log_id};
 
 const DIR: &str = "data";
@@ -57,7 +58,7 @@ fn open(vfs: Arc<dyn Vfs>, flushed: Index, applied: Option<LogId>) -> LogStore {
     let member = if MemberFile::exists(&*vfs, dir).expect("stat") {
         MemberFile::open(&*vfs, dir).expect("member")
     } else {
-        MemberFile::create(&*vfs, dir, 1, 1).expect("member")
+        MemberFile::create(&*vfs, dir, MemberState::new(1, 1)).expect("member")
     };
     let mut replay = Replay::new(dir.join("log"));
     let log = open_log(vfs, flushed, &mut replay).expect("log");

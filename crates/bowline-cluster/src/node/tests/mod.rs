@@ -1,5 +1,8 @@
 //! Nodes in one process that talk over loopback, each on a disk in memory.
 
+mod founding;
+mod membership;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn config(name: &str, disk: &SimDisk) -> NodeConfig {
     NodeConfig {
         vfs: Arc::new(disk.clone()) as Arc<dyn Vfs>,
+        // Nobody listens there; having it says that the member was started.
+        advertise_client_urls: vec!["http://127.0.0.1:1".to_owned()],
         heartbeat_interval: Duration::from_millis(30),
         election_timeout: Duration::from_millis(200),
         ..NodeConfig::new(name, "db")

@@ -1,0 +1,308 @@
+//! Which member a directory is, whatever later settings say and wherever the first start ended.
+
+use std::path::Path;
+
+use bowline_storage::vfs::OpenMode;
+use bowline_testing::{CrashImage, Images};
+
+use super::*;
+
+/// A founder that was started again before it had agreed on anything read from its settings who the
+/// founders are. Settings that named only itself made it begin a cluster of one, with the id of the
+/// cluster of three.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founder_never_begins_a_cluster_of_its_own() {
+    let urls = free_urls(3);
+    let cluster = ["a", "b", "c"].into_iter().zip(&urls);
+    let cluster: Vec<_> = cluster.map(|(n, u)| (n.to_owned(), u.clone())).collect();
+    let disks: Vec<SimDisk> = (0..3).map(|_| SimDisk::new()).collect();
+    let founder = |number: usize| NodeConfig {
+        listen_peer_urls: vec![urls[number].clone()],
+        initial_cluster: cluster.clone(),
+        ..config(&cluster[number].0, &disks[number])
+    };
+    let first = start(&founder(0)).await;
+    let id = first.client().status().member_id;
+    first.shutdown().await.unwrap();
+    for is_existing in [false, true] {
+        let alone = NodeConfig {
+            initial_cluster: vec![cluster[0].clone()],
+            advertise_peer_urls: vec![urls[0].clone()],
+            is_existing,
+            ..founder(0)
+        };
+        let first = start(&alone).await;
+        assert_eq!(first.client().status().member_id, id);
+        tokio::time::sleep(5 * alone.election_timeout).await;
+        assert_eq!(first.client().status().leader, None, "one of three");
+        assert_eq!(first.client().members().len(), 3);
+        first.shutdown().await.unwrap();
+    }
+    let second = start(&founder(1)).await;
+    let alone = NodeConfig {
+        initial_cluster: vec![cluster[0].clone()],
+        advertise_peer_urls: vec![urls[0].clone()],
+        ..founder(0)
+    };
+    let first = start(&alone).await;
+    surely(&first.client(), &put("k", "two of three")).await;
+    first.shutdown().await.unwrap();
+    second.shutdown().await.unwrap();
+}
+
+/// A start on the directory of a member that runs wrote the file `MEMBER` anew, with what it had read
+/// a moment before: a vote that was given in between was taken back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_start_on_a_directory_writes_nothing() {
+    let disk = SimDisk::new();
+    let node = start(&config("one", &disk)).await;
+    let client = node.client();
+    eventually("it has voted", || client.holds_lease()).await;
+    let raw = disk
+        .open(Path::new("db/MEMBER"), OpenMode::ReadWrite)
+        .unwrap();
+    // What is newer than what the second start reads.
+    raw.write_at(b"damage", 4096 + 100).unwrap();
+    let error = Node::start(config("one", &disk)).await.unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    let mut found = [0; 6];
+    raw.read_at(&mut found, 4096 + 100).unwrap();
+    assert_eq!(&found, b"damage");
+    node.shutdown().await.unwrap();
+}
+
+/// Every point at which nothing that was written is lost, up to `count`, and as many of the others.
+fn sample(images: Vec<CrashImage>, count: usize) -> Vec<CrashImage> {
+    let (whole, others): (Vec<_>, Vec<_>) = images
+        .into_iter()
+        .partition(|image| image.to_string().starts_with("prefix:"));
+    let every = |images: Vec<CrashImage>| {
+        let stride = images.len().div_ceil(count).max(1);
+        images.into_iter().step_by(stride)
+    };
+    every(whole).chain(every(others)).collect()
+}
+
+/// Crashes at each point of a first start: the directory becomes the same member's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_was_cut_short_goes_on_as_the_same_member() {
+    const IMAGES: usize = 45;
+    let urls = free_urls(3);
+    let cluster = ["a", "b", "c"].into_iter().zip(&urls);
+    let cluster: Vec<_> = cluster.map(|(n, u)| (n.to_owned(), u.clone())).collect();
+    let founder = |disk: &SimDisk| NodeConfig {
+        listen_peer_urls: vec![urls[0].clone()],
+        initial_cluster: cluster.clone(),
+        ..config("a", disk)
+    };
+    let disk = SimDisk::new();
+    let node = start(&founder(&disk)).await;
+    let id = node.client().status().member_id;
+    node.shutdown().await.unwrap();
+    let images = Images::all(&disk.recording(), 3).collect();
+    let mut unfinished = 0;
+    for image in sample(images, IMAGES) {
+        let crashed = image.build();
+        let has = |name: &str| {
+            crashed
+                .metadata(&Path::new("db").join(name))
+                .unwrap()
+                .is_some()
+        };
+        unfinished += usize::from(has("MEMBER") && !has("BOWLINE"));
+        let node = start(&founder(&crashed)).await;
+        assert_eq!(node.client().status().member_id, id, "{image}");
+        eventually("it knows the founders", || {
+            node.client().members().len() == 3
+        })
+        .await;
+        node.shutdown().await.unwrap();
+    }
+    assert!(unfinished > 0, "the point this is about was not hit");
+}
+
+/// The same of an embedded directory: it stays one, with its data, or is the member's, with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedded_directory_survives_a_conversion_that_was_cut_short() {
+    const IMAGES: usize = 45;
+    let disk = SimDisk::new();
+    let db = Db::builder()
+        .vfs(Arc::new(disk.clone()))
+        .open("db")
+        .unwrap();
+    for number in 0..20 {
+        db.put(format!("old{number}"), "embedded").unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    disk.mark(1);
+    let first = NodeConfig {
+        listen_peer_urls: free_urls(1),
+        ..config("one", &disk)
+    };
+    let node = start(&first).await;
+    node.shutdown().await.unwrap();
+    let images = Images::all(&disk.recording(), 5);
+    let images: Vec<_> = images.filter(|image| image.marks().contains(&1)).collect();
+    let (mut embedded, mut members) = (0, 0);
+    for image in sample(images, IMAGES) {
+        let crashed = image.build();
+        let is_member = crashed.metadata(Path::new("db/MEMBER")).unwrap().is_some();
+        if !is_member {
+            embedded += 1;
+            let db = Db::builder().vfs(Arc::new(crashed.clone())).open("db");
+            let db = db.unwrap_or_else(|error| panic!("{image}: {error}"));
+            assert_eq!(&*db.get("old7").unwrap().unwrap(), b"embedded", "{image}");
+            db.close().unwrap();
+        } else {
+            members += 1;
+        }
+        let config = NodeConfig {
+            vfs: Arc::new(crashed.clone()),
+            ..first.clone()
+        };
+        let node = start(&config).await;
+        let client = node.client();
+        surely(&client, &put("new", "served")).await;
+        for number in 0..20 {
+            let found = client.db().get(format!("old{number}")).unwrap();
+            assert_eq!(found.as_deref(), Some(&b"embedded"[..]), "{image}");
+        }
+        drop(client);
+        node.shutdown().await.unwrap();
+    }
+    assert!(embedded > 0 && members > 0, "{embedded} and {members}");
+}
+
+/// A lease of the embedded time that ran out between the flush of a conversion and the end of it wrote
+/// to the log once more: the directory could be opened neither way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_runs_out_does_not_disturb_a_conversion() {
+    for pause_ms in [0, 5, 10, 20, 30] {
+        let disk = SimDisk::new();
+        let db = Db::builder()
+            .vfs(Arc::new(disk.clone()))
+            .open("db")
+            .unwrap();
+        let lease = db.grant_lease(Duration::from_millis(1)).unwrap();
+        drop(db.put_with_lease("gone", "soon", lease));
+        db.put("stays", "here").unwrap();
+        db.close().unwrap();
+        drop(db);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let node = start(&config("one", &disk)).await;
+        let client = node.client();
+        assert!(client.db().get("stays").unwrap().is_some());
+        eventually("the lease ends", || {
+            client.db().get("gone").unwrap().is_none()
+        })
+        .await;
+        drop(client);
+        node.shutdown().await.unwrap();
+    }
+}
+
+/// Its vote says that it has been part of a cluster; an empty database says that it has not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_has_lost_its_database_does_not_start() {
+    let disk = SimDisk::new();
+    let settings = config("one", &disk);
+    let node = start(&settings).await;
+    surely(&node.client(), &put("k", "v")).await;
+    node.shutdown().await.unwrap();
+    for name in disk.read_dir(Path::new("db")).unwrap() {
+        let path = Path::new("db").join(&name);
+        if !disk.metadata(&path).unwrap().unwrap().is_dir {
+            if name != "MEMBER" {
+                disk.remove_file(&path).unwrap();
+            }
+            continue;
+        }
+        for inner in disk.read_dir(&path).unwrap() {
+            disk.remove_file(&path.join(inner)).unwrap();
+        }
+    }
+    let error = Node::start(settings).await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("BOWLINE") && text.contains("add it again"),
+        "{text}"
+    );
+}
+
+/// A founder whose disk was lost would vote as if it never had: it is told to be added anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founder_that_has_lost_its_directory_does_not_found_again() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    surely(&three.client(leader), &put("k", "v")).await;
+    let lost = (leader + 1) % 3;
+    let id = three.client(lost).status().member_id;
+    eventually("it has said its name", || {
+        let members = three.client(leader).members();
+        let member = members.iter().find(|member| member.id == id);
+        member.is_some_and(|member| !member.client_urls.is_empty())
+    })
+    .await;
+    three.stop(lost).await;
+    let empty = NodeConfig {
+        vfs: Arc::new(SimDisk::new()),
+        ..three.configs[lost].clone()
+    };
+    for is_existing in [false, true] {
+        let again = NodeConfig {
+            is_existing,
+            ..empty.clone()
+        };
+        let error = Node::start(again).await.unwrap_err();
+        assert!(matches!(error, Error::Directory { .. }), "{error}");
+        assert!(error.to_string().contains("add it again"), "{error}");
+    }
+    // As it says.
+    let client = three.client(leader);
+    let url = three.configs[lost].listen_peer_urls[0].clone();
+    client.member_remove(id).await.unwrap();
+    let added = client.member_add(vec![url], false).await.unwrap();
+    let joining = NodeConfig {
+        is_existing: true,
+        ..empty
+    };
+    three.nodes[lost] = Some(start(&joining).await);
+    assert_eq!(three.client(lost).status().member_id, added.id);
+    eventually("it votes again", || {
+        let members = client.members();
+        members.iter().filter(|member| !member.is_learner).count() == 3
+    })
+    .await;
+    three.assert_equal().await;
+    drop(client);
+    three.shutdown().await;
+}
+
+/// What a member has promised a leader's lease is written nowhere: restarted, it gives no vote before
+/// every such promise is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_restarted_does_not_vote_at_once() {
+    use crate::node::service::Service;
+    use crate::peer::PeerService as _;
+
+    let disk = SimDisk::new();
+    let settings = NodeConfig {
+        election_timeout: Duration::from_secs(2),
+        ..config("one", &disk)
+    };
+    let node = start(&settings).await;
+    assert!(
+        Service(node.client().core().clone()).may_vote(),
+        "it is new"
+    );
+    surely(&node.client(), &put("k", "v")).await;
+    node.shutdown().await.unwrap();
+    let node = start(&settings).await;
+    let service = Service(node.client().core().clone());
+    assert!(!service.may_vote());
+    tokio::time::sleep(settings.election_timeout).await;
+    assert!(service.may_vote());
+    drop(service);
+    node.shutdown().await.unwrap();
+}

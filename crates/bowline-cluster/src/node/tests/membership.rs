@@ -1,0 +1,123 @@
+//! Changes of the membership that could not be undone, or were not brought to an end.
+
+use openraft::ChangeMembers;
+
+use super::*;
+
+/// Removing a member that answers, while another is down, leaves two of which one is down: nothing can be
+/// agreed on any more, not even to take it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_leaves_no_majority_is_refused() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let (down, alive) = ((leader + 1) % 3, (leader + 2) % 3);
+    let client = three.client(leader);
+    let down_id = three.client(down).status().member_id;
+    let alive_id = three.client(alive).status().member_id;
+    three.stop(down).await;
+    tokio::time::sleep(3 * three.configs[0].election_timeout).await;
+    let refused = client.member_remove(alive_id).await;
+    assert!(matches!(refused, Err(Error::Unhealthy)), "{refused:?}");
+    let refused = client.move_leader(down_id).await;
+    assert!(
+        matches!(refused, Err(Error::BadTransferee { .. })),
+        "{refused:?}"
+    );
+    assert!(client.holds_lease(), "and it leads on");
+    client.member_remove(down_id).await.unwrap();
+    client.member_remove(alive_id).await.unwrap();
+    let own = client.status().member_id;
+    let last = client.member_remove(own).await;
+    assert!(matches!(last, Err(Error::NotEnoughStarted)), "{last:?}");
+    client.execute(put("k", "one is enough")).await.unwrap();
+    drop(client);
+    three.shutdown().await;
+}
+
+/// Whoever was removed went on to answer eventual reads for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_removed_stops() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let gone = three.client((leader + 1) % 3);
+    let id = gone.status().member_id;
+    three.client(leader).member_remove(id).await.unwrap();
+    let reason = tokio::time::timeout(PATIENCE, gone.stopped()).await;
+    let reason = reason.expect("it stops");
+    assert!(reason.contains("removed"), "{reason}");
+    let read = gone.range(&key("k"), ReadLevel::Eventual).await;
+    assert!(matches!(read, Err(Error::Stopped { .. })), "{read:?}");
+    // Those that are left do not.
+    surely(&three.client(leader), &put("k", "v")).await;
+    drop(gone);
+    three.shutdown().await;
+}
+
+/// A change of two steps whose leader did not come to the second: the next one takes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_left_half_way_is_ended() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    let core = client.core();
+    let id = three.client((leader + 1) % 3).status().member_id;
+    // As the caller of openraft's own function leaves it who goes away after the first step. While
+    // the members still say their names there is another change under way, and it is refused.
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    'attempts: loop {
+        let raft = core.raft.clone();
+        let changing = tokio::spawn(async move {
+            let ids = [id].into_iter().collect();
+            raft.change_membership(ChangeMembers::RemoveVoters(ids), false)
+                .await
+        });
+        while !changing.is_finished() {
+            if core.membership().get_joint_config().len() == 2 {
+                changing.abort();
+                break 'attempts;
+            }
+            tokio::task::yield_now().await;
+        }
+        if changing.await.unwrap().is_ok() {
+            // It was too quick; there is nothing to be ended then.
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no first step");
+    }
+    eventually("the change is ended", || {
+        let membership = core.membership();
+        membership.get_joint_config().len() == 1 && membership.voter_ids().all(|v| v != id)
+    })
+    .await;
+    client.execute(put("k", "two")).await.unwrap();
+    drop(client);
+    three.shutdown().await;
+}
+
+/// What a member would not decode must not get into the log: all of them would stop at it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_nested_too_deep_is_refused() {
+    let disk = SimDisk::new();
+    let node = start(&config("one", &disk)).await;
+    let client = node.client();
+    eventually("it leads", || client.holds_lease()).await;
+    let nested = |depth: usize| {
+        let Command::Txn(mut txn) = put("deep", "value") else {
+            unreachable!("a put is a transaction");
+        };
+        for _ in 0..depth {
+            txn = Txn::of(Op::Txn(txn));
+        }
+        Command::Txn(txn)
+    };
+    let limit = bowline::replica::TXN_DEPTH_MAX;
+    let refused = client.execute(nested(limit + 1)).await;
+    assert!(
+        matches!(refused, Err(Error::RequestTooDeep { .. })),
+        "{refused:?}"
+    );
+    client.execute(nested(limit)).await.unwrap();
+    assert!(client.db().get("deep").unwrap().is_some());
+    drop(client);
+    node.shutdown().await.unwrap();
+}
