@@ -220,7 +220,7 @@ impl From<io::Error> for Failure {
 }
 
 /// An error and its chain of causes on one line.
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use crate::member_file;
+use crate::node::fuzzing as node;
+use crate::peer::fuzzing as peer;
 use crate::record;
 use crate::types::{Entry, Member, Membership, Payload, Proposal, log_id};
 
@@ -46,9 +49,44 @@ pub fn raft_record_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// A byte that says what, and a slot of the file `MEMBER`, a member's mark, or what one member tells
+/// another.
+pub fn member(data: &[u8]) {
+    let Some((&which, data)) = data.split_first() else {
+        return;
+    };
+    match which {
+        0 => member_file::fuzz_slot(data),
+        1 => node::mark(data),
+        2 => node::question(data),
+        3 => node::answer(data),
+        which => peer::message(which - 4, data),
+    }
+}
+
+/// One of each.
+#[must_use]
+pub fn member_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = vec![(0, member_file::fuzz_seed())];
+    seeds.extend(node::seeds());
+    let messages = peer::seeds().into_iter();
+    seeds.extend(messages.map(|(which, bytes)| (which + 4, bytes)));
+    seeds
+        .into_iter()
+        .map(|(which, bytes)| [&[which][..], &bytes].concat())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    #[test]
+    fn no_member_misleads_another() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/member");
+        let test = "no_member_misleads_another";
+        bowline_testing::replay(test, &corpus, super::member_seeds(), super::member);
+    }
 
     #[test]
     fn every_record_has_one_encoding() {

@@ -14,6 +14,7 @@ pub mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod histogram;
 mod in_place;
 pub mod log_store;
 pub mod member_file;
@@ -23,7 +24,9 @@ pub mod record;
 pub mod types;
 
 pub use error::{Error, Result};
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use node::{
     Applied, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo, Node,
-    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Status,
+    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, frozen_contents,
+    restore,
 };

@@ -362,6 +362,46 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
     Ok((sequence, state))
 }
 
+/// Reads a slot of which the first bytes are given, with the checksum it should have.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz_slot(data: &[u8]) {
+    let path = Path::new("MEMBER");
+    assert!(
+        decode(path, 0, data).is_err() || data.len() == SLOT_BYTES,
+        "a slot of another length"
+    );
+    let mut slot = data.to_vec();
+    slot.resize(SLOT_BYTES, 0);
+    let crc = crc(&slot);
+    slot[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+    if let Ok((sequence, state)) = decode(path, 0, &slot) {
+        let again = encode(sequence, &state).expect("it fitted before");
+        assert_eq!(decode(path, 0, &again).ok(), Some((sequence, state)));
+    }
+}
+
+/// The first bytes of a slot.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz_seed() -> Vec<u8> {
+    let state = MemberState {
+        cluster_id: 1 << 40,
+        member_id: 300,
+        database_id: 1 << 100,
+        founders: Some(record::sample_membership()),
+        vote: Some(Vote {
+            leader_id: LeaderId {
+                term: 7,
+                node_id: 300,
+            },
+            committed: true,
+        }),
+    };
+    let mut slot = encode(9, &state).expect("it fits");
+    let used = slot.iter().rposition(|byte| *byte != 0);
+    slot.truncate(used.map_or(0, |last| last + 1));
+    slot
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -275,31 +275,33 @@ fn text(reader: &mut Reader<'_>) -> Result<String, RecordError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| RecordError::Malformed("a text not in UTF-8"))
 }
 
+/// A membership that is being changed, with members of every kind.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn sample_membership() -> Membership {
+    let member = |name: &str| Member {
+        name: name.to_owned(),
+        peer_urls: vec![format!("http://{name}:2380")],
+        client_urls: vec![format!("http://{name}:2379"), String::new()],
+        wants_vote: name == "c",
+    };
+    let nodes: BTreeMap<_, _> = [(1, member("a")), (200, member("b")), (3000, member("c"))]
+        .into_iter()
+        .collect();
+    let configs = vec![BTreeSet::from([1, 200]), BTreeSet::from([1])];
+    Membership::new(configs, nodes).expect("valid")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::types::log_id;
-
-    pub(crate) fn membership() -> Membership {
-        let member = |name: &str| Member {
-            name: name.to_owned(),
-            peer_urls: vec![format!("http://{name}:2380")],
-            client_urls: vec![format!("http://{name}:2379"), String::new()],
-            wants_vote: name == "c",
-        };
-        let nodes: BTreeMap<_, _> = [(1, member("a")), (200, member("b")), (3000, member("c"))]
-            .into_iter()
-            .collect();
-        let configs = vec![BTreeSet::from([1, 200]), BTreeSet::from([1])];
-        Membership::new(configs, nodes).expect("valid")
-    }
 
     fn entries() -> Vec<Entry> {
         [
             Payload::Blank,
             Payload::Normal(Proposal("put".into())),
             Payload::Normal(Proposal(Bytes::new())),
-            Payload::Membership(membership()),
+            Payload::Membership(sample_membership()),
         ]
         .into_iter()
         .map(|payload| Entry {

@@ -17,8 +17,12 @@
 pub mod config;
 mod context;
 mod convert;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod metrics;
+mod restore;
 mod run;
 mod server;
 mod service;
@@ -28,6 +32,7 @@ mod status;
 mod transport;
 mod watch;
 
+pub use restore::{RestoreError, SnapshotSummary, restore_snapshot, snapshot_summary};
 pub use run::run;
 pub use server::{ServeError, Server};
 pub use snapshot_file::{BadSnapshot, SnapshotFile};

@@ -3,8 +3,15 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::graph::fuzzing as graph;
+use crate::graph::{Block, BlockId, Edge};
 use crate::kv::record;
+use crate::replica::{
+    AlarmKind, AppliedMark, Command, Compare, DeleteRangeOp, GraphWrite, Op, PutOp, RangeOp,
+    Relation, Target, Txn, decode_commands, encode_commands,
+};
 use crate::{lease, trees};
 
 /// A byte that says which kind of record, and the record.
@@ -85,9 +92,131 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
     .collect()
 }
 
+/// A byte that says what, and what members agree on, or remember of it.
+pub fn replicated(data: &[u8]) {
+    let Some((&which, data)) = data.split_first() else {
+        return;
+    };
+    match which {
+        0 => {
+            if let Ok(commands) = decode_commands(&Bytes::copy_from_slice(data)) {
+                let mut again = Vec::new();
+                encode_commands(commands.iter(), &mut again);
+                assert_eq!(again, data, "two encodings of one list of commands");
+            }
+        }
+        1 => {
+            if let Some(mark) = AppliedMark::decode(data) {
+                let again = AppliedMark::encode(&mark.mark, mark.commands);
+                assert_eq!(again, data, "two encodings of one mark");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Commands of every kind, and a mark.
+pub fn replicated_seeds() -> Vec<Vec<u8>> {
+    let key = || b"key".to_vec();
+    let put = PutOp {
+        key: key(),
+        value: b"value"[..].into(),
+        lease: 77,
+        prev_kv: true,
+        ..PutOp::default()
+    };
+    let range = RangeOp {
+        key: key(),
+        range_end: vec![0],
+        limit: 300,
+        ..RangeOp::default()
+    };
+    let delete = DeleteRangeOp {
+        key: key(),
+        ..DeleteRangeOp::default()
+    };
+    let compare = |target| Compare {
+        key: key(),
+        range_end: Vec::new(),
+        relation: Relation::Less,
+        target,
+    };
+    let inner = Txn {
+        success: vec![Op::Range(range.clone())],
+        ..Txn::default()
+    };
+    let txn = Txn {
+        compares: vec![
+            compare(Target::Value(key())),
+            compare(Target::Mod(300)),
+            compare(Target::Lease(7)),
+        ],
+        success: vec![Op::Put(put), Op::Txn(inner)],
+        failure: vec![Op::DeleteRange(delete), Op::Range(range)],
+    };
+    let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
+    let attributes = [("name".to_owned(), "value".to_owned())];
+    let block = Block {
+        id: a,
+        kind: "person".to_owned(),
+        content: b"content"[..].into(),
+        attributes: attributes.clone().into_iter().collect(),
+    };
+    let edge = Edge {
+        source: a,
+        kind: "knows".to_owned(),
+        target: b,
+        attributes: attributes.into_iter().collect(),
+    };
+    let ttl = Duration::from_secs(60);
+    let commands = [
+        Command::Txn(txn),
+        Command::LeaseGrant { id: 77, ttl },
+        Command::LeaseRevoke { id: 77 },
+        Command::LeaseExpire { id: 77, term: 3 },
+        Command::LeaseCheckpoint {
+            remaining: vec![(77, ttl)],
+        },
+        Command::Compact { revision: 300 },
+        Command::Graph(vec![
+            GraphWrite::PutBlock(block),
+            GraphWrite::PutEdge(edge),
+            GraphWrite::DeleteEdge {
+                source: a,
+                kind: "knows".to_owned(),
+                target: b,
+            },
+            GraphWrite::DeleteBlock(b),
+        ]),
+        Command::Alarm {
+            member: 1 << 60,
+            kind: AlarmKind::NoSpace,
+            is_raised: true,
+        },
+    ];
+    let mut seeds: Vec<Vec<u8>> = (commands.iter().map(std::slice::from_ref))
+        .chain([&commands[..], &[]])
+        .map(|commands| {
+            let mut out = vec![0];
+            encode_commands(commands.iter(), &mut out);
+            out
+        })
+        .collect();
+    seeds.push([&[1][..], &AppliedMark::encode(b"mark", 300)].concat());
+    seeds
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    #[test]
+    fn every_command_has_one_encoding() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/replicated");
+        let seeds = super::replicated_seeds();
+        let test = "every_command_has_one_encoding";
+        bowline_testing::replay(test, &corpus, seeds, super::replicated);
+    }
 
     #[test]
     fn every_record_has_one_encoding() {

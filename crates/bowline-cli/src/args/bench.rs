@@ -59,6 +59,15 @@ pub enum Bench {
   bowline bench graph --operation edge --blocks 100000 --fan-out 5 --duration 10s
   bowline bench graph --operation traverse --max-depth 3 --no-fill --consistency e --json")]
     Graph(GraphLoad),
+    /// Measure members in this process, asked without a socket: puts, and reads at each level
+    ///
+    /// The members agree over loopback and have a directory each, which is removed in the end. The
+    /// clients ask the leader. The CPU time shown is that of the members and the load together.
+    #[command(after_help = "Examples:
+  bowline bench node
+  bowline bench node --only lease --threads 2 --duration 10s
+  bowline bench node --nodes 1 --clients 10 --total 20000 --json")]
+    Node(NodeLoad),
     /// Run Bowline and etcd in turn, three nodes each on this machine, under the same load
     ///
     /// The nodes keep their data in temporary directories below the current one, and are stopped in the
@@ -207,6 +216,49 @@ pub struct GraphLoad {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
     /// Print one JSON object, as `--output json` does
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `bowline bench node`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeLoad {
+    /// How many members
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub nodes: u16,
+    /// How many clients; each has one request under way
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub clients: usize,
+    /// How many threads make the load
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+    /// For how long each row runs, as in 10s
+    #[arg(long, value_parser = parse_duration, value_name = "SPAN", default_value = "5s")]
+    pub duration: Duration,
+    /// How many requests each row is, instead of a duration
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub total: Option<u64>,
+    /// The bytes of a key
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    pub key_size: usize,
+    /// How many keys there are
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub key_space_size: u64,
+    /// The bytes of a value
+    #[arg(
+        long,
+        alias = "value-size",
+        value_name = "BYTES",
+        default_value_t = 256
+    )]
+    pub val_size: usize,
+    /// Only rows whose name contains this: put, linearizable, lease, eventual
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Where the members keep their data, in a directory that is removed in the end
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// Print one JSON object for each row, as `--output json` does
     #[arg(long)]
     pub json: bool,
 }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+
+use super::RestoredDir;
 
 /// Commands that only a cluster has.
 #[derive(Debug, Subcommand)]
@@ -33,11 +35,13 @@ pub enum ClusterCommand {
         #[arg(value_parser = parse_id)]
         id: u64,
     },
-    /// Save the database of a member to a file
+    /// Save the database of a member to a file, and restore it from one
     #[command(
         subcommand,
         after_help = "Examples:
-  bowline snapshot save backup.db"
+  bowline snapshot save backup.db
+  bowline snapshot status backup.db
+  bowline snapshot restore backup.db --data-dir ./restored"
     )]
     Snapshot(Snapshot),
     /// List and take back alarms
@@ -150,6 +154,49 @@ pub enum Snapshot {
         #[arg(value_hint = clap::ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Verify a file, and show what is in it
+    #[command(after_help = "Examples:
+  bowline snapshot status backup.db
+  bowline -o json snapshot status backup.db")]
+    Status {
+        /// The file
+        #[arg(value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Make the directory of a new cluster's member from a file
+    ///
+    /// The new cluster has the revision, the history and the leases of the file, and nothing of the
+    /// members of the old one. For a cluster of several members, restore the same file for each of
+    /// them, with the same --initial-cluster and --initial-cluster-token; then serve each directory.
+    /// Without --data-dir it is NAME.bowline, as of serve.
+    #[command(after_help = "Examples:
+  bowline snapshot restore backup.db --data-dir ./restored
+  bowline snapshot restore backup.db --name a --data-dir ./a --initial-advertise-peer-urls \
+http://10.0.0.1:2380 --initial-cluster a=http://10.0.0.1:2380,b=http://10.0.0.2:2380")]
+    Restore(Restore),
+}
+
+/// `bowline snapshot restore`. The settings are those of the server, with its defaults.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The file
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The name of this member [default: default]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// All members of the new cluster [default: this one]
+    #[arg(long, value_name = "NAME=URL,...")]
+    pub initial_cluster: Option<String>,
+    /// Where other members find this one [default: http://localhost:2380]
+    #[arg(long, value_name = "URLS")]
+    pub initial_advertise_peer_urls: Option<String>,
+    /// Sets clusters apart that are made of the same file and addresses [default: bowline-cluster]
+    #[arg(long, value_name = "TOKEN")]
+    pub initial_cluster_token: Option<String>,
+    /// The directory to be made.
+    #[command(flatten)]
+    pub data_dir: RestoredDir,
 }
 
 /// `bowline alarm`.

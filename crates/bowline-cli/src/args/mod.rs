@@ -22,7 +22,7 @@ pub use files::{
 pub use global::ClusterOptions;
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
-pub use serve::{Cluster, ClusterUp, KeptDir, Serve};
+pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
 
 use crate::exit::Exit;
 

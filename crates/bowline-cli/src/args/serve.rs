@@ -43,6 +43,7 @@ impl Args for Serve {
             );
         for setting in SETTINGS {
             if setting.key == DATA_DIR {
+                command = command.arg(data_dir(setting.help).env("BOWLINE_DATA_DIR"));
                 continue;
             }
             let mut help = setting.help.to_owned();
@@ -95,29 +96,53 @@ fn data_dir_given(matches: &ArgMatches) -> Option<PathBuf> {
     path.filter(|_| is_given).cloned()
 }
 
-/// A directory that is to be kept, if one was given.
-#[derive(Debug, Clone, Default)]
-pub struct KeptDir(pub Option<PathBuf>);
-
-impl Args for KeptDir {
-    fn augment_args(command: Command) -> Command {
-        command
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        command
-    }
+/// The flag in the place of the one that every command has: its help would name a default that is
+/// another here.
+fn data_dir(help: &'static str) -> Arg {
+    Arg::new("data_dir")
+        .long(DATA_DIR)
+        .value_name("DIR")
+        .value_parser(clap::value_parser!(PathBuf))
+        .value_hint(clap::ValueHint::DirPath)
+        .help_heading("Global options")
+        .help(help)
 }
 
-impl FromArgMatches for KeptDir {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<KeptDir, clap::Error> {
-        Ok(KeptDir(data_dir_given(matches)))
-    }
+macro_rules! given_dirs {
+    ($($(#[$doc:meta])* $name:ident: $argument:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default)]
+        pub struct $name(pub Option<PathBuf>);
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0 = data_dir_given(matches);
-        Ok(())
-    }
+        impl Args for $name {
+            fn augment_args(command: Command) -> Command {
+                command.arg($argument)
+            }
+
+            fn augment_args_for_update(command: Command) -> Command {
+                Self::augment_args(command)
+            }
+        }
+
+        impl FromArgMatches for $name {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+                Ok(Self(data_dir_given(matches)))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+                self.0 = data_dir_given(matches);
+                Ok(())
+            }
+        }
+    )*};
+}
+
+given_dirs! {
+    /// A directory that is to be kept, if one was given.
+    KeptDir: data_dir("Keep the data in this directory [default: a temporary one]");
+    /// A directory that is to be restored, if one was given.
+    RestoredDir: data_dir("The directory to be made [default: NAME.bowline]")
+        .env("BOWLINE_DATA_DIR");
 }
 
 /// `bowline cluster`.

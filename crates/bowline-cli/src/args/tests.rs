@@ -90,6 +90,47 @@ fn every_command_and_option_explains_itself() {
     assert!(help.contains("Exit codes:\n  0  done"), "{help}");
 }
 
+/// A server, a restore and a cluster to try things with have another directory than the other commands.
+#[test]
+fn help_names_the_directory_that_is_used() {
+    for (line, default) in [
+        ("bowline serve", "[default: NAME.bowline]"),
+        ("bowline snapshot restore", "[default: NAME.bowline]"),
+        ("bowline cluster up", "[default: a temporary one]"),
+        ("bowline get", "[default: ./bowline-data]"),
+    ] {
+        let words = line.split(' ').chain(["--help"]);
+        let help = Cli::try_parse_from(words).unwrap_err().to_string();
+        let at = help
+            .find("--data-dir <DIR>")
+            .unwrap_or_else(|| panic!("{help}"));
+        let own = help[at..].split("\n  -").next().unwrap();
+        let own = own.split("\n      --").next().unwrap();
+        assert!(own.contains(default), "{line}: {own}");
+        assert_eq!(own.matches("[default: ").count(), 1, "{line}: {own}");
+        assert_eq!(
+            help.matches("--data-dir <DIR>").count(),
+            1,
+            "{line}: {help}"
+        );
+    }
+    for line in [
+        "bowline --data-dir d serve",
+        "bowline serve --data-dir d",
+        "bowline serve --name n --data-dir=d",
+    ] {
+        let Command::Serve(serve) = command(line) else {
+            panic!()
+        };
+        let given = ("data-dir", "d".to_owned());
+        assert!(serve.flags.contains(&given), "{line}: {:?}", serve.flags);
+    }
+    let Command::Serve(serve) = command("bowline serve") else {
+        panic!()
+    };
+    assert!(serve.flags.is_empty(), "{:?}", serve.flags);
+}
+
 #[test]
 fn global_options_stand_before_or_after_the_command() {
     for line in [

@@ -8,6 +8,8 @@
 //!                                                  wire
 //! ```
 //!
+//! `node` has the members in this process, and no wire between a client and its member.
+//!
 //! Latencies are kept in histograms of three significant digits. With `--rate`, a request's time runs
 //! from when it was due, not from when it was sent: a server that stalls is charged for all that
 //! waited.
@@ -16,6 +18,7 @@ mod compare;
 mod graph;
 mod load;
 mod machine;
+mod node;
 mod report;
 mod watch;
 mod wire;
@@ -70,6 +73,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Bench) -> Result<(), Fai
             let (name, workload) = graph::workload(args)?;
             one(context, name, &args.load(), &workload)
         }
+        Bench::Node(args) => node::run(context, args),
         Bench::Compare(args) => compare::run(context, args),
     }
 }

@@ -180,13 +180,18 @@ impl Workload {
 }
 
 fn put(key: &Bytes, value_bytes: usize) -> PutRequest {
-    let mut random = Random(SEED);
-    let letters = (0..value_bytes).map(|_| b'a' + u8::try_from(random.next() % 26).unwrap_or(0));
     PutRequest {
         key: key.clone(),
-        value: letters.collect(),
+        value: value(value_bytes).into(),
         ..PutRequest::default()
     }
+}
+
+/// A value of this many letters, always the same.
+pub(super) fn value(bytes: usize) -> Vec<u8> {
+    let mut random = Random(SEED);
+    let letters = (0..bytes).map(|_| b'a' + u8::try_from(random.next() % 26).unwrap_or(0));
+    letters.collect()
 }
 
 /// Chooses keys.
@@ -198,7 +203,7 @@ impl Keys {
     /// The `index`-th of those that choose keys in one run.
     pub(super) fn new(index: u64) -> Keys {
         Keys {
-            random: Random(SEED ^ (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            random: Random::of(index),
         }
     }
 
@@ -214,10 +219,15 @@ impl Keys {
 }
 
 /// Marsaglia's xorshift: quick, and random enough to choose keys.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    /// The `index`-th of those that choose keys in one run.
+    pub(super) fn of(index: u64) -> Random {
+        Random(SEED ^ (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

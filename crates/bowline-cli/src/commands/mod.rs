@@ -11,6 +11,7 @@ pub(crate) mod graph_reader;
 pub(crate) mod keys;
 mod leases;
 pub(crate) mod resolve;
+pub(crate) mod restore;
 mod serve;
 mod tour;
 pub(crate) mod transfer;

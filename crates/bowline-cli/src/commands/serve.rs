@@ -28,7 +28,7 @@ fn configure(args: &Serve) -> Result<(Layers, Config), ConfigError> {
     Ok((layers, config))
 }
 
-fn config_failure(error: &ConfigError) -> Failure {
+pub(super) fn config_failure(error: &ConfigError) -> Failure {
     let exit = match error {
         ConfigError::Unreadable { .. } => Exit::Io,
         _ => Exit::Invalid,
@@ -37,15 +37,24 @@ fn config_failure(error: &ConfigError) -> Failure {
 }
 
 fn serve_failure(error: &ServeError) -> Failure {
-    use bowline_cluster::Error as NodeError;
     let exit = match error {
-        ServeError::Node(NodeError::Storage(error)) => Exit::of_database(error),
-        ServeError::Node(NodeError::Config { .. }) | ServeError::Resolve { .. } => Exit::Invalid,
-        ServeError::Node(NodeError::Bind { .. })
-        | ServeError::Bind { .. }
-        | ServeError::NodeStopped { .. }
-        | ServeError::System { .. } => Exit::Io,
+        ServeError::Node(error) => of_node(error),
+        ServeError::Resolve { .. } => Exit::Invalid,
+        ServeError::Bind { .. } | ServeError::NodeStopped { .. } | ServeError::System { .. } => {
+            Exit::Io
+        }
         _ => Exit::Internal,
     };
     Failure::new(exit, error.to_string())
+}
+
+/// How an error of a node ends the program.
+pub(super) fn of_node(error: &bowline_cluster::Error) -> Exit {
+    use bowline_cluster::Error as E;
+    match error {
+        E::Storage(error) => Exit::of_database(error),
+        E::Config { .. } => Exit::Invalid,
+        E::Bind { .. } => Exit::Io,
+        _ => Exit::Internal,
+    }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{Remote, member_id};
 use crate::args::Compact;
 use crate::args::cluster::{Alarm, Snapshot};
-use crate::commands::{Context, usage};
+use crate::commands::{Context, restore, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::hexadecimal;
 
@@ -62,7 +62,11 @@ pub(super) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), F
 }
 
 pub(super) fn snapshot(context: &mut Context<'_, '_>, args: &Snapshot) -> Result<(), Failure> {
-    let Snapshot::Save { file } = args;
+    let file = match args {
+        Snapshot::Save { file } => file,
+        Snapshot::Status { file } => return restore::status(context, file),
+        Snapshot::Restore(args) => return restore::run(context, args),
+    };
     let remote = Remote::of(context)?;
     // It gets its name when it is complete and on the disk, so that a half of one is never taken for a
     // whole.

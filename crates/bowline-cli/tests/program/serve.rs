@@ -90,6 +90,103 @@ fn a_server_ends_cleanly_when_it_is_told_to() {
     assert!(child.wait().unwrap().success());
 }
 
+/// A server in a directory, until it is told to end.
+fn with_server<T>(place: &Place, directory: &str, visit: impl FnOnce(&str) -> T) -> T {
+    let port = free_port();
+    let peer = format!("http://127.0.0.1:{}", port + 1);
+    let line = format!(
+        "serve --data-dir {directory} --listen-client-urls http://127.0.0.1:{port} \
+         --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}"
+    );
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut command = place.command(&words);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("ready")));
+    let seen = visit(&format!("127.0.0.1:{port}"));
+    terminate(&child);
+    log.for_each(|line| drop(line.unwrap()));
+    assert!(child.wait().unwrap().success());
+    seen
+}
+
+#[test]
+fn what_was_saved_is_restored_and_served() {
+    let place = Place::new();
+    let saved = with_server(&place, "old", |at| {
+        place.ok(&format!("put k first --endpoints {at}"));
+        place.ok(&format!("put k second --endpoints {at}"));
+        place.json(&format!("snapshot save saved --endpoints {at}"))
+    });
+    let status = place.json("snapshot status saved");
+    for column in ["sha256", "bytes"] {
+        assert_eq!(status[0][column], saved[0][column]);
+    }
+    let restored = place.json("snapshot restore saved --data-dir new");
+    assert_eq!(
+        (&restored[0]["path"], &restored[0]["revision"]),
+        (&"new".into(), &status[0]["revision"])
+    );
+    with_server(&place, "new", |at| {
+        assert_eq!(
+            place
+                .ok(&format!("get k --raw --endpoints {at}"))
+                .trim_end(),
+            "second"
+        );
+        let before = place.ok(&format!("get k --raw --rev 2 --endpoints {at}"));
+        assert_eq!(before.trim_end(), "first");
+    });
+    let said = place.fails("snapshot restore saved --data-dir new", 4);
+    assert!(said.contains("new is not an empty directory"), "{said}");
+    let mut bytes = std::fs::read(place.path("saved")).unwrap();
+    bytes[100] ^= 1;
+    place.write("damaged", &bytes);
+    let said = place.fails("snapshot restore damaged --data-dir other", 6);
+    assert!(
+        said.contains("damaged, or no snapshot of Bowline: at byte "),
+        "{said}"
+    );
+    assert!(!place.path("other").exists());
+    place.fails("snapshot status damaged", 6);
+    place.fails("snapshot restore none --data-dir other", 7);
+    place.fails(
+        "snapshot restore saved --data-dir other --name a --initial-cluster b=http://h:1",
+        4,
+    );
+    assert!(!place.path("other").exists());
+}
+
+#[test]
+fn members_within_the_program_are_measured() {
+    let place = Place::new();
+    let reports = place.json("bench node --clients 8 --total 300 --key-space-size 200");
+    let name = |row: &serde_json::Value| row["benchmark"].as_str().unwrap().to_owned();
+    let names: Vec<String> = reports.iter().map(name).collect();
+    assert_eq!(
+        names,
+        [
+            "node put",
+            "node linearizable read",
+            "node lease read",
+            "node eventual read"
+        ]
+    );
+    for report in &reports {
+        assert_eq!(report["requests"], 300, "{report}");
+        let (errors, empty) = (&report["errors"], &report["empty_answers"]);
+        assert_eq!((errors, empty), (&0.into(), &0.into()), "{report}");
+        assert!(report["p50_ms"].as_f64() > Some(0.0), "{report}");
+    }
+    let only = place.json("bench node --nodes 1 --only put --duration 200ms --threads 2");
+    assert_eq!(only.len(), 1);
+    assert!(only[0]["requests"].as_u64() > Some(10), "{}", only[0]);
+    place.fails("bench node --only bogus", 2);
+    place.fails("bench node --key-size 1 --key-space-size 17", 2);
+    let left = std::fs::read_dir(place.path("")).unwrap().count();
+    assert_eq!(left, 0, "the data is gone");
+}
+
 #[test]
 fn a_cluster_starts_and_takes_its_data_with_it() {
     let place = Place::new();

@@ -68,6 +68,7 @@ use reader::Amount;
 pub use reader::LogReader;
 pub use replay::Replay;
 
+use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::member_file::MemberFile;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 use view::View;
@@ -142,6 +143,7 @@ struct Shared {
     is_short: watch::Sender<bool>,
     member: Arc<MemberFile>,
     options: LogStoreOptions,
+    flush_times: Histogram,
 }
 
 /// Stops the thread when the last handle is gone.
@@ -202,6 +204,7 @@ impl LogStore {
             is_short: watch::Sender::default(),
             member,
             options,
+            flush_times: Histogram::default(),
         });
         let mut writer = Writer::new(shared.clone(), sync, next_index);
         let thread = std::thread::Builder::new()
@@ -307,6 +310,12 @@ impl LogStore {
     #[must_use]
     pub fn last_purged_log_id(&self) -> Option<LogId> {
         self.shared.view.lock().purged()
+    }
+
+    /// How long it took to make entries durable, each time.
+    #[must_use]
+    pub fn flush_times(&self) -> HistogramSnapshot {
+        self.shared.flush_times.read()
     }
 
     /// The member's file, in which the vote is.

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowline_storage::Index;
 use bowline_storage::log::{Log, LogSync};
@@ -376,7 +376,9 @@ impl Writer {
         if self.callbacks.is_empty() {
             return Ok(());
         }
+        let start = Instant::now();
         self.sync.sync()?;
+        self.shared.flush_times.record(start.elapsed());
         for callback in self.callbacks.drain(..) {
             callback.io_completed(Ok(()));
         }

@@ -18,6 +18,7 @@ use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use super::waiters::Applied;
 use crate::error::{Error, Result};
+use crate::histogram::HistogramSnapshot;
 use crate::in_place::in_place;
 use crate::peer::is_unsent;
 use crate::types::NodeId;
@@ -91,6 +92,10 @@ pub struct NodeMetrics {
     pub proposals_committed: u64,
     /// Entries that are agreed and not applied here yet.
     pub apply_lag: u64,
+    /// How long proposals took from here until the leader had applied them.
+    pub commit_times: HistogramSnapshot,
+    /// How long the log's flushes took.
+    pub log_flush_times: HistogramSnapshot,
     /// Bytes of the log's files.
     pub log_bytes: u64,
 }
@@ -432,6 +437,8 @@ impl LocalClient {
             proposals_failed: load(&counts.proposals_failed),
             proposals_committed: load(&counts.proposals_committed),
             apply_lag: committed.saturating_sub(core.applied_next()),
+            commit_times: counts.commit_times.read(),
+            log_flush_times: core.log.flush_times(),
             log_bytes: log_bytes.unwrap_or(0),
         }
     }

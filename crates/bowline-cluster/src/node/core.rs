@@ -20,6 +20,7 @@ use super::config::NodeConfig;
 use super::state_machine::{Progress, StateMachine};
 use super::waiters::Waiters;
 use crate::error::{Error, Result};
+use crate::histogram::Histogram;
 use crate::log_store::LogStore;
 use crate::peer::{PeerClient, Peers};
 use crate::types::{Membership, NodeId, TypeConfig};
@@ -65,6 +66,7 @@ pub(crate) struct Counts {
     pub(crate) proposals_pending: AtomicU64,
     pub(crate) proposals_failed: AtomicU64,
     pub(crate) proposals_committed: AtomicU64,
+    pub(crate) commit_times: Histogram,
 }
 
 impl std::fmt::Debug for Core {

@@ -19,11 +19,14 @@
 mod client;
 mod config;
 mod core;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod leader;
 mod lessor;
 mod proposer;
 mod questions;
 mod reads;
+mod restore;
 mod service;
 mod start;
 mod state_machine;
@@ -36,5 +39,6 @@ pub use client::{Frozen, FrozenTable, LeaseStatus, LocalClient, MemberInfo, Node
 pub use config::NodeConfig;
 pub use core::Leadership;
 pub use reads::{Read, ReadLevel, ReadPoint};
+pub use restore::{Restored, Saved, frozen_contents, restore};
 pub use start::Node;
 pub use waiters::Applied;

@@ -111,6 +111,7 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
         tokio::spawn(async move {
             let counts = &core.counts;
             counts.proposals_pending.fetch_add(1, Ordering::Relaxed);
+            let start = Instant::now();
             let is_applied = core.hand_in_until(number, proposal, deadline).await;
             drop(permit);
             counts.proposals_pending.fetch_sub(1, Ordering::Relaxed);
@@ -119,6 +120,9 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
                 false => &counts.proposals_failed,
             };
             counted.fetch_add(1, Ordering::Relaxed);
+            if is_applied {
+                counts.commit_times.record(start.elapsed());
+            }
             // The replies come from this member's own state machine, when it gets there.
             if is_applied && core.waiters.is_waiting(number) {
                 tokio::time::sleep(core.options.request_timeout).await;

@@ -99,7 +99,7 @@ impl Node {
             let own = urls.map(|url| (config.name.clone(), url.clone()));
             config.initial_cluster = own.collect();
         }
-        make_parents(&config)?;
+        make_parents(&*config.vfs, &config.data_dir)?;
         let identity = identify(&config).await?;
         let opening = {
             let config = config.clone();
@@ -183,10 +183,9 @@ struct Opened {
 }
 
 /// Makes the directories above the data directory, as far as they are missing.
-fn make_parents(config: &NodeConfig) -> Result<()> {
-    let vfs = &*config.vfs;
+pub(super) fn make_parents(vfs: &dyn Vfs, data_dir: &Path) -> Result<()> {
     let mut missing = Vec::new();
-    let mut parents = config.data_dir.ancestors().skip(1);
+    let mut parents = data_dir.ancestors().skip(1);
     for path in parents.by_ref().filter(|path| !path.as_os_str().is_empty()) {
         let found = vfs.metadata(path);
         let found = found.map_err(|e| bowline_storage::Error::io("stat", path, e))?;
@@ -395,7 +394,7 @@ fn own_member(config: &NodeConfig) -> Member {
 }
 
 /// The members that begin the cluster, alike on all of them: names and URLs of peers only.
-fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
+pub(super) fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
     let mut by_name = BTreeMap::<&String, Vec<String>>::new();
     for (name, url) in &config.initial_cluster {
         by_name.entry(name).or_default().push(url.clone());
@@ -416,7 +415,7 @@ fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
 }
 
 /// The membership of those who begin a cluster.
-fn membership(founders: &[(NodeId, Member)]) -> Result<Membership> {
+pub(super) fn membership(founders: &[(NodeId, Member)]) -> Result<Membership> {
     let refuse = |reason: String| Error::Config {
         setting: "initial-cluster",
         reason,
@@ -446,7 +445,7 @@ fn member_id(urls: &[String], token: &str) -> NodeId {
 }
 
 /// Of parts, each with its length, so that they cannot flow into each other.
-fn hash(parts: &[&[u8]]) -> u64 {
+pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let mut bytes = Vec::new();
     for part in parts {
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -454,6 +453,12 @@ fn hash(parts: &[&[u8]]) -> u64 {
     }
     // Ids fit into an i64, for languages that know no other.
     xxhash_rust::xxh3::xxh3_64(&bytes) >> 1
+}
+
+/// Below the numbers of the tables that a member makes.
+pub(super) fn file_id_base(member_id: NodeId) -> u64 {
+    let tag = hash(&[&member_id.to_be_bytes(), b"tables"]) as u32;
+    u64::from(tag.max(1)) << 32
 }
 
 /// The database's settings as a member needs them: the members agree on what history is given up.
@@ -467,7 +472,6 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     let vfs = &*config.vfs;
     let mut replay = Replay::new(dir.clone());
     let state = &identity.state;
-    let tag = hash(&[&state.member_id.to_be_bytes(), b"tables"]) as u32;
     let mut member = None;
     let mut locked = |has_database: bool| {
         if MemberFile::exists(vfs, dir)? {
@@ -479,7 +483,7 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     };
     let options = ReplicaOptions {
         database_id: state.database_id,
-        file_id_base: u64::from(tag.max(1)) << 32,
+        file_id_base: file_id_base(state.member_id),
         locked: &mut locked,
         visit: &mut |index, payload| replay.visit(index, payload),
     };

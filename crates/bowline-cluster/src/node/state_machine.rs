@@ -373,7 +373,7 @@ fn read_id(reader: &mut Reader<'_>) -> Option<LogId> {
     Some(log_id(term, node, reader.varint()?))
 }
 
-fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
+pub(super) fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     put_id(id, &mut out);
     match membership.log_id() {
@@ -387,7 +387,7 @@ fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
     out
 }
 
-fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
+pub(super) fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
     let mut reader = Reader::new(bytes);
     let id = read_id(&mut reader)?;
     let at = match reader.u8()? {

@@ -15,6 +15,8 @@
 //! comes from the wire is bounded and checked here, since openraft asserts what it is handed.
 
 mod client;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod link;
 mod network;
 mod peers;

@@ -70,7 +70,12 @@ impl Layers {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        for (key, value, line) in file::read(path, &text)? {
+        self.add_text(path, &text)
+    }
+
+    /// Puts what is in the file at `path` over what is there.
+    pub(crate) fn add_text(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+        for (key, value, line) in file::read(path, text)? {
             let origin = Origin::File {
                 path: path.to_owned(),
                 line,
@@ -110,7 +115,7 @@ impl Layers {
     }
 
     /// The text of a setting.
-    pub(super) fn text(&self, key: &str) -> &str {
+    pub(crate) fn text(&self, key: &str) -> &str {
         self.values.get(key).map_or("", |(text, _)| text)
     }
 
@@ -147,9 +152,13 @@ impl Layers {
                 Origin::Default => "default".to_owned(),
             };
             let value = match text.parse::<i64>() {
-                Ok(number) => number.to_string(),
-                // What JSON escapes, TOML does in the same way.
-                Err(_) => serde_json::Value::from(text.as_str()).to_string(),
+                // A name may be made of digits, too, with a zero or a sign before them.
+                Ok(number) if number.to_string() == *text => text.clone(),
+                // What JSON escapes, TOML does in the same way. It wants one escape more.
+                _ => {
+                    let quoted = serde_json::Value::from(text.as_str()).to_string();
+                    quoted.replace('\u{7f}', "\\u007f")
+                }
             };
             // Writing into a string does not fail.
             let _ = writeln!(out, "{} = {value} # {from}", setting.key);

@@ -4,7 +4,6 @@
 //! look-up but the one that finds its method. The numbers of the node and of the storage are asked
 //! for when somebody reads them.
 
-mod histogram;
 mod method;
 mod text;
 
@@ -12,9 +11,9 @@ use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bowline_cluster::Histogram;
 use tonic::Code;
 
-use histogram::Histogram;
 pub(crate) use method::Method;
 pub(crate) use text::render;
 

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write};
 
+use bowline_cluster::{Histogram, HistogramSnapshot};
 use tonic::Code;
 
-use super::histogram::BOUNDS_US;
 use super::{CODES, Method, Metrics};
 use crate::context::Context;
 
@@ -146,9 +146,38 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             stats.oldest_revision,
         ),
         ("leases", "gauge", "Leases.", stats.leases),
+        (
+            "table_bytes",
+            "gauge",
+            "Bytes of the tables.",
+            stats.engine.table_bytes,
+        ),
+        (
+            "memtable_bytes",
+            "gauge",
+            "Bytes of what is not in tables yet.",
+            stats.engine.memtable_bytes,
+        ),
     ];
     for (name, kind, help, value) in rows {
         write_row(out, name, kind, help, value)?;
+    }
+    let times = [
+        (
+            "bowline_proposal_duration_seconds",
+            "Times from a proposal of this member until the leader had applied it.",
+            node.commit_times,
+        ),
+        (
+            "bowline_log_flush_duration_seconds",
+            "Times to make entries of the log durable.",
+            node.log_flush_times,
+        ),
+    ];
+    for (name, help, times) in times {
+        writeln!(out, "# HELP {name} {help}")?;
+        writeln!(out, "# TYPE {name} histogram")?;
+        write_times(out, name, "", &times)?;
     }
     for (name, value) in stats.engine.counters.named() {
         let name = format!("storage_{name}_total");
@@ -196,19 +225,34 @@ fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
     )?;
     writeln!(out, "# TYPE {name} histogram")?;
     for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
-        let (upto, count, sum) = of.latency.read();
-        if count == 0 {
+        let times = of.latency.read();
+        if times.count == 0 {
             continue;
         }
         let (service, method) = method.names();
         let labels = format!("service=\"{service}\",method=\"{method}\"");
-        for (bound, upto) in BOUNDS_US.iter().zip(upto) {
-            let bound = *bound as f64 / 1e6;
-            writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {upto}")?;
-        }
-        writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
-        writeln!(out, "{name}_sum{{{labels}}} {sum}")?;
-        writeln!(out, "{name}_count{{{labels}}} {count}")?;
+        write_times(out, name, &labels, &times)?;
     }
     Ok(())
+}
+
+/// The rows of a histogram. With no labels, only those of Prometheus itself.
+fn write_times(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    times: &HistogramSnapshot,
+) -> fmt::Result {
+    let (comma, braced) = match labels {
+        "" => ("", String::new()),
+        labels => (",", format!("{{{labels}}}")),
+    };
+    let (count, sum) = (times.count, times.sum_ns as f64 / 1e9);
+    for (bound, upto) in Histogram::BOUNDS_US.iter().zip(times.upto) {
+        let bound = *bound as f64 / 1e6;
+        writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {upto}")?;
+    }
+    writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
+    writeln!(out, "{name}_sum{braced} {sum}")?;
+    writeln!(out, "{name}_count{braced} {count}")
 }

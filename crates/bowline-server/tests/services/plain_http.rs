@@ -39,6 +39,60 @@ async fn health_version_and_metrics_are_served() {
     assert_eq!(get(&running, "/nothing").await.0, "HTTP/1.1 404 Not Found");
 }
 
+/// The value of a row.
+fn value(metrics: &str, name: &str) -> f64 {
+    let row = metrics.lines().find_map(|line| {
+        let (key, value) = line.rsplit_once(' ')?;
+        (key == name).then_some(value)
+    });
+    row.unwrap_or_else(|| panic!("{name}: {metrics}"))
+        .parse()
+        .unwrap()
+}
+
+/// What is counted per proposal and per flush counts on, and buckets add up.
+#[tokio::test]
+async fn times_of_proposals_and_flushes_are_counted() {
+    const PUTS: u32 = 20;
+    let running = start(&[]).await;
+    let before = get(&running, "/metrics").await.1;
+    let mut kv = running.kv().await;
+    for number in 0..PUTS {
+        kv.put(put(&format!("k{number}"), "v")).await.unwrap();
+    }
+    // One that is applied may be counted a moment after its answer.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let after = loop {
+        let after = get(&running, "/metrics").await.1;
+        let rose = |name: &str| value(&after, name) - value(&before, name);
+        if rose("bowline_proposal_duration_seconds_count") >= f64::from(PUTS) {
+            break after;
+        }
+        assert!(std::time::Instant::now() < deadline, "{after}");
+    };
+    let rose = |name: &str| value(&after, name) - value(&before, name);
+    assert!(rose("bowline_proposals_committed_total") >= f64::from(PUTS));
+    assert!(rose("bowline_log_flush_duration_seconds_count") >= f64::from(PUTS));
+    assert!(rose("bowline_storage_log_syncs_total") >= f64::from(PUTS));
+    for name in [
+        "bowline_proposal_duration_seconds",
+        "bowline_log_flush_duration_seconds",
+    ] {
+        assert!(rose(&format!("{name}_sum")) > 0.0, "{after}");
+        let all = value(&after, &format!("{name}_bucket{{le=\"+Inf\"}}"));
+        assert!((all - value(&after, &format!("{name}_count"))).abs() < 0.5);
+        assert!(value(&after, &format!("{name}_bucket{{le=\"10\"}}")) <= all);
+    }
+    for name in [
+        "bowline_apply_lag_entries",
+        "bowline_storage_flushes_total",
+        "bowline_table_bytes",
+    ] {
+        value(&after, name);
+    }
+    assert!(value(&after, "bowline_memtable_bytes") > 0.0);
+}
+
 #[tokio::test]
 async fn connections_over_the_limit_are_closed() {
     let running = start(&[("max-connections", "1")]).await;

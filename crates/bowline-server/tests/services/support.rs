@@ -48,7 +48,7 @@ pub(crate) async fn start(flags: &[(&str, &str)]) -> Running {
 }
 
 /// A port that nobody has, at least a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }

@@ -87,7 +87,7 @@ impl Engine {
 /// Makes the target, when it has to be, and marks it as an unfinished copy. The mark is made by one
 /// caller only, and before everything else: without its tables, or with none yet, what follows
 /// looks like a creation that was cut off, which opening finishes as an empty database.
-fn claim(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
+pub(super) fn claim(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
     let root = layout.root();
     match vfs.metadata(root).map_err(|e| Error::io("stat", root, e))? {
         None => {
@@ -128,7 +128,7 @@ fn claim(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
 }
 
 /// Makes the target's own name, its mark and its directory of tables durable.
-fn begin(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
+pub(super) fn begin(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
     let root = layout.root();
     // Also when it was there: whoever made it may have failed before this.
     vfs::sync_parent(vfs, root)?;
@@ -147,7 +147,7 @@ fn begin(vfs: &dyn Vfs, layout: &Layout) -> Result<()> {
 
 /// Removes the files of a copy that could not be finished, as far as the disk lets it. What stays
 /// is no database, unless not even `BOWLINE` could be removed: that one is complete.
-fn remove_unfinished(vfs: &dyn Vfs, layout: &Layout) {
+pub(super) fn remove_unfinished(vfs: &dyn Vfs, layout: &Layout) {
     let tables = layout.tables();
     let in_tables = vfs.read_dir(&tables).unwrap_or_default();
     let files = [layout.identity(), layout.identity_new(), layout.manifest(1)]

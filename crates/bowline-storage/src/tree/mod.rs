@@ -38,6 +38,7 @@ mod read;
 mod readers;
 mod recovery;
 mod replicated;
+mod restore;
 mod round;
 mod super_version;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use check::{CheckReport, FileReport, check_directory};
 pub use read::{Found, Scan, ScanDirection, VersionVisit};
 pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
 pub use replicated::{FrozenTable, FrozenTables, Installed, Replicated};
+pub use restore::{FrozenContents, Restore, RestoreOptions, frozen_contents};
 pub use round::Round;
 pub use super_version::SuperVersion;
 

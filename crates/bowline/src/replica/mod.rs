@@ -28,6 +28,7 @@ mod overlay;
 mod plan;
 mod range;
 mod records;
+mod restore;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,7 @@ use bowline_storage::{Index, Revision};
 pub use codec::{DecodeError, TXN_DEPTH_MAX, decode_commands, encode_commands};
 pub use command::*;
 pub use records::AppliedMark;
+pub use restore::{FrozenSource, RestoredAs, restore};
 
 use crate::db::Db;
 use crate::error::{Error, Result, show_key};

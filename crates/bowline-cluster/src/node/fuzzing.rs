@@ -1,0 +1,87 @@
+//! What fuzzers call for what a node remembers and asks; see [`crate::fuzzing`].
+
+use bowline_proto::peer as wire;
+use prost::Message;
+
+use super::questions::{Answer, Question};
+use super::state_machine::{decode_mark, encode_mark};
+use crate::types::{StoredMembership, log_id};
+
+/// What a member remembers of the last entry that it applied.
+pub(crate) fn mark(data: &[u8]) {
+    if let Some((id, membership)) = decode_mark(data) {
+        let again = encode_mark(&id, &membership);
+        assert_eq!(again, data, "two encodings of one mark");
+    }
+}
+
+/// A question to the leader: what is understood is asked in the same way again.
+pub(crate) fn question(data: &[u8]) {
+    let found = wire::Question::decode(data).ok();
+    if let Some(question) = found.and_then(Question::from_proto) {
+        let sent = question.into_proto();
+        let again = Question::from_proto(sent.clone()).map(Question::into_proto);
+        assert_eq!(again, Some(sent));
+    }
+}
+
+/// Its answer.
+pub(crate) fn answer(data: &[u8]) {
+    let found = wire::Answer::decode(data).ok();
+    if let Some(answer) = found.and_then(Answer::from_proto) {
+        // A reason that only another version knows is told in its words, behind ours.
+        if matches!(answer, Answer::Refused(crate::Error::Stopped { .. })) {
+            return;
+        }
+        let sent = answer.into_proto();
+        let again = Answer::from_proto(sent.clone()).map(Answer::into_proto);
+        assert_eq!(again, Some(sent));
+    }
+}
+
+/// One of each, with the byte that says which.
+pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
+    let urls = || vec!["http://a:2380".to_owned()];
+    let questions = [
+        Question::LeaseKeepAlive(77),
+        Question::LeaseTimeToLive {
+            id: 77,
+            with_keys: true,
+        },
+        Question::MemberAdd {
+            peer_urls: urls(),
+            is_learner: true,
+        },
+        Question::MemberPublish {
+            id: 7,
+            name: "a".to_owned(),
+            client_urls: urls(),
+        },
+        Question::MoveLeader(7),
+    ];
+    let answers = [
+        Answer::Done,
+        Answer::Lease(None),
+        Answer::Member(super::MemberInfo {
+            id: 7,
+            name: "a".to_owned(),
+            peer_urls: urls(),
+            client_urls: urls(),
+            is_learner: true,
+        }),
+        Answer::Refused(crate::Error::NotLeader),
+        Answer::Refused(crate::Error::MemberNotFound { id: 7 }),
+    ];
+    let id = log_id(3, 7, 300);
+    let membership = crate::record::sample_membership();
+    let mut seeds = vec![
+        (1, encode_mark(&id, &StoredMembership::default())),
+        (
+            1,
+            encode_mark(&id, &StoredMembership::new(Some(id), membership)),
+        ),
+    ];
+    seeds.extend(questions.map(|question| (2, question.into_proto().encode_to_vec())));
+    seeds.extend(answers.map(|answer| (3, answer.into_proto().encode_to_vec())));
+    seeds
+}

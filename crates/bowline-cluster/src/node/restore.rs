@@ -1,0 +1,334 @@
+//! Makes the directory of a new cluster's member from a saved copy of a database.
+//!
+//! Each member of the new cluster restores the same copy with the same members and the same token,
+//! and for itself. So nothing here is random: the ids of the cluster, of its members and of the database
+//! follow from the copy, the token and the members, and are other ones than those of the cluster that
+//! the copy is of. What the copy holds counts as agreed: the mark in the database says that its last entry
+//! was applied, with term 0, and that the members of the new cluster are those who agree on what follows.
+//! Whoever starts finds a member like any other, and the first election begins behind that entry.
+//!
+//! Invariants:
+//!
+//! - The members of one restored cluster begin with the same state at the same index, or with different
+//!   ids of the cluster, so that they do not talk to each other.
+//! - Of the old cluster's members, votes and alarms nothing is left.
+//! - The file `MEMBER` is durable before the directory is a database.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::Path;
+
+use bowline::replica::{self, FrozenSource, RestoredAs};
+use bowline_storage::tree::FrozenContents;
+
+use super::config::NodeConfig;
+use super::start::{file_id_base, founders, hash, make_parents, membership};
+use super::state_machine::encode_mark;
+use crate::error::{Error, Result};
+use crate::member_file::{MemberFile, MemberState};
+use crate::types::{NodeId, StoredMembership, log_id};
+
+/// A saved copy: what [`LocalClient::freeze`](super::LocalClient::freeze) gave, from where it lies now.
+pub struct Saved<'a> {
+    /// What errors name.
+    pub path: &'a Path,
+    /// The SHA-256 of all of it: copies that differ make clusters that differ.
+    pub sha256: [u8; 32],
+    /// The last entry of the log in it, counted from 1.
+    pub index: u64,
+    /// The revision it ends with.
+    pub revision: u64,
+    /// How the tables belong together.
+    pub state: &'a [u8],
+    /// The tables' names and lengths.
+    pub tables: &'a [(String, u64)],
+    /// The tables, one after the other.
+    pub contents: &'a mut dyn Read,
+}
+
+impl std::fmt::Debug for Saved<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Saved")
+            .field("path", &self.path)
+            .field("index", &self.index)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a restore made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restored {
+    /// The new cluster's id.
+    pub cluster_id: u64,
+    /// The member that the directory is.
+    pub member_id: NodeId,
+    /// The last entry in it, counted from 1.
+    pub index: u64,
+    /// The revision.
+    pub revision: u64,
+}
+
+/// What a state says of its tables; `None` when it is no state.
+#[must_use]
+pub fn frozen_contents(state: &[u8]) -> Option<FrozenContents> {
+    bowline_storage::tree::frozen_contents(state)
+}
+
+/// Makes the directory of a new cluster's member. Of the settings, the directory, the name, the initial
+/// members with the URLs of this one, the token and the file system are read.
+///
+/// # Errors
+/// `Config` for settings that cannot be right; `Storage` when the copy is damaged, the directory holds
+/// something, or the disk fails. No file is left then.
+pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
+    config.check()?;
+    // The ids are made from the token, so the copy becomes a part of it.
+    let mut config = config.clone();
+    config.cluster_token.push_str(" restored ");
+    for byte in saved.sha256 {
+        // Writing to a string does not fail.
+        let _ = write!(config.cluster_token, "{byte:02x}");
+    }
+    let founders = founders(&config);
+    let own = founders
+        .iter()
+        .find(|(_, member)| member.name == config.name);
+    let Some((member_id, _)) = own else {
+        return Err(Error::Config {
+            setting: "initial-cluster",
+            reason: "this member's name is not in it".to_owned(),
+        });
+    };
+    let member_id = *member_id;
+    let ids: Vec<[u8; 8]> = founders.iter().map(|(id, _)| id.to_be_bytes()).collect();
+    let (ids, token) = (ids.concat(), config.cluster_token.as_bytes());
+    let cluster_id = hash(&[&ids, token]);
+    let high = u128::from(hash(&[&ids, token, b"database"]));
+    let database_id = (high << 64) | u128::from(cluster_id);
+
+    let last = saved.index.checked_sub(1).ok_or_else(|| {
+        let reason = "nothing had been agreed on when it was saved";
+        Error::from(bowline_storage::Error::corrupt(saved.path, 0, reason))
+    })?;
+    let membership = membership(&founders)?;
+    let id = log_id(0, 0, last);
+    // Everything up to here is agreed, and these agree from then on.
+    let mark = encode_mark(&id, &StoredMembership::new(Some(id), membership.clone()));
+    make_parents(&*config.vfs, &config.data_dir)?;
+    let mut source = FrozenSource {
+        path: saved.path,
+        index: saved.index,
+        revision: saved.revision,
+        state: saved.state,
+        tables: saved.tables,
+        contents: &mut *saved.contents,
+    };
+    let restored = RestoredAs {
+        database_id,
+        file_id_base: file_id_base(member_id),
+        mark: &mark,
+    };
+    let (vfs, dir) = (config.vfs.clone(), &config.data_dir);
+    let own_files = || -> Result<()> {
+        let state = MemberState {
+            cluster_id,
+            member_id,
+            database_id,
+            founders: Some(membership),
+            vote: None,
+        };
+        MemberFile::create(&*config.vfs, dir, state)?;
+        Ok(())
+    };
+    replica::restore(vfs, dir, &mut source, &restored, own_files)?;
+    Ok(Restored {
+        cluster_id,
+        member_id,
+        index: saved.index,
+        revision: saved.revision,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bowline::replica::{Replica, ReplicaOptions};
+    use bowline_storage::vfs::{self, MemoryVfs, Vfs};
+    use bowline_testing::{Images, SimDisk};
+
+    use super::*;
+
+    /// The parts of a saved copy.
+    struct Parts {
+        index: u64,
+        revision: u64,
+        state: Vec<u8>,
+        tables: Vec<(String, u64)>,
+        contents: Vec<u8>,
+    }
+
+    impl Parts {
+        fn restore(&self, vfs: Arc<dyn Vfs>) -> Result<Restored> {
+            let mut config = NodeConfig::new("a", "data");
+            config.vfs = vfs;
+            let of = |name: &str| (name.to_owned(), format!("http://{name}:2380"));
+            config.initial_cluster = vec![of("a"), of("b")];
+            let mut saved = Saved {
+                path: Path::new("saved"),
+                sha256: [7; 32],
+                index: self.index,
+                revision: self.revision,
+                state: &self.state,
+                tables: &self.tables,
+                contents: &mut &self.contents[..],
+            };
+            restore(&mut saved, &config)
+        }
+    }
+
+    fn open(vfs: &Arc<dyn Vfs>, dir: &Path, visit: &mut u64) -> bowline::Result<Replica> {
+        let options = ReplicaOptions {
+            database_id: 1,
+            file_id_base: 1 << 32,
+            locked: &mut |_| Ok(()),
+            visit: &mut |_, _| {
+                *visit += 1;
+                Ok(())
+            },
+        };
+        let builder = bowline::Db::builder().vfs(vfs.clone()).create(false);
+        Replica::open(builder, dir, options).map(|(replica, _)| replica)
+    }
+
+    fn parts() -> Parts {
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        let dir = Path::new("old");
+        let db = bowline::Db::builder()
+            .vfs(vfs.clone())
+            .open(dir)
+            .expect("open");
+        for number in 0..20_u8 {
+            db.put([number % 7], [number; 100]).expect("put");
+        }
+        db.flush().expect("flush");
+        db.close().expect("close");
+        let replica = open(&vfs, dir, &mut 0).expect("open");
+        let (frozen, _) = replica.freeze().expect("freeze");
+        let mut contents = Vec::new();
+        for table in &frozen.tables {
+            let mut bytes = vec![0; table.file_bytes() as usize];
+            vfs::read_exact_at(&**table.file(), dir, &mut bytes, 0).expect("read");
+            contents.extend_from_slice(&bytes);
+        }
+        let tables = frozen.tables.iter();
+        Parts {
+            index: frozen.index,
+            revision: frozen.revision,
+            state: frozen.state.clone(),
+            tables: tables.map(|t| (t.name(), t.file_bytes())).collect(),
+            contents,
+        }
+    }
+
+    fn disk() -> SimDisk {
+        let disk = SimDisk::new();
+        disk.sync_dir(Path::new("")).expect("sync");
+        disk
+    }
+
+    /// Whatever is cut off, there is a whole member or nothing that opens.
+    #[test]
+    fn a_crash_leaves_a_member_or_no_database() {
+        let parts = parts();
+        let disk = disk();
+        let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+        disk.mark(1);
+        let restored = parts.restore(vfs).expect("restored");
+        disk.mark(2);
+        let dir = Path::new("data");
+        let (mut whole, mut none) = (0, 0);
+        for image in Images::all(&disk.recording(), 11) {
+            let is_done = image.marks().contains(&2);
+            let crashed: Arc<dyn Vfs> = Arc::new(image.build());
+            match open(&crashed, dir, &mut 0) {
+                Ok(replica) => {
+                    whole += 1;
+                    assert_eq!(replica.db().revision(), parts.revision, "{image}");
+                    assert!(!replica.applied().mark.is_empty(), "{image}");
+                    let member = MemberFile::open(&*crashed, dir).expect("a member");
+                    assert_eq!(member.state().member_id, restored.member_id);
+                    assert_eq!(member.state().cluster_id, restored.cluster_id);
+                }
+                Err(error) => {
+                    none += 1;
+                    assert!(!is_done, "{image}: {error}");
+                    let is_damage =
+                        matches!(&error, bowline::Error::Storage(e) if e.is_corruption());
+                    assert!(!is_damage, "{image}: {error}");
+                }
+            }
+        }
+        assert!(whole > 2 && none > 20, "{whole} {none}");
+    }
+
+    /// The member may have the number of one that made some of the tables.
+    #[test]
+    fn no_number_of_a_table_is_given_twice() {
+        let parts = parts();
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        let mut source = FrozenSource {
+            path: Path::new("saved"),
+            index: parts.index,
+            revision: parts.revision,
+            state: &parts.state,
+            tables: &parts.tables,
+            contents: &mut &parts.contents[..],
+        };
+        let restored = RestoredAs {
+            database_id: 9,
+            // That of a database which was not a member's.
+            file_id_base: 0,
+            mark: b"mark",
+        };
+        let dir = Path::new("data");
+        let done = replica::restore(vfs.clone(), dir, &mut source, &restored, || {
+            Ok::<_, Error>(())
+        });
+        done.expect("restored");
+        let names = vfs.read_dir(&dir.join("tables")).expect("list");
+        assert_eq!(names.len(), parts.tables.len() + 1, "{names:?}");
+        let replica = open(&vfs, dir, &mut 0).expect("open");
+        assert_eq!(replica.applied().mark, b"mark");
+        assert_eq!(replica.db().revision(), parts.revision);
+        assert_eq!(
+            replica.db().get([0]).expect("read").as_deref(),
+            Some(&[14; 100][..])
+        );
+    }
+
+    /// Every sync of a file fails once: no file stays, and the next attempt succeeds.
+    #[test]
+    fn a_failing_disk_leaves_no_file() {
+        let parts = parts();
+        let mut failures = 0;
+        for number in 0.. {
+            let disk = disk();
+            let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+            disk.fail_syncs_after(number, 1);
+            let Err(error) = parts.restore(vfs.clone()) else {
+                break;
+            };
+            failures += 1;
+            let left = match vfs.metadata(Path::new("data")).expect("stat") {
+                None => Vec::new(),
+                Some(_) => vfs.read_dir(Path::new("data")).expect("list"),
+            };
+            let is_empty = left.iter().all(|name| name == "tables");
+            assert!(is_empty, "sync {number}: {error}: {left:?}");
+            parts.restore(vfs).expect("again");
+        }
+        assert!(failures >= 5, "{failures}");
+    }
+}

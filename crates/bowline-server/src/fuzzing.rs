@@ -1,0 +1,201 @@
+//! What fuzzers call: what a server reads that is not its own. It exists in tests and with
+//! `--cfg fuzzing` only.
+
+use std::path::Path;
+
+use bowline::replica::{Command, Op, Txn, decode_commands, encode_commands};
+use bowline_proto::etcdserverpb as pb;
+use bytes::Bytes;
+use prost::Message;
+
+use crate::config::{Config, Layers, SETTINGS};
+use crate::convert;
+use crate::snapshot_file::SnapshotFile;
+
+/// etcd's.
+const OPERATIONS_MAX: usize = 128;
+
+/// A byte that says what, and the head of a snapshot, a configuration or a request.
+pub fn server_input(data: &[u8]) {
+    let Some((&which, data)) = data.split_first() else {
+        return;
+    };
+    let op = match which {
+        0 => return snapshot_head(data),
+        1 => return configuration(data),
+        2 => return flags(data),
+        3 => decoded(data).and_then(|request| convert::range_op(request).ok().map(Op::Range)),
+        4 => decoded(data).and_then(|request| convert::put_op(request).ok().map(Op::Put)),
+        5 => {
+            let op = decoded(data).and_then(|request| convert::delete_op(request).ok());
+            op.map(Op::DeleteRange)
+        }
+        6 => {
+            let txn = decoded(data);
+            txn.and_then(|request| convert::txn(request, OPERATIONS_MAX).ok())
+                .map(Op::Txn)
+        }
+        _ => return,
+    };
+    if let Some(op) = op {
+        proposed(op);
+    }
+}
+
+fn decoded<T: Message + Default>(data: &[u8]) -> Option<T> {
+    // As a server takes it: keys and values share the buffer.
+    T::decode(Bytes::copy_from_slice(data)).ok()
+}
+
+/// Whatever is taken from a client can be agreed on: the log carries it as it is.
+fn proposed(op: Op) {
+    let txn = match op {
+        Op::Txn(txn) => txn,
+        op => Txn {
+            success: vec![op],
+            ..Txn::default()
+        },
+    };
+    let command = Command::Txn(txn);
+    let mut bytes = Vec::new();
+    encode_commands(std::slice::from_ref(&command).iter(), &mut bytes);
+    assert_eq!(decode_commands(&bytes.into()), Ok(vec![command]));
+}
+
+fn snapshot_head(data: &[u8]) {
+    match SnapshotFile::decode_head(data) {
+        Ok((head, len)) => {
+            assert!(len <= data.len());
+            assert_eq!(head.encode_head().as_deref(), Ok(&data[..len]));
+        }
+        Err(bad) => assert!(bad.offset <= data.len(), "{bad}"),
+    }
+}
+
+fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let path = Path::new("bowline.toml");
+    let mut layers = Layers::default();
+    if let Err(error) = layers.add_text(path, text) {
+        assert!(error.to_string().contains("bowline.toml"), "{error}");
+        return;
+    }
+    in_effect(&layers);
+}
+
+/// Lines of `key=value`, as flags.
+fn flags(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let mut layers = Layers::default();
+    for line in text.lines() {
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        let known = SETTINGS.iter().any(|setting| setting.key == key);
+        assert_eq!(layers.add_flag(key, value.to_owned()).is_ok(), known);
+    }
+    in_effect(&layers);
+}
+
+/// What is printed as being in effect is in effect when it is used as a file.
+fn in_effect(layers: &Layers) {
+    let mut again = Layers::default();
+    let printed = layers.to_toml();
+    let path = Path::new("printed.toml");
+    let read = again.add_text(path, &printed);
+    assert!(read.is_ok(), "{read:?}: {printed}");
+    for setting in SETTINGS {
+        let key = setting.key;
+        assert_eq!(layers.text(key), again.text(key), "{key}: {printed}");
+    }
+    if let Err(error) = Config::from_layers(layers) {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// One of each.
+#[must_use]
+pub fn server_input_seeds() -> Vec<Vec<u8>> {
+    let head = SnapshotFile {
+        index: 7,
+        revision: 300,
+        state: b"state".to_vec(),
+        tables: vec![("1.table".to_owned(), 1 << 40), ("2.table".to_owned(), 0)],
+    };
+    let file = "name = 'a'\n# a remark\nmax-txn-ops = 7\nlisten-client-urls = ['http://h:1']\n\
+                initial-cluster = \"a=http://localhost:2380,b=http://[::1]:2380\"\n\
+                drain-timeout = '1m30s'\n";
+    let flags = "name=007\ninitial-cluster=007=http://localhost:2380\nelection-timeout=5s\n\
+                 log-format=json\nquota-backend-bytes=8_000";
+    let key = || Bytes::from("key");
+    let range = pb::RangeRequest {
+        key: key(),
+        range_end: Bytes::from_static(&[0]),
+        limit: 300,
+        sort_target: 3,
+        sort_order: 2,
+        ..pb::RangeRequest::default()
+    };
+    let put = pb::PutRequest {
+        key: key(),
+        value: "value".into(),
+        lease: 7,
+        prev_kv: true,
+        ..pb::PutRequest::default()
+    };
+    let delete = pb::DeleteRangeRequest {
+        key: key(),
+        range_end: "kez".into(),
+        prev_kv: true,
+    };
+    let compare = pb::Compare {
+        key: key(),
+        result: 1,
+        target: 3,
+        target_union: Some(pb::compare::TargetUnion::Value("value".into())),
+        ..pb::Compare::default()
+    };
+    let op = |request| pb::RequestOp {
+        request: Some(request),
+    };
+    let inner = pb::TxnRequest {
+        success: vec![op(pb::request_op::Request::RequestRange(range.clone()))],
+        ..pb::TxnRequest::default()
+    };
+    let txn = pb::TxnRequest {
+        compare: vec![compare],
+        success: vec![
+            op(pb::request_op::Request::RequestPut(put.clone())),
+            op(pb::request_op::Request::RequestTxn(inner)),
+        ],
+        failure: vec![op(pb::request_op::Request::RequestDeleteRange(
+            delete.clone(),
+        ))],
+    };
+    [
+        (0, head.encode_head().unwrap_or_default()),
+        (1, file.as_bytes().to_vec()),
+        (2, flags.as_bytes().to_vec()),
+        (3, range.encode_to_vec()),
+        (4, put.encode_to_vec()),
+        (5, delete.encode_to_vec()),
+        (6, txn.encode_to_vec()),
+    ]
+    .into_iter()
+    .map(|(which, bytes)| [&[which][..], &bytes].concat())
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_input_misleads_a_server() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/server_input");
+        let test = "no_input_misleads_a_server";
+        bowline_testing::replay(test, &corpus, server_input_seeds(), server_input);
+    }
+}

@@ -1,0 +1,284 @@
+//! A new database of the tables that [`Engine::freeze`](super::Engine::freeze) gave away.
+//!
+//! No engine runs for it. The tables are written and verified, a last table holds what the new owner
+//! changes, a manifest names them all, and `BOWLINE` comes last, as with a
+//! [checkpoint](super::Engine::checkpoint). The revision, the history and the index of the last entry
+//! stay; the database gets another id, and its log begins anew behind that index.
+//!
+//! ```text
+//! begin ─► table, table, ... ─► keys_with ─► finish: changes ─► manifest ─► owner's files ─► BOWLINE
+//! ```
+//!
+//! Invariants:
+//!
+//! - What is not complete is no database: until `BOWLINE` appears, a mark says that it is unfinished.
+//! - Unless it is finished, every file that was made is removed again.
+//! - The changes win over every entry of the tables: they have the newest revision, in the newest run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::checkpoint::{begin, claim, remove_unfinished};
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::table::{PageCache, Table, TableOptions, TableWriter};
+use crate::version::{Edit, Identity, Layout, Manifest, PlacedTable, State};
+use crate::vfs::{self, OpenMode, Vfs};
+use crate::{EntryKind, Index, Revision, TreeId};
+
+const COPY_BYTES: usize = 1 << 20;
+/// Pages of one table, while it is verified.
+const CACHE_BYTES: u64 = 1 << 20;
+
+/// What a restore begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct RestoreOptions<'a> {
+    /// Where the state and the tables come from, for errors.
+    pub source: &'a Path,
+    /// The state that came with the tables.
+    pub state: &'a [u8],
+    /// The id of the new database: the same for all members of a cluster.
+    pub database_id: u128,
+    /// Below the numbers of the tables that this member makes: another one for each member, with
+    /// the lower 32 bits zero.
+    pub file_id_base: u64,
+    /// How many trees the database has.
+    pub trees: usize,
+}
+
+/// A database that is being made. Dropped before [`Restore::finish`] succeeded, it leaves no file.
+#[derive(Debug)]
+pub struct Restore {
+    vfs: Arc<dyn Vfs>,
+    layout: Layout,
+    source: PathBuf,
+    state: State,
+    identity: Identity,
+    file_id_base: u64,
+    /// Which tables are there already.
+    written: BTreeMap<u64, Arc<Table>>,
+    counters: Arc<Counters>,
+    is_finished: bool,
+}
+
+/// What the tables of a state hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrozenContents {
+    /// The last entry of the log in them.
+    pub index: Index,
+    /// The revision they end with.
+    pub revision: Revision,
+    /// How many entries, every version counted.
+    pub entries: u64,
+}
+
+/// What a state says of its tables; `None` when it is no state.
+#[must_use]
+pub fn frozen_contents(state: &[u8]) -> Option<FrozenContents> {
+    let state = decode(state).ok()?;
+    let entries = state.tables.values().map(|placed| placed.meta.entries);
+    Some(FrozenContents {
+        index: state.flushed_index,
+        revision: state.flushed_revision,
+        entries: entries.fold(0, u64::saturating_add),
+    })
+}
+
+fn decode(bytes: &[u8]) -> std::result::Result<State, String> {
+    let edit = Edit::decode(bytes).ok_or("its state does not decode")?;
+    let mut state = State::default();
+    state.apply(&edit)?;
+    if state.flushed_index == 0 || state.log_started {
+        return Err("its state is not that of tables which stand alone".to_owned());
+    }
+    Ok(state)
+}
+
+impl Restore {
+    /// Takes the directory `path`, which must not exist or be empty.
+    ///
+    /// # Errors
+    /// `Corrupt` when the state is none; `Io` when the directory holds something, or cannot be made.
+    pub fn begin(vfs: Arc<dyn Vfs>, path: &Path, options: &RestoreOptions<'_>) -> Result<Restore> {
+        let source = options.source.to_owned();
+        let damaged = |reason| Error::corrupt(&source, 0, reason);
+        let state = decode(options.state).map_err(damaged)?;
+        let mut tables = state.tables.values();
+        if let Some(placed) = tables.find(|p| usize::from(p.meta.tree.0) >= options.trees) {
+            return Err(damaged(format!("tree {} is unknown", placed.meta.tree.0)));
+        }
+        let layout = Layout::new(path);
+        claim(&*vfs, &layout)?;
+        let restore = Restore {
+            source,
+            state,
+            identity: Identity {
+                database_id: options.database_id,
+                manifest: 1,
+            },
+            file_id_base: options.file_id_base,
+            written: BTreeMap::new(),
+            counters: Arc::default(),
+            is_finished: false,
+            vfs,
+            layout,
+        };
+        begin(&*restore.vfs, &restore.layout)?;
+        Ok(restore)
+    }
+
+    /// The last entry of the log that the tables contain, and their revision.
+    #[must_use]
+    pub fn end(&self) -> (Index, Revision) {
+        (self.state.flushed_index, self.state.flushed_revision)
+    }
+
+    /// Writes the table `name`, of `bytes` bytes, from `contents`, and verifies it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the state has no such table, or it is not the one that the state means; `Io`.
+    pub fn table(&mut self, name: &str, bytes: u64, contents: &mut dyn Read) -> Result<()> {
+        let damaged = |reason: String| Error::corrupt(&self.source, 0, reason);
+        let named = |id: &u64| {
+            let path = self.layout.table(*id);
+            path.file_name().is_some_and(|own| *own == *name)
+        };
+        let id = self.state.tables.keys().copied().find(named);
+        let id = id.ok_or_else(|| damaged(format!("its state has no table {name:?}")))?;
+        let meta = self.state.tables[&id].meta.clone();
+        if bytes != meta.file_bytes || self.written.contains_key(&id) {
+            let stated = meta.file_bytes;
+            let reason = format!("table {name} of {bytes} bytes, where one of {stated} is to be");
+            return Err(damaged(reason));
+        }
+        let path = self.layout.table(id);
+        let file = self.vfs.open(&path, OpenMode::CreateNew);
+        let file = file.map_err(|e| Error::io("create", &path, e))?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut offset = 0;
+        while offset < bytes {
+            let len = (bytes - offset).min(COPY_BYTES as u64) as usize;
+            let read = contents.read_exact(&mut buffer[..len]);
+            read.map_err(|e| Error::io("read", &self.source, e))?;
+            vfs::write_all_at(&*file, &path, &buffer[..len], offset)?;
+            offset += len as u64;
+        }
+        vfs::sync_data(&*file, &path)?;
+        let cache = Arc::new(PageCache::new(CACHE_BYTES, self.counters.clone()));
+        let counters = self.counters.clone();
+        let table = Table::open(&self.vfs, path, &meta, cache, counters)?;
+        table.verify()?;
+        self.written.insert(id, Arc::new(table));
+        Ok(())
+    }
+
+    /// The keys of a tree that begin with `prefix`, those included that were deleted since.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io` when a table cannot be read.
+    pub fn keys_with(&self, tree: TreeId, prefix: &[u8]) -> Result<BTreeSet<Vec<u8>>> {
+        let mut keys = BTreeSet::new();
+        for table in self.written.values() {
+            if table.meta().tree != tree {
+                continue;
+            }
+            let mut cursor = table.version_cursor(false);
+            cursor.seek(prefix)?;
+            while cursor.valid() && cursor.key().starts_with(prefix) {
+                keys.insert(cursor.key().to_vec());
+                cursor.next()?;
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Changes entries of a tree (`None` deletes) at the revision there is, lets the owner write
+    /// files of its own into the directory, and makes a database of it.
+    ///
+    /// # Errors
+    /// `Corrupt` when a table is missing; `Io`, `NoSpace`; and what `own_files` returns.
+    pub fn finish<E: From<Error>>(
+        mut self,
+        tree: TreeId,
+        changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        own_files: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.write_state(tree, changes)?;
+        own_files()?;
+        self.identity.write(&*self.vfs, &self.layout)?;
+        self.is_finished = true;
+        let mark = self.layout.unfinished();
+        if let Err(cause) = self.vfs.remove_file(&mark) {
+            // Beside `BOWLINE` it means nothing, and the next opening removes it.
+            tracing::warn!(path = %mark.display(), %cause, "a mark of a restore stays");
+        }
+        Ok(())
+    }
+
+    fn write_state(
+        &mut self,
+        tree: TreeId,
+        changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let mut names = self.state.tables.keys();
+        if let Some(id) = names.find(|id| !self.written.contains_key(id)) {
+            let reason = format!("table {id:016x} of its state is missing");
+            return Err(Error::corrupt(&self.source, 0, reason));
+        }
+        self.written.clear();
+        // A member of this number may have made some of the tables.
+        let is_own = |id: &&u64| **id >> 32 == self.file_id_base >> 32;
+        let newest = self.state.tables.keys().filter(is_own).max();
+        let file_id = newest.map_or(self.file_id_base, |id| *id) + 1;
+        self.state.next_file_id = file_id + 1;
+        if !changes.is_empty() {
+            let path = self.layout.table(file_id);
+            let options = TableOptions::default();
+            let mut writer = TableWriter::create(&self.vfs, path, file_id, tree, &options)?;
+            for (key, value) in changes {
+                let (kind, value) = match value {
+                    Some(value) => (EntryKind::Put, &value[..]),
+                    None => (EntryKind::Delete, &[][..]),
+                };
+                writer.add(key, self.state.flushed_revision, kind, value)?;
+            }
+            let placed = PlacedTable {
+                level: 0,
+                run: self.state.next_run_id,
+                meta: writer.finish()?,
+            };
+            self.state.next_run_id += 1;
+            self.state.tables.insert(file_id, placed);
+        }
+        let (vfs, layout) = (&*self.vfs, &self.layout);
+        let tables = layout.tables();
+        vfs.sync_dir(&tables)
+            .map_err(|e| Error::io("sync", &tables, e))?;
+        let counters = self.counters.clone();
+        Manifest::create(vfs, layout, &self.identity, &self.state, counters)?;
+        Ok(())
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        self.written.clear();
+        let (vfs, layout) = (&*self.vfs, &self.layout);
+        // The directory was empty: whatever is in it was made for this. `BOWLINE` goes first.
+        let mut names = vfs.read_dir(layout.root()).unwrap_or_default();
+        names.retain(|name| name != "tables" && name != Layout::UNFINISHED);
+        names.sort();
+        for name in names {
+            let path = layout.root().join(name);
+            if let Err(cause) = vfs.remove_file(&path) {
+                tracing::warn!(path = %path.display(), %cause, "a part of an unfinished restore stays");
+            }
+        }
+        remove_unfinished(vfs, layout);
+    }
+}
