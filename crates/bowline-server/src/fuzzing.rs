@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use bowline::replica::{Command, Op, Txn, decode_commands, encode_commands};
-use bowline_proto::etcdserverpb as pb;
+use bowline_proto::{etcdserverpb as pb, v1};
 use bytes::Bytes;
 use prost::Message;
 
@@ -35,6 +35,10 @@ pub fn server_input(data: &[u8]) {
             txn.and_then(|request| convert::txn(request, OPERATIONS_MAX).ok())
                 .map(Op::Txn)
         }
+        7 => {
+            let writes = decoded(data).and_then(|request| convert::graph::writes(request).ok());
+            return writes.into_iter().for_each(|w| agreed(Command::Graph(w)));
+        }
         _ => return,
     };
     if let Some(op) = op {
@@ -47,7 +51,6 @@ fn decoded<T: Message + Default>(data: &[u8]) -> Option<T> {
     T::decode(Bytes::copy_from_slice(data)).ok()
 }
 
-/// Whatever is taken from a client can be agreed on: the log carries it as it is.
 fn proposed(op: Op) {
     let txn = match op {
         Op::Txn(txn) => txn,
@@ -56,7 +59,11 @@ fn proposed(op: Op) {
             ..Txn::default()
         },
     };
-    let command = Command::Txn(txn);
+    agreed(Command::Txn(txn));
+}
+
+/// Whatever is taken from a client can be agreed on: the log carries it as it is.
+fn agreed(command: Command) {
     let mut bytes = Vec::new();
     encode_commands(std::slice::from_ref(&command).iter(), &mut bytes);
     assert_eq!(decode_commands(&bytes.into()), Ok(vec![command]));
@@ -174,6 +181,32 @@ pub fn server_input_seeds() -> Vec<Vec<u8>> {
             delete.clone(),
         ))],
     };
+    let edge = || v1::EdgeKey {
+        source: vec![1; 16].into(),
+        kind: "knows".to_owned(),
+        target: vec![2; 16].into(),
+    };
+    let block = v1::Block {
+        id: vec![1; 16].into(),
+        kind: "person".to_owned(),
+        content: "Ann".into(),
+        attributes: [("city".to_owned(), "Oslo".to_owned())].into(),
+    };
+    let attributes = [("since".to_owned(), "1999".to_owned())].into();
+    let put_edge = v1::Edge {
+        key: Some(edge()),
+        attributes,
+    };
+    let writes = [
+        v1::graph_write::Write::PutBlock(block),
+        v1::graph_write::Write::PutEdge(put_edge),
+        v1::graph_write::Write::DeleteEdge(edge()),
+        v1::graph_write::Write::DeleteBlock(vec![2; 16].into()),
+    ];
+    let writes = writes.map(|write| v1::GraphWrite { write: Some(write) });
+    let graph = v1::WriteRequest {
+        writes: writes.into(),
+    };
     [
         (0, head.encode_head().unwrap_or_default()),
         (1, file.as_bytes().to_vec()),
@@ -182,6 +215,7 @@ pub fn server_input_seeds() -> Vec<Vec<u8>> {
         (4, put.encode_to_vec()),
         (5, delete.encode_to_vec()),
         (6, txn.encode_to_vec()),
+        (7, graph.encode_to_vec()),
     ]
     .into_iter()
     .map(|(which, bytes)| [&[which][..], &bytes].concat())

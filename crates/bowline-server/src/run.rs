@@ -26,7 +26,10 @@ pub fn run(config: Config) -> Result<(), ServeError> {
             what: "threads",
             source,
         })?;
-    runtime.block_on(serve(config))
+    let served = runtime.block_on(serve(config));
+    // A walk that is under way yet asks a database that is closed: nobody waits for it.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(config: Config) -> Result<(), ServeError> {

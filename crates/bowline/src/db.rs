@@ -616,6 +616,22 @@ impl Db {
         }
     }
 
+    /// Records that what is below a revision cannot be read any more, as members of a cluster do.
+    pub(crate) fn record_compaction(&self, revision: Revision) -> Result<()> {
+        let action = Action::PutRaw {
+            value: crate::replica::records::encode_number(revision),
+        };
+        self.commit(Request {
+            writes: vec![Write {
+                tree: trees::SYSTEM,
+                key: trees::compacted_key().to_vec(),
+                action,
+            }],
+            ..Request::default()
+        })?;
+        Ok(())
+    }
+
     /// Grants a lease with an id of your choice, above 0.
     ///
     /// # Errors

@@ -190,12 +190,26 @@ impl Graph {
         direction: Direction,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Neighbor>> {
+        self.first_neighbors(id, direction, kinds, usize::MAX)
+    }
+
+    /// The first so many of [`Graph::neighbors`]; the others are not read.
+    ///
+    /// # Errors
+    /// As of [`Graph::neighbors`].
+    pub fn first_neighbors<N: AsRef<str>>(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: impl IntoIterator<Item = N>,
+        limit: usize,
+    ) -> Result<Vec<Neighbor>> {
         let filter = self.filter(kinds)?;
         if !self.has_block(id)? {
             return Err(Error::MissingBlock { id });
         }
         let mut found = Vec::new();
-        GraphSource::neighbors(self, id, direction, &filter, &mut found)?;
+        self.neighbors_within(id, direction, &filter, limit, &mut found)?;
         let named = |found: NeighborRef| {
             let kind = self.kind_name(found.kind)?;
             Ok(Neighbor {
@@ -331,32 +345,81 @@ impl Graph {
         })
     }
 
+    /// Visits the edges of some kinds (none is every kind), as [`Graph::for_each_edge`] does.
+    ///
+    /// # Errors
+    /// `UnknownKind`; the first one that `visit` returns.
+    pub fn for_each_edge_of<N: AsRef<str>>(
+        &self,
+        kinds: impl IntoIterator<Item = N>,
+        mut visit: impl FnMut(Edge) -> Result<()>,
+    ) -> Result<()> {
+        let filter = self.filter(kinds)?;
+        self.scan(trees::EDGE_OUT, &[], |key, bytes| {
+            let (source, kind, target) = split(key)?;
+            if !filter.passes(kind) {
+                return Ok(());
+            }
+            visit(edge_of(source, &self.kind_name(kind)?, target, key, bytes)?)
+        })
+    }
+
     fn scan(
         &self,
         tree: TreeId,
         prefix: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.scan_while(tree, prefix, |key, bytes| visit(key, bytes).map(|()| true))
+    }
+
+    /// Visits what begins with a prefix, as long as `visit` says to go on.
+    fn scan_while(
+        &self,
+        tree: TreeId,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
         let engine = &self.db().core().engine;
         let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         let lower = Bound::Included(prefix.to_vec());
         let at = self.snapshot.revision();
         let mut scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
-        while scan.advance()? {
-            visit(scan.key(), scan.bytes())?;
+        while scan.advance()? && visit(scan.key(), scan.bytes())? {}
+        Ok(())
+    }
+
+    fn neighbors_within(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        limit: usize,
+        out: &mut Vec<NeighborRef>,
+    ) -> Result<()> {
+        if direction != Direction::In {
+            self.one_direction(trees::EDGE_OUT, Direction::Out, id, kinds, limit, out)?;
+        }
+        if direction != Direction::Out {
+            self.one_direction(trees::EDGE_IN, Direction::In, id, kinds, limit, out)?;
         }
         Ok(())
     }
 
+    /// Adds to `out` until it has `limit`.
     fn one_direction(
         &self,
         tree: TreeId,
         direction: Direction,
         id: BlockId,
         kinds: &KindFilter,
+        limit: usize,
         out: &mut Vec<NeighborRef>,
     ) -> Result<()> {
         let mut push = |key: &[u8]| {
+            if out.len() >= limit {
+                return Ok(false);
+            }
             let (_, kind, far) = split(key)?;
             if kinds.passes(kind) {
                 out.push(NeighborRef {
@@ -365,15 +428,15 @@ impl Graph {
                     direction,
                 });
             }
-            Ok(())
+            Ok(true)
         };
         match kinds {
-            KindFilter::All => self.scan(tree, &graph::edge_prefix(id), |key, _| push(key)),
+            KindFilter::All => self.scan_while(tree, &graph::edge_prefix(id), |key, _| push(key)),
             KindFilter::Only(kinds) => {
                 // Each kind is a range of its own; others are not read.
                 for kind in kinds {
                     let prefix = graph::edge_kind_prefix(id, *kind);
-                    self.scan(tree, &prefix, |key, _| push(key))?;
+                    self.scan_while(tree, &prefix, |key, _| push(key))?;
                 }
                 Ok(())
             }
@@ -439,13 +502,7 @@ impl GraphSource for Graph {
         kinds: &KindFilter,
         out: &mut Vec<NeighborRef>,
     ) -> Result<()> {
-        if direction != Direction::In {
-            self.one_direction(trees::EDGE_OUT, Direction::Out, id, kinds, out)?;
-        }
-        if direction != Direction::Out {
-            self.one_direction(trees::EDGE_IN, Direction::In, id, kinds, out)?;
-        }
-        Ok(())
+        self.neighbors_within(id, direction, kinds, usize::MAX, out)
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {

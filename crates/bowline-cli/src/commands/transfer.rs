@@ -362,6 +362,8 @@ impl Source {
     fn open(context: &Context<'_, '_>, revision: Option<Revision>) -> Result<Source, Failure> {
         if context.is_remote() {
             let remote = RemoteGraphs::of(context)?;
+            // Refused before anything is printed.
+            remote.at(revision)?;
             let revision = match revision {
                 Some(revision) => revision,
                 None => remote.newest()?,

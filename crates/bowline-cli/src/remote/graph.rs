@@ -83,7 +83,8 @@ impl RemoteGraphs {
         write: &Write,
     ) -> Result<RemoteGraphs, Failure> {
         check_durability(write)?;
-        let remote = Remote::of(context)?;
+        // Finding a block by its name may list the whole graph.
+        let remote = Remote::with_patience(context.endpoints(), context.read_level(), PATIENCE)?;
         let graph = remote.client.graph();
         Ok(RemoteGraphs { remote, graph })
     }

@@ -25,6 +25,8 @@ const OPERATIONS_MAX: usize = 100;
 /// The most writes of the graph in one request, and about the most bytes of either sort.
 const WRITES_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
+/// The largest item: what a server takes in one request as it comes, without what goes around it.
+const ITEM_BYTES_MAX: usize = (2 << 20) - (1 << 10);
 
 /// What the cluster has of what a batch speaks of.
 struct Known {
@@ -158,6 +160,12 @@ impl RemoteGraphs {
         pending: &mut Pending,
     ) -> Result<Result<bool, Error>, Failure> {
         let bytes = item.size_bytes();
+        if bytes > ITEM_BYTES_MAX {
+            return Ok(Err(Error::ValueTooLarge {
+                size: bytes as u64,
+                limit: ITEM_BYTES_MAX as u64,
+            }));
+        }
         match item {
             Item::KeyValue(pair) => {
                 if pair.key.is_empty() {

@@ -156,6 +156,7 @@ impl Queue {
     pub(super) fn hurry(&self) {
         self.state.lock().is_impatient = true;
         self.hurried.notify_one();
+        self.changed.notify_one();
     }
 
     pub(super) fn is_impatient(&self) -> bool {
@@ -186,15 +187,16 @@ impl Queue {
         !state.is_impatient
     }
 
-    /// Moves what is queued to `works`; waits for something. `false` when nothing will come.
-    fn take(&self, works: &mut VecDeque<Work>) -> bool {
+    /// Moves what is queued to `works`; waits for something. `false` when nothing will come, or when
+    /// `needs_more` says that what is there cannot go on, and there is no time to wait.
+    fn take(&self, works: &mut VecDeque<Work>, needs_more: bool) -> bool {
         let mut state = self.state.lock();
         loop {
             if !state.works.is_empty() {
                 works.append(&mut state.works);
                 return true;
             }
-            if state.is_closed {
+            if state.is_closed || needs_more && state.is_impatient {
                 return false;
             }
             self.changed.wait(&mut state);
@@ -240,7 +242,7 @@ impl Writer {
         let mut stop = Stop(self);
         let Stop(writer) = &mut stop;
         let shared = writer.shared.clone();
-        while shared.queue.take(&mut writer.works) {
+        while shared.queue.take(&mut writer.works, false) {
             if let Err(error) = writer.round() {
                 let reason = describe(&error);
                 tracing::error!(%reason, "the Raft log takes no more writes");
@@ -334,7 +336,7 @@ impl Writer {
                 return Ok(());
             }
             let shared = self.shared.clone();
-            if !shared.queue.take(&mut self.works) {
+            if !shared.queue.take(&mut self.works, true) {
                 return Err(shared.stopped());
             }
         }

@@ -107,13 +107,13 @@ impl Core {
     // --- membership ---
 
     /// Changes the membership; waits for a change that is under way. A change that was begun goes
-    /// on to its end, also when nobody waits for it any more.
-    async fn change(&self, change: ChangeMembers<NodeId, Member>, retain: bool) -> Result<()> {
+    /// on to its end, also when nobody waits for it any more. A voter that goes is never kept as a
+    /// learner: when a change ends one that was left half-way, it would be promoted once more.
+    async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<()> {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         loop {
             let (raft, change) = (self.raft.clone(), change.clone());
-            let changing =
-                tokio::spawn(async move { raft.change_membership(change, retain).await });
+            let changing = tokio::spawn(async move { raft.change_membership(change, false).await });
             let changed = tokio::time::timeout_at(deadline, changing).await;
             let changed = changed.map_err(|_| Error::Timeout)?;
             match changed.map_err(Error::stopped)?.map_err(change_error) {
@@ -145,7 +145,7 @@ impl Core {
     /// Ends a change of the membership that its leader did not come to end. A change that takes two
     /// steps and is under way here is none the worse for it.
     pub(crate) async fn leave_joint_membership(&self) {
-        let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()), false);
+        let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()));
         match ended.await {
             Ok(()) => tracing::info!("ended a change of the membership that was left half-way"),
             Err(error) => tracing::warn!(%error, "the membership is still between two"),
@@ -250,7 +250,7 @@ impl Core {
             wants_vote: !is_learner,
         };
         let nodes = [(id, member)].into_iter().collect();
-        self.change(ChangeMembers::AddNodes(nodes), true).await?;
+        self.change(ChangeMembers::AddNodes(nodes)).await?;
         self.info(id).ok_or(Error::LeaderChanged)
     }
 
@@ -263,9 +263,9 @@ impl Core {
         let _one_at_a_time = self.changing.lock().await;
         if !member.is_learner {
             self.check_removal(id).await?;
-            self.change(ChangeMembers::RemoveVoters(ids), false).await?;
+            self.change(ChangeMembers::RemoveVoters(ids)).await?;
         } else {
-            self.change(ChangeMembers::RemoveNodes(ids), false).await?;
+            self.change(ChangeMembers::RemoveNodes(ids)).await?;
         }
         self.peers.forget(id);
         Ok(())
@@ -302,7 +302,7 @@ impl Core {
 
     async fn set_member(&self, id: NodeId, member: Member) -> Result<()> {
         let nodes = [(id, member)].into_iter().collect();
-        self.change(ChangeMembers::SetNodes(nodes), true).await
+        self.change(ChangeMembers::SetNodes(nodes)).await
     }
 
     async fn promote(&self, id: NodeId) -> Result<()> {
@@ -317,7 +317,7 @@ impl Core {
             return Err(Error::LearnerNotReady);
         }
         let ids = [id].into_iter().collect();
-        self.change(ChangeMembers::AddVoterIds(ids), true).await
+        self.change(ChangeMembers::AddVoterIds(ids)).await
     }
 
     /// Whether a member has all but the last few entries.
@@ -342,7 +342,7 @@ impl Core {
             return;
         };
         let ids = [*id].into_iter().collect();
-        match self.change(ChangeMembers::AddVoterIds(ids), true).await {
+        match self.change(ChangeMembers::AddVoterIds(ids)).await {
             Ok(()) => tracing::info!(member_id = %format!("{id:x}"), "promoted a learner"),
             Err(error) => tracing::warn!(%error, "a learner could not be promoted yet"),
         }

@@ -54,7 +54,7 @@ impl PeerService for Service {
         Ok(ClusterMembers {
             cluster_id: core.cluster_id,
             database_id: core.replica.db().id(),
-            leader_id: core.leader(),
+            leader_id: core.heard_leadership().leader,
             members: members.collect(),
         })
     }

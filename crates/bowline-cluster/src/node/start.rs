@@ -214,6 +214,10 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
     let dir = &config.data_dir;
     let vfs = &*config.vfs;
     if let Some(state) = MemberFile::read(vfs, dir)? {
+        if state.vote.is_none() {
+            // Never used, or made once more, from a saved copy, for a member that was.
+            refuse_a_second_founding(config, state.member_id).await?;
+        }
         return Ok(Identity {
             state,
             votes_after: config.election_timeout,
@@ -246,7 +250,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
             // What its log holds goes into tables, so that the cluster's log begins behind it. No
             // lease expires meanwhile: that would write to the log.
             let db = database(&cfg).background(Background::Manual).open(&dir)?;
-            db.flush()?;
+            Replica::end_embedded_time(&db)?;
             let id = db.id();
             db.close()?;
             Ok(id)
@@ -371,8 +375,8 @@ async fn refuse_a_second_founding(config: &NodeConfig, member_id: NodeId) -> Res
         if members.any(|member| member.id == member_id && has_started(member)) {
             return Err(directory_error(
                 &config.data_dir,
-                "it is empty, and this member has been running: remove it from the cluster and \
-                 add it again",
+                "it was never used, and this member has been running: remove it from the cluster and \
+                 add it again with an empty directory",
             ));
         }
     }

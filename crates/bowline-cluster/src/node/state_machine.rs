@@ -193,7 +193,10 @@ impl StateMachine {
 
     async fn install(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), Error> {
         let SnapshotData::Incoming {
-            state, directory, ..
+            state,
+            directory,
+            arrival: _until_installed,
+            ..
         } = snapshot
         else {
             return Err(Error::stopped(
@@ -244,6 +247,20 @@ impl StateMachine {
 }
 
 impl StateMachine {
+    /// [`StateMachine::snapshot`] where it may block; waits for room if nothing was ever flushed.
+    async fn freeze(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, io::Error> {
+        loop {
+            let machine = self.clone();
+            let freezing = tokio::task::spawn_blocking(move || machine.snapshot());
+            match freezing.await.map_err(io::Error::other)? {
+                Err(full) if is_disk_full(&full) => {
+                    self.wait_for_room(&full).await.map_err(failed)?;
+                }
+                frozen => return frozen.map_err(failed),
+            }
+        }
+    }
+
     /// Waits a moment for room on the disk, unless the member is closing.
     async fn wait_for_room(&self, full: &Error) -> Result<(), Error> {
         tracing::error!(%full, "the state machine waits for room on the disk");
@@ -309,10 +326,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        let machine = self.clone();
-        let frozen = tokio::task::spawn_blocking(move || machine.snapshot());
-        let frozen = frozen.await.map_err(io::Error::other)?.map_err(failed)?;
-        let Some((meta, frozen)) = frozen else {
+        let Some((meta, frozen)) = self.freeze().await? else {
             return Ok(None);
         };
         let files = frozen.tables.iter().map(|table| {
@@ -337,18 +351,8 @@ impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
     /// The tables are the snapshot: flushing them is all that has to be done before the log can be
     /// trimmed. Files are named when a member asks for them.
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
-        let (meta, frozen) = loop {
-            let machine = self.clone();
-            let building = tokio::task::spawn_blocking(move || machine.snapshot());
-            match building.await.map_err(io::Error::other)? {
-                Ok(Some(built)) => break built,
-                Ok(None) => return Err(io::Error::other("nothing has been applied yet")),
-                // Nothing was ever flushed.
-                Err(full) if is_disk_full(&full) => {
-                    self.wait_for_room(&full).await.map_err(failed)?;
-                }
-                Err(error) => return Err(failed(error)),
-            }
+        let Some((meta, frozen)) = self.freeze().await? else {
+            return Err(io::Error::other("nothing has been applied yet"));
         };
         if Some(frozen.index) < self.last_applied.map(|id| id.index + 1) {
             // It is older than it was to be, on a full disk, and another is asked for at once.

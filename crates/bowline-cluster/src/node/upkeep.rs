@@ -27,9 +27,29 @@ const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 /// Until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
+    // What is done about space waits for nothing else.
+    let both = async { tokio::join!(keep_space(&core), keep_up(&core)) };
     tokio::select! {
-        () = keep_up(&core) => {}
+        _ = both => {}
         _ = closing.wait_for(|closed| *closed) => {}
+    }
+}
+
+async fn keep_space(core: &Core) {
+    let mut looked_for_space = Instant::now();
+    let mut shortage = core.log.shortage();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            // What is left is used up fast.
+            _ = shortage.changed() => {}
+        }
+        core.log.set_flushed(core.replica.flushed_index());
+        if core.log.is_short_of_space() && looked_for_space.elapsed() >= LOOK_FOR_SPACE_EVERY {
+            core.log.look_for_space();
+            looked_for_space = Instant::now();
+        }
+        watch_space(core).await;
     }
 }
 
@@ -37,24 +57,12 @@ async fn keep_up(core: &Core) {
     let mut is_published = false;
     let mut is_joint = false;
     let mut absence = Absence::default();
-    let mut looked_for_space = Instant::now();
-    let mut shortage = core.log.shortage();
     loop {
         let tick = if is_published { TICK } else { FIRST_TICK };
-        tokio::select! {
-            () = tokio::time::sleep(tick) => {}
-            // What is left is used up fast.
-            _ = shortage.changed() => {}
-        }
-        core.log.set_flushed(core.replica.flushed_index());
+        tokio::time::sleep(tick).await;
         if !is_published {
             is_published = publish(core).await;
         }
-        if core.log.is_short_of_space() && looked_for_space.elapsed() >= LOOK_FOR_SPACE_EVERY {
-            core.log.look_for_space();
-            looked_for_space = Instant::now();
-        }
-        watch_space(core).await;
         if core.is_leading() {
             // Seen twice in a row: not one that is just being ended.
             let was_joint = std::mem::replace(&mut is_joint, core.is_membership_joint());
@@ -73,11 +81,12 @@ async fn keep_up(core: &Core) {
 }
 
 /// Finds out that this member was removed. Nobody sends anything to who is no member any more, so
-/// one that hears no leader asks the others, now and then, whether it is one still.
+/// one that hears no leader asks the others, now and then, whether it is one still. Only the answer of
+/// one that leads, and has heard so from a majority lately, counts.
 #[derive(Debug, Default)]
 struct Absence {
     asked: Option<tokio::time::Instant>,
-    /// How often in a row a leader, or who knows of one, did not count it in.
+    /// How often in a row the leader did not count it in.
     times: u32,
 }
 
@@ -107,13 +116,15 @@ impl Absence {
             let Ok(Ok(answer)) = answer else {
                 continue;
             };
-            if answer.cluster_id != core.cluster_id || answer.leader_id.is_none() {
+            // The others may know an older membership than this member does.
+            if answer.cluster_id != core.cluster_id || answer.leader_id != Some(*id) {
                 continue;
             }
             let is_in = answer.members.iter().any(|m| m.id == core.member_id);
             self.times = if is_in { 0 } else { self.times + 1 };
             return self.times >= Absence::TIMES;
         }
+        self.times = 0;
         false
     }
 }

@@ -243,7 +243,8 @@ where
         };
         self.check(head.sender)?;
         let (vote, meta, files) = wire::get_head(&head)?;
-        let _only_one = self.arrival.lock().await;
+        // Until it is installed: that may have to wait for room on the disk.
+        let arrival = Arc::new(self.arrival.clone().lock_owned().await);
         let (vfs, incoming) = (self.vfs.clone(), self.incoming.clone());
         let mut receiver = blocking(move || Receiver::begin(vfs, incoming, files)).await?;
         while let Some(chunk) = chunks.message().await? {
@@ -260,6 +261,7 @@ where
                 state: head.state,
                 directory,
                 files,
+                arrival,
             },
         };
         let installed = self.raft.install_full_snapshot(vote, snapshot).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bowline_storage::vfs::VfsFile;
 use bytes::Bytes;
+use tokio::sync::OwnedMutexGuard;
 
 /// A file of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,5 +36,7 @@ pub enum SnapshotData {
         directory: PathBuf,
         /// The files.
         files: Vec<SnapshotFile>,
+        /// Keeps the next one from arriving, which would remove the files, as long as this lives.
+        arrival: Arc<OwnedMutexGuard<()>>,
     },
 }

@@ -205,6 +205,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
                 state,
                 directory,
                 files,
+                ..
             } => {
                 assert_eq!(files.len(), 2);
                 assert_eq!(

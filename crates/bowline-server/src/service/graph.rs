@@ -5,13 +5,13 @@
 //! of the transport serve everybody.
 //!
 //! Invariants: every part of one reply is of one revision, which the header says; no more than
-//! [`QUESTIONS_MAX`] walks are under way or waiting for their clients at once, and of those about the whole
-//! graph a few.
+//! [`WALKS_MAX`] walks and [`WHOLE_MAX`] questions about the whole graph are under way or waiting for their
+//! clients at once, and neither keeps the other out. Who waits for a leader keeps nobody's turn.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::replica::{Command, Outcome};
+use bowline::replica::{Command, Outcome, Refusal};
 use bowline::{BlockId, Graph as View, Precedence, Stop};
 use bowline_cluster::{ReadLevel, ReadPoint};
 use bowline_proto::v1 as pb;
@@ -28,9 +28,11 @@ use crate::convert::graph as convert;
 use crate::status::{Fault, status};
 
 /// How many walks are under way at once.
-const QUESTIONS_MAX: usize = 16;
-/// As how many walks a question about the whole graph counts.
-const WHOLE_WEIGHT: u32 = 8;
+const WALKS_MAX: usize = 16;
+/// As how many walks one counts that may touch edges again and again, or keep what it knows of each block.
+const SEARCH_WEIGHT: u32 = 4;
+/// How many questions about the whole graph are under way at once.
+const WHOLE_MAX: usize = 2;
 /// How long a walk waits for its turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// What a part of a reply has at most, in visits, neighbours or ids.
@@ -42,7 +44,8 @@ const PART_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct GraphService {
     context: Arc<Context>,
-    turns: Arc<Semaphore>,
+    walks: Arc<Semaphore>,
+    whole: Arc<Semaphore>,
 }
 
 /// The graph as a request is to see it.
@@ -54,8 +57,11 @@ struct Opened {
 
 impl GraphService {
     pub(crate) fn new(context: Arc<Context>) -> GraphService {
-        let turns = Arc::new(Semaphore::new(QUESTIONS_MAX));
-        GraphService { context, turns }
+        GraphService {
+            context,
+            walks: Arc::new(Semaphore::new(WALKS_MAX)),
+            whole: Arc::new(Semaphore::new(WHOLE_MAX)),
+        }
     }
 
     fn header(&self, revision: u64, term: u64, applied_index: u64) -> pb::Header {
@@ -100,9 +106,18 @@ impl GraphService {
         })
     }
 
-    /// Waits for a walk's turn.
+    /// Waits for the turn of a walk that counts as so many.
     async fn turn(&self, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
-        let turn = self.turns.clone().acquire_many_owned(weight);
+        GraphService::turn_of(&self.walks, weight).await
+    }
+
+    /// Waits for the turn of a question about the whole graph.
+    async fn turn_of_whole(&self) -> Result<OwnedSemaphorePermit, Status> {
+        GraphService::turn_of(&self.whole, 1).await
+    }
+
+    async fn turn_of(turns: &Arc<Semaphore>, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
+        let turn = turns.clone().acquire_many_owned(weight);
         match tokio::time::timeout(TURN_WAIT_MAX, turn).await {
             Ok(Ok(permit)) => Ok(permit),
             // It is never closed.
@@ -219,15 +234,15 @@ fn parts_of<T: Send + 'static>(items: Vec<T>) -> impl Iterator<Item = (Vec<T>, b
 /// The parts of components: a large one is told in several.
 fn component_parts(components: Vec<Vec<BlockId>>) -> impl Iterator<Item = pb::Component> + Send {
     components.into_iter().flat_map(|blocks| {
-        let chunks: Vec<_> = blocks
-            .chunks(PART_ITEMS)
-            .enumerate()
-            .map(|(number, part)| pb::Component {
+        let starts = (0..blocks.len()).step_by(PART_ITEMS);
+        starts.map(move |start| {
+            let end = blocks.len().min(start + PART_ITEMS);
+            let part = &blocks[start..end];
+            pb::Component {
                 blocks: part.iter().map(|id| convert::id_bytes(*id)).collect(),
-                continues: number > 0,
-            })
-            .collect();
-        chunks
+                continues: start > 0,
+            }
+        })
     })
 }
 
@@ -257,6 +272,13 @@ impl Graph for GraphService {
             Ok(_) => {
                 let text = "the reply does not belong to the request".to_owned();
                 return Err(Fault::Internal(text).into());
+            }
+            Err(Refusal::TooLarge { .. }) => {
+                return Err(Fault::Invalid(
+                    "the writes are over the limit of a transaction: split them; of a block with very many \
+                     edges, delete edges first",
+                )
+                .into());
             }
             Err(refusal) => return Err(status(refusal.clone())),
         };
@@ -321,12 +343,18 @@ impl Graph for GraphService {
         let id = convert::id(&asked.id)?;
         let direction = convert::direction(asked.direction)?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn(1).await?;
         let view = opened.view;
-        let mut found = ask(move || view.neighbors(id, direction, &asked.kinds)).await?;
-        let limit = match usize::try_from(asked.limit) {
-            Ok(0) | Err(_) => usize::MAX,
-            Ok(limit) => limit,
+        let limit = match asked.limit {
+            0 => self.context.settings.traversal_blocks_max,
+            limit => limit.min(self.context.settings.traversal_blocks_max),
         };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let (mut found, turn) = ask_in_turn(turn, move || {
+            // One more tells whether there are more.
+            view.first_neighbors(id, direction, &asked.kinds, limit.saturating_add(1))
+        })
+        .await?;
         let more = found.len() > limit;
         found.truncate(limit);
         let mut header = Some(opened.header);
@@ -336,7 +364,7 @@ impl Graph for GraphService {
             is_last,
             more: is_last && more,
         });
-        Ok(respond_read(of_parts(parts, ()), &opened.point))
+        Ok(respond_read(of_parts(parts, turn), &opened.point))
     }
 
     async fn traverse(
@@ -347,8 +375,10 @@ impl Graph for GraphService {
         let starts = convert::ids(&asked.starts)?;
         let direction = convert::direction(asked.direction)?;
         let is_depth_first = convert::is_depth_first(asked.order)?;
-        let turn = self.turn(1).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        // Depth-first with a bound comes to a block again by a shorter way.
+        let is_search = is_depth_first && asked.max_depth.is_some();
+        let turn = self.turn(if is_search { SEARCH_WEIGHT } else { 1 }).await?;
         let view = opened.view;
         let limit_of_server = self.context.settings.traversal_blocks_max;
         let (found, turn) = ask_in_turn(turn, move || {
@@ -394,8 +424,8 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let (from, to) = (convert::id(&asked.from)?, convert::id(&asked.to)?);
         let direction = convert::direction(asked.direction)?;
-        let turn = self.turn(1).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn(SEARCH_WEIGHT).await?;
         let view = opened.view;
         let (found, _turn) = ask_in_turn(turn, move || {
             let mut search = view
@@ -428,8 +458,8 @@ impl Graph for GraphService {
         request: Request<pb::ListBlocksRequest>,
     ) -> Result<Response<Self::ListBlocksStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let turn = self.turn(1).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
         let stream = produced(move |outlet| {
             let _turn = turn;
@@ -462,8 +492,8 @@ impl Graph for GraphService {
         request: Request<pb::ListEdgesRequest>,
     ) -> Result<Response<Self::ListEdgesStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let turn = self.turn(1).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
         let stream = produced(move |outlet| {
             let _turn = turn;
@@ -474,10 +504,7 @@ impl Graph for GraphService {
                     is_last,
                 }
             });
-            let scanned = view.for_each_edge(|edge| {
-                if !asked.kinds.is_empty() && !asked.kinds.contains(&edge.kind) {
-                    return Ok(());
-                }
+            let scanned = view.for_each_edge_of(&asked.kinds, |edge| {
                 let bytes = convert::size_of(&edge.attributes);
                 parts.push(convert::edge(edge), bytes)
             });
@@ -491,8 +518,8 @@ impl Graph for GraphService {
         request: Request<pb::OrderRequest>,
     ) -> Result<Response<Self::OrderStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let turn = self.turn(WHOLE_WEIGHT).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn_of_whole().await?;
         let view = opened.view;
         let precedence = if asked.target_first {
             Precedence::TargetFirst
@@ -531,8 +558,8 @@ impl Graph for GraphService {
         request: Request<pb::ComponentsRequest>,
     ) -> Result<Response<Self::ComponentsStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let turn = self.turn(WHOLE_WEIGHT).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn_of_whole().await?;
         let view = opened.view;
         let (found, turn) = ask_in_turn(turn, move || {
             if asked.strong {
@@ -572,8 +599,8 @@ impl Graph for GraphService {
         request: Request<pb::StatsRequest>,
     ) -> Result<Response<pb::StatsReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let turn = self.turn(WHOLE_WEIGHT).await?;
         let opened = self.open(&metadata, asked.read).await?;
+        let turn = self.turn_of_whole().await?;
         let view = opened.view;
         let (stats, _turn) = ask_in_turn(turn, move || view.stats(&asked.kinds)).await?;
         let reply = pb::StatsReply {

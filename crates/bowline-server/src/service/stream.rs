@@ -60,8 +60,9 @@ pub(super) fn produced<T: Send + 'static>(
     tokio::task::spawn_blocking(move || {
         let outlet = Outlet { replies, runtime };
         if let Err(Ended::Failed(status)) = produce(&outlet) {
-            // Who has gone need not be told.
-            let _ = outlet.replies.blocking_send(Err(status));
+            // Who has gone need not be told, and who takes nothing is not waited for.
+            let sent = send_in_time(&outlet.replies, Err(status), STALL_MAX);
+            let _ = outlet.runtime.block_on(sent);
         }
     });
     ReceiverStream::new(receiver)

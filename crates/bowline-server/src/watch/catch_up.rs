@@ -47,7 +47,8 @@ impl Job {
 
     /// Reads up to the end of the turn; tells whether there is nothing more for now.
     fn read(&mut self) -> bowline::Result<bool> {
-        let mut bytes = 0;
+        // What found no room the last time counts, or a watch that is woken often would gather ever more.
+        let mut bytes: usize = self.pending.iter().map(bytes_of).sum();
         while self.pending.len() < TURN_MAX && bytes < TURN_BYTES {
             match self.watcher.poll()? {
                 Some(changes) => {

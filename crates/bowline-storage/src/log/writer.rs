@@ -270,7 +270,9 @@ impl Log {
     /// Has the spare made that could not be made before, when there is room now. To be called now and
     /// then while the log is short of space.
     pub fn look_for_space(&self) {
-        if self.preparer.keeps_one() && self.preparer.ready().0 == 0 {
+        // One that is there may be too small for what comes.
+        let is_wanted = self.preparer.ready().0 == 0 || self.shared.space.is_short();
+        if self.preparer.keeps_one() && is_wanted {
             self.preparer.request(self.next_segment_bytes);
         }
     }

@@ -167,7 +167,8 @@ impl Engine {
             flushed_index: version.flushed_index,
             flushed_revision: version.flushed_revision,
             next_run_id: 1,
-            history_floor: version.history_floor,
+            // History can be given up beyond what is flushed. Who takes this over begins at its end.
+            history_floor: version.history_floor.min(version.flushed_revision),
             ..State::default()
         };
         let mut tables = Vec::new();

@@ -27,7 +27,7 @@ mod command;
 mod overlay;
 mod plan;
 mod range;
-mod records;
+pub(crate) mod records;
 mod restore;
 #[cfg(test)]
 mod tests;
@@ -152,11 +152,6 @@ impl Replica {
             let alarm = alarm.ok_or_else(|| invalid("alarm", scan.key()))?;
             state.known.alarms.insert(alarm);
         }
-        // What was given up while the database was embedded counts as compacted.
-        let floor = engine.history_floor();
-        if floor > 1 {
-            state.known.compacted = state.known.compacted.max(floor);
-        }
         self.show(&state.known);
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and what it does to history.
@@ -186,6 +181,22 @@ impl Replica {
     #[must_use]
     pub fn is_out_of_space(&self) -> bool {
         self.is_out_of_space.load(Ordering::Acquire)
+    }
+
+    /// Ends the time in which a database was embedded: what history it has given up is recorded as a
+    /// compaction, as the members are to agree on what can be read, and everything is flushed.
+    ///
+    /// The record is written, not taken from the floor of the engine's history at each opening: after
+    /// a crash the floor can be ahead of the entries that are applied once more.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn end_embedded_time(db: &Db) -> Result<()> {
+        let floor = db.core().engine.history_floor();
+        if floor > 1 {
+            db.record_compaction(floor)?;
+        }
+        db.flush()
     }
 
     /// The database, to be read. What would write through it is refused.

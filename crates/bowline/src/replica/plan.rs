@@ -75,6 +75,9 @@ pub(crate) struct Plan {
     pub(crate) reply: Reply,
 }
 
+/// What the deletion of an edge takes in a batch at least: two keys of 36 bytes.
+const EDGE_DELETION_BYTES: u64 = 72;
+
 /// Makes the plan of one command.
 pub(crate) struct Planner<'a> {
     engine: &'a Engine,
@@ -628,6 +631,7 @@ impl<'a> Planner<'a> {
         let mut keys = Vec::new();
         self.scan(trees::SYSTEM, &prefix, |key, _| {
             keys.push(key[prefix.len()..].to_vec());
+            true
         })?;
         for key in &keys {
             self.delete(key, id);
@@ -706,8 +710,20 @@ impl<'a> Planner<'a> {
         for (tree, is_out) in [(trees::EDGE_OUT, true), (trees::EDGE_IN, false)] {
             let prefix = graph::edge_prefix(id);
             let mut keys = Vec::new();
-            self.scan(tree, &prefix, |key, _| keys.push(key.to_vec()))?;
+            // One more than could be deleted, so that such a block is refused before all of it is read.
+            self.scan(tree, &prefix, |key, _| {
+                keys.push(key.to_vec());
+                keys.len() as u64 <= Limits::TRANSACTION_SIZE_BYTES / EDGE_DELETION_BYTES
+            })?;
             for key in keys {
+                let size = self.batch.len() as u64;
+                if size > Limits::TRANSACTION_SIZE_BYTES {
+                    let (what, limit) = (
+                        "a block with its edges".to_owned(),
+                        Limits::TRANSACTION_SIZE_BYTES,
+                    );
+                    return Err(Refusal::TooLarge { what, size, limit }.into());
+                }
                 let invalid = || Error::InvalidRecord {
                     what: "edge",
                     key: show_key(&key),
@@ -745,8 +761,13 @@ impl<'a> Planner<'a> {
         self.delete_raw(trees::EDGE_IN, &back);
     }
 
-    /// The keys that begin with a prefix, own writes included.
-    fn scan(&self, tree: TreeId, prefix: &[u8], mut visit: impl FnMut(&[u8], bool)) -> Result<()> {
+    /// The keys that begin with a prefix, own writes included, as long as `visit` says to go on.
+    fn scan(
+        &self,
+        tree: TreeId,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8], bool) -> bool,
+    ) -> Result<()> {
         let end = trees::prefix_end(prefix);
         let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let lower = Bound::Included(prefix.to_vec());
@@ -754,13 +775,13 @@ impl<'a> Planner<'a> {
             .engine
             .scan(tree, lower, upper, Revision::MAX, ScanDirection::Forward);
         while scan.advance()? {
-            if self.overlay.get(tree, scan.key()).is_none() {
-                visit(scan.key(), false);
+            if self.overlay.get(tree, scan.key()).is_none() && !visit(scan.key(), false) {
+                return Ok(());
             }
         }
         for (key, write) in self.overlay.span(tree, prefix, end.as_deref()) {
-            if write.is_put() {
-                visit(key, true);
+            if write.is_put() && !visit(key, true) {
+                return Ok(());
             }
         }
         Ok(())

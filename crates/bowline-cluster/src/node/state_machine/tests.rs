@@ -329,7 +329,9 @@ impl Run<'_> {
         {
             self.states.push(Vec::new());
         }
+        let arrival = Arc::new(tokio::sync::Mutex::new(())).try_lock_owned();
         let snapshot = SnapshotData::Incoming {
+            arrival: Arc::new(arrival.unwrap()),
             state: frozen.state.clone().into(),
             directory,
             files: Vec::new(),

@@ -84,11 +84,18 @@ async fn a_change_that_was_left_half_way_is_ended() {
         }
         assert!(tokio::time::Instant::now() < deadline, "no first step");
     }
-    eventually("the change is ended", || {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
         let membership = core.membership();
-        membership.get_joint_config().len() == 1 && membership.voter_ids().all(|v| v != id)
-    })
-    .await;
+        let is_gone = membership.voter_ids().all(|voter| voter != id);
+        if membership.get_joint_config().len() == 1 && is_gone {
+            break;
+        }
+        let known = (core.leadership(), core.is_membership_joint());
+        let late = tokio::time::Instant::now() >= deadline;
+        assert!(!late, "{membership:?}, {known:?}, without {id}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     client.execute(put("k", "two")).await.unwrap();
     drop(client);
     three.shutdown().await;
