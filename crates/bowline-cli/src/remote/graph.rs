@@ -15,7 +15,7 @@ use super::keys::check_durability;
 use crate::args::{Bounds, Direction, EdgeFilter, Scope, Write};
 use crate::commands::Context;
 use crate::commands::graph_reader::{Figures, GraphReader, Order, Reached, Stop};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::import::KeyValue;
 
 /// How many keys are asked for at once.
@@ -251,7 +251,7 @@ impl GraphReader for RemoteGraph<'_> {
         edges: &EdgeFilter,
         limit: Option<u64>,
     ) -> Result<Vec<Neighbor>, Failure> {
-        self.ask(async |graph, level, revision| {
+        let (found, more) = self.ask(async |graph, level, revision| {
             let mut asked = graph
                 .neighbors(wire_id(start))
                 .direction(direction(edges.direction))
@@ -269,8 +269,18 @@ impl GraphReader for RemoteGraph<'_> {
                     wire::Direction::Out | wire::Direction::Both => bowline::Direction::Out,
                 },
             });
-            Ok((found.collect(), reply.revision))
-        })
+            Ok(((found.collect::<Vec<_>>(), reply.more), reply.revision))
+        })?;
+        let asked = limit.and_then(|limit| usize::try_from(limit).ok());
+        if more && asked.is_none_or(|asked| found.len() < asked.max(1)) {
+            let text = format!(
+                "the block has more neighbours than the {} that the server tells at once: give \
+                 --limit, or raise the server's --max-traversal-blocks",
+                found.len()
+            );
+            return Err(Failure::new(Exit::Invalid, text));
+        }
+        Ok(found)
     }
 
     fn traverse(

@@ -168,6 +168,14 @@ fn what_only_a_server_bounds_is_said() {
         within.contains("everything reachable was visited"),
         "{within}"
     );
+    let lines: String = (1..45).map(|n| format!("hub s{n}\n")).collect();
+    served.place.write("hub.txt", lines);
+    served.remote("import hub.txt --format edge-list");
+    let cut = served.remote("graph neighbors hub");
+    assert_eq!(cut.code, 4, "{}", cut.stderr);
+    assert!(cut.stderr.contains("than the 40 that"), "{}", cut.stderr);
+    let some = served.remote("graph neighbors hub --limit 5");
+    assert_eq!(some.code, 0, "{}", some.stderr);
     let message = served.remote("block put x --kind node --durability batched:10ms");
     assert_eq!(message.code, 2);
     assert!(message.stderr.contains("leave --durability out"));

@@ -251,6 +251,45 @@ async fn a_traversal_says_which_bound_stopped_it_and_whose_it_was() {
     running.server.shutdown().await.unwrap();
 }
 
+/// Of a block with very many neighbours no more is read than is told.
+#[tokio::test]
+async fn neighbours_are_told_up_to_the_servers_bound() {
+    let running = start(&[("max-traversal-blocks", "8")]).await;
+    let mut graph = graph(&running).await;
+    let spokes = (2..=12).flat_map(|far| [block(far), edge(1, "next", far)]);
+    let hub = [block(1)].into_iter().chain(spokes);
+    write(&mut graph, hub).await.unwrap();
+    for (limit, count, has_more) in [(0, 8, true), (100, 8, true), (8, 8, true), (3, 3, true)] {
+        let asked = pb::NeighborsRequest {
+            id: id(1),
+            limit,
+            ..pb::NeighborsRequest::default()
+        };
+        let parts = all(graph.neighbors(asked).await.unwrap().into_inner()).await;
+        let found: usize = parts.iter().map(|part| part.neighbors.len()).sum();
+        let last = parts.last().unwrap();
+        assert_eq!((found, last.more), (count, has_more), "limit {limit}");
+    }
+    running.server.shutdown().await.unwrap();
+}
+
+/// A kind that was never used gave an empty list, where every other call says so.
+#[tokio::test]
+async fn a_list_of_edges_of_an_unknown_kind_is_refused() {
+    let running = start(&[]).await;
+    let mut graph = graph(&running).await;
+    path(&mut graph, 3).await;
+    let of = |kind: &str| pb::ListEdgesRequest {
+        kinds: vec![kind.to_owned()],
+        ..pb::ListEdgesRequest::default()
+    };
+    let parts = all(graph.list_edges(of("next")).await.unwrap().into_inner()).await;
+    assert_eq!(parts.iter().map(|part| part.edges.len()).sum::<usize>(), 2);
+    let mut stream = graph.list_edges(of("nowhere")).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap_err().code(), Code::NotFound);
+    running.server.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn answers_longer_than_a_part_come_whole_and_in_order() {
     let running = start(&[]).await;
