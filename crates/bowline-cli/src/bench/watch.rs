@@ -15,7 +15,7 @@ use bowline_proto::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use prost::Message;
 
 use super::load::{self, Plan};
-use super::report::{micros_each, per_second};
+use super::report::{Report, micros_each, per_second};
 use super::wire::{End, Link, Sink, Target};
 use super::workload::Workload;
 use super::{address, machine};
@@ -34,6 +34,20 @@ struct Shared {
     is_over: AtomicBool,
 }
 
+/// What came of it.
+pub(super) struct Watched {
+    pub(super) watchers: u64,
+    /// Of the puts.
+    pub(super) puts: Report,
+    pub(super) events: u64,
+    pub(super) events_expected: u64,
+    /// Until the last event.
+    pub(super) elapsed: Duration,
+    pub(super) bytes: u64,
+    pub(super) broken_streams: u64,
+    pub(super) client_cpu: Duration,
+}
+
 pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(), Failure> {
     let addresses: Vec<String> = context
         .endpoints()
@@ -41,10 +55,45 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(),
         .map(|one| address(one))
         .collect::<Result<_, _>>()?;
     let quiet = context.is_quiet() || args.json;
+    let watched = measure(args, &addresses, quiet)?;
+    let puts = &watched.puts;
+    let fields = [
+        ("benchmark", "watch".into()),
+        ("watchers", watched.watchers.into()),
+        ("puts", puts.succeeded().into()),
+        ("puts_per_second", Field::Real(puts.throughput())),
+        ("put_p50_ms", Field::Real(puts.percentile_ms(50.0))),
+        ("put_p99_ms", Field::Real(puts.percentile_ms(99.0))),
+        ("put_errors", puts.failed().into()),
+        ("events", watched.events.into()),
+        ("events_expected", watched.events_expected.into()),
+        ("seconds", Field::Real(watched.elapsed.as_secs_f64())),
+        (
+            "events_per_second",
+            Field::Real(per_second(watched.events, watched.elapsed)),
+        ),
+        ("bytes", watched.bytes.into()),
+        ("broken_streams", watched.broken_streams.into()),
+        (
+            "client_cpu_us_per_event",
+            Field::Real(micros_each(watched.client_cpu, watched.events)),
+        ),
+    ];
+    let output = context.output(args.json);
+    Printer::new(context.stdout(), output, false).record(&fields)?;
+    puts.expect_some_success()
+}
+
+/// Opens the watches, puts, and waits until every event has come, or none comes any more.
+pub(super) fn measure(
+    args: &WatchLoad,
+    addresses: &[String],
+    quiet: bool,
+) -> Result<Watched, Failure> {
     let watchers = u64::try_from(args.watchers.max(1)).unwrap_or(u64::MAX);
     let shared = Arc::new(Shared::default());
     let thread = {
-        let (shared, args, addresses) = (Arc::clone(&shared), args.clone(), addresses.clone());
+        let (shared, args, addresses) = (Arc::clone(&shared), args.clone(), addresses.to_vec());
         std::thread::spawn(move || watch(&shared, &args, &addresses))
     };
     let patience = Instant::now() + Duration::from_secs(60);
@@ -78,7 +127,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(),
     };
     let plan = Plan {
         name: "watch",
-        addresses,
+        addresses: addresses.to_vec(),
         connections: 1,
         clients: load.clients.max(1),
         total: load.total(),
@@ -112,31 +161,16 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(),
             ));
         }
     }
-    let fields = [
-        ("benchmark", "watch".into()),
-        ("watchers", watchers.into()),
-        ("puts", report.succeeded().into()),
-        ("puts_per_second", Field::Real(report.throughput())),
-        ("put_p50_ms", Field::Real(report.percentile_ms(50.0))),
-        ("put_p99_ms", Field::Real(report.percentile_ms(99.0))),
-        ("put_errors", report.failed().into()),
-        ("events", last.into()),
-        ("events_expected", expected.into()),
-        ("seconds", Field::Real(elapsed.as_secs_f64())),
-        ("events_per_second", Field::Real(per_second(last, elapsed))),
-        ("bytes", shared.bytes.load(Ordering::Relaxed).into()),
-        (
-            "broken_streams",
-            shared.broken.load(Ordering::Relaxed).into(),
-        ),
-        (
-            "client_cpu_us_per_event",
-            Field::Real(micros_each(cpu, last)),
-        ),
-    ];
-    let output = context.output(args.json);
-    Printer::new(context.stdout(), output, false).record(&fields)?;
-    report.expect_some_success()
+    Ok(Watched {
+        watchers,
+        puts: report,
+        events: last,
+        events_expected: expected,
+        elapsed,
+        bytes: shared.bytes.load(Ordering::Relaxed),
+        broken_streams: shared.broken.load(Ordering::Relaxed),
+        client_cpu: cpu,
+    })
 }
 
 /// Opens all watches, and counts until it is over.

@@ -4,6 +4,9 @@
 //! then it is the other's turn. So what drifts on the machine meets both. Medians are over rounds, and
 //! the spread is shown beside them.
 //!
+//! The row of watchers counts events: so many puts, each told to every watcher of the leader, until the last
+//! event has come. Its latencies are those of the puts.
+//!
 //! Writes, linearizable reads and lease reads go to the leader: what a forwarding member adds is the
 //! same for every system, and would hide what they differ in. Eventual reads go to all members.
 //!
@@ -18,9 +21,10 @@ use std::time::Duration;
 
 use super::load::{self, Plan};
 use super::machine::{self, Machine};
-use super::report::{Report, micros_each};
+use super::report::{Report, micros_each, per_second};
+use super::watch;
 use super::workload::Workload;
-use crate::args::bench::{Compare, Consistency, Load};
+use crate::args::bench::{Compare, Consistency, Load, WatchLoad};
 use crate::commands::Context;
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
@@ -42,9 +46,14 @@ struct Row {
 enum Kind {
     Put,
     Read(Consistency),
+    /// So many puts, told to so many watchers.
+    Watch {
+        puts: u64,
+        watchers: usize,
+    },
 }
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 7] = [
     row("put 1/1", 1, 1, Kind::Put),
     row("put 10/100", 10, 100, Kind::Put),
     row("put 200/1000", 200, 1000, Kind::Put),
@@ -68,6 +77,15 @@ const ROWS: [Row; 6] = [
         200,
         1000,
         Kind::Read(Consistency::Eventual),
+    ),
+    row(
+        "events to 10,000 watchers",
+        100,
+        10,
+        Kind::Watch {
+            puts: 200,
+            watchers: 10_000,
+        },
     ),
 ];
 
@@ -243,6 +261,9 @@ fn measure(
         let workload = match row.kind {
             Kind::Put => Workload::puts(&load)?,
             Kind::Read(consistency) => Workload::reads(&load, consistency)?,
+            Kind::Watch { .. } => {
+                return Err(Failure::new(Exit::Internal, "watchers are no requests"));
+            }
         };
         load::run(&plan, &workload)
     };
@@ -251,6 +272,11 @@ fn measure(
     let mut samples = Vec::new();
     for row in rows {
         if row.is_own && cluster.system() != System::Bowline {
+            progress.add(1);
+            continue;
+        }
+        if let Kind::Watch { puts, watchers } = row.kind {
+            samples.push(watched(cluster, row, puts, watchers)?);
             progress.add(1);
             continue;
         }
@@ -274,6 +300,38 @@ fn measure(
         progress.add(1);
     }
     Ok(samples)
+}
+
+/// Runs the row of watchers once.
+fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<Sample, Failure> {
+    let load = WatchLoad {
+        watchers,
+        streams: 1,
+        conns: row.connections,
+        total: Some(puts),
+        duration: None,
+        rate: None,
+        clients: row.clients,
+        val_size: 256,
+        json: false,
+    };
+    let before = cluster.cpu()?;
+    let watched = watch::measure(&load, &[cluster.leader()?], true)?;
+    let server_cpu = cluster.cpu()?.saturating_sub(before);
+    let puts = &watched.puts;
+    let missing = watched.events_expected.saturating_sub(watched.events);
+    Ok(Sample {
+        row: row.name,
+        system: cluster.system(),
+        per_second: per_second(watched.events, watched.elapsed),
+        p50_ms: puts.percentile_ms(50.0),
+        p99_ms: puts.percentile_ms(99.0),
+        p99_9_ms: puts.percentile_ms(99.9),
+        server_cpu_us: micros_each(server_cpu, watched.events),
+        client_cpu_us: micros_each(watched.client_cpu, watched.events),
+        errors: puts.failed() + watched.broken_streams + missing,
+        empty: 0,
+    })
 }
 
 /// The version that a server tells, beside what its program says of itself.
