@@ -31,6 +31,11 @@ pub(super) fn stream(context: &Arc<Context>) -> Replies {
     let context = context.clone();
     tokio::task::spawn_blocking(move || {
         let frozen = match context.client.freeze() {
+            // Nothing was ever agreed on, so nothing could be made of it.
+            Ok(frozen) if frozen.index == 0 => {
+                let _ = replies.blocking_send(Err(Fault::NoLeader.into()));
+                return;
+            }
             Ok(frozen) => frozen,
             Err(error) => {
                 let _ = replies.blocking_send(Err(status(error)));

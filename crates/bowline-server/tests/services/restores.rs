@@ -273,6 +273,8 @@ async fn the_ids_follow_from_the_file_the_members_and_the_token() {
     let place = tempfile::tempdir().unwrap();
     let old = start(&[]).await;
     let path = place.path().join("saved");
+    // Before anything was agreed on there is nothing to save.
+    old.kv().await.put(put("j", "v")).await.unwrap();
     save(&old, &path).await;
     old.kv().await.put(put("k", "v")).await.unwrap();
     let later = place.path().join("later");
