@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bowline::{ChangeKind, Db, History, Range};
+use bowline::{ChangeKind, Db, History, LeaseId, Range};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A service announces itself from another thread. Its key lives as long as its lease.
     let service = thread::spawn({
         let db = db.clone();
-        move || -> bowline::Result<()> {
+        move || -> bowline::Result<LeaseId> {
             let lease = db.grant_lease(Duration::from_secs(2))?;
             db.put_with_lease("svc/api", "10.0.0.7", lease)?;
             // It stays alive for a while, then falls silent without a word.
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 thread::sleep(Duration::from_millis(50));
                 db.keep_alive(lease)?;
             }
-            Ok(())
+            Ok(lease)
         }
     });
 
@@ -53,8 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(went.changes[0].kind, ChangeKind::Delete);
     assert!(went.revision > came.revision);
     println!("revision {}: svc/api went", went.revision);
-    service.join().expect("the service panicked")?;
-    assert!(db.leases().is_empty());
+    let lease = service.join().expect("the service panicked")?;
+    assert!(db.keep_alive(lease).is_err(), "it is over");
 
     // A watcher that starts in the past gets everything from there on, as the first one did.
     let mut late = db.watch(Range::prefix("svc/")).from(start).start()?;

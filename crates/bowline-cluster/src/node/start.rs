@@ -100,7 +100,11 @@ impl Node {
             config.initial_cluster = own.collect();
         }
         make_parents(&*config.vfs, &config.data_dir)?;
-        let identity = identify(&config).await?;
+        let identity = tokio::select! {
+            identity = identify(&config) => identity?,
+            // Founders that start at once ask each other, and would wait for answers that cannot come yet.
+            () = hang_up(&listeners) => return Err(Error::stopped("it takes no connections")),
+        };
         let opening = {
             let config = config.clone();
             tokio::task::spawn_blocking(move || open(&config, &identity).map(|o| (o, identity)))
@@ -172,6 +176,21 @@ impl Node {
         });
         closing.await.map_err(Error::stopped)?
     }
+}
+
+/// Ends every connection that comes: who asks is told at once that there is nobody yet.
+async fn hang_up(listeners: &[TcpListener]) {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let ends = listeners.iter().map(|listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok(connection) => drop(connection),
+                // Too many files are open, say.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    });
+    futures_util::future::join_all(ends).await;
 }
 
 /// What is opened before Raft starts.
