@@ -43,8 +43,8 @@ pub(crate) struct Core {
     pub(crate) progress: watch::Receiver<Progress>,
     /// The term in which leadership is being given away, and lease reads are over.
     pub(crate) abdicating: AtomicU64,
-    /// Held by who removes a member, from the check of who would be left to the end of the change.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Held by who changes the membership, from the look at what there is to the end of the change.
+    pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     /// Why the node stopped, when it did by itself.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) closing: watch::Sender<bool>,

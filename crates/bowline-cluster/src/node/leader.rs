@@ -11,6 +11,7 @@ use std::time::Duration;
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
+use tokio::sync::OwnedMutexGuard;
 
 use super::client::{LeaseStatus, MemberInfo};
 use super::core::Core;
@@ -106,46 +107,63 @@ impl Core {
 
     // --- membership ---
 
-    /// Changes the membership; waits for a change that is under way. A change that was begun goes
-    /// on to its end, also when nobody waits for it any more. A voter that goes is never kept as a
-    /// learner: when a change ends one that was left half-way, it would be promoted once more.
-    async fn change(&self, change: ChangeMembers<NodeId, Member>) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
-        loop {
-            let (raft, change) = (self.raft.clone(), change.clone());
-            let changing = tokio::spawn(async move { raft.change_membership(change, false).await });
-            let changed = tokio::time::timeout_at(deadline, changing).await;
-            let changed = changed.map_err(|_| Error::Timeout)?;
-            match changed.map_err(Error::stopped)?.map_err(change_error) {
-                Ok(done) => {
-                    // The next check is to see what has become of this.
-                    let at = done.log_id.index;
-                    self.soon(|| self.membership_index() >= Some(at)).await;
-                    return Ok(());
-                }
-                Err(Error::MembershipChanging)
-                    if tokio::time::Instant::now() + PAUSE < deadline =>
-                {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+    /// Waits until this is the only change of the membership that this member is making: what it is made
+    /// from must not be older than what the one before has made.
+    async fn turn_to_change(&self) -> OwnedMutexGuard<()> {
+        self.changing.clone().lock_owned().await
     }
 
-    fn membership_index(&self) -> Option<u64> {
-        let metrics = self.metrics.borrow_watched();
-        metrics
-            .membership_config
-            .log_id()
-            .as_ref()
-            .map(|id| id.index)
+    /// Changes the membership; waits for a change that is under way. A change that was begun goes
+    /// on to its end, and keeps its turn, also when nobody waits for it any more. A voter that goes is
+    /// never kept as a learner: when a change ends one that was left half-way, it would be promoted once
+    /// more.
+    async fn change(
+        &self,
+        change: ChangeMembers<NodeId, Member>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        let (raft, metrics) = (self.raft.clone(), self.metrics.clone());
+        let patience = 2 * self.options.election_timeout;
+        let changing = tokio::spawn(async move {
+            let _turn = turn;
+            loop {
+                let changed = raft.change_membership(change.clone(), false).await;
+                match changed.map_err(change_error) {
+                    Ok(done) => {
+                        // The next one is to see what has become of this.
+                        let at = done.log_id.index;
+                        let is_seen = || {
+                            let metrics = metrics.borrow_watched();
+                            let seen = metrics.membership_config.log_id().as_ref();
+                            seen.is_some_and(|id| id.index >= at)
+                        };
+                        within(patience, is_seen).await;
+                        return Ok(());
+                    }
+                    Err(Error::MembershipChanging)
+                        if tokio::time::Instant::now() + PAUSE < deadline =>
+                    {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+        let changed = tokio::time::timeout_at(deadline, changing).await;
+        changed
+            .map_err(|_| Error::Timeout)?
+            .map_err(Error::stopped)?
     }
 
     /// Ends a change of the membership that its leader did not come to end. A change that takes two
     /// steps and is under way here is none the worse for it.
     pub(crate) async fn leave_joint_membership(&self) {
-        let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()));
+        let turn = self.turn_to_change().await;
+        if !self.is_membership_joint() {
+            return;
+        }
+        let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()), turn);
         match ended.await {
             Ok(()) => tracing::info!("ended a change of the membership that was left half-way"),
             Err(error) => tracing::warn!(%error, "the membership is still between two"),
@@ -162,14 +180,7 @@ impl Core {
     /// Waits until `holds` does, for two election timeouts: who has just become the leader has not
     /// heard of everybody yet.
     async fn soon(&self, holds: impl Fn() -> bool) -> bool {
-        let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
-        while !holds() {
-            if tokio::time::Instant::now() >= deadline {
-                return false;
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        true
+        within(2 * self.options.election_timeout, holds).await
     }
 
     /// Whether those who would be left to vote without `id` are enough, as far as they answer.
@@ -231,6 +242,7 @@ impl Core {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
+        let turn = self.turn_to_change().await;
         self.check_urls(None, &peer_urls)?;
         let learners = self.members().iter().filter(|m| m.is_learner).count();
         if learners >= self.options.learners_max {
@@ -250,7 +262,7 @@ impl Core {
             wants_vote: !is_learner,
         };
         let nodes = [(id, member)].into_iter().collect();
-        self.change(ChangeMembers::AddNodes(nodes)).await?;
+        self.change(ChangeMembers::AddNodes(nodes), turn).await?;
         self.info(id).ok_or(Error::LeaderChanged)
     }
 
@@ -258,14 +270,14 @@ impl Core {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
+        let turn = self.turn_to_change().await;
         let member = self.info(id).ok_or(Error::MemberNotFound { id })?;
         let ids = [id].into_iter().collect();
-        let _one_at_a_time = self.changing.lock().await;
         if !member.is_learner {
             self.check_removal(id).await?;
-            self.change(ChangeMembers::RemoveVoters(ids)).await?;
+            self.change(ChangeMembers::RemoveVoters(ids), turn).await?;
         } else {
-            self.change(ChangeMembers::RemoveNodes(ids)).await?;
+            self.change(ChangeMembers::RemoveNodes(ids), turn).await?;
         }
         self.peers.forget(id);
         Ok(())
@@ -275,10 +287,11 @@ impl Core {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
+        let turn = self.turn_to_change().await;
         self.check_urls(Some(id), &peer_urls)?;
         let mut member = self.member(id)?;
         member.peer_urls = peer_urls;
-        self.set_member(id, member).await
+        self.set_member(id, member, turn).await
     }
 
     /// A member says its name and where clients reach it, as it does after each start.
@@ -286,12 +299,13 @@ impl Core {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
+        let turn = self.turn_to_change().await;
         let mut member = self.member(id)?;
         if member.name == name && member.client_urls == client_urls {
             return Ok(());
         }
         (member.name, member.client_urls) = (name, client_urls);
-        self.set_member(id, member).await
+        self.set_member(id, member, turn).await
     }
 
     fn member(&self, id: NodeId) -> Result<Member> {
@@ -300,15 +314,21 @@ impl Core {
         member.ok_or(Error::MemberNotFound { id })
     }
 
-    async fn set_member(&self, id: NodeId, member: Member) -> Result<()> {
+    async fn set_member(
+        &self,
+        id: NodeId,
+        member: Member,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<()> {
         let nodes = [(id, member)].into_iter().collect();
-        self.change(ChangeMembers::SetNodes(nodes)).await
+        self.change(ChangeMembers::SetNodes(nodes), turn).await
     }
 
     async fn promote(&self, id: NodeId) -> Result<()> {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
+        let turn = self.turn_to_change().await;
         let member = self.info(id).ok_or(Error::MemberNotFound { id })?;
         if !member.is_learner {
             return Err(Error::NotLearner { id });
@@ -317,7 +337,7 @@ impl Core {
             return Err(Error::LearnerNotReady);
         }
         let ids = [id].into_iter().collect();
-        self.change(ChangeMembers::AddVoterIds(ids)).await
+        self.change(ChangeMembers::AddVoterIds(ids), turn).await
     }
 
     /// Whether a member has all but the last few entries.
@@ -331,6 +351,7 @@ impl Core {
 
     /// Promotes learners that shall vote and have caught up, one at a time.
     pub(crate) async fn promote_those_who_wait(&self) {
+        let turn = self.turn_to_change().await;
         let membership = self.membership();
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let mut nodes = membership.nodes();
@@ -342,7 +363,7 @@ impl Core {
             return;
         };
         let ids = [*id].into_iter().collect();
-        match self.change(ChangeMembers::AddVoterIds(ids)).await {
+        match self.change(ChangeMembers::AddVoterIds(ids), turn).await {
             Ok(()) => tracing::info!(member_id = %format!("{id:x}"), "promoted a learner"),
             Err(error) => tracing::warn!(%error, "a learner could not be promoted yet"),
         }
@@ -380,6 +401,18 @@ impl Core {
         }
         Err(bad)
     }
+}
+
+/// Waits until `holds` does; tells whether it came to that in time.
+async fn within(patience: Duration, holds: impl Fn() -> bool) -> bool {
+    let deadline = tokio::time::Instant::now() + patience;
+    while !holds() {
+        if tokio::time::Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    true
 }
 
 fn change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Error {

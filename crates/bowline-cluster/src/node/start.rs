@@ -624,7 +624,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         metrics,
         progress,
         abdicating: AtomicU64::new(0),
-        changing: tokio::sync::Mutex::new(()),
+        changing: Arc::default(),
         failure: Mutex::new(None),
         closing: watch::Sender::new(false),
         leadership: watch::Sender::default(),

@@ -27,10 +27,10 @@ const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 /// Until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
-    // What is done about space waits for nothing else.
-    let both = async { tokio::join!(keep_space(&core), keep_up(&core)) };
+    // None of them waits for another: each may take as long as a request.
+    let all = async { tokio::join!(keep_space(&core), say_name(&core), keep_up(&core)) };
     tokio::select! {
-        _ = both => {}
+        _ = all => {}
         _ = closing.wait_for(|closed| *closed) => {}
     }
 }
@@ -53,16 +53,17 @@ async fn keep_space(core: &Core) {
     }
 }
 
+async fn say_name(core: &Core) {
+    while !publish(core).await {
+        tokio::time::sleep(FIRST_TICK).await;
+    }
+}
+
 async fn keep_up(core: &Core) {
-    let mut is_published = false;
     let mut is_joint = false;
     let mut absence = Absence::default();
     loop {
-        let tick = if is_published { TICK } else { FIRST_TICK };
-        tokio::time::sleep(tick).await;
-        if !is_published {
-            is_published = publish(core).await;
-        }
+        tokio::time::sleep(TICK).await;
         if core.is_leading() {
             // Seen twice in a row: not one that is just being ended.
             let was_joint = std::mem::replace(&mut is_joint, core.is_membership_joint());
