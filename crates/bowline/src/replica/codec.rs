@@ -9,8 +9,8 @@
 //! duration   | ms varint |
 //! ```
 //!
-//! A decoder takes exactly what an encoder makes: what is unknown, too deep or left over is refused,
-//! and no count is believed further than the bytes that are there. A command of a tag that this
+//! A decoder takes exactly what an encoder makes: what is unknown, too deep, left over or out of the
+//! order of its names is refused, and no count is believed further than the bytes that are there. A command of a tag that this
 //! version does not know must stop the member rather than be skipped: the others may know it.
 
 use std::time::Duration;
@@ -485,9 +485,18 @@ impl<'a> Decoder<'a> {
     }
 
     fn attributes(&mut self) -> Decoded<Attributes> {
-        (0..self.count()?)
-            .map(|_| Ok((self.text()?, self.text()?)))
-            .collect()
+        let mut attributes = Attributes::new();
+        for _ in 0..self.count()? {
+            let (name, value) = (self.text()?, self.text()?);
+            if attributes
+                .last_key_value()
+                .is_some_and(|(last, _)| *last >= name)
+            {
+                return Err("attributes out of the order of their names");
+            }
+            attributes.insert(name, value);
+        }
+        Ok(attributes)
     }
 
     fn graph_write(&mut self) -> Decoded<GraphWrite> {

@@ -552,6 +552,35 @@ fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
+/// The fuzzer's find: attributes that were named twice, or out of order, decoded to the map that
+/// holds the last of them, so that one command had several encodings.
+#[test]
+fn attributes_named_twice_or_out_of_order_are_refused() {
+    let block = Block::new(BlockId(1), "kind")
+        .attribute("name1", "x")
+        .attribute("name2", "x");
+    let mut bytes = Vec::new();
+    let command = Command::Graph(vec![GraphWrite::PutBlock(block)]);
+    encode_commands([&command].into_iter(), &mut bytes);
+    assert!(decode_commands(&Bytes::from(bytes.clone())).is_ok());
+
+    let digits: Vec<usize> = (4..bytes.len())
+        .filter(|&at| bytes[..at].ends_with(b"name"))
+        .collect();
+    let [first, second] = digits[..] else {
+        panic!("two names: {digits:?}");
+    };
+    for (one, two) in [(b'1', b'1'), (b'2', b'1')] {
+        let mut bytes = bytes.clone();
+        (bytes[first], bytes[second]) = (one, two);
+        let refused = decode_commands(&Bytes::from(bytes)).unwrap_err();
+        assert!(
+            refused.to_string().contains("out of the order"),
+            "{refused}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
