@@ -1,14 +1,22 @@
 //! `etcdserverpb.Watch`: see [`crate::watch`].
+//!
+//! Served without the generated server, whose messages hold events that are not encoded yet.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
 use bowline_proto::etcdserverpb as pb;
-use pb::watch_server::Watch;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, StdError, http};
+use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
 
 use super::{check, needs_leader};
 use crate::context::Context;
-use crate::watch::WatchStream;
+use crate::settings::Settings;
+use crate::watch::{WatchMessage, WatchStream};
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -20,20 +28,54 @@ impl WatchService {
     pub(crate) fn new(context: Arc<Context>) -> WatchService {
         WatchService { context }
     }
-}
 
-#[tonic::async_trait]
-impl Watch for WatchService {
-    type WatchStream = WatchStream;
-
-    async fn watch(
-        &self,
-        request: Request<Streaming<pb::WatchRequest>>,
-    ) -> Result<Response<WatchStream>, Status> {
+    fn open(&self, request: Request<Streaming<pb::WatchRequest>>) -> Result<WatchStream, Status> {
         check(&self.context, request.metadata())?;
         let needs_leader = needs_leader(request.metadata());
         let requests = request.into_inner();
-        let stream = WatchStream::new(self.context.clone(), requests, needs_leader);
-        Ok(Response::new(stream))
+        Ok(WatchStream::new(
+            self.context.clone(),
+            requests,
+            needs_leader,
+        ))
+    }
+}
+
+impl<B> Service<http::Request<B>> for WatchService
+where
+    B: tonic::codegen::Body + Send + 'static,
+    B::Error: Into<StdError> + Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            let settings = &service.context.settings;
+            let received_max = settings.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES;
+            let codec = ProstCodec::<WatchMessage, pb::WatchRequest>::default();
+            let mut grpc = Grpc::new(codec)
+                .apply_max_message_size_config(Some(received_max), Some(usize::MAX));
+            Ok(grpc.streaming(Watch(&service), request).await)
+        })
+    }
+}
+
+/// The one method.
+struct Watch<'a>(&'a WatchService);
+
+impl StreamingService<pb::WatchRequest> for Watch<'_> {
+    type Response = WatchMessage;
+    type ResponseStream = WatchStream;
+    type Future = std::future::Ready<Result<Response<WatchStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
+        std::future::ready(self.0.open(request).map(Response::new))
     }
 }

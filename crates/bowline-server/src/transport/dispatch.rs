@@ -15,7 +15,6 @@ use pb::cluster_server::ClusterServer;
 use pb::kv_server::KvServer;
 use pb::lease_server::LeaseServer;
 use pb::maintenance_server::MaintenanceServer;
-use pb::watch_server::WatchServer;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::{Code, Status};
@@ -33,7 +32,7 @@ use crate::settings::Settings;
 pub(crate) struct Dispatch {
     context: Arc<Context>,
     kv: KvServer<KvService>,
-    watch: WatchServer<WatchService>,
+    watch: WatchService,
     lease: LeaseServer<LeaseService>,
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
@@ -55,7 +54,7 @@ impl Dispatch {
         }
         Dispatch {
             kv: serve!(KvServer, KvService),
-            watch: serve!(WatchServer, WatchService),
+            watch: WatchService::new(context.clone()),
             lease: serve!(LeaseServer, LeaseService),
             cluster: serve!(ClusterServer, ClusterService),
             maintenance: serve!(MaintenanceServer, MaintenanceService),

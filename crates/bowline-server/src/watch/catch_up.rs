@@ -10,7 +10,8 @@ use std::sync::mpsc::Receiver;
 use bowline::{Changes, Watcher};
 
 use super::event::{bytes_of, event_of};
-use super::outlet::Offer;
+use super::message::encoded;
+use super::outlet::{Offer, Sharing};
 use super::shard::{Key, Shard, State, ToWake};
 
 /// How many revisions a watch is given in its turn.
@@ -69,9 +70,9 @@ impl Job {
         while let Some(changes) = self.pending.front() {
             let events = changes.changes.iter();
             let events = events.filter(|change| watch.wants().wants(change));
-            let events: Vec<_> = events.map(event_of).collect();
+            let events: Vec<_> = events.map(|change| encoded(&event_of(change))).collect();
             if !events.is_empty() {
-                match shard.offer(watch, changes.revision, events) {
+                match shard.offer(watch, changes.revision, events, Sharing::Own) {
                     Offer::Taken => {}
                     Offer::TakenFirst => to_wake.push(watch.stream.clone()),
                     Offer::Full => return false,

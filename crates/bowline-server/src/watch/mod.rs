@@ -22,6 +22,8 @@
 //! - A stream without a watch that is behind may be told `position - 1` as its progress: its outlet
 //!   is in order, so no event that is older can come after.
 //! - Nobody waits for a client: a full outlet refuses, and the watch falls behind.
+//! - An event is encoded once by the feed, and its bytes are shared by the messages of all watches that it
+//!   concerns; an outlet counts them once.
 //! - Without watches there is no feed, and commits do nothing for it.
 //!
 //! Writers never take the lock of a shard.
@@ -29,6 +31,7 @@
 mod catch_up;
 mod event;
 mod index;
+mod message;
 mod outlet;
 mod shard;
 mod stream;
@@ -45,6 +48,7 @@ use crate::status::Fault;
 use outlet::Outlet;
 use shard::Shard;
 
+pub(crate) use message::WatchMessage;
 pub(crate) use stream::WatchStream;
 
 /// What watches are made with.
@@ -52,7 +56,7 @@ pub(crate) use stream::WatchStream;
 pub(crate) struct WatchOptions {
     /// How often an idle watch that asked for it is told how far it is.
     pub(crate) progress_interval: Duration,
-    /// How many bytes wait for one client.
+    /// How many bytes wait for one stream.
     pub(crate) queue_bytes: usize,
     /// Watches that asked for fragments get no message above this, but for a single event.
     pub(crate) fragment_bytes: usize,

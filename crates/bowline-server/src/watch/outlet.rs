@@ -2,16 +2,34 @@
 //!
 //! The producers are the threads of a shard; the consumer is the connection, which polls. Events are
 //! refused when the queue is full; the few other messages are not.
+//!
+//! While a client is slower than what it is told, events of one watch are added to its message that waits
+//! already: there is at most one message of each watch between two messages that are not about events.
+//! Events of one watch stay in order; nothing overtakes, or is overtaken by, a message that is not about
+//! events. Between watches there is no order to keep.
+//!
+//! The bytes of an event that several watches of the stream are told are counted with the first of them.
+//! Messages leave in the order in which they came, so when that one has gone the others have nearly: what is
+//! kept alive is at most about twice what is counted.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use bowline_proto::etcdserverpb::WatchResponse;
+use bowline::Revision;
 use parking_lot::Mutex;
 use tonic::Status;
 
+use super::message::WatchMessage;
+
 /// Events of one watch are joined into messages of up to this size while they wait.
 const JOINED_MAX_BYTES: usize = 64 << 10;
+/// About how much memory a message takes besides its events.
+const MESSAGE_BYTES: usize = 192;
+/// About how much memory a reference to an event takes.
+const EVENT_BYTES: usize = 48;
+
+/// What an empty queue keeps room for.
+const KEPT_MESSAGES: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -23,7 +41,13 @@ pub(super) struct Outlet {
 #[derive(Debug, Default)]
 struct Queue {
     messages: VecDeque<Message>,
+    /// How many messages have left: the place of the first one that waits.
+    gone: u64,
+    /// Events are not added to messages before this place.
+    barrier: u64,
     bytes: usize,
+    /// Events that are counted already, of the newest revision that is shared.
+    counted: Counted,
     /// Of the connection, when it waits for a message.
     waker: Option<Waker>,
     /// Whether a producer is about to wake it.
@@ -37,10 +61,32 @@ struct Queue {
 
 #[derive(Debug)]
 struct Message {
-    response: WatchResponse,
+    response: WatchMessage,
+    /// What of the queue's bytes leaves with it.
     bytes: usize,
-    /// Whether more events of the same watch may be added.
-    is_open: bool,
+    /// The size of its events on the wire.
+    events_bytes: usize,
+}
+
+/// Which events of a revision are counted: a bit each.
+#[derive(Debug, Default)]
+struct Counted {
+    revision: Revision,
+    bits: Vec<u64>,
+}
+
+/// Where the last message of a watch is. A watch keeps it, and gives it with its next events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Place(Option<u64>);
+
+/// Who keeps the bytes of events alive.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sharing<'a> {
+    /// The message alone.
+    Own,
+    /// The messages of all watches that are told of the revision. Events are known by their numbers, in the
+    /// order of the message.
+    Shared(Revision, &'a [u32]),
 }
 
 /// What became of an offer.
@@ -58,9 +104,62 @@ pub(super) enum Offer {
 #[derive(Debug)]
 pub(super) enum Taken {
     /// A message; and whether somebody waits for the room it leaves.
-    Message(WatchResponse, bool),
+    Message(WatchMessage, bool),
     /// The end.
     End(Option<Status>),
+}
+
+impl Counted {
+    fn has(&self, revision: Revision, number: u32) -> bool {
+        let (word, bit) = (number as usize / 64, number % 64);
+        self.revision == revision && self.bits.get(word).is_some_and(|bits| bits >> bit & 1 == 1)
+    }
+
+    fn add(&mut self, revision: Revision, number: u32) {
+        if self.revision != revision {
+            self.revision = revision;
+            self.bits.clear();
+        }
+        let (word, bit) = (number as usize / 64, number % 64);
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        self.bits[word] |= 1 << bit;
+    }
+}
+
+impl Queue {
+    /// How many bytes more the queue has with a message's events in it.
+    fn cost(&self, response: &WatchMessage, sharing: Sharing<'_>) -> usize {
+        let events = response.events.iter();
+        let bytes: usize = match sharing {
+            Sharing::Own => events.map(|event| event.len()).sum(),
+            Sharing::Shared(revision, numbers) => events
+                .zip(numbers)
+                .filter(|(_, number)| !self.counted.has(revision, **number))
+                .map(|(event, _)| event.len())
+                .sum(),
+        };
+        bytes + response.events.len() * EVENT_BYTES
+    }
+
+    /// The message that waits at a place, when events may be added to it.
+    fn open_at(&mut self, place: Place) -> Option<&mut Message> {
+        let at = place.0.filter(|at| *at >= self.barrier)?;
+        let at = usize::try_from(at.checked_sub(self.gone)?).ok()?;
+        self.messages.get_mut(at)
+    }
+
+    fn push(&mut self, message: Message) -> Place {
+        self.bytes += message.bytes;
+        self.messages.push_back(message);
+        Place(Some(self.gone + self.messages.len() as u64 - 1))
+    }
+
+    /// Nothing is added to the messages that are in the queue now.
+    fn close(&mut self) {
+        self.barrier = self.gone + self.messages.len() as u64;
+    }
 }
 
 impl Outlet {
@@ -71,37 +170,51 @@ impl Outlet {
         }
     }
 
-    /// Puts events into the queue if there is room. A single message always finds room in an empty
-    /// queue.
-    pub(super) fn offer(&self, response: &mut WatchResponse, bytes: usize) -> Offer {
+    /// Puts events into the queue if there is room, with those of the watch's last message if they wait yet.
+    /// A single message always finds room in an empty queue. What is refused is left as it was.
+    pub(super) fn offer(
+        &self,
+        response: &mut WatchMessage,
+        sharing: Sharing<'_>,
+        last: &mut Place,
+    ) -> Offer {
         let mut queue = self.queue.lock();
         if queue.has_ended || queue.end.is_some() {
             // Nobody will read it.
             return Offer::Taken;
         }
-        if queue.bytes + bytes > self.bytes_max && !queue.messages.is_empty() {
+        let cost = queue.cost(response, sharing);
+        if queue.bytes + cost > self.bytes_max && !queue.messages.is_empty() {
             queue.wants_room = true;
             return Offer::Full;
         }
-        queue.bytes += bytes;
-        let is_open = !response.fragment;
-        let response = std::mem::take(response);
-        match queue.messages.back_mut() {
-            Some(last)
-                if last.is_open
-                    && is_open
-                    && last.response.watch_id == response.watch_id
-                    && last.bytes + bytes <= JOINED_MAX_BYTES =>
-            {
-                last.response.header = response.header;
-                last.response.events.extend(response.events);
-                last.bytes += bytes;
+        if let Sharing::Shared(revision, numbers) = sharing {
+            for number in numbers {
+                queue.counted.add(revision, *number);
             }
-            _ => queue.messages.push_back(Message {
-                response,
-                bytes,
-                is_open,
-            }),
+        }
+        let mut response = std::mem::take(response);
+        let events_bytes: usize = response.events.iter().map(|event| event.len()).sum();
+        let is_fragment = response.fragment;
+        let room = JOINED_MAX_BYTES.saturating_sub(events_bytes);
+        match queue.open_at(*last) {
+            Some(open) if !is_fragment && open.events_bytes <= room => {
+                open.response.header = response.header;
+                open.response.events.append(&mut response.events);
+                open.events_bytes += events_bytes;
+                open.bytes += cost;
+                queue.bytes += cost;
+            }
+            _ => {
+                *last = queue.push(Message {
+                    response,
+                    bytes: cost + MESSAGE_BYTES,
+                    events_bytes,
+                });
+                if is_fragment {
+                    queue.close();
+                }
+            }
         }
         if queue.waker.is_some() && !queue.is_waking {
             queue.is_waking = true;
@@ -113,15 +226,16 @@ impl Outlet {
 
     /// Puts a message into the queue whether there is room or not: what is not about events, and the
     /// rest of a revision that comes in fragments.
-    pub(super) fn push(&self, response: WatchResponse) {
-        const BYTES: usize = 64;
+    pub(super) fn push(&self, response: WatchMessage) {
         let mut queue = self.queue.lock();
-        queue.bytes += BYTES;
-        queue.messages.push_back(Message {
+        let events_bytes = response.events.iter().map(|event| event.len()).sum();
+        let bytes = MESSAGE_BYTES + queue.cost(&response, Sharing::Own);
+        queue.push(Message {
+            bytes,
             response,
-            bytes: BYTES,
-            is_open: false,
+            events_bytes,
         });
+        queue.close();
         let waker = queue.waker.take();
         drop(queue);
         if let Some(waker) = waker {
@@ -161,10 +275,14 @@ impl Outlet {
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Taken> {
         let mut queue = self.queue.lock();
         if let Some(message) = queue.messages.pop_front() {
+            queue.gone += 1;
             queue.bytes -= message.bytes;
             let has_room = queue.wants_room && queue.bytes <= self.bytes_max / 2;
             if has_room {
                 queue.wants_room = false;
+            }
+            if queue.messages.is_empty() && queue.messages.capacity() > KEPT_MESSAGES {
+                queue.messages.shrink_to(KEPT_MESSAGES);
             }
             return Poll::Ready(Taken::Message(message.response, has_room));
         }
@@ -182,18 +300,23 @@ impl Outlet {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use bowline_proto::mvccpb::Event;
+    use bytes::Bytes;
 
-    fn message(watch_id: i64) -> WatchResponse {
-        WatchResponse {
+    use super::*;
+
+    fn message(watch_id: i64, bytes: usize) -> WatchMessage {
+        WatchMessage {
             watch_id,
-            events: vec![Event::default()],
-            ..WatchResponse::default()
+            events: vec![Bytes::from(vec![watch_id as u8; bytes])],
+            ..WatchMessage::default()
         }
     }
 
-    fn take(outlet: &Outlet) -> Option<(WatchResponse, bool)> {
+    fn offer(outlet: &Outlet, message: &mut WatchMessage, last: &mut Place) -> Offer {
+        outlet.offer(message, Sharing::Own, last)
+    }
+
+    fn take(outlet: &Outlet) -> Option<(WatchMessage, bool)> {
         let mut context = Context::from_waker(Waker::noop());
         match outlet.poll(&mut context) {
             Poll::Ready(Taken::Message(response, has_room)) => Some((response, has_room)),
@@ -201,39 +324,124 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_full_queue_refuses_and_tells_when_there_is_room() {
-        let outlet = Outlet::new(100);
-        // One message finds room whatever its size.
-        assert_eq!(outlet.offer(&mut message(1), 150), Offer::Taken);
-        let mut refused = message(2);
-        assert_eq!(outlet.offer(&mut refused, 10), Offer::Full);
-        assert_eq!(refused.watch_id, 2, "it was not taken");
-        assert!(outlet.is_full());
-        assert!(take(&outlet).unwrap().1, "room for those who want it");
-        assert_eq!(outlet.offer(&mut message(2), 10), Offer::Taken);
-        assert!(!take(&outlet).unwrap().1, "nobody wants it");
+    fn counts(outlet: &Outlet) -> Vec<(i64, usize)> {
+        std::iter::from_fn(|| take(outlet))
+            .map(|(response, _)| (response.watch_id, response.events.len()))
+            .collect()
     }
 
     #[test]
-    fn events_of_one_watch_are_joined_while_they_wait() {
+    fn a_full_queue_refuses_and_tells_when_there_is_room() {
+        let outlet = Outlet::new(1000);
+        let mut last = Place::default();
+        // One message finds room whatever its size.
+        assert_eq!(
+            offer(&outlet, &mut message(1, 1500), &mut last),
+            Offer::Taken
+        );
+        let mut refused = message(2, 10);
+        assert_eq!(
+            offer(&outlet, &mut refused, &mut Place::default()),
+            Offer::Full
+        );
+        assert_eq!(refused, message(2, 10), "it was not taken");
+        assert_eq!(offer(&outlet, &mut message(1, 10), &mut last), Offer::Full);
+        assert!(outlet.is_full());
+        assert!(take(&outlet).unwrap().1, "room for those who want it");
+        assert_eq!(
+            offer(&outlet, &mut message(2, 10), &mut Place::default()),
+            Offer::Taken
+        );
+        assert!(!take(&outlet).unwrap().1, "nobody wants it");
+        assert!(!outlet.is_full());
+        assert_eq!(outlet.queue.lock().bytes, 0, "what came has gone");
+    }
+
+    #[test]
+    fn events_of_each_watch_are_joined_while_they_wait() {
         let outlet = Outlet::new(1 << 20);
-        for (watch, bytes) in [(1, 10), (1, 10), (2, 10), (1, 10), (1, JOINED_MAX_BYTES)] {
-            outlet.offer(&mut message(watch), bytes);
+        let mut last = [Place::default(); 3];
+        for (watch, bytes) in [
+            (1, 10),
+            (1, 10),
+            (2, 10),
+            (1, 10),
+            (1, JOINED_MAX_BYTES),
+            (1, 0),
+        ] {
+            offer(
+                &outlet,
+                &mut message(watch, bytes),
+                &mut last[watch as usize],
+            );
         }
-        let mut counts = Vec::new();
-        while let Some((response, _)) = take(&outlet) {
-            counts.push((response.watch_id, response.events.len()));
-        }
-        assert_eq!(counts, [(1, 2), (2, 1), (1, 1), (1, 1)]);
+        assert_eq!(counts(&outlet), [(1, 3), (2, 1), (1, 2)]);
+        // What has left is not added to.
+        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        assert_eq!(counts(&outlet), [(1, 1)]);
+        assert_eq!(outlet.queue.lock().bytes, 0);
+    }
+
+    /// A progress notification that older events could still be added behind would be a lie.
+    #[test]
+    fn nothing_is_added_before_a_message_that_is_not_about_events() {
+        let outlet = Outlet::new(1 << 20);
+        let mut last = [Place::default(); 3];
+        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        outlet.push(WatchMessage {
+            watch_id: -1,
+            ..WatchMessage::default()
+        });
+        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        // Nor between the fragments of a revision, nor after them.
+        let fragment = || WatchMessage {
+            fragment: true,
+            ..message(1, 10)
+        };
+        offer(&outlet, &mut fragment(), &mut last[1]);
+        outlet.push(message(1, 10));
+        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        assert_eq!(
+            counts(&outlet),
+            [(1, 1), (-1, 0), (1, 2), (1, 1), (1, 1), (1, 1)]
+        );
+    }
+
+    #[test]
+    fn an_event_that_is_shared_is_counted_once() {
+        let outlet = Outlet::new(1 << 20);
+        let bytes = || outlet.queue.lock().bytes;
+        let mut last = [Place::default(); 4];
+        let mut share = |watch: usize, revision, numbers: &[u32]| {
+            let before = bytes();
+            let mut response = WatchMessage {
+                events: vec![Bytes::from_static(&[0; 1000]); numbers.len()],
+                ..message(watch as i64, 0)
+            };
+            outlet.offer(
+                &mut response,
+                Sharing::Shared(revision, numbers),
+                &mut last[watch],
+            );
+            (bytes() - before) / 1000
+        };
+        assert_eq!(share(1, 7, &[0, 70]), 2);
+        assert_eq!(share(2, 7, &[0]), 0);
+        assert_eq!(share(3, 7, &[0, 1]), 1);
+        assert_eq!(share(1, 8, &[0]), 1, "of another revision");
+        assert_eq!(share(2, 8, &[0, 1]), 1);
+        assert_eq!(counts(&outlet), [(1, 3), (2, 3), (3, 2)]);
+        assert_eq!(outlet.queue.lock().bytes, 0);
     }
 
     #[test]
     fn the_end_comes_after_what_waits() {
         let outlet = Outlet::new(100);
-        outlet.push(message(1));
+        outlet.push(message(1, 10));
         outlet.end(Status::unavailable("gone"));
-        assert_eq!(outlet.offer(&mut message(2), 10), Offer::Taken);
+        let mut last = Place::default();
+        assert_eq!(offer(&outlet, &mut message(2, 10), &mut last), Offer::Taken);
         assert_eq!(take(&outlet).unwrap().0.watch_id, 1);
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(Taken::End(Some(status))) = outlet.poll(&mut context) else {

@@ -8,15 +8,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bowline::{Change, ChangeKind, Changes, Db, Range, Revision, Watcher};
-use bowline_proto::etcdserverpb as pb;
-use bowline_proto::mvccpb::Event;
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::WatchOptions;
 use super::catch_up::{self, Job, Task};
-use super::event::{bytes_of, event_of, response, size_of, with_previous};
+use super::event::{bytes_of, event_of, with_previous};
 use super::index::{Index, Span};
-use super::outlet::{Offer, Outlet};
+use super::message::{WatchMessage, encoded, response};
+use super::outlet::{Offer, Outlet, Place, Sharing};
 use crate::status::Fault;
 
 /// How many revisions the feed takes at once.
@@ -90,6 +90,8 @@ pub(super) struct Watch {
     is_live: bool,
     /// Whether it got a message since the last round of progress.
     was_told: bool,
+    /// Its last events in the outlet.
+    last: Place,
 }
 
 /// What a watch is told.
@@ -100,6 +102,17 @@ pub(super) struct Wants {
     pub(super) no_deletions: bool,
     pub(super) fragments: bool,
     pub(super) progress: bool,
+}
+
+/// Room that is used again for each revision.
+#[derive(Debug, Default)]
+struct Scratch {
+    /// Watches, and the changes they are to be told of.
+    found: Vec<(u32, usize)>,
+    /// The events by their numbers.
+    events: Vec<Option<Bytes>>,
+    /// The events of one watch.
+    numbers: Vec<u32>,
 }
 
 /// Streams whose connections are to be woken when the lock is released.
@@ -192,7 +205,7 @@ impl Shard {
             return None;
         }
         let now = self.db.revision();
-        let created = |revision| pb::WatchResponse {
+        let created = |revision| WatchMessage {
             created: true,
             ..response(id, revision, Vec::new())
         };
@@ -224,6 +237,7 @@ impl Shard {
             wants,
             is_live: watcher.is_none(),
             was_told: true,
+            last: Place::default(),
         });
         if let Some(watcher) = watcher {
             self.send(Job::new(key, watcher));
@@ -236,7 +250,7 @@ impl Shard {
         let mut state = self.state.lock();
         let revision = self.db.revision();
         if let Some(watch) = state.remove(key) {
-            watch.stream.outlet.push(pb::WatchResponse {
+            watch.stream.outlet.push(WatchMessage {
                 canceled: true,
                 ..response(watch.id, revision, Vec::new())
             });
@@ -309,6 +323,7 @@ impl Shard {
     fn feed(&self) {
         let mut next_round = Instant::now() + self.options.progress_interval;
         let mut batch = Vec::new();
+        let mut scratch = Scratch::default();
         while let Some(mut feed) = self.await_feed() {
             while !self.is_stopped() {
                 let until_round = next_round.saturating_duration_since(Instant::now());
@@ -333,7 +348,7 @@ impl Shard {
                 let mut to_wake = ToWake::new();
                 let mut state = self.state.lock();
                 for changes in batch.drain(..) {
-                    self.deliver(&mut state, &changes, &mut to_wake);
+                    self.deliver(&mut state, &changes, &mut scratch, &mut to_wake);
                 }
                 state.position = feed.next_revision();
                 if Instant::now() >= next_round {
@@ -395,13 +410,22 @@ impl Shard {
     }
 
     /// Gives a revision's events to the live watches of its keys.
-    fn deliver(&self, state: &mut State, changes: &Changes, to_wake: &mut ToWake) {
-        let events: Vec<Event> = changes.changes.iter().map(event_of).collect();
-        let mut previous: Vec<Option<Event>> = vec![None; events.len()];
+    fn deliver(
+        &self,
+        state: &mut State,
+        changes: &Changes,
+        scratch: &mut Scratch,
+        to_wake: &mut ToWake,
+    ) {
+        let Scratch {
+            found,
+            events,
+            numbers,
+        } = scratch;
+        found.clear();
         let mut fallen = Vec::new();
         {
             let State { watches, index, .. } = state;
-            let mut found: Vec<(u32, usize)> = Vec::new();
             for (number, change) in changes.changes.iter().enumerate() {
                 index.for_each(&change.entry.key, |place| {
                     let watch = watches[place as usize].as_ref();
@@ -412,24 +436,30 @@ impl Shard {
                     }
                 });
             }
-            if events.len() > 1 {
+            let count = changes.changes.len();
+            if count > 1 {
+                // Stable: the changes of a watch stay in order.
                 found.sort_by_key(|(place, _)| *place);
             }
+            // Each is encoded when the first watch is told of it, once without and once with what was there
+            // before.
+            events.clear();
+            events.resize(2 * count, None);
             for of_one in found.chunk_by(|a, b| a.0 == b.0) {
                 let Some(watch) = &mut watches[of_one[0].0 as usize] else {
                     continue;
                 };
-                let events = of_one.iter().map(|(_, number)| {
-                    if !watch.wants.previous {
-                        return events[*number].clone();
-                    }
-                    let with = previous[*number].get_or_insert_with(|| {
-                        self.add_previous(&events[*number], changes.revision)
-                    });
-                    with.clone()
+                let skipped = if watch.wants.previous { count } else { 0 };
+                numbers.clear();
+                numbers.extend(of_one.iter().map(|(_, number)| (skipped + number) as u32));
+                let of_watch = numbers.iter().map(|number| {
+                    let event = &mut events[*number as usize];
+                    let encode = || self.encode(changes, *number as usize);
+                    event.get_or_insert_with(encode).clone()
                 });
-                let events = events.collect();
-                match self.offer(watch, changes.revision, events) {
+                let of_watch = of_watch.collect();
+                let sharing = Sharing::Shared(changes.revision, numbers);
+                match self.offer(watch, changes.revision, of_watch, sharing) {
                     Offer::Taken => {}
                     Offer::TakenFirst => to_wake.push(watch.stream.clone()),
                     Offer::Full => {
@@ -444,28 +474,43 @@ impl Shard {
         }
     }
 
-    fn add_previous(&self, event: &Event, revision: Revision) -> Event {
-        let key = event.kv.as_ref().map(|kv| &kv.key[..]).unwrap_or_default();
+    /// The event of this number: of a change, or beyond them, of a change with what was there before.
+    fn encode(&self, changes: &Changes, number: usize) -> Bytes {
+        let changed = &changes.changes;
+        if let Some(change) = changed.get(number) {
+            return encoded(&event_of(change));
+        }
+        let change = &changed[number - changed.len()];
         // Where the past has been given up, there is nothing to tell.
-        let before = self.db.snapshot_at(revision - 1);
-        let entry = before.and_then(|before| before.entry(key)).ok().flatten();
-        with_previous(event, entry)
+        let before = self.db.snapshot_at(changes.revision - 1);
+        let entry = before.and_then(|before| before.entry(&change.entry.key));
+        encoded(&with_previous(&event_of(change), entry.ok().flatten()))
     }
 
     /// Puts a revision's events of a watch into its outlet: all of them or none.
-    pub(super) fn offer(&self, watch: &mut Watch, revision: Revision, events: Vec<Event>) -> Offer {
-        let bytes = events.iter().map(size_of).sum::<usize>();
+    pub(super) fn offer(
+        &self,
+        watch: &mut Watch,
+        revision: Revision,
+        events: Vec<Bytes>,
+        sharing: Sharing<'_>,
+    ) -> Offer {
         let outlet = &watch.stream.outlet;
-        if !watch.wants.fragments || bytes <= self.options.fragment_bytes {
-            let offer = outlet.offer(&mut response(watch.id, revision, events), bytes);
+        let fragment_bytes = self.options.fragment_bytes;
+        let is_whole = !watch.wants.fragments
+            || events.iter().map(Bytes::len).sum::<usize>() <= fragment_bytes;
+        if is_whole {
+            let mut message = response(watch.id, revision, events);
+            let offer = outlet.offer(&mut message, sharing, &mut watch.last);
             watch.was_told |= offer != Offer::Full;
             return offer;
         }
-        let mut parts = fragments(watch.id, revision, events, self.options.fragment_bytes);
+        let mut parts = fragments(watch.id, revision, events, fragment_bytes);
         let Some(first) = parts.first_mut() else {
             return Offer::Taken;
         };
-        let offer = outlet.offer(first, bytes);
+        // The rest follows without asking for room: a revision is told whole.
+        let offer = outlet.offer(first, Sharing::Own, &mut watch.last);
         if offer != Offer::Full {
             watch.was_told = true;
             parts.drain(1..).for_each(|part| outlet.push(part));
@@ -611,16 +656,16 @@ impl State {
 fn fragments(
     id: i64,
     revision: Revision,
-    events: Vec<Event>,
+    events: Vec<Bytes>,
     bytes_max: usize,
-) -> Vec<pb::WatchResponse> {
+) -> Vec<WatchMessage> {
     let mut parts = Vec::new();
     let mut part = Vec::new();
     let mut bytes = 0;
     for event in events {
-        let size = size_of(&event);
+        let size = event.len();
         if bytes + size > bytes_max && !part.is_empty() {
-            parts.push(pb::WatchResponse {
+            parts.push(WatchMessage {
                 fragment: true,
                 ..response(id, revision, std::mem::take(&mut part))
             });
@@ -635,7 +680,7 @@ fn fragments(
 
 /// Tells that a watch could not be made.
 fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
-    stream.outlet.push(pb::WatchResponse {
+    stream.outlet.push(WatchMessage {
         created: true,
         canceled: true,
         cancel_reason: fault.parts().1.into_owned(),
@@ -644,12 +689,12 @@ fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
 }
 
 /// Tells that a watch ended because of an error.
-fn canceled(id: i64, revision: Revision, error: bowline::Error) -> pb::WatchResponse {
+fn canceled(id: i64, revision: Revision, error: bowline::Error) -> WatchMessage {
     let (compact_revision, cancel_reason) = match error {
         bowline::Error::Compacted { oldest, .. } => (oldest as i64, String::new()),
         error => (0, Fault::from(error).parts().1.into_owned()),
     };
-    pb::WatchResponse {
+    WatchMessage {
         canceled: true,
         compact_revision,
         cancel_reason,
@@ -660,31 +705,22 @@ fn canceled(id: i64, revision: Revision, error: bowline::Error) -> pb::WatchResp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_proto::mvccpb::KeyValue;
 
     #[test]
     fn fragments_hold_every_event_once_and_in_order() {
-        let event = |number: i64, len: usize| Event {
-            kv: Some(KeyValue {
-                version: number,
-                value: vec![0; len].into(),
-                ..KeyValue::default()
-            }),
-            ..Event::default()
-        };
         let sizes = [10, 900, 5000, 10, 10, 500, 500];
         let events = sizes.iter().enumerate();
-        let events = events.map(|(number, len)| event(number as i64, *len));
+        let events = events.map(|(number, len)| Bytes::from(vec![number as u8; *len]));
         let parts = fragments(7, 9, events.collect(), 1000);
         let last = parts.len() - 1;
         let mut seen = Vec::new();
         for (number, part) in parts.iter().enumerate() {
             assert_eq!(part.fragment, number != last);
             assert!(!part.events.is_empty());
-            let bytes: usize = part.events.iter().map(size_of).sum();
+            let bytes: usize = part.events.iter().map(Bytes::len).sum();
             assert!(bytes <= 1000 || part.events.len() == 1);
-            seen.extend(part.events.iter().map(|e| e.kv.as_ref().unwrap().version));
+            seen.extend(part.events.iter().map(|event| event[0]));
         }
-        assert_eq!(seen, (0..sizes.len() as i64).collect::<Vec<_>>());
+        assert_eq!(seen, (0..sizes.len() as u8).collect::<Vec<_>>());
     }
 }

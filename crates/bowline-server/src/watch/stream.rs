@@ -14,8 +14,8 @@ use pb::watch_create_request::FilterType;
 use pb::watch_request::RequestUnion;
 use tonic::{Status, Streaming};
 
-use super::event::response;
 use super::index::Span;
+use super::message::{WatchMessage, response};
 use super::outlet::{Outlet, Taken};
 use super::shard::{Key, Shard, StreamState, Wants};
 use crate::context::Context;
@@ -103,7 +103,7 @@ impl WatchStream {
 
     fn refuse(&self, reason: &str) {
         let revision = self.context.client.db().revision();
-        self.outlet.push(pb::WatchResponse {
+        self.outlet.push(WatchMessage {
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
@@ -132,7 +132,7 @@ impl WatchStream {
 }
 
 impl Stream for WatchStream {
-    type Item = Result<pb::WatchResponse, Status>;
+    type Item = Result<WatchMessage, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
         if let Some(status) = self.take_requests(task) {

@@ -1,0 +1,105 @@
+//! What a watch is told.
+//!
+//! A message of a watch is etcd's `WatchResponse`, with one difference that the wire does not show: its
+//! events are encoded already. An event is encoded once, however many watches it concerns; in each of their
+//! messages stands a reference to the same bytes.
+
+use bowline_proto::etcdserverpb::ResponseHeader;
+use bowline_proto::mvccpb::Event;
+use bytes::Bytes;
+use prost::Message;
+
+/// `etcdserverpb.WatchResponse`, field for field.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub(crate) watch_id: i64,
+    #[prost(bool, tag = "3")]
+    pub(crate) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(crate) canceled: bool,
+    #[prost(int64, tag = "5")]
+    pub(crate) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(crate) cancel_reason: String,
+    #[prost(bool, tag = "7")]
+    pub(crate) fragment: bool,
+    /// Each an encoded `mvccpb.Event`.
+    #[prost(bytes = "bytes", repeated, tag = "11")]
+    pub(crate) events: Vec<Bytes>,
+}
+
+/// An event, encoded.
+pub(super) fn encoded(event: &Event) -> Bytes {
+    event.encode_to_vec().into()
+}
+
+/// A message to a watch.
+pub(super) fn response(watch_id: i64, revision: u64, events: Vec<Bytes>) -> WatchMessage {
+    WatchMessage {
+        header: Some(ResponseHeader {
+            revision: revision as i64,
+            ..ResponseHeader::default()
+        }),
+        watch_id,
+        events,
+        ..WatchMessage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_proto::etcdserverpb::WatchResponse;
+    use bowline_proto::mvccpb::KeyValue;
+
+    use super::*;
+
+    /// Whatever the fields, the bytes are those of the message that clients know.
+    #[test]
+    fn the_wire_sees_a_watch_response() {
+        let event = |version: i64| Event {
+            r#type: 1,
+            kv: Some(KeyValue {
+                key: "key".into(),
+                value: vec![7; 300].into(),
+                version,
+                lease: -1,
+                ..KeyValue::default()
+            }),
+            prev_kv: (version > 1).then(KeyValue::default),
+        };
+        let header = ResponseHeader {
+            cluster_id: u64::MAX,
+            member_id: 2,
+            revision: 3,
+            raft_term: 4,
+        };
+        for number in 0..32_i64 {
+            let has = |bit: u32| number & (1 << bit) != 0;
+            let events: Vec<Event> = (0..number % 4).map(event).collect();
+            let known = WatchResponse {
+                header: has(0).then(|| header.clone()),
+                watch_id: number - 1,
+                created: has(1),
+                canceled: has(2),
+                compact_revision: number << 40,
+                cancel_reason: "x".repeat(number as usize),
+                fragment: has(3),
+                events: events.clone(),
+            };
+            let told = WatchMessage {
+                header: known.header.clone(),
+                watch_id: known.watch_id,
+                created: known.created,
+                canceled: known.canceled,
+                compact_revision: known.compact_revision,
+                cancel_reason: known.cancel_reason.clone(),
+                fragment: known.fragment,
+                events: events.iter().map(encoded).collect(),
+            };
+            assert_eq!(told.encode_to_vec(), known.encode_to_vec());
+        }
+    }
+}
