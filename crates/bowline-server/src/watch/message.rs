@@ -80,7 +80,7 @@ mod tests {
             let has = |bit: u32| number & (1 << bit) != 0;
             let events: Vec<Event> = (0..number % 4).map(event).collect();
             let known = WatchResponse {
-                header: has(0).then(|| header.clone()),
+                header: has(0).then_some(header),
                 watch_id: number - 1,
                 created: has(1),
                 canceled: has(2),
@@ -90,7 +90,7 @@ mod tests {
                 events: events.clone(),
             };
             let told = WatchMessage {
-                header: known.header.clone(),
+                header: known.header,
                 watch_id: known.watch_id,
                 created: known.created,
                 canceled: known.canceled,

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use bowline::Revision;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -133,7 +134,7 @@ impl Queue {
     fn cost(&self, response: &WatchMessage, sharing: Sharing<'_>) -> usize {
         let events = response.events.iter();
         let bytes: usize = match sharing {
-            Sharing::Own => events.map(|event| event.len()).sum(),
+            Sharing::Own => events.map(Bytes::len).sum(),
             Sharing::Shared(revision, numbers) => events
                 .zip(numbers)
                 .filter(|(_, number)| !self.counted.has(revision, **number))
@@ -194,7 +195,7 @@ impl Outlet {
             }
         }
         let mut response = std::mem::take(response);
-        let events_bytes: usize = response.events.iter().map(|event| event.len()).sum();
+        let events_bytes: usize = response.events.iter().map(Bytes::len).sum();
         let is_fragment = response.fragment;
         let room = JOINED_MAX_BYTES.saturating_sub(events_bytes);
         match queue.open_at(*last) {
@@ -228,7 +229,7 @@ impl Outlet {
     /// rest of a revision that comes in fragments.
     pub(super) fn push(&self, response: WatchMessage) {
         let mut queue = self.queue.lock();
-        let events_bytes = response.events.iter().map(|event| event.len()).sum();
+        let events_bytes = response.events.iter().map(Bytes::len).sum();
         let bytes = MESSAGE_BYTES + queue.cost(&response, Sharing::Own);
         queue.push(Message {
             bytes,
@@ -300,8 +301,6 @@ impl Outlet {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     fn message(watch_id: i64, bytes: usize) -> WatchMessage {
