@@ -137,8 +137,8 @@ fn grpc_request(route: &Route, headers: &HeaderMap, body: Body) -> Request<Body>
         let Some(name) = name.as_str().strip_prefix(METADATA) else {
             continue;
         };
-        // What says how a message is sent is not the client's to say.
-        if name == "te" || name == "content-type" || name.starts_with("grpc-") {
+        // How the message is sent is not the client's to say; `te` and the type are set below.
+        if name.starts_with("grpc-") {
             continue;
         }
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
@@ -227,16 +227,14 @@ pub(crate) mod fuzzed {
 
     /// The number of a method, by its path.
     pub(crate) fn method(path: &str) -> u8 {
-        let methods = table::messages();
-        let number = methods.map(|(row, _)| row).position(|row| row == path);
-        number
-            .and_then(|number| u8::try_from(number).ok())
-            .unwrap_or(u8::MAX)
+        let found = (0..u8::MAX)
+            .find(|number| table::row(usize::from(*number)).is_some_and(|row| row.0 == path));
+        found.unwrap_or(u8::MAX)
     }
 
     /// The body of a request: what is read of it is written, and read, as the same message.
     pub(crate) fn request(method: usize, body: &[u8]) {
-        let Some((_, messages)) = table::messages().nth(method) else {
+        let Some((_, messages)) = table::row(method) else {
             return;
         };
         let input = &messages.input;
@@ -277,7 +275,7 @@ pub(crate) mod fuzzed {
 
     /// A reply of a service, in frames.
     pub(crate) fn reply(method: usize, body: &[u8]) {
-        let Some((_, messages)) = table::messages().nth(method) else {
+        let Some((_, messages)) = table::row(method) else {
             return;
         };
         let mut frames = Deframer::default();
