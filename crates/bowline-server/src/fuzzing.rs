@@ -10,6 +10,7 @@ use prost::Message;
 
 use crate::config::{Config, Layers, SETTINGS};
 use crate::convert;
+use crate::gateway::fuzzed;
 use crate::snapshot_file::SnapshotFile;
 
 /// etcd's.
@@ -122,6 +123,77 @@ fn in_effect(layers: &Layers) {
     }
 }
 
+/// What the gateway reads: a byte that says whether it is a request, a stream of them, or a reply, a
+/// byte that says of which method, and the body.
+pub fn gateway_input(data: &[u8]) {
+    let [which, method, body @ ..] = data else {
+        return;
+    };
+    let method = usize::from(*method);
+    match which {
+        0 => fuzzed::request(method, body),
+        1 => fuzzed::values(body),
+        2 => fuzzed::reply(method, body),
+        _ => {}
+    }
+}
+
+/// A few requests as clients write them, a stream that is nearly one, and a reply.
+#[must_use]
+pub fn gateway_input_seeds() -> Vec<Vec<u8>> {
+    let requests = [
+        (
+            "/v3/kv/range",
+            r#"{"key":"Zm9v","rangeEnd":"-_8","limit":"5","sort_order":"DESCEND","x":{"a":[1]}}"#,
+        ),
+        (
+            "/v3/kv/txn",
+            r#"{"compare":[{"key":"YQ==","target":3,"result":"NOT_EQUAL","value":""}],"success":
+               [{"request_put":{"key":"YQ==","lease":-7}},{"request_txn":{"failure":[{}]}}]}"#,
+        ),
+        (
+            "/v3/watch",
+            r#"{"create_request":{"key":"AA==","filters":["NOPUT",1],"watch_id":null}}"#,
+        ),
+        (
+            "/v3/lease/grant",
+            r#"{"ID":"9223372036854775807","TTL":1e2}"#,
+        ),
+        (
+            "/v3/cluster/member/add",
+            r#"{"peerURLs":["http://a","\u00e9\ud83d\ude00"],"isLearner":true}"#,
+        ),
+        (
+            "/v3/auth/role/grant",
+            r#"{"name":"a","perm":{"permType":"READWRITE","key":"/+8="},"action":77}"#,
+        ),
+    ];
+    let mut seeds: Vec<_> = requests
+        .iter()
+        .map(|(path, body)| [&[0, fuzzed::method(path)], body.as_bytes()].concat())
+        .collect();
+    seeds.push([&[1, 0], &b"[{\"a\":\"\\\"}\"}]{} null 7{"[..]].concat());
+    let header = pb::ResponseHeader {
+        cluster_id: u64::MAX,
+        revision: 7,
+        ..pb::ResponseHeader::default()
+    };
+    let reply = pb::RangeResponse {
+        header: Some(header),
+        kvs: vec![bowline_proto::mvccpb::KeyValue {
+            key: "k".into(),
+            ..Default::default()
+        }],
+        count: 1,
+        more: true,
+    };
+    let message = reply.encode_to_vec();
+    let head = [2, fuzzed::method("/v3/kv/range"), 0, 0, 0, 0];
+    let len = [message.len() as u8];
+    seeds.push([&head[..], &len, &message, b"\0\0\0\0\0"].concat());
+    seeds
+}
+
 /// One of each.
 #[must_use]
 pub fn server_input_seeds() -> Vec<Vec<u8>> {
@@ -231,5 +303,12 @@ mod tests {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/server_input");
         let test = "no_input_misleads_a_server";
         bowline_testing::replay(test, &corpus, server_input_seeds(), server_input);
+    }
+
+    #[test]
+    fn no_body_misleads_the_gateway() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/gateway_input");
+        let test = "no_body_misleads_the_gateway";
+        bowline_testing::replay(test, &corpus, gateway_input_seeds(), gateway_input);
     }
 }

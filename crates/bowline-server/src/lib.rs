@@ -3,7 +3,8 @@
 //! ```text
 //!  connection ──▶ transport::Dispatch ──▶ service::* ──▶ convert ──▶ bowline_cluster::LocalClient
 //!                       │                     │
-//!                       ├── http              └── watch (its own threads, see there)
+//!                       ├── gateway           └── watch (its own threads, see there)
+//!                       ├── http
 //!                       └── metrics
 //! ```
 //!
@@ -20,6 +21,7 @@ mod convert;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gateway;
 mod http;
 mod metrics;
 mod restore;

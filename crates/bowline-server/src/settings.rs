@@ -25,6 +25,11 @@ impl Settings {
     /// What the rest of a request may take besides what [`Settings::request_bytes_max`] counts.
     pub(crate) const REQUEST_OVERHEAD_BYTES: usize = 512 << 10;
 
+    /// The largest message that is taken.
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES
+    }
+
     /// The shortest time to live of a lease.
     pub(crate) fn lease_ttl_min(&self) -> Duration {
         const LEAST: Duration = Duration::from_secs(2);

@@ -10,22 +10,23 @@ use std::time::Instant;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use pb::cluster_server::ClusterServer;
 use pb::kv_server::KvServer;
 use pb::lease_server::LeaseServer;
 use pb::maintenance_server::MaintenanceServer;
 use tonic::body::Body;
-use tonic::codegen::Service;
+use tonic::codegen::{Service, StdError};
 use tonic::{Code, Status};
 
 use crate::context::Context;
+use crate::gateway;
 use crate::http as plain;
 use crate::metrics::Method;
 use crate::service::{
     ClusterService, GraphService, KvService, LeaseService, MaintenanceService, WatchService,
 };
-use crate::settings::Settings;
 
 /// All services. Its clones share them.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>
 impl Dispatch {
     pub(crate) fn new(context: Arc<Context>) -> Dispatch {
         let settings = &context.settings;
-        let received_max = settings.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES;
+        let received_max = settings.message_bytes_max();
         macro_rules! serve {
             ($server:ident, $service:ident) => {
                 $server::new($service::new(context.clone()))
@@ -64,7 +65,11 @@ impl Dispatch {
     }
 
     /// Calls the service that has the method.
-    fn serve(&self, method: Method, request: Request<Incoming>) -> BoxedCall {
+    fn serve<B>(&self, method: Method, request: Request<B>) -> BoxedCall
+    where
+        B: HttpBody + Send + 'static,
+        B::Error: Into<StdError> + Send,
+    {
         use Method as M;
         match method {
             M::Range | M::Put | M::DeleteRange | M::Txn | M::Compact => {
@@ -108,20 +113,39 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
     type Future = Call;
 
     fn call(&self, request: Request<Incoming>) -> Call {
-        let Some(method) = Method::of_path(request.uri().path()) else {
-            return self.call_other(request);
-        };
-        let call = self.serve(method, request);
-        Call::Method {
-            call,
-            method,
-            begun: Instant::now(),
-            context: self.context.clone(),
+        match Method::of_path(request.uri().path()) {
+            Some(method) => self.call_method(method, request),
+            None => self.call_other(request),
         }
     }
 }
 
 impl Dispatch {
+    fn call_method<B>(&self, method: Method, request: Request<B>) -> Call
+    where
+        B: HttpBody + Send + 'static,
+        B::Error: Into<StdError> + Send,
+    {
+        Call::Method {
+            call: self.serve(method, request),
+            method,
+            begun: Instant::now(),
+            context: self.context.clone(),
+        }
+    }
+
+    /// Calls a method for the gateway, as a client of gRPC does.
+    fn call_for_gateway(&self, request: Request<Body>) -> Call {
+        let path = request.uri().path();
+        match Method::of_path(path) {
+            Some(method) => self.call_method(method, request),
+            None => {
+                self.context.metrics.unknown.add(1);
+                Call::Ready(Some(not_served(path)))
+            }
+        }
+    }
+
     /// Answers what is no method.
     fn call_other(&self, request: Request<Incoming>) -> Call {
         let uri = request.uri();
@@ -133,19 +157,34 @@ impl Dispatch {
                 Ok(plain::answer(&context, method, uri.path(), query).await)
             }));
         }
+        if gateway::is_known(uri.path()) {
+            let dispatch = self.clone();
+            return Call::Other(Box::pin(async move {
+                let bytes_max = dispatch.context.settings.message_bytes_max();
+                let call = async |request| match dispatch.call_for_gateway(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                };
+                Ok(gateway::answer(request, bytes_max, call).await)
+            }));
+        }
         self.context.metrics.unknown.add(1);
         let is_grpc = request
             .headers()
             .get(header::CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         Call::Ready(Some(if is_grpc {
-            let text = format!("{} is not served", uri.path());
-            Status::unimplemented(text).into_http()
+            not_served(uri.path())
         } else {
             let text = "404 page not found\n";
             plain::reply(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text)
         }))
     }
+}
+
+/// The answer to a method that there is not.
+fn not_served(path: &str) -> Response<Body> {
+    Status::unimplemented(format!("{path} is not served")).into_http()
 }
 
 /// A call under way.

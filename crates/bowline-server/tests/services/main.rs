@@ -1,6 +1,7 @@
 //! The services over loopback, asked by a client made from the same messages, and by etcdctl.
 
 mod etcdctl;
+mod gateway;
 mod graph;
 mod keys;
 mod others;

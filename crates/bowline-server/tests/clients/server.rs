@@ -1,0 +1,147 @@
+//! A server for the clients, and etcd itself, where it is installed.
+//!
+//! A program that passes here and not on etcd would show that we agree with ourselves. So each runs against both.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bowline_server::Server;
+use bowline_server::config::{Config, Layers};
+use tokio::process::{Child, Command};
+
+/// How long a program may take to say all it has to.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with a directory of its own.
+pub(crate) struct Running {
+    server: Server,
+    _directory: tempfile::TempDir,
+}
+
+/// Starts one.
+pub(crate) async fn start() -> Running {
+    let directory = tempfile::tempdir().unwrap();
+    let mut layers = Layers::default();
+    let data = directory.path().join("data").display().to_string();
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    for (key, value) in [
+        ("data-dir", data.as_str()),
+        ("listen-client-urls", "http://127.0.0.1:0"),
+        ("listen-peer-urls", &peer),
+        ("initial-advertise-peer-urls", &peer),
+    ] {
+        layers.add_flag(key, value.to_owned()).unwrap();
+    }
+    let config = Config::from_layers(&layers).unwrap();
+    let server = Server::start(config).await.unwrap();
+    // It elects itself in a moment.
+    while server.client().status().leader.is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Running {
+        server,
+        _directory: directory,
+    }
+}
+
+impl Running {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.server.addresses()[0])
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The real one.
+pub(crate) struct Etcd {
+    _process: Child,
+    _directory: tempfile::TempDir,
+    pub(crate) url: String,
+}
+
+/// Starts it; `None` when it is not installed.
+pub(crate) async fn start_etcd() -> Option<Etcd> {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}");
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    let process = Command::new("etcd")
+        .args(["--data-dir".as_ref(), directory.path().as_os_str()])
+        .args(["--listen-client-urls", &url, "--advertise-client-urls"])
+        .args([&url, "--listen-peer-urls", &peer])
+        .args(["--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn();
+    let Ok(process) = process else {
+        skipped("etcd is not installed, so this was not tried on it");
+        return None;
+    };
+    let etcd = Etcd {
+        _process: process,
+        _directory: directory,
+        url,
+    };
+    // It takes connections once it has a leader.
+    let ready = async {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let started = tokio::time::timeout(PATIENCE, ready).await;
+    started.expect("etcd has started");
+    Some(etcd)
+}
+
+/// Says why a test, or a part of one, was not run, past the runner, which keeps what a test that passes prints.
+pub(crate) fn skipped(why: &str) {
+    // Whether anybody reads it is not what is tested.
+    let _ = writeln!(io::stderr(), "SKIPPED: {why}");
+}
+
+/// Whether a program is there to run.
+pub(crate) fn is_installed(program: &str, version: &str) -> bool {
+    let output = std::process::Command::new(program).arg(version).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+/// Runs a client against this server and against etcd. It has to make `checks` checks on each; those of
+/// services that a server does not have it may say are absent.
+pub(crate) async fn on_both(checks: usize, client: impl Fn(&str) -> Command) {
+    let running = start().await;
+    passes("Bowline", checks, client(&running.url())).await;
+    if let Some(etcd) = start_etcd().await {
+        passes("etcd", checks, client(&etcd.url)).await;
+    }
+}
+
+async fn passes(server: &str, checks: usize, mut client: Command) {
+    client.stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, client.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{client:?} took more than {PATIENCE:?}"));
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    println!("{server}:\n{said}");
+    assert!(output.status.success(), "on {server}:\n{said}{errors}");
+    let count = |what: &str| said.lines().filter(|line| line.starts_with(what)).count();
+    assert_eq!(count("ok ") + count("absent "), checks, "{said}{errors}");
+    assert_eq!(count(&format!("done {}", count("ok "))), 1, "{said}");
+}
