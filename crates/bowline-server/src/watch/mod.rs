@@ -30,6 +30,7 @@ mod catch_up;
 mod event;
 mod index;
 mod outlet;
+mod own;
 mod shard;
 mod stream;
 
@@ -45,6 +46,7 @@ use crate::status::Fault;
 use outlet::Outlet;
 use shard::Shard;
 
+pub(crate) use own::{Kinds, OwnWatch};
 pub(crate) use stream::WatchStream;
 
 /// What watches are made with.
