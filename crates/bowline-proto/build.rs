@@ -5,21 +5,28 @@ use std::path::PathBuf;
 
 use prost::Message;
 
+/// What clients may call.
+const PUBLIC: [&str; 4] = [
+    "etcd/rpc.proto",
+    "etcd/lock.proto",
+    "etcd/election.proto",
+    "bowline/v1/graph.proto",
+];
+
+/// What members say to each other: no business of a client.
+const PEER: &str = "bowline/peer/v1/peer.proto";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = [
-        "etcd/rpc.proto",
-        "bowline/v1/graph.proto",
-        "bowline/peer/v1/peer.proto",
-    ];
-    let descriptors = protox::compile(files, ["proto"])?;
+    let public = protox::compile(PUBLIC, ["proto"])?;
     let path = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
-    std::fs::write(path, descriptors.encode_to_vec())?;
+    std::fs::write(path, public.encode_to_vec())?;
+    let all = protox::compile(PUBLIC.into_iter().chain([PEER]), ["proto"])?;
     tonic_prost_build::configure()
         // Keys and values are slices of what was received, not copies.
         .bytes(".")
         // Attributes in the order of their names, so that a message has one encoding.
         .btree_map(".bowline.v1")
-        .compile_fds(descriptors)?;
+        .compile_fds(all)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The wire of Bowline, generated from the files in `proto`: messages and services, no behaviour.
 //!
-//! [`etcdserverpb`], [`mvccpb`] and [`authpb`] are etcd's packages: the same names and field numbers,
-//! so that its clients and tools can be used unchanged. [`v1`] is what Bowline serves besides: the graph.
+//! [`etcdserverpb`], [`mvccpb`], [`authpb`], [`v3lockpb`] and [`v3electionpb`] are etcd's packages: the
+//! same names and field numbers, so that its clients and tools can be used unchanged. [`v1`] is what Bowline serves besides: the graph.
 //! [`peer`] is between members only. Keys and values are [`bytes::Bytes`].
 //!
 //! ```
@@ -42,6 +42,16 @@ package!(
     "etcdserverpb"
 );
 package!(
+    /// The service of etcd's locks.
+    v3lockpb,
+    "v3lockpb"
+);
+package!(
+    /// The service of etcd's elections.
+    v3electionpb,
+    "v3electionpb"
+);
+package!(
     /// The service of the graph.
     v1,
     "bowline.v1"
@@ -52,7 +62,7 @@ package!(
     "bowline.peer.v1"
 );
 
-/// The descriptors of all packages, encoded, for reflection.
+/// The descriptors of all packages but [`peer`], encoded, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 #[cfg(test)]
@@ -67,6 +77,11 @@ mod tests {
     };
     use super::mvccpb::event::EventType;
     use super::mvccpb::{Event, KeyValue};
+    use super::v3electionpb::{
+        CampaignRequest, CampaignResponse, LeaderKey, LeaderResponse, ProclaimRequest,
+        ResignRequest,
+    };
+    use super::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 
     /// The bytes of a message, as a client of etcd writes them, both ways.
     fn assert_wire<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, wire: &[u8]) {
@@ -144,8 +159,90 @@ mod tests {
     }
 
     #[test]
+    fn field_numbers_of_locks_and_elections_are_those_of_etcd() {
+        assert_wire(
+            &LockRequest {
+                name: "n".into(),
+                lease: 7,
+            },
+            b"\x0a\x01n\x10\x07",
+        );
+        let key = "n/7";
+        let header = Some(ResponseHeader {
+            revision: 3,
+            ..ResponseHeader::default()
+        });
+        assert_wire(
+            &LockResponse {
+                header,
+                key: key.into(),
+            },
+            b"\x0a\x02\x18\x03\x12\x03n/7",
+        );
+        assert_wire(&UnlockRequest { key: key.into() }, b"\x0a\x03n/7");
+        assert_wire(
+            &CampaignRequest {
+                name: "n".into(),
+                lease: 7,
+                value: "v".into(),
+            },
+            b"\x0a\x01n\x10\x07\x1a\x01v",
+        );
+        let leader = LeaderKey {
+            name: "n".into(),
+            key: key.into(),
+            rev: 3,
+            lease: 7,
+        };
+        let wire = b"\x0a\x01n\x12\x03n/7\x18\x03\x20\x07";
+        assert_wire(&leader, wire);
+        let nested = [&b"\x0a\x0c"[..], wire].concat();
+        assert_wire(
+            &ProclaimRequest {
+                leader: Some(leader.clone()),
+                value: "v".into(),
+            },
+            &[&nested[..], b"\x12\x01v"].concat(),
+        );
+        assert_wire(
+            &ResignRequest {
+                leader: Some(leader.clone()),
+            },
+            &nested,
+        );
+        assert_wire(
+            &CampaignResponse {
+                header,
+                leader: Some(leader),
+            },
+            &[&b"\x0a\x02\x18\x03\x12\x0c"[..], wire].concat(),
+        );
+        let kv = Some(KeyValue {
+            key: "k".into(),
+            ..KeyValue::default()
+        });
+        assert_wire(
+            &LeaderResponse { header, kv },
+            b"\x0a\x02\x18\x03\x12\x03\x0a\x01k",
+        );
+    }
+
+    #[test]
     fn services_have_the_names_of_etcd() {
         assert_eq!(SERVICE_NAME, "etcdserverpb.KV");
+        assert_eq!(super::v3lockpb::lock_server::SERVICE_NAME, "v3lockpb.Lock");
+        let election = super::v3electionpb::election_server::SERVICE_NAME;
+        assert_eq!(election, "v3electionpb.Election");
+    }
+
+    #[test]
+    fn the_descriptors_keep_to_what_clients_may_call() {
+        let has = |name: &str| {
+            let name = name.as_bytes();
+            super::DESCRIPTORS.windows(name.len()).any(|at| at == name)
+        };
+        assert!(has("v3electionpb") && has("bowline/v1/graph.proto"));
+        assert!(!has("bowline/peer/v1/peer.proto"));
     }
 
     #[test]

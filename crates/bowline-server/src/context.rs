@@ -38,6 +38,8 @@ pub(crate) struct Context {
     is_learner: AtomicBool,
     /// Counts how often there was no leader for so long that streams that need one ended.
     leader_losses: watch::Sender<u64>,
+    /// Whether there is a leader, and the server does not stop.
+    serving: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
 }
 
@@ -59,6 +61,7 @@ impl Context {
             cluster_id: status.cluster_id,
             member_id: status.member_id,
             leader_losses: watch::Sender::new(0),
+            serving: watch::Sender::new(status.leader.is_some()),
             stopping: watch::Sender::new(false),
         })
     }
@@ -110,6 +113,20 @@ impl Context {
 
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
+        self.set_serving(false);
+    }
+
+    /// Whether this member can serve; changes with it.
+    pub(crate) fn serving(&self) -> watch::Receiver<bool> {
+        self.serving.subscribe()
+    }
+
+    /// Who stops says so before it comes here, so a server that stops never serves again.
+    fn set_serving(&self, has_leader: bool) {
+        self.serving.send_if_modified(|serving| {
+            let now = has_leader && !*self.stopping.borrow();
+            std::mem::replace(serving, now) != now
+        });
     }
 
     /// Keeps the flags up to date until the server stops.
@@ -123,6 +140,7 @@ impl Context {
         loop {
             let has_leader = leadership.borrow_and_update().leader.is_some();
             self.has_leader.store(has_leader, Ordering::Relaxed);
+            self.set_serving(has_leader);
             self.is_learner
                 .store(self.client.status().is_learner, Ordering::Relaxed);
             let now = tokio::time::Instant::now();
@@ -145,6 +163,7 @@ impl Context {
                     if changed.is_err() {
                         // The node is gone, and with it its leader.
                         self.has_leader.store(false, Ordering::Relaxed);
+                        self.set_serving(false);
                         return;
                     }
                 }

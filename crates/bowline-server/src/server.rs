@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, Url};
 use crate::context::Context;
-use crate::settings::Settings;
 use crate::transport::{Dispatch, Listener};
 use crate::watch::{WatchOptions, Watches};
 
@@ -92,7 +91,7 @@ impl Server {
         let options = WatchOptions {
             progress_interval: settings.watch_progress_interval,
             queue_bytes: settings.watch_queue_bytes,
-            fragment_bytes: settings.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES,
+            fragment_bytes: settings.message_bytes_max(),
         };
         let watches = Watches::start(client.db(), &options).map_err(refused)?;
         let context = Context::new(client, settings, watches);

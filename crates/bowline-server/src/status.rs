@@ -86,6 +86,26 @@ pub enum Fault {
     WatchCanceled,
     /// The data of members differ.
     CorruptCluster,
+    /// There is no such user.
+    UserNotFound,
+    /// A role has no name.
+    RoleNameEmpty,
+    /// There is no such role.
+    RoleNotFound,
+    /// What to go back to is no version.
+    DowngradeVersionMalformed,
+    /// One cannot go back to that version.
+    DowngradeVersionInvalid,
+    /// No downgrade is under way.
+    NoDowngrade,
+    /// The lease that a lock was waited for with has ended.
+    SessionExpired,
+    /// Who speaks for the leader of an election is not, or no more.
+    NotElected,
+    /// An election has no leader.
+    NobodyElected,
+    /// A request does not say which leader it is about.
+    LeaderKeyMissing,
     /// The request makes no sense to this server; says which part.
     Invalid(&'static str),
     /// The request could never succeed; says why.
@@ -187,6 +207,26 @@ impl Fault {
             Fault::InvalidToken => (Code::Unauthenticated, "etcdserver: invalid auth token"),
             Fault::WatchCanceled => (Code::Cancelled, "etcdserver: watch canceled"),
             Fault::CorruptCluster => (Code::DataLoss, "etcdserver: corrupt cluster"),
+            Fault::UserNotFound => (Code::FailedPrecondition, "etcdserver: user name not found"),
+            Fault::RoleNameEmpty => (Code::InvalidArgument, "etcdserver: role name is empty"),
+            Fault::RoleNotFound => (Code::FailedPrecondition, "etcdserver: role name not found"),
+            Fault::DowngradeVersionMalformed => (
+                Code::InvalidArgument,
+                "etcdserver: wrong downgrade target version format",
+            ),
+            Fault::DowngradeVersionInvalid => (
+                Code::InvalidArgument,
+                "etcdserver: invalid downgrade target version",
+            ),
+            Fault::NoDowngrade => (
+                Code::FailedPrecondition,
+                "etcdserver: no inflight downgrade job",
+            ),
+            // These four etcd's server says in the words of its client's library, without a code.
+            Fault::SessionExpired => (Code::Unknown, "mutex: session is expired"),
+            Fault::NotElected => (Code::Unknown, "election: not leader"),
+            Fault::NobodyElected => (Code::Unknown, "election: no leader"),
+            Fault::LeaderKeyMissing => (Code::Unknown, "\"leader\" field must be provided"),
             Fault::Invalid(text) => (Code::InvalidArgument, *text),
             Fault::Malformed(text) => return (Code::InvalidArgument, text.clone().into()),
             Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
@@ -439,11 +479,54 @@ mod tests {
             ),
             (Fault::WatchCanceled, Code::Cancelled, "watch canceled"),
             (Fault::CorruptCluster, Code::DataLoss, "corrupt cluster"),
+            (
+                Fault::UserNotFound,
+                Code::FailedPrecondition,
+                "user name not found",
+            ),
+            (
+                Fault::RoleNameEmpty,
+                Code::InvalidArgument,
+                "role name is empty",
+            ),
+            (
+                Fault::RoleNotFound,
+                Code::FailedPrecondition,
+                "role name not found",
+            ),
+            (
+                Fault::DowngradeVersionMalformed,
+                Code::InvalidArgument,
+                "wrong downgrade target version format",
+            ),
+            (
+                Fault::DowngradeVersionInvalid,
+                Code::InvalidArgument,
+                "invalid downgrade target version",
+            ),
+            (
+                Fault::NoDowngrade,
+                Code::FailedPrecondition,
+                "no inflight downgrade job",
+            ),
         ];
         for (fault, code, text) in table {
             let status = Status::from(fault.clone());
             assert_eq!(status.code(), *code, "{fault:?}");
             assert_eq!(status.message(), format!("etcdserver: {text}"), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn locks_and_elections_refuse_in_words_of_their_own() {
+        for (fault, text) in [
+            (Fault::SessionExpired, "mutex: session is expired"),
+            (Fault::NotElected, "election: not leader"),
+            (Fault::NobodyElected, "election: no leader"),
+            (Fault::LeaderKeyMissing, "\"leader\" field must be provided"),
+        ] {
+            let status = Status::from(fault);
+            assert_eq!((status.code(), status.message()), (Code::Unknown, text));
         }
     }
 

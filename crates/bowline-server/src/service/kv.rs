@@ -9,7 +9,7 @@ use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::{check, check_leader};
+use super::{check, check_leader, check_size};
 use crate::context::{Context, read_level, respond_applied, respond_read};
 use crate::convert;
 use crate::status::{Fault, status};
@@ -26,21 +26,11 @@ impl KvService {
     }
 
     fn check_size(&self, request: &impl Message) -> Result<(), Status> {
-        if request.encoded_len() > self.context.settings.request_bytes_max {
-            return Err(Fault::RequestTooLarge.into());
-        }
-        Ok(())
+        check_size(&self.context, request)
     }
 
-    /// Has a transaction carried out.
     async fn write(&self, txn: Txn) -> Result<(TxnReply, Applied), Status> {
-        let applied = self.context.client.execute(Command::Txn(txn)).await;
-        let mut applied = applied.map_err(status)?;
-        match std::mem::replace(&mut applied.reply.result, Ok(Outcome::Done)) {
-            Ok(Outcome::Txn(reply)) => Ok((reply, applied)),
-            Ok(_) => Err(foreign_reply()),
-            Err(refusal) => Err(status(refusal)),
-        }
+        write(&self.context, txn).await
     }
 
     /// Has one operation carried out.
@@ -51,8 +41,19 @@ impl KvService {
     }
 }
 
+/// Has a transaction carried out.
+pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Applied), Status> {
+    let applied = context.client.execute(Command::Txn(txn)).await;
+    let mut applied = applied.map_err(status)?;
+    match std::mem::replace(&mut applied.reply.result, Ok(Outcome::Done)) {
+        Ok(Outcome::Txn(reply)) => Ok((reply, applied)),
+        Ok(_) => Err(foreign_reply()),
+        Err(refusal) => Err(status(refusal)),
+    }
+}
+
 /// The node answered something else than it was asked.
-fn foreign_reply() -> Status {
+pub(super) fn foreign_reply() -> Status {
     Fault::Internal("the reply does not belong to the request".to_owned()).into()
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bowline::replica::{AlarmKind, Command};
 use bowline_proto::etcdserverpb as pb;
 use pb::alarm_request::AlarmAction;
+use pb::downgrade_request::DowngradeAction;
 use pb::maintenance_server::Maintenance;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -225,8 +226,54 @@ impl Maintenance for MaintenanceService {
 
     async fn downgrade(
         &self,
-        _: Request<pb::DowngradeRequest>,
+        request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
-        Err(Fault::Unsupported("etcdserver: a downgrade is not offered").into())
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        Err(refuse_downgrade(request.action, &request.version).into())
+    }
+}
+
+/// What is on disk has no older format that etcd's versions would name, so none of them can be gone
+/// back to. The answers are those of etcd to a version that it cannot go back to.
+fn refuse_downgrade(action: i32, version: &str) -> Fault {
+    match DowngradeAction::try_from(action) {
+        Ok(DowngradeAction::Validate | DowngradeAction::Enable) if is_version(version) => {
+            Fault::DowngradeVersionInvalid
+        }
+        Ok(DowngradeAction::Validate | DowngradeAction::Enable) => Fault::DowngradeVersionMalformed,
+        Ok(DowngradeAction::Cancel) => Fault::NoDowngrade,
+        Err(_) => Fault::Invalid("etcdserver: unknown action of a downgrade"),
+    }
+}
+
+/// Whether a text is a version, with or without its last part.
+fn is_version(text: &str) -> bool {
+    let number = |part: &str| part.parse::<u32>().is_ok();
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let parts: Vec<&str> = core.split('.').collect();
+    (2..=3).contains(&parts.len()) && parts.into_iter().all(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_version_can_be_gone_back_to() {
+        let (validate, enable) = (DowngradeAction::Validate, DowngradeAction::Enable);
+        for action in [validate as i32, enable as i32] {
+            for version in ["3.5", "3.5.0", "3.6.0", "3.5.1-rc.1+x"] {
+                let fault = refuse_downgrade(action, version);
+                assert_eq!(fault, Fault::DowngradeVersionInvalid, "{version}");
+            }
+            for version in ["", "3", "three", "3.5.", "3.5.0.1", "v3.5"] {
+                let fault = refuse_downgrade(action, version);
+                assert_eq!(fault, Fault::DowngradeVersionMalformed, "{version}");
+            }
+        }
+        let cancel = refuse_downgrade(DowngradeAction::Cancel as i32, "");
+        assert_eq!(cancel, Fault::NoDowngrade);
+        assert!(matches!(refuse_downgrade(9, "3.5"), Fault::Invalid(_)));
     }
 }

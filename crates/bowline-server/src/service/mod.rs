@@ -3,22 +3,34 @@
 //! A service checks and converts the request, asks the node, and converts the answer. It holds no
 //! state but the [`Context`](crate::context::Context).
 
+mod auth;
 mod cluster;
+mod election;
 mod graph;
+mod health;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
+mod queue;
+mod reflection;
 mod snapshot;
 mod stream;
 mod watch;
 
+pub(crate) use auth::AuthService;
 pub(crate) use cluster::ClusterService;
+pub(crate) use election::ElectionService;
 pub(crate) use graph::GraphService;
+pub(crate) use health::HealthService;
 pub(crate) use kv::KvService;
 pub(crate) use lease::LeaseService;
+pub(crate) use lock::LockService;
 pub(crate) use maintenance::{MaintenanceService, VERSION};
+pub(crate) use reflection::Reflection;
 pub(crate) use watch::WatchService;
 
+use prost::Message;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -44,6 +56,13 @@ fn check(context: &Context, metadata: &MetadataMap) -> Result<(), Status> {
 fn check_leader(context: &Context, metadata: &MetadataMap) -> Result<(), Status> {
     if !context.has_leader() && needs_leader(metadata) {
         return Err(Fault::NoLeader.into());
+    }
+    Ok(())
+}
+
+fn check_size(context: &Context, request: &impl Message) -> Result<(), Status> {
+    if request.encoded_len() > context.settings.request_bytes_max {
+        return Err(Fault::RequestTooLarge.into());
     }
     Ok(())
 }

@@ -15,7 +15,6 @@ use tonic_prost::ProstCodec;
 
 use super::{check, needs_leader};
 use crate::context::Context;
-use crate::settings::Settings;
 use crate::watch::{WatchMessage, WatchStream};
 
 /// See the module.
@@ -44,7 +43,7 @@ impl WatchService {
 impl<B> Service<http::Request<B>> for WatchService
 where
     B: tonic::codegen::Body + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
+    B::Error: Into<StdError> + Send,
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
@@ -57,8 +56,7 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            let settings = &service.context.settings;
-            let received_max = settings.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES;
+            let received_max = service.context.settings.message_bytes_max();
             let codec = ProstCodec::<WatchMessage, pb::WatchRequest>::default();
             let mut grpc = Grpc::new(codec)
                 .apply_max_message_size_config(Some(received_max), Some(usize::MAX));

@@ -9,9 +9,13 @@ use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
+use bowline_proto::v3electionpb::election_server::ElectionServer;
+use bowline_proto::v3lockpb::lock_server::LockServer;
+use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
+use pb::auth_server::AuthServer;
 use pb::cluster_server::ClusterServer;
 use pb::kv_server::KvServer;
 use pb::lease_server::LeaseServer;
@@ -19,13 +23,15 @@ use pb::maintenance_server::MaintenanceServer;
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
 use tonic::{Code, Status};
+use tonic_health::pb::health_server::HealthServer;
 
 use crate::context::Context;
 use crate::gateway;
 use crate::http as plain;
 use crate::metrics::Method;
 use crate::service::{
-    ClusterService, GraphService, KvService, LeaseService, MaintenanceService, WatchService,
+    AuthService, ClusterService, ElectionService, GraphService, HealthService, KvService,
+    LeaseService, LockService, MaintenanceService, Reflection, WatchService,
 };
 
 /// All services. Its clones share them.
@@ -38,6 +44,11 @@ pub(crate) struct Dispatch {
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
     graph: GraphServer<GraphService>,
+    lock: LockServer<LockService>,
+    election: ElectionServer<ElectionService>,
+    auth: AuthServer<AuthService>,
+    health: HealthServer<HealthService>,
+    reflection: Reflection,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -60,6 +71,11 @@ impl Dispatch {
             cluster: serve!(ClusterServer, ClusterService),
             maintenance: serve!(MaintenanceServer, MaintenanceService),
             graph: serve!(GraphServer, GraphService),
+            lock: serve!(LockServer, LockService),
+            election: serve!(ElectionServer, ElectionService),
+            auth: serve!(AuthServer, AuthService),
+            health: serve!(HealthServer, HealthService),
+            reflection: Reflection::new(),
             context,
         }
     }
@@ -67,7 +83,7 @@ impl Dispatch {
     /// Calls the service that has the method.
     fn serve<B>(&self, method: Method, request: Request<B>) -> BoxedCall
     where
-        B: HttpBody + Send + 'static,
+        B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<StdError> + Send,
     {
         use Method as M;
@@ -103,6 +119,30 @@ impl Dispatch {
             | M::GraphOrder
             | M::GraphComponents
             | M::GraphStats => self.graph.clone().call(request),
+            M::Lock | M::Unlock => self.lock.clone().call(request),
+            M::Campaign | M::Proclaim | M::Leader | M::Observe | M::Resign => {
+                self.election.clone().call(request)
+            }
+            M::AuthEnable
+            | M::AuthDisable
+            | M::AuthStatus
+            | M::Authenticate
+            | M::UserAdd
+            | M::UserGet
+            | M::UserList
+            | M::UserDelete
+            | M::UserChangePassword
+            | M::UserGrantRole
+            | M::UserRevokeRole
+            | M::RoleAdd
+            | M::RoleGet
+            | M::RoleList
+            | M::RoleDelete
+            | M::RoleGrantPermission
+            | M::RoleRevokePermission => self.auth.clone().call(request),
+            M::HealthCheck | M::HealthWatch => self.health.clone().call(request),
+            M::ReflectionV1 => self.reflection.call_v1(request.map(Body::new)),
+            M::ReflectionV1Alpha => self.reflection.call_v1alpha(request.map(Body::new)),
         }
     }
 }
@@ -123,7 +163,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
 impl Dispatch {
     fn call_method<B>(&self, method: Method, request: Request<B>) -> Call
     where
-        B: HttpBody + Send + 'static,
+        B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<StdError> + Send,
     {
         Call::Method {

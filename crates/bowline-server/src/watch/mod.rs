@@ -33,6 +33,7 @@ mod event;
 mod index;
 mod message;
 mod outlet;
+mod own;
 mod shard;
 mod stream;
 
@@ -49,6 +50,7 @@ use outlet::Outlet;
 use shard::Shard;
 
 pub(crate) use message::WatchMessage;
+pub(crate) use own::{Kinds, OwnWatch};
 pub(crate) use stream::WatchStream;
 
 /// What watches are made with.

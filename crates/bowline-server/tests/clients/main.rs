@@ -1,5 +1,7 @@
-//! Clients of other languages, unchanged, against a server of this process.
+//! The clients of others, in their own languages, against a server of this process. A client that cannot
+//! be had on this machine says SKIPPED.
 
+mod etcd_client;
 mod go;
 mod java;
 mod python;

@@ -20,7 +20,7 @@ pub(crate) struct Running {
     _directory: tempfile::TempDir,
 }
 
-/// Starts one.
+/// Starts one, and waits until it leads itself.
 pub(crate) async fn start() -> Running {
     let directory = tempfile::tempdir().unwrap();
     let mut layers = Layers::default();
@@ -36,7 +36,6 @@ pub(crate) async fn start() -> Running {
     }
     let config = Config::from_layers(&layers).unwrap();
     let server = Server::start(config).await.unwrap();
-    // It elects itself in a moment.
     while server.client().status().leader.is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -47,8 +46,13 @@ pub(crate) async fn start() -> Running {
 }
 
 impl Running {
+    /// Host and port.
+    pub(crate) fn address(&self) -> String {
+        self.server.addresses()[0].to_string()
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.server.addresses()[0])
+        format!("http://{}", self.address())
     }
 }
 

@@ -1,9 +1,15 @@
 //! The services over loopback, asked by a client made from the same messages, and by etcdctl.
 
+mod auth;
+mod beside;
+mod elections;
 mod etcdctl;
 mod gateway;
 mod graph;
+mod health;
 mod keys;
+mod leaderless;
+mod locks;
 mod others;
 mod plain_http;
 mod restores;

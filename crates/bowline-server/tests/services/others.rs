@@ -1,7 +1,7 @@
 //! Leases and maintenance, and services that there are not.
 
 use bowline_proto::etcdserverpb as pb;
-use pb::auth_client::AuthClient;
+use sha2::{Digest, Sha256};
 use tokio_stream::iter;
 use tonic::Code;
 
@@ -100,8 +100,47 @@ async fn a_member_tells_how_it_is() {
     let first = maintenance.hash_kv(hash(0)).await.unwrap().into_inner();
     let again = maintenance.hash_kv(hash(0)).await.unwrap().into_inner();
     assert_eq!(first.hash, again.hash);
-    let downgrade = maintenance.downgrade(pb::DowngradeRequest::default()).await;
-    assert_eq!(downgrade.unwrap_err().code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_downgrade_is_refused_as_etcd_refuses_versions_that_it_has_not() {
+    use pb::downgrade_request::DowngradeAction::{Cancel, Enable, Validate};
+    let running = start(&[]).await;
+    let mut maintenance = running.maintenance().await;
+    for (action, version, code, text) in [
+        (
+            Validate,
+            "3.5.0",
+            Code::InvalidArgument,
+            "invalid downgrade target version",
+        ),
+        (
+            Enable,
+            "3.5",
+            Code::InvalidArgument,
+            "invalid downgrade target version",
+        ),
+        (
+            Validate,
+            "",
+            Code::InvalidArgument,
+            "wrong downgrade target version format",
+        ),
+        (
+            Cancel,
+            "",
+            Code::FailedPrecondition,
+            "no inflight downgrade job",
+        ),
+    ] {
+        let request = pb::DowngradeRequest {
+            action: action.into(),
+            version: version.to_owned(),
+        };
+        let refused = maintenance.downgrade(request).await.unwrap_err();
+        assert_eq!(refused.code(), code);
+        assert_eq!(refused.message(), format!("etcdserver: {text}"));
+    }
 }
 
 #[tokio::test]
@@ -121,6 +160,8 @@ async fn a_snapshot_is_whole_sectors_and_a_hash() {
         remaining.push(reply.remaining_bytes);
     }
     assert_eq!(blob.len() % 512, 32);
+    let (content, trailer) = blob.split_at(blob.len() - 32);
+    assert_eq!(Sha256::digest(content)[..], *trailer);
     assert!(remaining.is_sorted_by(|a, b| a >= b) && remaining.last() == Some(&0));
     let (head, _) = bowline_server::SnapshotFile::decode_head(&blob).unwrap();
     assert_eq!(head.revision, 2);
@@ -129,10 +170,12 @@ async fn a_snapshot_is_whole_sectors_and_a_hash() {
 #[tokio::test]
 async fn services_that_there_are_not_are_unimplemented() {
     let running = start(&[]).await;
-    let mut auth = AuthClient::new(running.channel().await);
-    let refused = auth
-        .auth_status(pb::AuthStatusRequest {})
-        .await
-        .unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
+    let mut client = tonic::client::Grpc::new(running.channel().await);
+    client.ready().await.unwrap();
+    let path = "/etcdserverpb.KV/Rename".parse().unwrap();
+    let codec = tonic_prost::ProstCodec::<pb::RangeRequest, pb::RangeResponse>::default();
+    let refused = client
+        .unary(tonic::Request::new(range("k")), path, codec)
+        .await;
+    assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
 }

@@ -1,0 +1,251 @@
+//! `v3electionpb.Election`: who leads, by a lease. See [`super::queue`].
+
+use std::sync::Arc;
+
+use bowline::replica::{RangeReply, Txn, TxnReply};
+use bowline::{Revision, Value};
+use bowline_cluster::{Applied, Read, ReadLevel};
+use bowline_proto::etcdserverpb::ResponseHeader;
+use bowline_proto::mvccpb::KeyValue;
+use bowline_proto::mvccpb::event::EventType;
+use bowline_proto::v3electionpb as pb;
+use pb::election_server::Election;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::kv::write;
+use super::{check, check_size, needs_leader, queue};
+use crate::context::{Context, respond_applied, respond_read, stopped};
+use crate::convert;
+use crate::status::{Fault, status};
+use crate::watch::{Kinds, OwnWatch};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct ElectionService {
+    context: Arc<Context>,
+}
+
+impl ElectionService {
+    pub(crate) fn new(context: Arc<Context>) -> ElectionService {
+        ElectionService { context }
+    }
+
+    /// Has a transaction of a leader carried out.
+    async fn write_as(
+        &self,
+        leader: &pb::LeaderKey,
+        txn: impl FnOnce(&[u8], Revision) -> Txn,
+    ) -> Result<(TxnReply, Applied), Status> {
+        if leader.key.is_empty() {
+            return Err(Fault::KeyNotProvided.into());
+        }
+        // No key was created at a revision below 0, so none is compared with it.
+        let revision = u64::try_from(leader.rev).unwrap_or(u64::MAX);
+        write(&self.context, txn(&leader.key, revision)).await
+    }
+}
+
+/// The first of a queue, as it is now.
+async fn first(context: &Context, prefix: &[u8]) -> Result<Read<RangeReply>, Status> {
+    let first = queue::first_of(prefix);
+    let read = context.client.range(&first, ReadLevel::Linearizable);
+    read.await.map_err(status)
+}
+
+#[tonic::async_trait]
+impl Election for ElectionService {
+    async fn campaign(
+        &self,
+        request: Request<pb::CampaignRequest>,
+    ) -> Result<Response<pb::CampaignResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        check_size(&self.context, &request)?;
+        let value = Value::from(request.value);
+        let (name, lease) = (&request.name, request.lease);
+        let entered = queue::enter(&self.context, name, lease, value.clone()).await?;
+        let header = entered.header;
+        if entered
+            .value_before
+            .as_ref()
+            .is_some_and(|before| *before != value)
+        {
+            // The same lease campaigns again, and says something else.
+            let place = &entered.place;
+            let put = queue::put_if(&place.key, place.create_revision, value, place.lease);
+            let (reply, _) = write(&self.context, put).await?;
+            if !reply.succeeded {
+                return Err(Fault::NotElected.into());
+            }
+        }
+        let (place, _) = entered.turn(Fault::NotElected).await?;
+        let leader = pb::LeaderKey {
+            name: request.name,
+            key: place.key.clone().into(),
+            rev: place.create_revision as i64,
+            lease: place.lease,
+        };
+        place.keep();
+        let leader = Some(leader);
+        Ok(Response::new(pb::CampaignResponse { header, leader }))
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<pb::ProclaimRequest>,
+    ) -> Result<Response<pb::ProclaimResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        check_size(&self.context, request.get_ref())?;
+        let pb::ProclaimRequest { leader, value } = request.into_inner();
+        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
+        let lease = queue::lease_of(&self.context, leader.lease).await?;
+        let put = |key: &[u8], revision| queue::put_if(key, revision, value.into(), lease);
+        let (reply, applied) = self.write_as(&leader, put).await?;
+        if !reply.succeeded {
+            return Err(Fault::NotElected.into());
+        }
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::ProclaimResponse { header },
+            applied.index,
+        ))
+    }
+
+    async fn leader(
+        &self,
+        request: Request<pb::LeaderRequest>,
+    ) -> Result<Response<pb::LeaderResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let prefix = queue::prefix(&request.into_inner().name);
+        let mut read = first(&self.context, &prefix).await?;
+        let leader = read.value.entries.pop().ok_or(Fault::NobodyElected)?;
+        let reply = pb::LeaderResponse {
+            header: self.context.header_of_read(&read.point),
+            kv: Some(convert::key_value(leader)),
+        };
+        Ok(respond_read(reply, &read.point))
+    }
+
+    type ObserveStream = ReceiverStream<Result<pb::LeaderResponse, Status>>;
+
+    async fn observe(
+        &self,
+        request: Request<pb::LeaderRequest>,
+    ) -> Result<Response<Self::ObserveStream>, Status> {
+        /// Answers that wait for a client that does not read.
+        const WAITING_MAX: usize = 16;
+        check(&self.context, request.metadata())?;
+        let needs_leader = needs_leader(request.metadata());
+        let (sender, replies) = mpsc::channel(WAITING_MAX);
+        let context = self.context.clone();
+        let prefix = queue::prefix(&request.into_inner().name);
+        tokio::spawn(async move {
+            let mut stopping = context.stopping();
+            let mut losses = context.leader_losses();
+            let end = tokio::select! {
+                end = observe(&context, &prefix, &sender) => end,
+                _ = losses.changed(), if needs_leader => Some(Fault::NoLeader.into()),
+                () = stopped(&mut stopping) => Some(Fault::Stopped.into()),
+                () = sender.closed() => None,
+            };
+            if let Some(end) = end {
+                // Gone clients need no goodbye.
+                let _ = sender.send(Err(end)).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(replies)))
+    }
+
+    async fn resign(
+        &self,
+        request: Request<pb::ResignRequest>,
+    ) -> Result<Response<pb::ResignResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        check_size(&self.context, request.get_ref())?;
+        let leader = request.into_inner().leader;
+        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
+        // Who leads no more has nothing to give up, which is as well.
+        let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::ResignResponse { header },
+            applied.index,
+        ))
+    }
+}
+
+type Replies = mpsc::Sender<Result<pb::LeaderResponse, Status>>;
+
+/// Tells of each leader, and of what it says, in order; `None` when the client has gone. What came
+/// and went while nobody led may be left out, the newest never is.
+async fn observe(context: &Context, prefix: &[u8], replies: &Replies) -> Option<Status> {
+    loop {
+        match observe_one(context, prefix, replies).await {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(status) => return Some(status),
+        }
+    }
+}
+
+/// Tells of one leader until it goes; false when the client has.
+async fn observe_one(context: &Context, prefix: &[u8], replies: &Replies) -> Result<bool, Status> {
+    let mut read = first(context, prefix).await?;
+    let (mut header, leader) = match read.value.entries.pop() {
+        Some(entry) => (
+            context.header_of_read(&read.point),
+            convert::key_value(entry),
+        ),
+        None => match next_leader(context, prefix, read.point.revision + 1).await? {
+            Some(leader) => (
+                context.header(leader.mod_revision as u64, context.term()),
+                leader,
+            ),
+            None => return Ok(true),
+        },
+    };
+    let key = leader.key.clone();
+    let told = header.as_ref().map_or(0, |header| header.revision as u64);
+    if !send(replies, header, leader).await {
+        return Ok(false);
+    }
+    let mut watch = OwnWatch::start(&context.watches, &[(&key, b"")], told + 1, Kinds::All);
+    while let Some(changed) = watch.next().await? {
+        header = context.header(changed.revision, context.term());
+        for event in changed.events {
+            match (event.r#type(), event.kv) {
+                (EventType::Put, Some(kv)) => {
+                    if !send(replies, header, kv).await {
+                        return Ok(false);
+                    }
+                }
+                _ => return Ok(true),
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Waits for the first key of a queue; `None` when it has to be read.
+async fn next_leader(
+    context: &Context,
+    prefix: &[u8],
+    from: Revision,
+) -> Result<Option<KeyValue>, Status> {
+    let end = queue::prefix_end(prefix);
+    let mut watch = OwnWatch::start(&context.watches, &[(prefix, &end)], from, Kinds::Puts);
+    let changed = watch.next().await?;
+    let first = changed.and_then(|changed| changed.events.into_iter().next());
+    Ok(first.and_then(|event| event.kv))
+}
+
+/// False when the client has gone.
+async fn send(replies: &Replies, header: Option<ResponseHeader>, kv: KeyValue) -> bool {
+    let reply = pb::LeaderResponse {
+        header,
+        kv: Some(kv),
+    };
+    replies.send(Ok(reply)).await.is_ok()
+}

@@ -1,0 +1,69 @@
+//! `v3lockpb.Lock`: locks that end with a lease. See [`super::queue`].
+//!
+//! A lock is advice: who holds one and sleeps past its lease still believes in it. So a write that
+//! needs the lock is a transaction that compares the create revision of the key that `Lock` gave.
+
+use std::sync::Arc;
+
+use bowline::Value;
+use bowline::replica::{DeleteRangeOp, Op, Txn};
+use bowline_proto::v3lockpb as pb;
+use pb::lock_server::Lock;
+use tonic::{Request, Response, Status};
+
+use super::kv::write;
+use super::{check, check_size, queue};
+use crate::context::{Context, respond_applied};
+use crate::status::Fault;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct LockService {
+    context: Arc<Context>,
+}
+
+impl LockService {
+    pub(crate) fn new(context: Arc<Context>) -> LockService {
+        LockService { context }
+    }
+}
+
+#[tonic::async_trait]
+impl Lock for LockService {
+    async fn lock(
+        &self,
+        request: Request<pb::LockRequest>,
+    ) -> Result<Response<pb::LockResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        check_size(&self.context, &request)?;
+        let value = Value::default();
+        let entered = queue::enter(&self.context, &request.name, request.lease, value).await?;
+        let (place, header) = entered.turn(Fault::SessionExpired).await?;
+        let key = place.key.clone().into();
+        place.keep();
+        Ok(Response::new(pb::LockResponse { header, key }))
+    }
+
+    async fn unlock(
+        &self,
+        request: Request<pb::UnlockRequest>,
+    ) -> Result<Response<pb::UnlockResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        check_size(&self.context, &request)?;
+        if request.key.is_empty() {
+            return Err(Fault::KeyNotProvided.into());
+        }
+        let delete = Op::DeleteRange(DeleteRangeOp {
+            key: request.key.into(),
+            ..DeleteRangeOp::default()
+        });
+        let (_, applied) = write(&self.context, Txn::of(delete)).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::UnlockResponse { header },
+            applied.index,
+        ))
+    }
+}

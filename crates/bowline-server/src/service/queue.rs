@@ -1,0 +1,316 @@
+//! What a lock and an election are made of: a queue of keys under one name.
+//!
+//! Who wants to be first puts the key `NAME/LEASE`, with the lease's id in hexadecimal, under its
+//! lease. The order of the queue is that of the keys' create revisions. The first holds the lock, or
+//! leads, until its key goes: by its own will, or with its lease. The keys are plain keys, and the
+//! same that etcd and its client libraries make, so those who queue up through this service and those
+//! who do it by themselves stand in one queue.
+//!
+//! Invariants:
+//!
+//! - Who is told that it is first was so in one linearizable read: its own key was there, with the
+//!   create revision it came with, and none under the name with a smaller one. Keys come at the end
+//!   only, so nobody gets before it as long as its key lives.
+//! - A call that ends without being first takes its key back ([`Place`]), whether it is refused, or
+//!   the client goes while it waits or even before the key is known to be there.
+//! - Nobody waits for more than the key just before its own, and its own: when a lock is given back,
+//!   one caller wakes, not all. It holds no thread meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::replica::{
+    Compare, DeleteRangeOp, Op, OpReply, PutOp, RangeOp, RangeReply, Relation, SortOrder,
+    SortTarget, Target, Txn, TxnReply,
+};
+use bowline::{Entry, Revision, Value};
+use bowline_cluster::{Applied, ReadLevel};
+use bowline_proto::etcdserverpb::ResponseHeader;
+use tokio::runtime::Handle;
+use tonic::Status;
+
+use super::kv::{foreign_reply, write};
+use crate::context::{Context, stopped};
+use crate::status::{Fault, status};
+use crate::watch::{Kinds, OwnWatch};
+
+/// Where the keys of a name begin.
+pub(super) fn prefix(name: &[u8]) -> Vec<u8> {
+    [name, b"/"].concat()
+}
+
+/// Where they end.
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        // It is a slash.
+        *last += 1;
+    }
+    end
+}
+
+/// A lease's id as in the keys.
+fn hexadecimal(lease: i64) -> String {
+    let sign = if lease < 0 { "-" } else { "" };
+    format!("{sign}{:x}", lease.unsigned_abs())
+}
+
+/// The first of a queue.
+pub(super) fn first_of(prefix: &[u8]) -> RangeOp {
+    RangeOp {
+        key: prefix.to_vec(),
+        range_end: prefix_end(prefix),
+        limit: 1,
+        sort_target: SortTarget::Create,
+        sort_order: SortOrder::Ascend,
+        ..RangeOp::default()
+    }
+}
+
+/// The condition that a key is the one it was.
+pub(super) fn is_of(key: &[u8], create_revision: Revision) -> Compare {
+    Compare {
+        key: key.to_vec(),
+        range_end: Vec::new(),
+        relation: Relation::Equal,
+        target: Target::Create(create_revision),
+    }
+}
+
+fn read_of(key: &[u8]) -> Op {
+    Op::Range(RangeOp {
+        key: key.to_vec(),
+        ..RangeOp::default()
+    })
+}
+
+/// A put, if the key is the one it was.
+pub(super) fn put_if(key: &[u8], create_revision: Revision, value: Value, lease: i64) -> Txn {
+    Txn {
+        compares: vec![is_of(key, create_revision)],
+        success: vec![Op::Put(PutOp {
+            key: key.to_vec(),
+            value,
+            lease,
+            ..PutOp::default()
+        })],
+        failure: Vec::new(),
+    }
+}
+
+/// A deletion, if the key is the one it was.
+pub(super) fn delete_if(key: &[u8], create_revision: Revision) -> Txn {
+    Txn {
+        compares: vec![is_of(key, create_revision)],
+        success: vec![Op::DeleteRange(DeleteRangeOp {
+            key: key.to_vec(),
+            ..DeleteRangeOp::default()
+        })],
+        failure: Vec::new(),
+    }
+}
+
+/// The lease that was asked for, or a new one for 0. Nobody keeps the new one alive but the client.
+pub(super) async fn lease_of(context: &Context, asked: i64) -> Result<i64, Status> {
+    const TTL: Duration = Duration::from_secs(60);
+    if asked != 0 {
+        return Ok(asked);
+    }
+    let ttl = TTL.max(context.settings.lease_ttl_min());
+    let (id, _) = context.client.lease_grant(0, ttl).await.map_err(status)?;
+    Ok(id)
+}
+
+/// A key in a queue. Dropped, it is taken back.
+pub(super) struct Place {
+    context: Arc<Context>,
+    prefix: Vec<u8>,
+    pub(super) key: Vec<u8>,
+    pub(super) create_revision: Revision,
+    pub(super) lease: i64,
+    is_kept: bool,
+    runtime: Handle,
+}
+
+/// What came of entering a queue.
+pub(super) struct Entered {
+    pub(super) place: Place,
+    /// Of the transaction that entered.
+    pub(super) header: Option<ResponseHeader>,
+    /// The value that the key had before, if it was there.
+    pub(super) value_before: Option<Value>,
+    is_first: bool,
+}
+
+/// Puts a key at the end of a queue, or finds the one that is there under the same lease.
+pub(super) async fn enter(
+    context: &Arc<Context>,
+    name: &[u8],
+    lease: i64,
+    value: Value,
+) -> Result<Entered, Status> {
+    let (context, prefix) = (context.clone(), prefix(name));
+    // On a task of its own, which goes on should the caller go: what comes of it then is a place
+    // that nobody takes, and so is taken back.
+    let entering = tokio::spawn(enter_at(context, prefix, lease, value));
+    let entered = entering.await;
+    entered.map_err(|error| Fault::Internal(error.to_string()))?
+}
+
+async fn enter_at(
+    context: Arc<Context>,
+    prefix: Vec<u8>,
+    lease: i64,
+    value: Value,
+) -> Result<Entered, Status> {
+    let lease = lease_of(&context, lease).await?;
+    let key = [&prefix[..], hexadecimal(lease).as_bytes()].concat();
+    let first = Op::Range(first_of(&prefix));
+    let txn = Txn {
+        success: [put_if(&key, 0, value, lease).success, vec![first.clone()]].concat(),
+        failure: vec![read_of(&key), first],
+        compares: vec![is_of(&key, 0)],
+    };
+    let (reply, applied) = write(&context, txn).await?;
+    let (own, first) = two_of(reply)?;
+    let own = match own {
+        OpReply::Put(_) => None,
+        found => Some(entry_of(found)?.ok_or_else(foreign_reply)?),
+    };
+    let create_revision = own
+        .as_ref()
+        .map_or(applied.reply.revision, |own| own.create_revision);
+    let first = entry_of(first)?.ok_or_else(foreign_reply)?;
+    Ok(Entered {
+        header: context.header_of(&applied),
+        value_before: own.map(|own| own.value),
+        is_first: first.create_revision == create_revision,
+        place: Place {
+            context,
+            prefix,
+            key,
+            create_revision,
+            lease,
+            is_kept: false,
+            runtime: Handle::current(),
+        },
+    })
+}
+
+fn two_of(reply: TxnReply) -> Result<(OpReply, OpReply), Status> {
+    let replies: Result<[OpReply; 2], _> = reply.replies.try_into();
+    replies.map(Into::into).map_err(|_| foreign_reply())
+}
+
+fn entry_of(reply: OpReply) -> Result<Option<Entry>, Status> {
+    match reply {
+        OpReply::Range(RangeReply { mut entries, .. }) => Ok(entries.pop()),
+        _ => Err(foreign_reply()),
+    }
+}
+
+impl Entered {
+    /// Waits until nobody is before. `lost` is the answer when the key goes first, with its lease.
+    pub(super) async fn turn(self, lost: Fault) -> Result<(Place, Option<ResponseHeader>), Status> {
+        if self.is_first {
+            return Ok((self.place, self.header));
+        }
+        match self.place.wait().await {
+            Ok(Some(header)) => Ok((self.place, Some(header))),
+            Ok(None) => {
+                self.place.keep();
+                Err(lost.into())
+            }
+            Err(status) => {
+                self.place.take_back().await;
+                Err(status)
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Returns when this is the first key: the header of the read that showed it. `None` when it has
+    /// gone.
+    async fn wait(&self) -> Result<Option<ResponseHeader>, Status> {
+        let mut stopping = self.context.stopping();
+        let last_before = RangeOp {
+            // A bound of 0 would be none, but nothing is created before revision 2.
+            max_create_revision: self.create_revision - 1,
+            sort_order: SortOrder::Descend,
+            keys_only: true,
+            ..first_of(&self.prefix)
+        };
+        let both = Txn {
+            success: vec![Op::Range(last_before), read_of(&self.key)],
+            ..Txn::default()
+        };
+        loop {
+            let client = &self.context.client;
+            let read = client.read_txn(&both, ReadLevel::Linearizable).await;
+            let read = read.map_err(status)?;
+            let (before, own) = two_of(read.value)?;
+            let is_own = |own: &Entry| own.create_revision == self.create_revision;
+            if !entry_of(own)?.as_ref().is_some_and(is_own) {
+                return Ok(None);
+            }
+            let Some(before) = entry_of(before)? else {
+                return Ok(self.context.header_of_read(&read.point));
+            };
+            let keys: [(&[u8], &[u8]); 2] = [(&before.key, b""), (&self.key, b"")];
+            let from = read.point.revision + 1;
+            let mut watch = OwnWatch::start(&self.context.watches, &keys, from, Kinds::Deletions);
+            tokio::select! {
+                // Whatever it was: the next look shows where things stand.
+                gone = watch.next() => drop(gone?),
+                () = stopped(&mut stopping) => return Err(Fault::Stopped.into()),
+            }
+        }
+    }
+
+    /// It stays when this goes.
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+    }
+
+    /// Takes the key back, and waits for it.
+    pub(super) async fn take_back(mut self) {
+        self.is_kept = true;
+        remove(&self.context, &self.key, self.create_revision).await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let (context, revision) = (self.context.clone(), self.create_revision);
+            let key = std::mem::take(&mut self.key);
+            self.runtime
+                .spawn(async move { remove(&context, &key, revision).await });
+        }
+    }
+}
+
+async fn remove(context: &Context, key: &[u8], create_revision: Revision) {
+    let removed: Result<(TxnReply, Applied), Status> =
+        write(context, delete_if(key, create_revision)).await;
+    if let Err(error) = removed {
+        // Then it goes with its lease.
+        tracing::debug!(%error, "a place in a queue could not be taken back");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_made_as_etcd_makes_them() {
+        assert_eq!(prefix(b"jobs"), b"jobs/");
+        assert_eq!(prefix(b""), b"/");
+        assert_eq!(prefix_end(b"jobs/"), b"jobs0");
+        assert_eq!(hexadecimal(0x0694_D7A5_B3C0), "694d7a5b3c0");
+        assert_eq!(hexadecimal(-1), "-1");
+        assert_eq!(hexadecimal(i64::MIN), "-8000000000000000");
+    }
+}

@@ -1,0 +1,114 @@
+//! A watch of the server itself: a service that waits for keys to change.
+//!
+//! It goes through a shard and an outlet as those of clients do, so it costs no thread, and ends with
+//! them when the server stops.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bowline::Revision;
+use bowline_proto::mvccpb::Event;
+use prost::Message;
+use tonic::Status;
+
+use super::Watches;
+use super::index::Span;
+use super::outlet::{Outlet, Taken};
+use super::shard::{Key, Shard, StreamState, Wants};
+use crate::status::Fault;
+
+/// See the module.
+pub(crate) struct OwnWatch {
+    shard: Arc<Shard>,
+    outlet: Arc<Outlet>,
+    state: Arc<StreamState>,
+    watches: Vec<Key>,
+}
+
+/// What of the keys is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    /// Puts.
+    Puts,
+    /// Deletions.
+    Deletions,
+    /// Both.
+    All,
+}
+
+/// What has changed.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// The newest revision among the events.
+    pub(crate) revision: Revision,
+    /// In order.
+    pub(crate) events: Vec<Event>,
+}
+
+impl OwnWatch {
+    /// Watches keys, each with its `range_end`, from a revision on. A range that is empty never
+    /// changes.
+    pub(crate) fn start(
+        watches: &Watches,
+        keys: &[(&[u8], &[u8])],
+        from: Revision,
+        kinds: Kinds,
+    ) -> OwnWatch {
+        let (shard, outlet) = watches.open(false);
+        let state = shard.open(outlet.clone());
+        let wants = Wants {
+            no_puts: kinds == Kinds::Deletions,
+            no_deletions: kinds == Kinds::Puts,
+            ..Wants::default()
+        };
+        let spans = keys.iter().filter_map(|(key, end)| Span::new(key, end));
+        let watches = (0..).zip(spans).filter_map(|(id, span)| {
+            // What cannot be watched is told through the outlet.
+            shard.create(&state, id, span, from as i64, wants)
+        });
+        OwnWatch {
+            watches: watches.collect(),
+            shard,
+            outlet,
+            state,
+        }
+    }
+
+    /// The next events. `None` when their history was given up meanwhile: what there is has to be
+    /// read again.
+    pub(crate) async fn next(&mut self) -> Result<Option<Told>, Status> {
+        loop {
+            let taken = poll_fn(|task| self.outlet.poll(task)).await;
+            let response = match taken {
+                Taken::Message(response, has_room) => {
+                    if has_room {
+                        self.shard.resume(&self.state);
+                    }
+                    response
+                }
+                Taken::End(status) => return Err(status.unwrap_or_else(|| Fault::Stopped.into())),
+            };
+            if response.canceled {
+                return match response.compact_revision {
+                    0 => Err(Fault::WatchCanceled.into()),
+                    _ => Ok(None),
+                };
+            }
+            if !response.events.is_empty() {
+                let events = response.events.into_iter().map(Event::decode);
+                return Ok(Some(Told {
+                    revision: response.header.map_or(0, |header| header.revision as u64),
+                    events: events
+                        .collect::<Result<_, _>>()
+                        .map_err(|error| Status::internal(error.to_string()))?,
+                }));
+            }
+        }
+    }
+}
+
+impl Drop for OwnWatch {
+    fn drop(&mut self) {
+        self.shard.close(&self.state, self.watches.iter().copied());
+    }
+}
