@@ -33,7 +33,12 @@ async fn jetcd_is_served() {
     if !built.status.success() {
         let said = String::from_utf8_lossy(&built.stdout);
         // Its words for a repository that does not answer.
-        let unreachable = ["Could not transfer", "Unknown host", "in offline mode"];
+        let unreachable = [
+            "Could not transfer",
+            "Unknown host",
+            "in offline mode",
+            "No plugin found for prefix",
+        ];
         assert!(
             unreachable.iter().any(|words| said.contains(words)),
             "{said}"

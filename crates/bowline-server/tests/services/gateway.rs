@@ -204,6 +204,11 @@ async fn calls_are_those_of_grpc() {
         "HTTP/1.1 405 Method Not Allowed"
     );
     assert_eq!(post(&running, "/v3/nothing", "{}").await.0, 404);
+    // Which etcd 3.4 does not have, so no client that is tried on it asks for them.
+    let (status, text) = post(&running, "/v3/maintenance/hashkv", "{}").await;
+    assert_eq!(status, 200, "{text}");
+    let downgrade = refused(&running, "/v3/maintenance/downgrade", "{}").await;
+    assert_eq!((downgrade.0, downgrade.1), (501, 12), "{downgrade:?}");
 }
 
 #[tokio::test]
