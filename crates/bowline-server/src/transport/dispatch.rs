@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
+use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
@@ -68,7 +69,7 @@ impl Dispatch {
     /// Calls the service that has the method.
     fn serve<B>(&self, method: Method, request: Request<B>) -> BoxedCall
     where
-        B: HttpBody + Send + 'static,
+        B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<StdError> + Send,
     {
         use Method as M;
@@ -124,7 +125,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
 impl Dispatch {
     fn call_method<B>(&self, method: Method, request: Request<B>) -> Call
     where
-        B: HttpBody + Send + 'static,
+        B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<StdError> + Send,
     {
         Call::Method {
