@@ -10,6 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = [
         "etcd/rpc.proto",
         "bowline/v1/graph.proto",
+        "bowline/v1/store.proto",
+        "bowline/v1/lease.proto",
         "bowline/peer/v1/peer.proto",
     ];
     let descriptors = protox::compile(files, ["proto"])?;

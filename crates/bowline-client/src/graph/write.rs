@@ -22,7 +22,7 @@ pub enum GraphWrite {
 }
 
 impl GraphWrite {
-    fn into_wire(self) -> pb::GraphWrite {
+    pub(crate) fn into_wire(self) -> pb::GraphWrite {
         use pb::graph_write::Write;
         let write = match self {
             GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),

@@ -1,4 +1,4 @@
-//! The services of etcd v3, and the graph, one file each.
+//! The services of etcd v3, and those of `bowline.v1`, one file each.
 //!
 //! A service checks and converts the request, asks the node, and converts the answer. It holds no
 //! state but the [`Context`](crate::context::Context).
@@ -7,8 +7,11 @@ mod cluster;
 mod graph;
 mod kv;
 mod lease;
+mod lease_ms;
 mod maintenance;
+mod reading;
 mod snapshot;
+mod store;
 mod stream;
 mod watch;
 
@@ -16,7 +19,9 @@ pub(crate) use cluster::ClusterService;
 pub(crate) use graph::GraphService;
 pub(crate) use kv::KvService;
 pub(crate) use lease::LeaseService;
+pub(crate) use lease_ms::MsLeaseService;
 pub(crate) use maintenance::{MaintenanceService, VERSION};
+pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;
 
 use tonic::Status;

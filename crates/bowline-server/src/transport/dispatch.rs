@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
+use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
+use bowline_proto::v1::store_server::StoreServer;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use pb::cluster_server::ClusterServer;
@@ -26,6 +28,7 @@ use crate::metrics::Method;
 use crate::service::{
     ClusterService, GraphService, KvService, LeaseService, MaintenanceService, WatchService,
 };
+use crate::service::{MsLeaseService, StoreService};
 use crate::settings::Settings;
 
 /// All services. Its clones share them.
@@ -38,6 +41,8 @@ pub(crate) struct Dispatch {
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
     graph: GraphServer<GraphService>,
+    store: StoreServer<StoreService>,
+    ms_lease: MsLeaseServer<MsLeaseService>,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -60,6 +65,8 @@ impl Dispatch {
             cluster: serve!(ClusterServer, ClusterService),
             maintenance: serve!(MaintenanceServer, MaintenanceService),
             graph: serve!(GraphServer, GraphService),
+            store: serve!(StoreServer, StoreService),
+            ms_lease: serve!(MsLeaseServer, MsLeaseService),
             context,
         }
     }
@@ -99,6 +106,12 @@ impl Dispatch {
             | M::GraphOrder
             | M::GraphComponents
             | M::GraphStats => self.graph.clone().call(request),
+            M::StoreGet | M::StoreRange | M::StoreHistory | M::StoreCommit => {
+                self.store.clone().call(request)
+            }
+            M::MsLeaseGrant | M::MsLeaseKeepAlive | M::MsLeaseTimeToLive | M::MsLeaseRevoke => {
+                self.ms_lease.clone().call(request)
+            }
         }
     }
 }
