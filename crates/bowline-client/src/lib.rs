@@ -57,6 +57,8 @@ mod lease;
 mod pool;
 mod read_level;
 mod reply;
+#[cfg(test)]
+mod silent;
 mod transaction;
 mod v1;
 mod watch;

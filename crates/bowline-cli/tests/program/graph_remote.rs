@@ -7,7 +7,7 @@ use super::serve::free_port;
 use super::{Place, Run};
 
 /// A server of this program in a place, next to the place's own directory.
-struct Served {
+pub(super) struct Served {
     place: Place,
     server: Child,
     endpoint: String,
@@ -21,7 +21,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn start() -> Served {
+    pub(super) fn start() -> Served {
         let place = Place::new();
         let port = free_port();
         let (client, peer) = (port, port + 1);
@@ -51,7 +51,7 @@ impl Served {
     }
 
     /// Runs a line in both places, which must give the same; gives what it printed.
-    fn both(&self, line: &str, code: i32) -> String {
+    pub(super) fn both(&self, line: &str, code: i32) -> String {
         let (here, there) = (self.place.run(line), self.remote(line));
         assert_eq!(here.code, code, "{line}: {}", here.stderr);
         assert_eq!(

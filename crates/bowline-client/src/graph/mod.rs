@@ -29,9 +29,9 @@ use prost::Message;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::Result;
 use crate::pool::Pool;
 use crate::v1::{self, cut_off, header, senseless, typed};
-use crate::Result;
 
 pub use block_id::{BlockId, ParseBlockIdError};
 pub use lookup::{Blocks, BlocksReply, Edges, EdgesReply, Neighbors, NeighborsReply};

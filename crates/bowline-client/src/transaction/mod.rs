@@ -629,6 +629,27 @@ mod tests {
         assert!(matches!(twin.commit().await, Err(Error::TransactionDone)));
     }
 
+    /// Sent again, it could be done twice: the second would conflict with nothing, as the first has read before.
+    #[tokio::test]
+    async fn a_commit_whose_answer_is_lost_is_not_sent_again() {
+        let (address, taken) = crate::silent::silent_server(b"KEYOFTX").await;
+        let builder = Client::builder().endpoints([address.clone(), address]);
+        let client = builder.connect_lazy().unwrap();
+        let mut runs = 0;
+        let done = client
+            .transact(|tx| {
+                runs += 1;
+                async move { tx.put("KEYOFTX", "v") }
+            })
+            .await;
+        assert!(
+            matches!(done, Err(Error::UnknownOutcome { .. })),
+            "{done:?}"
+        );
+        let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((runs, taken), (1, 1));
+    }
+
     #[tokio::test]
     async fn an_error_of_the_body_is_given_back_at_once() {
         let mut runs = 0;

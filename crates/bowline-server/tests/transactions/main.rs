@@ -4,6 +4,7 @@
 mod conflicts;
 mod leases;
 mod members;
+mod refusals;
 
 use std::time::{Duration, Instant};
 
