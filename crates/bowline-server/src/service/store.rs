@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bowline::replica::{Command, Outcome, Refusal};
+use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
 use pb::commit_reply::Outcome as Told;
 use pb::store_server::Store;
@@ -132,8 +133,7 @@ impl Store for StoreService {
             0 => usize::MAX,
             limit => usize::try_from(limit).unwrap_or(usize::MAX),
         };
-        // The snapshot keeps the past of what is read until it has been told.
-        let snapshot = opened.snapshot;
+        let at = opened.snapshot.revision();
         let stream = produced(move |outlet| {
             let _turn = turn;
             let mut parts = Parts::new(outlet, header, |header, versions, is_last| {
@@ -144,8 +144,10 @@ impl Store for StoreService {
                 }
             });
             let mut tell = || -> bowline::Result<()> {
-                let versions = db.history(&key)?.into_iter();
-                let versions = versions.filter(|one| one.revision <= snapshot.revision());
+                let versions = db.history(&key)?;
+                // Asked afterwards: what was given up while it was read is not told as if it had never been.
+                db.snapshot_at(at)?;
+                let versions = versions.into_iter().filter(|one| one.revision <= at);
                 for version in versions.take(limit) {
                     let version = convert::version(version);
                     let bytes = version.encoded_len();
@@ -171,9 +173,11 @@ impl Store for StoreService {
         let commit = convert::commit(request)?;
         if commit.writes.is_empty() && commit.expectations.is_empty() {
             // All reads were of one revision: it is equivalent to a commit at that moment.
-            let term = self.context.term();
+            let point = self.context.client.read_barrier(ReadLevel::Eventual).await;
+            let point = point.map_err(status)?;
+            let (term, index) = (point.term, point.applied_index);
             let reply = pb::CommitReply {
-                header: Some(header(&self.context, commit.read_revision, term, 0)),
+                header: Some(header(&self.context, commit.read_revision, term, index)),
                 outcome: Some(Told::Committed(pb::Committed::default())),
             };
             return Ok(Response::new(reply));

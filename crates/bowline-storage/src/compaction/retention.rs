@@ -86,11 +86,13 @@ impl<'a> KeyFilter<'a> {
     pub fn keep(&mut self, revision: Revision, kind: EntryKind, bottom: bool) -> bool {
         let newer = self.newer.replace(revision);
         let seen = newer.is_none_or(|newer| self.retention.is_visible(revision, newer));
-        let says_nothing = kind == EntryKind::Delete
-            && bottom
-            && revision < self.retention.oldest_reader()
-            && self.retention.tombstones.is_none_or(|from| revision < from);
-        seen && !says_nothing
+        let says_nothing =
+            kind == EntryKind::Delete && bottom && revision < self.retention.oldest_reader();
+        let is_held = self
+            .retention
+            .tombstones
+            .is_some_and(|from| revision >= from);
+        seen && (!says_nothing || is_held)
     }
 }
 
