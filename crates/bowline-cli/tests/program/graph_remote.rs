@@ -8,7 +8,7 @@ use super::{Place, Run};
 
 /// A server of this program in a place, next to the place's own directory.
 pub(super) struct Served {
-    place: Place,
+    pub(super) place: Place,
     server: Child,
     endpoint: String,
 }
@@ -45,7 +45,7 @@ impl Served {
     }
 
     /// Runs a line on the server.
-    fn remote(&self, line: &str) -> Run {
+    pub(super) fn remote(&self, line: &str) -> Run {
         self.place
             .run(&format!("--endpoints {} {line}", self.endpoint))
     }
