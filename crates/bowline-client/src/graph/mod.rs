@@ -8,7 +8,7 @@
 //!                          └────────▶ whole     order, components, figures; every block, every edge
 //! ```
 //!
-//! etcd has no such service: its servers answer with [`Error::Unimplemented`].
+//! etcd has no such service: its servers answer with [`Error::Unimplemented`](crate::Error::Unimplemented).
 //!
 //! Invariants: a write is put on a connection at most once. An answer in parts that ends without its end is
 //! an error, never a short answer; a value of an enumeration that is not known is one, too.
