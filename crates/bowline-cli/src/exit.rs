@@ -131,7 +131,12 @@ impl Exit {
     pub fn of_client(error: &bowline_client::Error) -> Exit {
         use bowline_client::Error as E;
         match error {
-            E::LeaseExists | E::MemberExists | E::PeerAddressExists => Exit::Conflict,
+            E::LeaseExists
+            | E::MemberExists
+            | E::PeerAddressExists
+            | E::Conflict { .. }
+            | E::TooManyConflicts { .. }
+            | E::CompareFailed { .. } => Exit::Conflict,
             E::LeaseNotFound
             | E::KeyNotFound
             | E::MemberNotFound

@@ -1,6 +1,7 @@
 //! The client itself: where verbs begin.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -10,7 +11,9 @@ use crate::graph::GraphClient;
 use crate::kv::{Delete, Get, Put, Txn};
 use crate::pool::Pool;
 use crate::watch::{Hub, Watch};
-use crate::{ClientBuilder, KeyRange, Result};
+use crate::{
+    ClientBuilder, History, KeyRange, Result, Transaction, TransactionOptions, transaction,
+};
 
 /// A client of a server or a cluster. Cloning it is cheap, and clones share connections.
 ///
@@ -106,6 +109,89 @@ impl Client {
     /// Begins a transaction.
     pub fn txn(&self) -> Txn {
         Txn::new(Arc::clone(&self.pool))
+    }
+
+    /// Reads the past of a key: each of its changes that is kept, newest first.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for version in client.history("greeting").limit(10).await?.versions {
+    ///     match version.entry {
+    ///         Some(entry) => println!("{} {:?}", version.revision, entry.value),
+    ///         None => println!("{} deleted", version.revision),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn history(&self, key: impl Into<Bytes>) -> History {
+        History::new(Arc::clone(&self.pool), key.into())
+    }
+
+    /// Begins an interactive transaction. Nothing is sent before its first read. Servers of Bowline have it,
+    /// etcd has not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let tx = client.begin();
+    /// let greeting = tx.get("greeting").await?.unwrap_or_default();
+    /// tx.put("copy", greeting)?;
+    /// let committed = tx.commit().await?;
+    /// println!("revision {}", committed.revision);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "nothing is written until it is committed"]
+    pub fn begin(&self) -> Transaction {
+        self.begin_with(TransactionOptions::default())
+    }
+
+    /// [`Client::begin`] with another isolation or level.
+    #[must_use = "nothing is written until it is committed"]
+    pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
+        Transaction::new(Arc::clone(&self.pool), options)
+    }
+
+    /// Runs a transaction and commits it; runs it again when it conflicts, for some 10 s at most. An error of
+    /// `body` rolls it back.
+    ///
+    /// A commit whose outcome is unknown is not repeated: that is [`Error::UnknownOutcome`](crate::Error).
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::graph::{Block, BlockId, Edge};
+    ///
+    /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// // A key, a block and an edge at one revision, and no count is lost, whoever else counts.
+    /// client
+    ///     .transact(|tx| async move {
+    ///         let count = tx.get("count").await?.map_or(0, |count| count.len());
+    ///         tx.put("count", "i".repeat(count + 1))?;
+    ///         tx.put_block(Block::new(lib, "package"))?;
+    ///         tx.put_edge(Edge::new(app, "depends_on", lib))
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn transact<T, B>(&self, body: impl FnMut(Transaction) -> B) -> Result<T>
+    where
+        B: Future<Output = Result<T>>,
+    {
+        let options = TransactionOptions::default();
+        self.transact_with(options, body).await
+    }
+
+    /// [`Client::transact`] with another isolation or level.
+    pub async fn transact_with<T, B>(
+        &self,
+        options: TransactionOptions,
+        body: impl FnMut(Transaction) -> B,
+    ) -> Result<T>
+    where
+        B: Future<Output = Result<T>>,
+    {
+        transaction::repeat(|| self.begin_with(options), body).await
     }
 
     /// Begins a watch of a key or a range of keys.

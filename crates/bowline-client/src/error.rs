@@ -15,8 +15,12 @@
 //! ```
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
+use bytes::Bytes;
 use tonic::{Code, Status};
+
+use crate::Touched;
 
 /// Shorthand for results of the client.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -154,6 +158,46 @@ pub enum Error {
         /// What the server said, and what to do.
         message: String,
     },
+    /// Something that a transaction has read was changed meanwhile, or, under snapshot isolation, something
+    /// that it writes. Nothing was written.
+    #[error(
+        "conflict: {what} was changed at revision {revision}, after this transaction's snapshot {snapshot}: run the transaction again"
+    )]
+    Conflict {
+        /// What: the first that was.
+        what: Touched,
+        /// The revision of the change.
+        revision: u64,
+        /// The revision this transaction has read at.
+        snapshot: u64,
+    },
+    /// [`Client::transact`](crate::Client::transact) gave up after many conflicts in a row. Nothing was
+    /// written.
+    #[error(
+        "gave up after {attempts} conflicting attempts in {elapsed:?}: the keys are contended; retry later or touch fewer keys"
+    )]
+    TooManyConflicts {
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long.
+        elapsed: Duration,
+    },
+    /// A transaction expected a key at another revision. Nothing was written.
+    #[error(
+        "compare-and-swap lost: key {} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry",
+        .key.escape_ascii()
+    )]
+    CompareFailed {
+        /// The key.
+        key: Bytes,
+        /// The expected modification revision; 0 = absent.
+        expected: u64,
+        /// The actual one; 0 = absent.
+        actual: u64,
+    },
+    /// The transaction has been committed.
+    #[error("the transaction has been committed: begin another one")]
+    TransactionDone,
     /// The server does not have this request.
     #[error("the server does not have this request: {message}")]
     Unimplemented {
@@ -232,6 +276,8 @@ pub enum Error {
 impl Error {
     /// Whether the same request may succeed later, and is safe to send again: nothing was written.
     ///
+    /// After a [`Conflict`](Error::Conflict) it is the transaction that is to be run again, from its reads on.
+    ///
     /// [`UnknownOutcome`](Error::UnknownOutcome) is not: sending it again could do it twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -247,6 +293,8 @@ impl Error {
                 | Error::Unreachable { .. }
                 | Error::Disconnected { .. }
                 | Error::TimedOut
+                | Error::Conflict { .. }
+                | Error::TooManyConflicts { .. }
         )
     }
 

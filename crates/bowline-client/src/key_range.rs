@@ -105,6 +105,15 @@ impl KeyRange {
         }
     }
 
+    /// Whether a key is one of them.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        match &self.end[..] {
+            [] => key == self.key,
+            [0] => *key >= self.key[..],
+            end => *key >= self.key[..] && key < end,
+        }
+    }
+
     pub(crate) fn into_parts(self) -> (Bytes, Bytes) {
         (self.key, self.end)
     }

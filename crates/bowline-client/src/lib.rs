@@ -26,8 +26,8 @@
 //!
 //! - It stays with one endpoint, and goes on to the next when that fails.
 //! - It tries reads again, and anything for which no connection could be made: nothing was sent then.
-//! - It never sends a put, a deletion, a transaction that writes, a write of the graph, a grant or a change
-//!   of members a second time. If no answer says what came of one, that is [`Error::UnknownOutcome`].
+//! - It never sends a put, a deletion, a transaction that writes, a commit, a write of the graph, a grant or a
+//!   change of members a second time. If no answer says what came of one, that is [`Error::UnknownOutcome`].
 //! - A [`Watcher`] resumes after a broken connection, where it was: every change once, in order, or an
 //!   error.
 //! - A [`KeepAlive`] says that a lease is lost when it may be, not when it certainly is.
@@ -35,8 +35,8 @@
 //! # How it is built
 //!
 //! ```text
-//!   Client ──▶ kv, graph, lease, cluster ──▶ pool ──▶ endpoint ──▶ connections
-//!      │                                      ▲
+//!   Client ──▶ kv, graph, lease, cluster, ──▶ pool ──▶ endpoint ──▶ connections
+//!      │       transaction, history           ▲
 //!      └────────▶ watch (one task and ────────┘
 //!                 stream for all watches)
 //! ```
@@ -50,12 +50,17 @@ mod cluster;
 mod endpoint;
 mod error;
 pub mod graph;
+mod history;
 mod key_range;
 mod kv;
 mod lease;
 mod pool;
 mod read_level;
 mod reply;
+#[cfg(test)]
+mod silent;
+mod transaction;
+mod v1;
 mod watch;
 
 use std::future::Future;
@@ -65,6 +70,7 @@ pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{AddReply, Alarm, AlarmKind, HashKv, Member, Members, Snapshot, Status};
 pub use error::{Error, Result, code_name};
+pub use history::{History, HistoryReply, Version};
 pub use key_range::KeyRange;
 pub use kv::{
     Compare, Comparison, Delete, DeleteReply, Get, Operation, OperationReply, Put, PutReply,
@@ -74,6 +80,7 @@ pub use lease::{GrantReply, KeepAlive, TimeToLive};
 pub use read_level::ReadLevel;
 pub use reply::{Entry, Header};
 pub use tonic::Code;
+pub use transaction::{Committed, Isolation, Touched, Transaction, TransactionOptions};
 pub use watch::{Batch, Event, EventKind, Watch, Watcher};
 
 /// What awaiting a request gives.

@@ -1,6 +1,6 @@
 //! What comes with every answer.
 
-use bowline_proto::{etcdserverpb as pb, mvccpb};
+use bowline_proto::{etcdserverpb as pb, mvccpb, v1};
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
@@ -71,6 +71,19 @@ impl From<mvccpb::KeyValue> for Entry {
             create_revision: unsigned(entry.create_revision),
             mod_revision: unsigned(entry.mod_revision),
             version: unsigned(entry.version),
+            lease: entry.lease,
+        }
+    }
+}
+
+impl From<v1::Entry> for Entry {
+    fn from(entry: v1::Entry) -> Entry {
+        Entry {
+            key: entry.key,
+            value: entry.value,
+            create_revision: entry.create_revision,
+            mod_revision: entry.mod_revision,
+            version: entry.version,
             lease: entry.lease,
         }
     }

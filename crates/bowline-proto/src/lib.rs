@@ -1,7 +1,8 @@
 //! The wire of Bowline, generated from the files in `proto`: messages and services, no behaviour.
 //!
 //! [`etcdserverpb`], [`mvccpb`], [`authpb`], [`v3lockpb`] and [`v3electionpb`] are etcd's packages: the
-//! same names and field numbers, so that its clients and tools can be used unchanged. [`v1`] is what Bowline serves besides: the graph.
+//! same names and field numbers, so that its clients and tools can be used unchanged. [`v1`] is what Bowline
+//! serves besides: the graph, transactions, history, and leases in milliseconds.
 //! [`peer`] is between members only. Keys and values are [`bytes::Bytes`].
 //!
 //! ```
@@ -52,7 +53,7 @@ package!(
     "v3electionpb"
 );
 package!(
-    /// The service of the graph.
+    /// The services that etcd has no words for: graph, store, lease.
     v1,
     "bowline.v1"
 );

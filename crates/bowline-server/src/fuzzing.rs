@@ -40,6 +40,10 @@ pub fn server_input(data: &[u8]) {
             let writes = decoded(data).and_then(|request| convert::graph::writes(request).ok());
             return writes.into_iter().for_each(|w| agreed(Command::Graph(w)));
         }
+        8 => {
+            let commit = decoded(data).and_then(|request| convert::store::commit(request).ok());
+            return commit.into_iter().for_each(|c| agreed(Command::Commit(c)));
+        }
         _ => return,
     };
     if let Some(op) = op {
@@ -276,6 +280,45 @@ pub fn server_input_seeds() -> Vec<Vec<u8>> {
         v1::graph_write::Write::DeleteBlock(vec![2; 16].into()),
     ];
     let writes = writes.map(|write| v1::GraphWrite { write: Some(write) });
+    let key_range = || v1::KeyRange {
+        key: key(),
+        range_end: Bytes::from_static(&[0]),
+    };
+    use v1::transaction_read::Read;
+    use v1::transaction_write::Write;
+    let reads = [
+        Read::Key(key()),
+        Read::Range(key_range()),
+        Read::Block(vec![1; 16].into()),
+        Read::Edge(edge()),
+        Read::EdgesOut(vec![1; 16].into()),
+        Read::EdgesIn(vec![2; 16].into()),
+    ];
+    let transaction_put = v1::TransactionPut {
+        key: key(),
+        value: "value".into(),
+        lease: 7,
+    };
+    let transaction_writes = [
+        Write::Put(transaction_put),
+        Write::Delete(key()),
+        Write::DeleteRange(key_range()),
+        Write::Graph(writes[1].clone()),
+    ];
+    let commit = v1::CommitRequest {
+        read_revision: 300,
+        isolation: 1,
+        reads: reads
+            .map(|read| v1::TransactionRead { read: Some(read) })
+            .into(),
+        expectations: vec![v1::Expectation {
+            key: key(),
+            mod_revision: 299,
+        }],
+        writes: transaction_writes
+            .map(|write| v1::TransactionWrite { write: Some(write) })
+            .into(),
+    };
     let graph = v1::WriteRequest {
         writes: writes.into(),
     };
@@ -288,6 +331,7 @@ pub fn server_input_seeds() -> Vec<Vec<u8>> {
         (5, delete.encode_to_vec()),
         (6, txn.encode_to_vec()),
         (7, graph.encode_to_vec()),
+        (8, commit.encode_to_vec()),
     ]
     .into_iter()
     .map(|(which, bytes)| [&[which][..], &bytes].concat())

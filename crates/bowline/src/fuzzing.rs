@@ -9,10 +9,11 @@ use crate::graph::fuzzing as graph;
 use crate::graph::{Block, BlockId, Edge};
 use crate::kv::record;
 use crate::replica::{
-    AlarmKind, AppliedMark, Command, Compare, DeleteRangeOp, GraphWrite, Op, PutOp, RangeOp,
-    Relation, Target, Txn, decode_commands, encode_commands,
+    AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
+    Expectation, GraphWrite, Op, PutOp, RangeOp, Relation, Target, Txn, decode_commands,
+    encode_commands,
 };
-use crate::{lease, trees};
+use crate::{Isolation, Value, lease, trees};
 
 /// A byte that says which kind of record, and the record.
 pub fn record(data: &[u8]) {
@@ -170,6 +171,44 @@ pub fn replicated_seeds() -> Vec<Vec<u8>> {
         attributes: attributes.into_iter().collect(),
     };
     let ttl = Duration::from_secs(60);
+    let key_range = || (key(), vec![0]);
+    let ((from, end), (first, behind)) = (key_range(), key_range());
+    let commit = Commit {
+        read_revision: 300,
+        isolation: Isolation::Snapshot,
+        reads: vec![
+            CommitRead::Key(key()),
+            CommitRead::Range {
+                key: from,
+                range_end: end,
+            },
+            CommitRead::Block(a),
+            CommitRead::Edge {
+                source: a,
+                kind: "knows".to_owned(),
+                target: b,
+            },
+            CommitRead::EdgesOut(a),
+            CommitRead::EdgesIn(b),
+        ],
+        expectations: vec![Expectation {
+            key: key(),
+            mod_revision: 299,
+        }],
+        writes: vec![
+            CommitWrite::Put {
+                key: key(),
+                value: Value::from("value"),
+                lease: 77,
+            },
+            CommitWrite::Delete { key: key() },
+            CommitWrite::DeleteRange {
+                key: first,
+                range_end: behind,
+            },
+            CommitWrite::Graph(GraphWrite::PutEdge(edge.clone())),
+        ],
+    };
     let commands = [
         Command::Txn(txn),
         Command::LeaseGrant { id: 77, ttl },
@@ -189,6 +228,7 @@ pub fn replicated_seeds() -> Vec<Vec<u8>> {
             },
             GraphWrite::DeleteBlock(b),
         ]),
+        Command::Commit(commit),
         Command::Alarm {
             member: 1 << 60,
             kind: AlarmKind::NoSpace,

@@ -174,7 +174,21 @@ pub(super) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result
 pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
     let key = keys::decode(args.encoding, &args.key)?;
     let remote = Remote::of(context)?;
-    let mut changes = remote.wait(changes_of(&remote, key.clone()))?;
+    let mut changes = remote.wait(async {
+        let mut asked = remote.client.history(key.clone()).level(remote.level);
+        if let Some(limit) = args.limit {
+            asked = asked.limit(limit);
+        }
+        match asked.await {
+            Ok(reply) => {
+                let versions = reply.versions.into_iter();
+                Ok(versions.map(|one| (one.revision, one.entry)).collect())
+            }
+            // etcd has no such call, but a watch tells the past, too.
+            Err(Error::Unimplemented { .. }) => changes_of(&remote, key.clone()).await,
+            Err(error) => Err(error),
+        }
+    })?;
     if changes.is_empty() {
         return Err(keys::never_written(&key));
     }
@@ -205,7 +219,7 @@ pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Re
     Ok(())
 }
 
-/// Every change of a key that the cluster still has: what a watch from the past tells, and the version
+/// Every change of a key that a cluster of etcd still has: what a watch from the past tells, and the version
 /// that was there when that past begins.
 ///
 /// The watch has told everything when it has told the last change. Of a key that exists, that is known.

@@ -27,7 +27,14 @@ fn grant(
     ttl: Duration,
     id: i64,
 ) -> Result<(), Failure> {
-    let granted = remote.wait(remote.client.grant_lease_with_id(id, ttl))?;
+    let client = &remote.client;
+    let granted = remote.wait(async {
+        match client.grant_lease_ms_with_id(id, ttl).await {
+            // etcd knows whole seconds only.
+            Err(Error::Unimplemented { .. }) => client.grant_lease_with_id(id, ttl).await,
+            granted => granted,
+        }
+    })?;
     let fields = [
         ("lease", Field::Signed(granted.id)),
         ("ttl", show_duration(granted.ttl).into()),
@@ -44,12 +51,22 @@ fn keep_alive(
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["lease", "ttl"]);
     if once {
-        let ttl = remote.wait(remote.client.keep_alive_once(id))?;
+        let ttl = remote.wait(async {
+            match remote.client.keep_alive_ms_once(id).await {
+                Err(Error::Unimplemented { .. }) => remote.client.keep_alive_once(id).await,
+                kept => kept,
+            }
+        })?;
         rows.push(vec![Field::Signed(id), show_duration(ttl).into()])?;
         rows.finish()?;
         return Ok(());
     }
-    let mut alive = remote.wait(remote.client.keep_alive(id))?;
+    let mut alive = remote.wait(async {
+        match remote.client.keep_alive_ms(id).await {
+            Err(Error::Unimplemented { .. }) => remote.client.keep_alive(id).await,
+            alive => alive,
+        }
+    })?;
     let mut ttl = alive.ttl();
     loop {
         rows.push(vec![Field::Signed(id), show_duration(ttl).into()])?;
@@ -72,10 +89,13 @@ fn list(context: &mut Context<'_, '_>, remote: &Remote) -> Result<(), Failure> {
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["lease", "ttl", "remaining", "keys"]);
     for id in leases {
-        let lease = match remote
-            .runtime
-            .block_on(remote.client.time_to_live(id, true))
-        {
+        let asked = async {
+            match remote.client.time_to_live_ms(id, true).await {
+                Err(Error::Unimplemented { .. }) => remote.client.time_to_live(id, true).await,
+                told => told,
+            }
+        };
+        let lease = match remote.runtime.block_on(asked) {
             Ok(lease) => lease,
             // It ended since it was listed.
             Err(Error::LeaseNotFound) => continue,

@@ -7,8 +7,8 @@ use super::serve::free_port;
 use super::{Place, Run};
 
 /// A server of this program in a place, next to the place's own directory.
-struct Served {
-    place: Place,
+pub(super) struct Served {
+    pub(super) place: Place,
     server: Child,
     endpoint: String,
 }
@@ -21,7 +21,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn start() -> Served {
+    pub(super) fn start() -> Served {
         let place = Place::new();
         let port = free_port();
         let (client, peer) = (port, port + 1);
@@ -45,13 +45,13 @@ impl Served {
     }
 
     /// Runs a line on the server.
-    fn remote(&self, line: &str) -> Run {
+    pub(super) fn remote(&self, line: &str) -> Run {
         self.place
             .run(&format!("--endpoints {} {line}", self.endpoint))
     }
 
     /// Runs a line in both places, which must give the same; gives what it printed.
-    fn both(&self, line: &str, code: i32) -> String {
+    pub(super) fn both(&self, line: &str, code: i32) -> String {
         let (here, there) = (self.place.run(line), self.remote(line));
         assert_eq!(here.code, code, "{line}: {}", here.stderr);
         assert_eq!(

@@ -6,6 +6,7 @@ mod graph_remote;
 mod kill;
 mod kill_calls;
 mod serve;
+mod store_remote;
 mod transfer;
 
 use std::io::Write;

@@ -50,7 +50,7 @@ impl Block {
         self
     }
 
-    pub(super) fn of_wire(block: pb::Block) -> Result<Block> {
+    pub(crate) fn of_wire(block: pb::Block) -> Result<Block> {
         Ok(Block {
             id: id_of(&block.id)?,
             kind: block.kind,
@@ -59,7 +59,7 @@ impl Block {
         })
     }
 
-    pub(super) fn into_wire(self) -> pb::Block {
+    pub(crate) fn into_wire(self) -> pb::Block {
         pb::Block {
             id: id_bytes(self.id),
             kind: self.kind,
@@ -91,7 +91,7 @@ impl EdgeKey {
         }
     }
 
-    pub(super) fn into_wire(self) -> pb::EdgeKey {
+    pub(crate) fn into_wire(self) -> pb::EdgeKey {
         pb::EdgeKey {
             source: id_bytes(self.source),
             kind: self.kind,
@@ -126,7 +126,7 @@ impl Edge {
         self
     }
 
-    pub(super) fn of_wire(edge: pb::Edge) -> Result<Edge> {
+    pub(crate) fn of_wire(edge: pb::Edge) -> Result<Edge> {
         let key = edge.key.unwrap_or_default();
         Ok(Edge {
             key: EdgeKey {
@@ -174,7 +174,7 @@ pub struct Neighbor {
 }
 
 impl Neighbor {
-    pub(super) fn of_wire(neighbor: pb::Neighbor) -> Result<Neighbor> {
+    pub(crate) fn of_wire(neighbor: pb::Neighbor) -> Result<Neighbor> {
         let direction = match pb::Direction::try_from(neighbor.direction) {
             Ok(pb::Direction::Out) => Direction::Out,
             Ok(pb::Direction::In) => Direction::In,

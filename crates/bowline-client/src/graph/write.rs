@@ -22,7 +22,7 @@ pub enum GraphWrite {
 }
 
 impl GraphWrite {
-    fn into_wire(self) -> pb::GraphWrite {
+    pub(crate) fn into_wire(self) -> pb::GraphWrite {
         use pb::graph_write::Write;
         let write = match self {
             GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
@@ -113,40 +113,15 @@ pub struct WriteReply {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::silent::silent_server;
     use crate::{Client, Error};
-
-    /// A server that takes requests and never answers: it ends each connection once a request has come.
-    /// Gives its address, and how many connections there were.
-    async fn silent_server() -> (String, Arc<AtomicUsize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let taken = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&taken);
-        tokio::spawn(async move {
-            while let Ok((mut socket, _)) = listener.accept().await {
-                counted.fetch_add(1, Ordering::Relaxed);
-                let mut bytes = Vec::new();
-                let is_request = |bytes: &[u8]| bytes.windows(7).any(|part| part == b"KINDOFB");
-                while !is_request(&bytes) {
-                    if socket.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
-                        break;
-                    }
-                }
-            }
-        });
-        (address, taken)
-    }
 
     #[tokio::test]
     async fn a_write_whose_answer_is_lost_is_not_sent_again() {
-        let (address, taken) = silent_server().await;
+        let (address, taken) = silent_server(b"KINDOFB").await;
         let client = Client::builder()
             .endpoints([address])
             .connect_lazy()

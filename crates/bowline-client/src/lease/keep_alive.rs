@@ -44,10 +44,11 @@ enum State {
 }
 
 impl KeepAlive {
-    pub(super) async fn start(client: Client, id: i64) -> Result<KeepAlive> {
+    pub(super) async fn start(client: Client, id: i64, is_exact: bool) -> Result<KeepAlive> {
         let mut renewer = Renewer {
             client: client.clone(),
             id,
+            is_exact,
             stream: None,
         };
         let deadline = Instant::now() + client.pool().settings().request_timeout;
@@ -143,6 +144,8 @@ impl Drop for KeepAlive {
 struct Renewer {
     client: Client,
     id: i64,
+    /// Whether it is timed in milliseconds, by calls of their own instead of a stream.
+    is_exact: bool,
     stream: Option<Renewals>,
 }
 
@@ -197,7 +200,9 @@ impl Renewer {
             // Whatever comes on this stream later answers an older renewal.
             let (turn, _) = self.client.pool().current();
             let turn = self.stream.take().map_or(turn, |stream| stream.turn);
-            if !matches!(renewed, Err(Error::LeaseNotFound)) {
+            // A call has gone on to the next endpoint itself, but when it was cut short.
+            let is_left = self.is_exact && !matches!(renewed, Err(Error::TimedOut));
+            if !is_left && !matches!(renewed, Err(Error::LeaseNotFound)) {
                 self.client.pool().leave(turn);
             }
         }
@@ -206,6 +211,10 @@ impl Renewer {
 
     async fn renew_once(&mut self) -> Result<(Duration, Instant)> {
         let sent = Instant::now();
+        if self.is_exact {
+            let ttl = self.client.keep_alive_ms_once(self.id).await?;
+            return Ok((ttl, sent + ttl));
+        }
         let request = LeaseKeepAliveRequest { id: self.id };
         if let Some(stream) = &mut self.stream
             && stream.requests.send(request).await.is_err()

@@ -1,5 +1,6 @@
 //! Leases: keys that go when nobody keeps them alive.
 
+mod exact;
 mod keep_alive;
 
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub struct TimeToLive {
 
 impl Client {
     /// Grants a lease. Times are whole seconds on the wire: `ttl` is rounded up, and a server has a
-    /// least of its own.
+    /// least of its own. [`Client::grant_lease_ms`] has neither.
     pub async fn grant_lease(&self, ttl: Duration) -> Result<GrantReply> {
         self.grant_lease_with_id(0, ttl).await
     }
@@ -188,6 +189,6 @@ impl Client {
     /// # async fn work() {}
     /// ```
     pub async fn keep_alive(&self, id: i64) -> Result<KeepAlive> {
-        KeepAlive::start(self.clone(), id).await
+        KeepAlive::start(self.clone(), id, false).await
     }
 }

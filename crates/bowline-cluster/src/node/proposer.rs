@@ -150,7 +150,7 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
 
 /// About how much a command takes.
 pub(crate) fn size_of(command: &Command) -> usize {
-    use bowline::replica::{GraphWrite, Op, Txn};
+    use bowline::replica::{CommitRead, CommitWrite, GraphWrite, Op, Txn};
     fn txn(t: &Txn) -> usize {
         let op = |op: &Op| match op {
             Op::Put(put) => put.key.len() + put.value.len(),
@@ -160,22 +160,41 @@ pub(crate) fn size_of(command: &Command) -> usize {
         };
         t.success.iter().chain(&t.failure).map(op).sum::<usize>() + 32 * t.compares.len()
     }
+    fn graph_write(write: &GraphWrite) -> usize {
+        let texts = |attributes: &bowline::Attributes| -> usize {
+            let pairs = attributes.iter();
+            pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
+        };
+        match write {
+            GraphWrite::PutBlock(block) => {
+                block.kind.len() + block.content.len() + texts(&block.attributes)
+            }
+            GraphWrite::PutEdge(edge) => edge.kind.len() + texts(&edge.attributes),
+            GraphWrite::DeleteEdge { kind, .. } => kind.len(),
+            _ => 0,
+        }
+    }
     match command {
         Command::Txn(t) => txn(t),
-        Command::Graph(writes) => {
-            let texts = |attributes: &bowline::Attributes| -> usize {
-                let pairs = attributes.iter();
-                pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
+        Command::Graph(writes) => writes.iter().map(|write| graph_write(write) + 48).sum(),
+        Command::Commit(commit) => {
+            let read = |read: &CommitRead| match read {
+                CommitRead::Key(key) => key.len(),
+                CommitRead::Range { key, range_end } => key.len() + range_end.len(),
+                CommitRead::Edge { kind, .. } => 32 + kind.len(),
+                CommitRead::Block(_) | CommitRead::EdgesOut(_) | CommitRead::EdgesIn(_) => 16,
             };
-            let size = |write: &GraphWrite| match write {
-                GraphWrite::PutBlock(block) => {
-                    block.kind.len() + block.content.len() + texts(&block.attributes)
-                }
-                GraphWrite::PutEdge(edge) => edge.kind.len() + texts(&edge.attributes),
-                GraphWrite::DeleteEdge { kind, .. } => kind.len(),
-                _ => 0,
+            let write = |write: &CommitWrite| match write {
+                CommitWrite::Put { key, value, .. } => key.len() + value.len(),
+                CommitWrite::Delete { key } => key.len(),
+                CommitWrite::DeleteRange { key, range_end } => key.len() + range_end.len(),
+                CommitWrite::Graph(write) => 48 + graph_write(write),
             };
-            writes.iter().map(|write| size(write) + 48).sum()
+            let expectations = commit.expectations.iter();
+            commit.reads.iter().map(read).sum::<usize>()
+                + expectations.map(|e| e.key.len() + 8).sum::<usize>()
+                + commit.writes.iter().map(write).sum::<usize>()
+                + 4 * (commit.reads.len() + commit.writes.len())
         }
         _ => 32,
     }

@@ -13,7 +13,7 @@ use pb::graph_write::Write;
 use crate::status::Fault;
 
 /// The most writes, ids or keys of one request.
-const ITEMS_MAX: usize = 10_000;
+pub(crate) const ITEMS_MAX: usize = 10_000;
 
 /// The level and the revision of a read; a revision of 0 is the newest.
 pub(crate) fn read(read: Option<pb::Read>) -> Result<(ReadLevel, u64), Fault> {
@@ -55,7 +55,8 @@ pub(crate) fn ids(all: &[Bytes]) -> Result<Vec<BlockId>, Fault> {
     all.iter().map(|bytes| id(bytes)).collect()
 }
 
-fn check_count(count: usize) -> Result<(), Fault> {
+/// Refuses a request that names nothing, or too much.
+pub(crate) fn check_count(count: usize) -> Result<(), Fault> {
     match count {
         0 => Err(Fault::Invalid(
             "the request names nothing: give at least one",
@@ -89,9 +90,10 @@ pub(crate) fn is_depth_first(number: i32) -> Result<bool, Fault> {
 }
 
 /// An edge's ends and kind.
-type Key = (BlockId, String, BlockId);
+pub(crate) type Key = (BlockId, String, BlockId);
 
-fn key(key: pb::EdgeKey) -> Result<Key, Fault> {
+/// One edge.
+pub(crate) fn key(key: pb::EdgeKey) -> Result<Key, Fault> {
     Ok((id(&key.source)?, key.kind, id(&key.target)?))
 }
 
@@ -107,7 +109,8 @@ pub(crate) fn writes(request: pb::WriteRequest) -> Result<Vec<GraphWrite>, Fault
     request.writes.into_iter().map(write).collect()
 }
 
-fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
+/// One write.
+pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
     Ok(match write.write {
         Some(Write::PutBlock(block)) => GraphWrite::PutBlock(Block {
             id: id(&block.id)?,

@@ -8,6 +8,7 @@ mod duplicates;
 pub(crate) mod graph;
 mod reply;
 mod request;
+pub(crate) mod store;
 
 pub(crate) use duplicates::check_duplicates;
 pub(crate) use reply::{delete_reply, key_value, put_reply, range_reply, txn_reply};

@@ -99,6 +99,14 @@ methods! {
     GraphOrder = "bowline.v1.Graph" / "Order",
     GraphComponents = "bowline.v1.Graph" / "Components",
     GraphStats = "bowline.v1.Graph" / "Stats",
+    StoreGet = "bowline.v1.Store" / "Get",
+    StoreRange = "bowline.v1.Store" / "Range",
+    StoreHistory = "bowline.v1.Store" / "History",
+    StoreCommit = "bowline.v1.Store" / "Commit",
+    MsLeaseGrant = "bowline.v1.Lease" / "Grant",
+    MsLeaseKeepAlive = "bowline.v1.Lease" / "KeepAlive",
+    MsLeaseTimeToLive = "bowline.v1.Lease" / "TimeToLive",
+    MsLeaseRevoke = "bowline.v1.Lease" / "Revoke",
 }
 
 #[cfg(test)]

@@ -9,11 +9,10 @@
 //! clients at once, and neither keeps the other out. Who waits for a leader keeps nobody's turn.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bowline::replica::{Command, Outcome, Refusal};
 use bowline::{BlockId, Graph as View, Precedence, Stop};
-use bowline_cluster::{ReadLevel, ReadPoint};
+use bowline_cluster::ReadPoint;
 use bowline_proto::v1 as pb;
 use pb::graph_server::Graph;
 use prost::Message;
@@ -21,8 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::stream::{Ended, Outlet, Replies, of_parts, produced};
-use super::{check, check_leader};
+use super::check;
+use super::reading::{PART_ITEMS, Parts, ask, ask_in_turn, header, open, read_some, turn_of};
+use super::stream::{Replies, of_parts, produced};
 use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::graph as convert;
 use crate::status::{Fault, status};
@@ -33,13 +33,6 @@ const WALKS_MAX: usize = 16;
 const SEARCH_WEIGHT: u32 = 4;
 /// How many questions about the whole graph are under way at once.
 const WHOLE_MAX: usize = 2;
-/// How long a walk waits for its turn.
-const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// What a part of a reply has at most, in visits, neighbours or ids.
-const PART_ITEMS: usize = 1_000;
-/// From how many bytes on a part of a reply, or one that can be asked for in parts, is not made larger.
-const PART_BYTES: usize = 1 << 20;
-
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphService {
@@ -65,155 +58,26 @@ impl GraphService {
     }
 
     fn header(&self, revision: u64, term: u64, applied_index: u64) -> pb::Header {
-        let known = self.context.header(revision, term).unwrap_or_default();
-        pb::Header {
-            cluster_id: known.cluster_id,
-            member_id: known.member_id,
-            revision,
-            raft_term: term,
-            applied_index,
-            ..pb::Header::default()
-        }
+        header(&self.context, revision, term, applied_index)
     }
 
-    /// Waits until this member is fresh enough, and takes a snapshot.
     async fn open(&self, metadata: &MetadataMap, read: Option<pb::Read>) -> Result<Opened, Status> {
-        let (level, revision) = convert::read(read)?;
-        if level == ReadLevel::Eventual {
-            check_leader(&self.context, metadata)?;
-        } else {
-            check(&self.context, metadata)?;
-        }
-        let client = &self.context.client;
-        let point = client.read_barrier(level).await.map_err(status)?;
-        let newest = client.db().snapshot();
-        let header = pb::Header {
-            read_level: convert::read_level(point.level).into(),
-            read_revision: match revision {
-                0 => newest.revision(),
-                revision => revision,
-            },
-            ..self.header(newest.revision(), point.term, point.applied_index)
-        };
-        let snapshot = match revision {
-            0 => newest,
-            revision => client.db().snapshot_at(revision).map_err(status)?,
-        };
+        let opened = open(&self.context, metadata, read).await?;
         Ok(Opened {
-            view: snapshot.graph(),
-            header,
-            point,
+            view: opened.snapshot.graph(),
+            header: opened.header,
+            point: opened.point,
         })
     }
 
     /// Waits for the turn of a walk that counts as so many.
     async fn turn(&self, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
-        GraphService::turn_of(&self.walks, weight).await
+        turn_of(&self.walks, weight).await
     }
 
     /// Waits for the turn of a question about the whole graph.
     async fn turn_of_whole(&self) -> Result<OwnedSemaphorePermit, Status> {
-        GraphService::turn_of(&self.whole, 1).await
-    }
-
-    async fn turn_of(turns: &Arc<Semaphore>, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
-        let turn = turns.clone().acquire_many_owned(weight);
-        match tokio::time::timeout(TURN_WAIT_MAX, turn).await {
-            Ok(Ok(permit)) => Ok(permit),
-            // It is never closed.
-            Ok(Err(_)) | Err(_) => Err(Fault::TooManyRequests.into()),
-        }
-    }
-}
-
-/// Asks on a thread that may block.
-async fn ask<T: Send + 'static>(
-    question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
-) -> Result<T, Status> {
-    let asked = tokio::task::spawn_blocking(question).await;
-    let answer = asked.map_err(|error| Fault::Internal(error.to_string()))?;
-    answer.map_err(status)
-}
-
-/// Asks what needs a turn. A client that goes away does not end the walk, so the walk keeps the turn.
-async fn ask_in_turn<T: Send + 'static>(
-    turn: OwnedSemaphorePermit,
-    question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
-) -> Result<(T, OwnedSemaphorePermit), Status> {
-    ask(move || Ok((question()?, turn))).await
-}
-
-/// Reads one thing after the other, until what was found is enough for one reply. Gives how many things
-/// that answers.
-fn read_some<K, T: Message>(
-    all: &[K],
-    mut read: impl FnMut(&K) -> bowline::Result<Option<T>>,
-) -> bowline::Result<(Vec<T>, u64)> {
-    let mut found = Vec::new();
-    let mut bytes = 0;
-    for (number, one) in (1..).zip(all) {
-        if let Some(one) = read(one)? {
-            bytes += one.encoded_len();
-            found.push(one);
-        }
-        if bytes >= PART_BYTES {
-            return Ok((found, number));
-        }
-    }
-    Ok((found, all.len() as u64))
-}
-
-/// Collects what a scan visits into parts.
-struct Parts<'a, T, R> {
-    outlet: &'a Outlet<R>,
-    header: Option<pb::Header>,
-    items: Vec<T>,
-    bytes: usize,
-    make: fn(Option<pb::Header>, Vec<T>, bool) -> R,
-    ended: Option<Ended>,
-}
-
-impl<'a, T, R> Parts<'a, T, R> {
-    fn new(
-        outlet: &'a Outlet<R>,
-        header: pb::Header,
-        make: fn(Option<pb::Header>, Vec<T>, bool) -> R,
-    ) -> Self {
-        Parts {
-            outlet,
-            header: Some(header),
-            items: Vec::new(),
-            bytes: 0,
-            make,
-            ended: None,
-        }
-    }
-
-    /// An error ends the scan; why is kept here.
-    fn push(&mut self, item: T, bytes: usize) -> bowline::Result<()> {
-        self.items.push(item);
-        self.bytes += bytes;
-        if self.items.len() < PART_ITEMS && self.bytes < PART_BYTES {
-            return Ok(());
-        }
-        self.bytes = 0;
-        let items = std::mem::take(&mut self.items);
-        let part = (self.make)(self.header.take(), items, false);
-        self.outlet.send(part).map_err(|ended| {
-            self.ended = Some(ended);
-            bowline::Error::Closed
-        })
-    }
-
-    fn finish(self, scanned: bowline::Result<()>) -> Result<(), Ended> {
-        match (self.ended, scanned) {
-            (Some(ended), _) => Err(ended),
-            (None, Err(error)) => Err(Ended::Failed(status(error))),
-            (None, Ok(())) => {
-                let last = (self.make)(self.header, self.items, true);
-                self.outlet.send(last)
-            }
-        }
+        turn_of(&self.whole, 1).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The services of etcd v3, and the graph, one file each.
+//! The services of etcd v3, and those of `bowline.v1`, one file each.
 //!
 //! A service checks and converts the request, asks the node, and converts the answer. It holds no
 //! state but the [`Context`](crate::context::Context).
@@ -10,11 +10,14 @@ mod graph;
 mod health;
 mod kv;
 mod lease;
+mod lease_ms;
 mod lock;
 mod maintenance;
 mod queue;
+mod reading;
 mod reflection;
 mod snapshot;
+mod store;
 mod stream;
 mod watch;
 
@@ -25,9 +28,11 @@ pub(crate) use graph::GraphService;
 pub(crate) use health::HealthService;
 pub(crate) use kv::KvService;
 pub(crate) use lease::LeaseService;
+pub(crate) use lease_ms::MsLeaseService;
 pub(crate) use lock::LockService;
 pub(crate) use maintenance::{MaintenanceService, VERSION};
 pub(crate) use reflection::Reflection;
+pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;
 
 use prost::Message;

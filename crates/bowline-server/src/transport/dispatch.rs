@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
+use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
+use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
 use bytes::Bytes;
@@ -31,7 +33,8 @@ use crate::http as plain;
 use crate::metrics::Method;
 use crate::service::{
     AuthService, ClusterService, ElectionService, GraphService, HealthService, KvService,
-    LeaseService, LockService, MaintenanceService, Reflection, WatchService,
+    LeaseService, LockService, MaintenanceService, MsLeaseService, Reflection, StoreService,
+    WatchService,
 };
 
 /// All services. Its clones share them.
@@ -49,6 +52,8 @@ pub(crate) struct Dispatch {
     auth: AuthServer<AuthService>,
     health: HealthServer<HealthService>,
     reflection: Reflection,
+    store: StoreServer<StoreService>,
+    ms_lease: MsLeaseServer<MsLeaseService>,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -76,6 +81,8 @@ impl Dispatch {
             auth: serve!(AuthServer, AuthService),
             health: serve!(HealthServer, HealthService),
             reflection: Reflection::new(),
+            store: serve!(StoreServer, StoreService),
+            ms_lease: serve!(MsLeaseServer, MsLeaseService),
             context,
         }
     }
@@ -143,6 +150,12 @@ impl Dispatch {
             M::HealthCheck | M::HealthWatch => self.health.clone().call(request),
             M::ReflectionV1 => self.reflection.call_v1(request.map(Body::new)),
             M::ReflectionV1Alpha => self.reflection.call_v1alpha(request.map(Body::new)),
+            M::StoreGet | M::StoreRange | M::StoreHistory | M::StoreCommit => {
+                self.store.clone().call(request)
+            }
+            M::MsLeaseGrant | M::MsLeaseKeepAlive | M::MsLeaseTimeToLive | M::MsLeaseRevoke => {
+                self.ms_lease.clone().call(request)
+            }
         }
     }
 }

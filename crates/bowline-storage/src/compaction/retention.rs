@@ -15,6 +15,10 @@
 //! A tombstone that is the newest version below the floor *and* older than every snapshot says
 //! "absent", which is what finding nothing says too: where nothing older of the key exists below,
 //! it is dropped. A tombstone *at* the floor is kept, for a watch that starts there.
+//!
+//! Who decides by what is newer than some revision needs the tombstones from there on, whoever reads:
+//! with [`Retention::tombstones`] they stay. The newest version of a key is never dropped then, so that
+//! the key was changed can always be told.
 
 use crate::{EntryKind, Revision};
 
@@ -25,6 +29,9 @@ pub struct Retention {
     pub floor: Revision,
     /// Pinned snapshots, ascending.
     pub snapshots: Vec<Revision>,
+    /// Every tombstone from here on is kept where it is the newest version of its key, also where no
+    /// reader needs it.
+    pub tombstones: Option<Revision>,
 }
 
 impl Retention {
@@ -81,7 +88,11 @@ impl<'a> KeyFilter<'a> {
         let seen = newer.is_none_or(|newer| self.retention.is_visible(revision, newer));
         let says_nothing =
             kind == EntryKind::Delete && bottom && revision < self.retention.oldest_reader();
-        seen && !says_nothing
+        let is_held = self
+            .retention
+            .tombstones
+            .is_some_and(|from| revision >= from);
+        seen && (!says_nothing || is_held)
     }
 }
 
@@ -105,6 +116,7 @@ mod tests {
         let retention = Retention {
             floor: 6,
             snapshots: vec![3],
+            tombstones: None,
         };
         let versions = [(9, PUT), (7, PUT), (6, PUT), (4, PUT), (2, PUT)];
         assert_eq!(kept(&retention, &versions, true), [9, 7, 6, 2]);
@@ -118,6 +130,7 @@ mod tests {
                 &Retention {
                     floor,
                     snapshots: snapshots.to_vec(),
+                    tombstones: None,
                 },
                 &versions,
                 bottom,
@@ -145,6 +158,7 @@ mod tests {
             let retention = Retention {
                 floor: rng.u64(0..12),
                 snapshots,
+                tombstones: rng.bool().then(|| rng.u64(0..12)),
             };
             let mut versions = Vec::new();
             for revision in (1..12).rev() {
@@ -168,6 +182,14 @@ mod tests {
                 let same = before == now
                     || (bottom && now.is_none() && before.is_none_or(|(_, kind)| kind == DELETE));
                 assert!(same, "{retention:?} {versions:?} -> {after:?} at {at}");
+            }
+            // That the key was changed since is told as before.
+            let newest = |versions: &[(u64, EntryKind)]| versions.first().map(|(r, _)| *r);
+            if let Some(from) = retention.tombstones
+                && newest(&versions).is_some_and(|newest| newest >= from)
+            {
+                let (before, now) = (newest(&versions), newest(&after));
+                assert_eq!(before, now, "{retention:?} {versions:?} -> {after:?}");
             }
         }
     }

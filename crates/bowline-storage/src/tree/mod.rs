@@ -554,7 +554,10 @@ impl Drop for Engine {
 
 impl Shared {
     fn retention(&self) -> Retention {
-        self.readers.retention(&self.visible, self.clock.wall_ms())
+        // Before a job, so that it keeps what the tables before it need.
+        let flushed = self.super_version.load().version.flushed_index;
+        let now_ms = self.clock.wall_ms();
+        self.readers.retention(&self.visible, now_ms, flushed)
     }
 
     fn new_file(&self) -> (u64, PathBuf) {

@@ -10,15 +10,19 @@
 //!   above the floor of that retention, because the floor is raised under the same lock. So no job
 //!   ever drops what a pinned reader needs.
 //! - The floor never goes back, but when a state from elsewhere could not be taken over.
+//! - Of a member of a cluster, tombstones are given up only below the revision that was agreed on by
+//!   what the tables contain. Entries of the log that are applied again after a crash are decided by
+//!   what was changed since some revision; they must find what they found the first time, although the
+//!   floor has gone further since.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::Revision;
 use crate::compaction::Retention;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{Index, Revision};
 
 /// How much of the past stays readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +81,24 @@ struct Inner {
     watches: Vec<Weak<AtomicU64>>,
     /// (wall clock in ms, newest revision then), for `History::Last`.
     samples: VecDeque<(u64, Revision)>,
+    tombstones: Option<Tombstones>,
+}
+
+/// From where on tombstones are kept.
+#[derive(Debug)]
+struct Tombstones {
+    from: Revision,
+    /// From where on they are kept once the tables contain an entry of the log.
+    later: VecDeque<(Index, Revision)>,
+}
+
+impl Tombstones {
+    fn from(&mut self, flushed: Index) -> Revision {
+        while let Some((_, from)) = self.later.pop_front_if(|(index, _)| *index <= flushed) {
+            self.from = self.from.max(from);
+        }
+        self.from
+    }
 }
 
 impl Readers {
@@ -88,6 +110,7 @@ impl Readers {
             snapshots: BTreeMap::new(),
             watches: Vec::new(),
             samples: VecDeque::new(),
+            tombstones: None,
         };
         Readers {
             history,
@@ -183,9 +206,23 @@ impl Readers {
         Ok(WatchPin { next })
     }
 
-    /// Raises the floor to what the history setting allows and tells what a job must keep.
+    /// Keeps every tombstone from `from` on, until [`Readers::hold_tombstones_later`] says otherwise.
+    pub(super) fn hold_tombstones(&self, from: Revision) {
+        let later = VecDeque::new();
+        self.inner.lock().tombstones = Some(Tombstones { from, later });
+    }
+
+    /// Keeps them from `from` on only, once the tables contain the entry `index` of the log.
+    pub(super) fn hold_tombstones_later(&self, index: Index, from: Revision) {
+        if let Some(tombstones) = &mut self.inner.lock().tombstones {
+            tombstones.later.push_back((index, from));
+        }
+    }
+
+    /// Raises the floor to what the history setting allows and tells what a job must keep. `flushed` is
+    /// the last entry of the log that the tables contain.
     #[must_use]
-    pub fn retention(&self, visible: &AtomicU64, now_ms: u64) -> Retention {
+    pub fn retention(&self, visible: &AtomicU64, now_ms: u64, flushed: Index) -> Retention {
         let mut inner = self.inner.lock();
         let newest = visible.load(Ordering::Acquire);
         let target = match self.history {
@@ -209,6 +246,7 @@ impl Readers {
         Retention {
             floor: inner.floor,
             snapshots: inner.snapshots.keys().copied().collect(),
+            tombstones: inner.tombstones.as_mut().map(|held| held.from(flushed)),
         }
     }
 
@@ -344,20 +382,22 @@ mod tests {
         let expected = Retention {
             floor: 9,
             snapshots: vec![5],
+            tombstones: None,
         };
-        assert_eq!(readers.retention(&visible, 0), expected);
+        assert_eq!(readers.retention(&visible, 0, 0), expected);
         drop(pin);
         assert_eq!(
-            readers.retention(&visible, 0),
+            readers.retention(&visible, 0, 0),
             expected,
             "its twin still pins"
         );
         drop(twin);
         assert_eq!(
-            readers.retention(&visible, 0),
+            readers.retention(&visible, 0, 0),
             Retention {
                 floor: 9,
-                snapshots: vec![]
+                snapshots: vec![],
+                tombstones: None,
             }
         );
         let error = readers.pin_at(8, &visible).unwrap_err();
@@ -382,7 +422,7 @@ mod tests {
     fn history_is_kept_by_count_and_by_time() {
         let (by_count, visible) = readers(History::Revisions(3));
         visible.store(10, Ordering::Release);
-        assert_eq!(by_count.retention(&visible, 0).floor, 7);
+        assert_eq!(by_count.retention(&visible, 0, 0).floor, 7);
 
         let (by_time, visible) = readers(History::Last(Duration::from_secs(10)));
         visible.store(4, Ordering::Release);
@@ -390,12 +430,12 @@ mod tests {
         visible.store(8, Ordering::Release);
         by_time.tick(&visible, 5_000);
         assert_eq!(
-            by_time.retention(&visible, 10_000).floor,
+            by_time.retention(&visible, 10_000, 0).floor,
             1,
             "all within ten seconds"
         );
-        assert_eq!(by_time.retention(&visible, 11_500).floor, 4);
-        assert_eq!(by_time.retention(&visible, 15_000).floor, 8);
+        assert_eq!(by_time.retention(&visible, 11_500, 0).floor, 4);
+        assert_eq!(by_time.retention(&visible, 15_000, 0).floor, 8);
     }
 
     #[test]
@@ -403,17 +443,32 @@ mod tests {
         let (readers, visible) = readers(History::None);
         let watch = readers.pin_watch(3, &visible).unwrap();
         visible.store(500, Ordering::Release);
-        assert_eq!(readers.retention(&visible, 0).floor, 2);
+        assert_eq!(readers.retention(&visible, 0, 0).floor, 2);
         watch.advance(100);
-        assert_eq!(readers.retention(&visible, 0).floor, 99);
+        assert_eq!(readers.retention(&visible, 0, 0).floor, 99);
         visible.store(5_000, Ordering::Release);
         assert_eq!(
-            readers.retention(&visible, 0).floor,
+            readers.retention(&visible, 0, 0).floor,
             4_000,
             "the lag limit is 1,000"
         );
         assert!(readers.pin_watch(100, &visible).is_err());
         readers.compact(4_500, &visible).unwrap();
         assert_eq!(readers.floor(), 4_500);
+    }
+
+    #[test]
+    fn tombstones_are_given_up_when_the_tables_contain_what_was_agreed() {
+        let (readers, visible) = readers(History::All);
+        let held = |flushed| readers.retention(&visible, 0, flushed).tombstones;
+        assert_eq!(held(9), None, "nobody asked for them");
+        readers.hold_tombstones(3);
+        readers.hold_tombstones_later(10, 7);
+        readers.hold_tombstones_later(12, 9);
+        for (flushed, from) in [(0, 3), (9, 3), (10, 7), (11, 7), (12, 9), (12, 9)] {
+            assert_eq!(held(flushed), Some(from), "{flushed}");
+        }
+        readers.hold_tombstones(4);
+        assert_eq!(held(12), Some(4), "of another state");
     }
 }

@@ -391,6 +391,10 @@ fn apply(
         version: Arc::new(version),
     };
     let readers = Readers::new(options.history, options.watch_lag_max, state.history_floor);
+    if is_replicated {
+        // Until it is known from where on they are needed.
+        readers.hold_tombstones(0);
+    }
     let log_sync = log.as_ref().map(Log::sync_handle);
     let (own_log, given_log) = match is_replicated {
         true => (None, log),

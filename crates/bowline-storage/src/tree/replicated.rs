@@ -151,6 +151,18 @@ impl Engine {
         self.shared.super_version.load().version.flushed_index
     }
 
+    /// Keeps every tombstone from `from` on, whoever reads, from now on and until
+    /// [`Engine::hold_tombstones_later`]. Before the first call all are kept.
+    pub fn hold_tombstones(&self, from: Revision) {
+        self.shared.readers.hold_tombstones(from);
+    }
+
+    /// Keeps them from `from` on only, once the tables contain the entry `index`: until then, entries
+    /// before it may have to be applied again, and what they are decided by must be there.
+    pub fn hold_tombstones_later(&self, index: Index, from: Revision) {
+        self.shared.readers.hold_tombstones_later(index, from);
+    }
+
     /// Flushes, and pins the tables there are then.
     pub fn freeze(&self) -> Result<FrozenTables> {
         self.flush()?;

@@ -7,6 +7,10 @@
 //! bytes      | length varint | that many bytes |
 //! number     | varint; a signed one by its 64 bits |
 //! duration   | ms varint |
+//! commit     | read revision | isolation u8 | reads: count, each | expectations: count, each |
+//!            | writes: count, each |
+//! read       | what u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
+//! write      | what u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
 //! ```
 //!
 //! A decoder takes exactly what an encoder makes: what is unknown, too deep, left over or out of the
@@ -20,10 +24,11 @@ use bowline_storage::codec::{Reader, put_bytes, put_varint};
 use bytes::Bytes;
 
 use super::command::{
-    AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, PutOp, RangeOp, Relation,
-    SortOrder, SortTarget, Target, Txn,
+    AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation,
+    GraphWrite, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
 use crate::graph::{Attributes, Block, BlockId, Edge};
+use crate::options::Isolation;
 
 const VERSION: u8 = 1;
 
@@ -38,6 +43,7 @@ const TAG_LEASE_CHECKPOINT: u8 = 5;
 const TAG_COMPACT: u8 = 6;
 const TAG_GRAPH: u8 = 7;
 const TAG_ALARM: u8 = 8;
+const TAG_COMMIT: u8 = 9;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -48,6 +54,18 @@ const GRAPH_PUT_BLOCK: u8 = 1;
 const GRAPH_DELETE_BLOCK: u8 = 2;
 const GRAPH_PUT_EDGE: u8 = 3;
 const GRAPH_DELETE_EDGE: u8 = 4;
+
+const READ_KEY: u8 = 1;
+const READ_RANGE: u8 = 2;
+const READ_BLOCK: u8 = 3;
+const READ_EDGE: u8 = 4;
+const READ_EDGES_OUT: u8 = 5;
+const READ_EDGES_IN: u8 = 6;
+
+const WRITE_PUT: u8 = 1;
+const WRITE_DELETE: u8 = 2;
+const WRITE_DELETE_RANGE: u8 = 3;
+const WRITE_GRAPH: u8 = 4;
 
 /// Bytes that are no commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -136,6 +154,91 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_ALARM);
             put_varint(out, *member);
             out.extend_from_slice(&[*kind as u8, u8::from(*is_raised)]);
+        }
+        Command::Commit(commit) => {
+            out.push(TAG_COMMIT);
+            put_commit(commit, out);
+        }
+    }
+}
+
+fn put_commit(commit: &Commit, out: &mut Vec<u8>) {
+    put_varint(out, commit.read_revision);
+    out.push(match commit.isolation {
+        Isolation::Serializable => 0,
+        Isolation::Snapshot => 1,
+    });
+    put_varint(out, commit.reads.len() as u64);
+    for read in &commit.reads {
+        put_read(read, out);
+    }
+    put_varint(out, commit.expectations.len() as u64);
+    for expectation in &commit.expectations {
+        put_bytes(out, &expectation.key);
+        put_varint(out, expectation.mod_revision);
+    }
+    put_varint(out, commit.writes.len() as u64);
+    for write in &commit.writes {
+        put_write(write, out);
+    }
+}
+
+fn put_read(read: &CommitRead, out: &mut Vec<u8>) {
+    match read {
+        CommitRead::Key(key) => {
+            out.push(READ_KEY);
+            put_bytes(out, key);
+        }
+        CommitRead::Range { key, range_end } => {
+            out.push(READ_RANGE);
+            put_bytes(out, key);
+            put_bytes(out, range_end);
+        }
+        CommitRead::Block(id) => {
+            out.push(READ_BLOCK);
+            out.extend_from_slice(&id.to_bytes());
+        }
+        CommitRead::Edge {
+            source,
+            kind,
+            target,
+        } => {
+            out.push(READ_EDGE);
+            out.extend_from_slice(&source.to_bytes());
+            put_bytes(out, kind.as_bytes());
+            out.extend_from_slice(&target.to_bytes());
+        }
+        CommitRead::EdgesOut(id) => {
+            out.push(READ_EDGES_OUT);
+            out.extend_from_slice(&id.to_bytes());
+        }
+        CommitRead::EdgesIn(id) => {
+            out.push(READ_EDGES_IN);
+            out.extend_from_slice(&id.to_bytes());
+        }
+    }
+}
+
+fn put_write(write: &CommitWrite, out: &mut Vec<u8>) {
+    match write {
+        CommitWrite::Put { key, value, lease } => {
+            out.push(WRITE_PUT);
+            put_bytes(out, key);
+            put_bytes(out, value);
+            put_varint(out, *lease as u64);
+        }
+        CommitWrite::Delete { key } => {
+            out.push(WRITE_DELETE);
+            put_bytes(out, key);
+        }
+        CommitWrite::DeleteRange { key, range_end } => {
+            out.push(WRITE_DELETE_RANGE);
+            put_bytes(out, key);
+            put_bytes(out, range_end);
+        }
+        CommitWrite::Graph(write) => {
+            out.push(WRITE_GRAPH);
+            put_graph_write(write, out);
         }
     }
 }
@@ -381,7 +484,70 @@ impl<'a> Decoder<'a> {
                 },
                 is_raised: self.flags(1)? == 1,
             },
+            TAG_COMMIT => Command::Commit(self.commit()?),
             _ => return Err("a command that is unknown"),
+        })
+    }
+
+    fn commit(&mut self) -> Decoded<Commit> {
+        let read_revision = self.number()?;
+        let isolation = match self.u8()? {
+            0 => Isolation::Serializable,
+            1 => Isolation::Snapshot,
+            _ => return Err("an isolation that is unknown"),
+        };
+        let reads = (0..self.count()?).map(|_| self.read());
+        let reads = reads.collect::<Decoded<_>>()?;
+        let expectations = (0..self.count()?).map(|_| {
+            Ok(Expectation {
+                key: self.bytes()?,
+                mod_revision: self.number()?,
+            })
+        });
+        let expectations = expectations.collect::<Decoded<_>>()?;
+        let writes = (0..self.count()?).map(|_| self.write());
+        Ok(Commit {
+            read_revision,
+            isolation,
+            reads,
+            expectations,
+            writes: writes.collect::<Decoded<_>>()?,
+        })
+    }
+
+    fn read(&mut self) -> Decoded<CommitRead> {
+        Ok(match self.u8()? {
+            READ_KEY => CommitRead::Key(self.bytes()?),
+            READ_RANGE => CommitRead::Range {
+                key: self.bytes()?,
+                range_end: self.bytes()?,
+            },
+            READ_BLOCK => CommitRead::Block(self.block_id()?),
+            READ_EDGE => CommitRead::Edge {
+                source: self.block_id()?,
+                kind: self.text()?,
+                target: self.block_id()?,
+            },
+            READ_EDGES_OUT => CommitRead::EdgesOut(self.block_id()?),
+            READ_EDGES_IN => CommitRead::EdgesIn(self.block_id()?),
+            _ => return Err("a read that is unknown"),
+        })
+    }
+
+    fn write(&mut self) -> Decoded<CommitWrite> {
+        Ok(match self.u8()? {
+            WRITE_PUT => CommitWrite::Put {
+                key: self.bytes()?,
+                value: self.value()?,
+                lease: self.signed()?,
+            },
+            WRITE_DELETE => CommitWrite::Delete { key: self.bytes()? },
+            WRITE_DELETE_RANGE => CommitWrite::DeleteRange {
+                key: self.bytes()?,
+                range_end: self.bytes()?,
+            },
+            WRITE_GRAPH => CommitWrite::Graph(self.graph_write()?),
+            _ => return Err("a write that is unknown"),
         })
     }
 

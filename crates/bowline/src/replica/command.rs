@@ -3,13 +3,16 @@
 //! A command says everything that decides its outcome. Ids and times are chosen by who proposes it,
 //! never by who applies it, so that every member comes to the same state and the same reply.
 
+use std::fmt;
 use std::time::Duration;
 
 use bowline_storage::{Revision, Value};
 
+use crate::error::show_key;
 use crate::graph::{Block, BlockId, Edge};
 use crate::kv::Entry;
 use crate::lease::LeaseId;
+use crate::options::Isolation;
 
 /// One command.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +52,9 @@ pub enum Command {
     },
     /// Writes of blocks and edges at one revision, in order.
     Graph(Vec<GraphWrite>),
+    /// The end of a transaction: what it has read must be as it was, then its writes are carried out
+    /// at one revision.
+    Commit(Commit),
     /// Raises or clears an alarm of a member.
     Alarm {
         /// Whose.
@@ -68,6 +74,7 @@ impl Command {
             Command::Txn(txn) => txn.takes_space(),
             Command::LeaseGrant { .. } => true,
             Command::Graph(writes) => writes.iter().any(GraphWrite::takes_space),
+            Command::Commit(commit) => commit.takes_space(),
             _ => false,
         }
     }
@@ -255,6 +262,131 @@ impl GraphWrite {
     }
 }
 
+/// What a transaction has read and wants to write, as [`crate::Transaction`] has it: optimistic, decided
+/// when it is applied.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Commit {
+    /// The revision at which everything was read; 0 when nothing was, and then nothing is compared with
+    /// it. Below the last compaction the commit is refused.
+    pub read_revision: Revision,
+    /// What must be unchanged since: what was read, or what is written.
+    pub isolation: Isolation,
+    /// What was read.
+    pub reads: Vec<CommitRead>,
+    /// Conditions under either isolation.
+    pub expectations: Vec<Expectation>,
+    /// What is written, in order. Of several writes of one key the last counts.
+    pub writes: Vec<CommitWrite>,
+}
+
+impl Commit {
+    fn takes_space(&self) -> bool {
+        self.writes.iter().any(|write| match write {
+            CommitWrite::Put { .. } => true,
+            CommitWrite::Graph(write) => write.takes_space(),
+            CommitWrite::Delete { .. } | CommitWrite::DeleteRange { .. } => false,
+        })
+    }
+}
+
+/// What a transaction has read, present or absent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CommitRead {
+    /// A key.
+    Key(Vec<u8>),
+    /// Every key of a range, also those that are not there.
+    Range {
+        /// The first key.
+        key: Vec<u8>,
+        /// See [`Compare::range_end`].
+        range_end: Vec<u8>,
+    },
+    /// A block.
+    Block(BlockId),
+    /// An edge.
+    Edge {
+        /// From.
+        source: BlockId,
+        /// Its kind.
+        kind: String,
+        /// To.
+        target: BlockId,
+    },
+    /// The edges that leave a block, also those that are not there.
+    EdgesOut(BlockId),
+    /// The edges that arrive at a block, also those that are not there.
+    EdgesIn(BlockId),
+}
+
+/// A key that must be at a revision, for fencing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expectation {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The revision of its last write; 0 means absent.
+    pub mod_revision: Revision,
+}
+
+/// A write of a transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CommitWrite {
+    /// Sets a key.
+    Put {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Value,
+        /// The lease it goes with; 0 is none.
+        lease: LeaseId,
+    },
+    /// Deletes a key; does nothing when it is absent.
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Deletes every key of a range.
+    DeleteRange {
+        /// The first key.
+        key: Vec<u8>,
+        /// See [`Compare::range_end`].
+        range_end: Vec<u8>,
+    },
+    /// Writes a block or an edge.
+    Graph(GraphWrite),
+}
+
+/// One thing that was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// A key.
+    Key(Vec<u8>),
+    /// A block.
+    Block(BlockId),
+    /// An edge.
+    Edge {
+        /// From.
+        source: BlockId,
+        /// Its kind.
+        kind: String,
+        /// To.
+        target: BlockId,
+    },
+}
+
+impl fmt::Display for Touched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Touched::Key(key) => write!(f, "key {}", show_key(key)),
+            Touched::Block(id) => write!(f, "block {id}"),
+            Touched::Edge {
+                source,
+                kind,
+                target,
+            } => write!(f, "edge {source} {kind:?} {target}"),
+        }
+    }
+}
+
 /// What an alarm tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -289,6 +421,13 @@ pub enum Outcome {
     },
     /// Of [`Command::Graph`]: for each write, whether it found (for a deletion) or made something.
     Graph(Vec<bool>),
+    /// Of [`Command::Commit`].
+    Committed {
+        /// How many present keys it deleted.
+        deleted: u64,
+        /// Whether it changed anything, and so has a revision.
+        is_changed: bool,
+    },
 }
 
 /// What a transaction did.
@@ -385,6 +524,30 @@ pub enum Refusal {
     InvalidKind {
         /// The name, cut.
         name: String,
+    },
+    /// Something that a transaction has read, or under snapshot isolation written, was changed since.
+    #[error(
+        "conflict: {what} was changed at revision {revision}, after this transaction's snapshot {snapshot}: run the transaction again"
+    )]
+    Conflict {
+        /// The first that was, in the order of the command.
+        what: Touched,
+        /// When it was changed last.
+        revision: Revision,
+        /// The revision the transaction has read at.
+        snapshot: Revision,
+    },
+    /// A transaction expected a key at another revision.
+    #[error(
+        "key {} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry", show_key(.key)
+    )]
+    CompareFailed {
+        /// The key.
+        key: Vec<u8>,
+        /// The expected revision of its last write; 0 = absent.
+        expected: Revision,
+        /// The one it has; 0 = absent.
+        actual: Revision,
     },
     /// Something is over a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]

@@ -153,6 +153,8 @@ impl Replica {
             state.known.alarms.insert(alarm);
         }
         self.show(&state.known);
+        // What the tables contain has agreed on no more: what comes next may ask what was changed since.
+        engine.hold_tombstones(state.known.compacted);
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and what it does to history.
         let compacted = state.known.compacted;
@@ -541,7 +543,7 @@ impl Applier<'_> {
             self.last = revision;
         }
         for effect in effects {
-            self.effect(effect, number + 1)?;
+            self.effect(effect, index, number + 1)?;
         }
         Ok(reply)
     }
@@ -593,7 +595,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    fn effect(&mut self, effect: Effect, commands: u64) -> Result<()> {
+    fn effect(&mut self, effect: Effect, index: Index, commands: u64) -> Result<()> {
         let core = self.db.core();
         let now = self.db.clock().monotonic();
         match effect {
@@ -614,6 +616,7 @@ impl Applier<'_> {
                 // It speaks of what is visible.
                 self.write_part(commands)?;
                 self.publish()?;
+                core.engine.hold_tombstones_later(index, revision);
                 give_up_history(&core.engine, revision)?;
             }
         }

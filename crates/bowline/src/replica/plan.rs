@@ -8,8 +8,11 @@
 //! Invariants:
 //!
 //! - A plan depends on the replicated state and the command only: no clock, no setting of this
-//!   member, no history that another member may have given up earlier or later.
+//!   member, no history that another member may have given up earlier or later. That a key was changed
+//!   since some revision is no such history from the last compaction on; see `plan/commit.rs`.
 //! - A plan is made against everything applied before it, published or not.
+
+mod commit;
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
@@ -238,6 +241,12 @@ impl<'a> Planner<'a> {
                 let done: Result<Vec<bool>, Stop> =
                     writes.iter().map(|write| self.graph_write(write)).collect();
                 done.map(Outcome::Graph)
+            }
+            Command::Commit(commit) => {
+                if command.takes_space() {
+                    self.check_space()?;
+                }
+                self.commit(commit)
             }
             Command::Alarm {
                 member,

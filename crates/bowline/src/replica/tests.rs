@@ -1,5 +1,7 @@
 //! A replica fed by a log that the test owns, on a disk that can lose power.
 
+mod commits;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::graph::{Block, BlockId, Edge};
-use crate::options::{Background, History};
+use crate::options::{Background, History, Isolation};
 use crate::{Direction, Value};
 
 /// A member: its database, and the log, whose entries are commands and nothing else.
@@ -39,6 +41,10 @@ impl Member {
 
     /// [`Member::open`] by way of something between it and its disk.
     fn open_through(vfs: Arc<dyn Vfs>, disk: &SimDisk, number: u64) -> Member {
+        Member::open_with(builder(vfs), disk, number)
+    }
+
+    fn open_with(builder: DbBuilder, disk: &SimDisk, number: u64) -> Member {
         let mut behind = Vec::new();
         let mut visit = |index: Index, payload: &[u8]| {
             behind.push((index, payload.to_vec()));
@@ -50,7 +56,7 @@ impl Member {
             locked: &mut |_| Ok(()),
             visit: &mut visit,
         };
-        let (replica, log) = Replica::open(builder(vfs), "db", options).unwrap();
+        let (replica, log) = Replica::open(builder, "db", options).unwrap();
         let mut member = Member {
             disk: disk.clone(),
             replica,
@@ -536,7 +542,54 @@ fn command() -> impl Strategy<Value = Command> {
                 target,
             }),
         ];
+    let range_end = end.clone();
+    let read = prop_oneof![
+        3 => key().prop_map(CommitRead::Key),
+        2 => (key(), end.clone()).prop_map(|(key, range_end)| CommitRead::Range { key, range_end }),
+        1 => block().prop_map(CommitRead::Block),
+        1 => block().prop_map(CommitRead::EdgesOut),
+        1 => block().prop_map(CommitRead::EdgesIn),
+        1 => (block(), block(), 0..3).prop_map(|(source, target, kind)| CommitRead::Edge {
+            source,
+            kind: format!("tie {kind}"),
+            target,
+        }),
+    ];
+    let commit_write = prop_oneof![
+        3 => (key(), 0usize..600, 0i64..4).prop_map(|(key, len, lease)| CommitWrite::Put {
+            key,
+            value: Value::from(vec![b'c'; len]),
+            lease,
+        }),
+        1 => key().prop_map(|key| CommitWrite::Delete { key }),
+        1 => (key(), range_end)
+            .prop_map(|(key, range_end)| CommitWrite::DeleteRange { key, range_end }),
+        2 => write.clone().prop_map(CommitWrite::Graph),
+    ];
+    let expectation =
+        (key(), 0u64..9).prop_map(|(key, mod_revision)| Expectation { key, mod_revision });
+    let commit = (
+        prop_oneof![1 => Just(0), 4 => 1u64..40],
+        any::<bool>(),
+        prop::collection::vec(read, 0..3),
+        prop_oneof![9 => Just(None), 1 => expectation.prop_map(Some)],
+        prop::collection::vec(commit_write, 0..4),
+    );
+    let commit = commit.prop_map(|(read_revision, is_snapshot, reads, expectation, writes)| {
+        let isolation = match is_snapshot {
+            true => Isolation::Snapshot,
+            false => Isolation::Serializable,
+        };
+        Command::Commit(Commit {
+            read_revision,
+            isolation,
+            reads,
+            expectations: expectation.into_iter().collect(),
+            writes,
+        })
+    });
     prop_oneof![
+        6 => commit,
         8 => prop::collection::vec(op, 0..4).prop_map(txn_of),
         2 => lease().prop_map(move |id| Command::LeaseGrant { id, ttl }),
         1 => lease().prop_map(|id| Command::LeaseRevoke { id }),

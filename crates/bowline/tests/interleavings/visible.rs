@@ -80,7 +80,7 @@ fn a_pin_is_kept_or_above_the_floor() {
             })
         };
         visible.store(2, Ordering::Release);
-        let job = readers.retention(&visible, 0);
+        let job = readers.retention(&visible, 0, 0);
         visible.store(3, Ordering::Release);
         let (snapshot, past, watch, from) = pinner.join().expect("no panic");
         let pins = [Some(snapshot.revision()), past.map(|pin| pin.revision())];
@@ -92,7 +92,7 @@ fn a_pin_is_kept_or_above_the_floor() {
         }
         // A watch reads what was written from its revision on.
         assert!(watch.is_none() || from >= job.floor, "{from}: {job:?}");
-        let next = readers.retention(&visible, 0);
+        let next = readers.retention(&visible, 0, 0);
         assert!(next.floor >= job.floor);
         assert!(next.snapshots.contains(&snapshot.revision()));
         assert!(watch.is_none() || from >= next.floor, "{from}: {next:?}");

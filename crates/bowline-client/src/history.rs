@@ -1,0 +1,84 @@
+//! The past of a key.
+
+use std::sync::Arc;
+
+use bowline_proto::v1 as pb;
+use bowline_proto::v1::store_client::StoreClient;
+use bytes::Bytes;
+
+use crate::graph::{awaits, read_settings};
+use crate::pool::Pool;
+use crate::v1::{collect, cut_off, header};
+use crate::{Entry, Header, ReadLevel, Result};
+
+/// A read of a key's past. [`Client::history`](crate::Client::history) gives one; `await` sends it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until it is awaited"]
+pub struct History {
+    pool: Arc<Pool>,
+    request: pb::HistoryRequest,
+}
+
+read_settings!(History);
+awaits!(History, HistoryReply);
+
+impl History {
+    pub(crate) fn new(pool: Arc<Pool>, key: Bytes) -> History {
+        let request = pb::HistoryRequest {
+            key,
+            ..pb::HistoryRequest::default()
+        };
+        History { pool, request }
+    }
+
+    /// At most this many versions, the newest.
+    pub fn limit(mut self, limit: u64) -> History {
+        self.request.limit = limit;
+        self
+    }
+
+    async fn send(self) -> Result<HistoryReply> {
+        let pool = &*self.pool;
+        let is_last = |part: &pb::HistoryReply| part.is_last;
+        let parts = collect(pool, self.request, is_last, |channel, request| async move {
+            StoreClient::new(channel)
+                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .history(request)
+                .await
+        })
+        .await?;
+        let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
+        let versions = parts.into_iter().flat_map(|part| part.versions);
+        let version = |version: pb::Version| Version {
+            revision: version.revision,
+            entry: version.entry.map(Entry::from),
+        };
+        Ok(HistoryReply {
+            header,
+            revision,
+            versions: versions.map(version).collect(),
+        })
+    }
+}
+
+/// The past of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HistoryReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The revision that was read: what happened later is not told.
+    pub revision: u64,
+    /// Newest first. The oldest is the one that was there when the history that is kept begins.
+    pub versions: Vec<Version>,
+}
+
+/// One change of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Version {
+    /// When.
+    pub revision: u64,
+    /// What was written; `None` for a deletion.
+    pub entry: Option<Entry>,
+}

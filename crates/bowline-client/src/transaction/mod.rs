@@ -1,0 +1,665 @@
+//! Interactive transactions: reads of one revision, own writes on top, one atomic commit.
+//!
+//! ```text
+//!   first read ──▶ at the level asked for; its revision is the transaction's
+//!   other reads ─▶ at that revision, from whichever member has it
+//!   writes ──────▶ kept here, seen by its own reads
+//!   commit ──────▶ revision, what was read, what is written: one request, sent once
+//! ```
+//!
+//! Optimistic: nothing is locked, and the server keeps nothing. At commit every member looks for what was
+//! changed since the transaction's revision.
+//!
+//! | isolation | checked at commit | allows |
+//! |---|---|---|
+//! | serializable | keys, absent keys, ranges, blocks, edges and neighbours that were read | nothing: equivalent to some serial order, the commit order |
+//! | snapshot | what is written | write skew |
+//!
+//! In both, what keeps the data whole is checked too: an edge's blocks exist, a block goes with the edges that
+//! were there, a lease exists. A blind write under serializable isolation never conflicts, and a
+//! compare-and-swap checks only its own key's revision.
+//!
+//! Invariants: all reads of a transaction are of one revision. A commit is put on a connection at most once, and
+//! never again when its outcome is unknown.
+
+mod state;
+mod touched;
+
+use std::future::Future;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bowline_proto::v1 as pb;
+use bowline_proto::v1::store_client::StoreClient;
+use bytes::Bytes;
+use pb::commit_reply::Outcome;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use crate::graph::{Block, BlockId, Direction, Edge, EdgeKey, GraphClient, GraphWrite, Neighbor};
+use crate::pool::{Pool, Repeat};
+use crate::v1::{self, collect, header, senseless};
+use crate::{Entry, Error, KeyRange, ReadLevel, Result};
+use state::{Own, Read, State};
+
+pub use touched::Touched;
+
+/// What must be unchanged at commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Everything the transaction read (keys, absent keys, ranges, blocks, edges, neighbours).
+    /// Equivalent to running transactions one after the other.
+    #[default]
+    Serializable,
+    /// Only what the transaction writes. Allows write skew.
+    Snapshot,
+}
+
+/// How a transaction is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TransactionOptions {
+    /// What must be unchanged at commit.
+    pub isolation: Isolation,
+    /// How fresh the first read has to be, which all others follow. An old revision makes conflicts likelier,
+    /// and nothing else: the commit sees whatever is newer.
+    pub level: ReadLevel,
+}
+
+impl TransactionOptions {
+    /// Sets the isolation.
+    #[must_use]
+    pub fn isolation(mut self, isolation: Isolation) -> TransactionOptions {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Sets the level of the first read.
+    #[must_use]
+    pub fn level(mut self, level: ReadLevel) -> TransactionOptions {
+        self.level = level;
+        self
+    }
+}
+
+/// What became of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Committed {
+    /// The revision it committed at; for one that changed nothing, the newest one; for one that only read, the
+    /// one it has read at, or 0.
+    pub revision: u64,
+    /// How many present keys it deleted.
+    pub deleted: u64,
+    /// Whether it changed anything.
+    pub changed: bool,
+}
+
+/// A transaction. [`Client::begin`](crate::Client::begin) gives one. Nothing is written before
+/// [`Transaction::commit`]; dropped without it, it never was.
+///
+/// Clones are the same transaction.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: Arc<Pool>,
+    options: TransactionOptions,
+    /// The revision it reads at; 0 before the first read, during which it is locked.
+    read_revision: tokio::sync::Mutex<u64>,
+    state: std::sync::Mutex<State>,
+}
+
+impl Transaction {
+    pub(crate) fn new(pool: Arc<Pool>, options: TransactionOptions) -> Transaction {
+        Transaction {
+            inner: Arc::new(Inner {
+                pool,
+                options,
+                read_revision: tokio::sync::Mutex::new(0),
+                state: std::sync::Mutex::default(),
+            }),
+        }
+    }
+
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.inner.state.lock();
+        // What is in it is whole between any two statements.
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        match state.is_done {
+            true => Err(Error::TransactionDone),
+            false => Ok(state),
+        }
+    }
+
+    /// The revision it reads at; 0 before its first read has been answered.
+    pub async fn read_revision(&self) -> u64 {
+        *self.inner.read_revision.lock().await
+    }
+
+    /// Reads at the transaction's revision, which the first read finds.
+    async fn read<T, F>(&self, read: impl Fn(pb::Read) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<(T, u64)>>,
+    {
+        let at = |level, revision| pb::Read {
+            level: v1::wire_level(level).into(),
+            revision,
+        };
+        let mut known = self.inner.read_revision.lock().await;
+        if *known == 0 {
+            let (found, revision) = read(at(self.inner.options.level, 0)).await?;
+            if revision == 0 {
+                return Err(senseless("it was read at no revision"));
+            }
+            *known = revision;
+            return Ok(found);
+        }
+        let revision = *known;
+        drop(known);
+        // A revision does not change: whoever has it may tell it, and who has not says so.
+        let found = match read(at(ReadLevel::Eventual, revision)).await {
+            Err(Error::FutureRevision) => read(at(ReadLevel::Linearizable, revision)).await,
+            found => found,
+        };
+        Ok(found?.0)
+    }
+
+    fn service(pool: &Pool, channel: Channel) -> StoreClient<Channel> {
+        StoreClient::new(channel).max_decoding_message_size(pool.settings().reply_bytes_max)
+    }
+
+    fn graph(&self) -> GraphClient {
+        GraphClient::new(Arc::clone(&self.inner.pool))
+    }
+
+    // --- keys and values ---
+
+    /// The value of a key.
+    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
+        let key = key.into();
+        match self.state()?.own(&key) {
+            Some(Own::Put { value, .. }) => return Ok(Some(value)),
+            Some(Own::Deleted) => return Ok(None),
+            None => {}
+        }
+        Ok(self.stored(key).await?.map(|entry| entry.value))
+    }
+
+    /// The value of a key with its metadata. For a key this transaction wrote, the revisions are those of
+    /// before: 0 for a new key, as it has none until it commits.
+    pub async fn entry(&self, key: impl Into<Bytes>) -> Result<Option<Entry>> {
+        let key = key.into();
+        let own = self.state()?.own(&key);
+        if let Some(Own::Deleted) = own {
+            return Ok(None);
+        }
+        let before = self.stored(key.clone()).await?;
+        Ok(match own {
+            Some(Own::Put { value, lease }) => Some(state::own_entry(key, value, lease, before)),
+            _ => before,
+        })
+    }
+
+    /// A key as it is stored, which counts as read.
+    async fn stored(&self, key: Bytes) -> Result<Option<Entry>> {
+        self.state()?.reads.insert(Read::Key(key.clone()));
+        let pool = &*self.inner.pool;
+        let key = &key;
+        let found = self.read(|read| {
+            let request = pb::GetRequest {
+                read: Some(read),
+                keys: vec![key.clone()],
+            };
+            async move {
+                let reply = v1::ask(pool, request, |channel, request| async move {
+                    Transaction::service(pool, channel).get(request).await
+                })
+                .await?;
+                let (_, revision) = header(reply.header)?;
+                Ok((reply.entries, revision))
+            }
+        });
+        Ok(found.await?.into_iter().next().map(Entry::from))
+    }
+
+    /// The entries of a range, its own writes included, in key order. The whole range counts as read.
+    pub async fn range(&self, range: impl Into<KeyRange>) -> Result<Vec<Entry>> {
+        self.entries(range.into(), false).await
+    }
+
+    async fn entries(&self, range: KeyRange, keys_only: bool) -> Result<Vec<Entry>> {
+        let (key, range_end) = range.clone().into_parts();
+        let read = Read::Range(key.clone(), range_end.clone());
+        self.state()?.reads.insert(read);
+        let pool = &*self.inner.pool;
+        let wire = &pb::KeyRange { key, range_end };
+        let found = self.read(|read| {
+            let request = pb::RangeRequest {
+                read: Some(read),
+                range: Some(wire.clone()),
+                keys_only,
+                ..pb::RangeRequest::default()
+            };
+            async move {
+                let is_last = |part: &pb::RangeReply| part.is_last;
+                let parts = collect(pool, request, is_last, |channel, request| async move {
+                    Transaction::service(pool, channel).range(request).await
+                })
+                .await?;
+                let first = parts.first().ok_or_else(v1::cut_off)?;
+                let (_, revision) = header(first.header)?;
+                let entries = parts.into_iter().flat_map(|part| part.entries);
+                Ok((entries.map(Entry::from).collect::<Vec<_>>(), revision))
+            }
+        });
+        let stored = found.await?;
+        Ok(self.state()?.merged(&range, stored))
+    }
+
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// `EmptyKey`, `TransactionDone`.
+    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<()> {
+        self.put_with_lease(key, value, 0)
+    }
+
+    /// Sets a key that goes with the lease; 0 is none. That the lease exists is checked at commit.
+    ///
+    /// # Errors
+    /// `EmptyKey`, `TransactionDone`.
+    pub fn put_with_lease(
+        &self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        lease: i64,
+    ) -> Result<()> {
+        let (key, value) = (checked(key)?, value.into());
+        self.state()?.keys.insert(key, Own::Put { value, lease });
+        Ok(())
+    }
+
+    /// Deletes a key; tells whether it was present, and so counts as a read of it.
+    pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
+        let key = checked(key)?;
+        let is_present = self.get(key.clone()).await?.is_some();
+        self.state()?.keys.insert(key, Own::Deleted);
+        Ok(is_present)
+    }
+
+    /// Deletes every key of a range; returns how many there were, and so counts as a read of it.
+    pub async fn delete_range(&self, range: impl Into<KeyRange>) -> Result<u64> {
+        let range = range.into();
+        let found = self.entries(range.clone(), true).await?;
+        self.state()?.delete_range(range);
+        Ok(found.len() as u64)
+    }
+
+    /// Sets a key if, at commit, its modification revision is the expected one; 0 means it must be absent. Does
+    /// not count as a read. When it fails, the whole transaction fails with [`Error::CompareFailed`].
+    ///
+    /// # Errors
+    /// `EmptyKey`, `TransactionDone`.
+    pub fn compare_and_swap(
+        &self,
+        key: impl Into<Bytes>,
+        expected: u64,
+        value: impl Into<Bytes>,
+    ) -> Result<()> {
+        let key = checked(key)?;
+        self.put(key.clone(), value)?;
+        self.expect_revision(key, expected)
+    }
+
+    /// Makes the commit depend on a key's modification revision without writing it; 0 means absent. For
+    /// fencing: `expect_revision(lock_key, revision_of_my_lock)`.
+    ///
+    /// # Errors
+    /// `EmptyKey`, `TransactionDone`.
+    pub fn expect_revision(&self, key: impl Into<Bytes>, expected: u64) -> Result<()> {
+        let key = checked(key)?;
+        self.state()?.expectations.push(pb::Expectation {
+            key,
+            mod_revision: expected,
+        });
+        Ok(())
+    }
+
+    // --- the graph ---
+
+    /// A block.
+    pub async fn block(&self, id: BlockId) -> Result<Option<Block>> {
+        if let Some(own) = self.state()?.blocks.get(&id) {
+            return Ok(own.clone());
+        }
+        self.stored_block(id).await
+    }
+
+    async fn stored_block(&self, id: BlockId) -> Result<Option<Block>> {
+        self.state()?.reads.insert(Read::Block(id));
+        let graph = &self.graph();
+        let found = self.read(|read| async move {
+            let reply = graph.blocks([id]).read_at(read).await?;
+            Ok((reply.blocks, reply.revision))
+        });
+        Ok(found.await?.into_iter().next())
+    }
+
+    /// An edge.
+    pub async fn edge(
+        &self,
+        source: BlockId,
+        kind: impl Into<String>,
+        target: BlockId,
+    ) -> Result<Option<Edge>> {
+        let key = EdgeKey::new(source, kind, target);
+        if let Some(own) = self.state()?.own_edge(&key) {
+            return Ok(own);
+        }
+        self.state()?.reads.insert(Read::Edge(key.clone()));
+        let (graph, key) = (&self.graph(), &key);
+        let found = self.read(|read| async move {
+            let reply = graph.edges([key.clone()]).read_at(read).await?;
+            Ok((reply.edges, reply.revision))
+        });
+        Ok(found.await?.into_iter().next())
+    }
+
+    /// The blocks next to a block, by kind, then by id; for both directions those it points to come first. No
+    /// kinds means every kind. All edges of the block in that direction count as read.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such block. `Refused` when it has more neighbours than the server tells at
+    /// once.
+    pub async fn neighbors<N: Into<String>>(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Neighbor>> {
+        let kinds: Vec<String> = kinds.into_iter().map(Into::into).collect();
+        // Finds the transaction's revision, too, which a refusal of the server would not tell.
+        let is_stored = match self.state()?.blocks.get(&id) {
+            Some(None) => return Err(missing(id)),
+            own => own.map(|_| ()),
+        };
+        let is_own = is_stored.is_some();
+        let is_stored = self.stored_block(id).await?.is_some();
+        if !is_stored && !is_own {
+            return Err(missing(id));
+        }
+        {
+            let mut state = self.state()?;
+            if direction != Direction::In {
+                state.reads.insert(Read::EdgesOut(id));
+            }
+            if direction != Direction::Out {
+                state.reads.insert(Read::EdgesIn(id));
+            }
+        }
+        let mut stored = Vec::new();
+        if is_stored {
+            let graph = &self.graph();
+            let found = self.read(|read| async move {
+                let neighbors = graph.neighbors(id).direction(direction);
+                let reply = neighbors.read_at(read).await?;
+                Ok(((reply.neighbors, reply.more), reply.revision))
+            });
+            let (neighbors, more) = found.await?;
+            if more {
+                let message = "the block has more neighbours than the server tells at once";
+                return Err(Error::Refused {
+                    message: format!("{message}: raise --max-traversal-blocks there"),
+                });
+            }
+            stored = neighbors;
+        }
+        let mut all = self.state()?.neighbors(id, direction, stored);
+        if !kinds.is_empty() {
+            all.retain(|neighbor| kinds.contains(&neighbor.kind));
+        }
+        Ok(all)
+    }
+
+    /// Creates or replaces a block. Its edges stay.
+    ///
+    /// # Errors
+    /// `TransactionDone`.
+    pub fn put_block(&self, block: Block) -> Result<()> {
+        let mut state = self.state()?;
+        state.blocks.insert(block.id, Some(block.clone()));
+        state.graph.push(GraphWrite::PutBlock(block));
+        Ok(())
+    }
+
+    /// Deletes a block and every edge from or to it. `false` when there is no such block. An edge that somebody
+    /// else adds to it meanwhile is a conflict, under either isolation.
+    pub async fn delete_block(&self, id: BlockId) -> Result<bool> {
+        if self.block(id).await?.is_none() {
+            return Ok(false);
+        }
+        self.state()?.delete_block(id);
+        Ok(true)
+    }
+
+    /// Creates or replaces an edge. That both blocks exist, in the database or in this transaction, is checked
+    /// at commit.
+    ///
+    /// # Errors
+    /// `TransactionDone`.
+    pub fn put_edge(&self, edge: Edge) -> Result<()> {
+        let mut state = self.state()?;
+        let own = Some(edge.attributes.clone());
+        state.edges.insert(edge.key.clone(), own);
+        state.graph.push(GraphWrite::PutEdge(edge));
+        Ok(())
+    }
+
+    /// Deletes an edge. `false` when there is no such edge.
+    pub async fn delete_edge(
+        &self,
+        source: BlockId,
+        kind: impl Into<String>,
+        target: BlockId,
+    ) -> Result<bool> {
+        let key = EdgeKey::new(source, kind, target);
+        let found = self.edge(source, key.kind.clone(), target).await?;
+        if found.is_none() {
+            return Ok(false);
+        }
+        let mut state = self.state()?;
+        state.edges.insert(key.clone(), None);
+        state.graph.push(GraphWrite::DeleteEdge(key));
+        Ok(true)
+    }
+
+    // --- the end ---
+
+    /// Commits: all writes at one new revision, or, on an error, none. A transaction that wrote nothing is not
+    /// sent: all it read was of one revision.
+    ///
+    /// # Errors
+    /// `Conflict` when something it read (or, under snapshot isolation, wrote) was changed meanwhile;
+    /// `CompareFailed`, `NotFound` (a block of an edge), `LeaseNotFound` when what it relies on does not hold;
+    /// `Compacted` when its revision was given up; `UnknownOutcome` when no answer came: read it back.
+    pub async fn commit(self) -> Result<Committed> {
+        let state = {
+            let mut state = self.state()?;
+            let taken = std::mem::take(&mut *state);
+            state.is_done = true;
+            taken
+        };
+        let read_revision = self.read_revision().await;
+        let isolation = match self.inner.options.isolation {
+            Isolation::Serializable => pb::Isolation::Serializable,
+            Isolation::Snapshot => pb::Isolation::Snapshot,
+        };
+        let request = state.into_request(read_revision, isolation);
+        if request.writes.is_empty() && request.expectations.is_empty() {
+            return Ok(Committed {
+                revision: read_revision,
+                deleted: 0,
+                changed: false,
+            });
+        }
+        let pool = &*self.inner.pool;
+        let send = |channel, request| async move {
+            Transaction::service(pool, channel).commit(request).await
+        };
+        let sent = pool.call(Repeat::Never, None, request, send).await;
+        let (reply, _) = sent.map_err(v1::typed)?;
+        // Something may have been written, whatever the answer means.
+        let (header, _) = header(reply.header).map_err(Error::of_change)?;
+        match reply.outcome {
+            Some(Outcome::Committed(done)) => Ok(Committed {
+                revision: header.revision,
+                deleted: done.deleted,
+                changed: done.changed,
+            }),
+            Some(Outcome::Conflict(conflict)) => Err(Error::Conflict {
+                what: Touched::of_wire(conflict.what)?,
+                revision: conflict.revision,
+                snapshot: read_revision,
+            }),
+            Some(Outcome::Mismatch(mismatch)) => Err(Error::CompareFailed {
+                key: mismatch.key,
+                expected: mismatch.expected,
+                actual: mismatch.actual,
+            }),
+            None => Err(senseless("it does not say what became of the commit").of_change()),
+        }
+    }
+
+    /// Gives the transaction up. Dropping it does the same.
+    pub fn rollback(self) {}
+}
+
+fn checked(key: impl Into<Bytes>) -> Result<Bytes> {
+    let key = key.into();
+    match key.is_empty() {
+        true => Err(Error::EmptyKey),
+        false => Ok(key),
+    }
+}
+
+fn missing(id: BlockId) -> Error {
+    Error::NotFound {
+        message: format!("block {id} does not exist: put it first"),
+    }
+}
+
+/// Runs transactions until one commits, or conflicts for too long.
+pub(crate) async fn repeat<T, B>(
+    begin: impl Fn() -> Transaction,
+    mut body: impl FnMut(Transaction) -> B,
+) -> Result<T>
+where
+    B: Future<Output = Result<T>>,
+{
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const PAUSE_MAX_US: u64 = 100_000;
+    let start = Instant::now();
+    let mut attempts = 0_u32;
+    loop {
+        let tx = begin();
+        attempts += 1;
+        let result = match body(tx.clone()).await {
+            Ok(value) => tx.commit().await.map(|_| value),
+            Err(error) => Err(error),
+        };
+        match result {
+            // A revision that was given up in between is one that somebody else has changed something after.
+            Err(Error::Conflict { .. } | Error::Compacted { .. }) => {}
+            other => return other,
+        }
+        let elapsed = start.elapsed();
+        if elapsed > PATIENCE {
+            return Err(Error::TooManyConflicts { attempts, elapsed });
+        }
+        // The winners are ahead by about a round trip; who loses again waits longer.
+        let most_us = (500 << attempts.min(20)).min(PAUSE_MAX_US);
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..most_us))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+
+    fn unreachable() -> Client {
+        // Nobody listens on it: nothing can be sent.
+        let builder = Client::builder().endpoints(["127.0.0.1:1"]);
+        builder.connect_lazy().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_it_has_written_is_read_without_a_server() {
+        let tx = unreachable().begin();
+        let (a, b) = (BlockId(1), BlockId(2));
+        tx.put("k", "v").unwrap();
+        tx.put_block(Block::new(a, "node")).unwrap();
+        tx.put_edge(Edge::new(a, "tie", b)).unwrap();
+        assert_eq!(tx.get("k").await.unwrap().unwrap(), "v");
+        assert_eq!(tx.block(a).await.unwrap().unwrap().kind, "node");
+        assert!(tx.edge(a, "tie", b).await.unwrap().is_some());
+        assert!(tx.delete("k").await.unwrap());
+        assert!(!tx.delete("k").await.unwrap());
+        assert!(tx.delete_block(a).await.unwrap());
+        assert!(
+            tx.edge(a, "tie", b).await.unwrap().is_none(),
+            "it went with its block"
+        );
+        assert!(matches!(tx.put("", "v"), Err(Error::EmptyKey)));
+        assert_eq!(tx.read_revision().await, 0);
+    }
+
+    #[tokio::test]
+    async fn one_that_wrote_nothing_is_not_sent_and_a_committed_one_is_over() {
+        let tx = unreachable().begin();
+        let twin = tx.clone();
+        let done = tx.commit().await.unwrap();
+        assert_eq!((done.revision, done.changed), (0, false));
+        assert!(matches!(twin.put("k", "v"), Err(Error::TransactionDone)));
+        assert!(matches!(twin.get("k").await, Err(Error::TransactionDone)));
+        assert!(matches!(twin.commit().await, Err(Error::TransactionDone)));
+    }
+
+    /// Sent again, it could be done twice: the second would conflict with nothing, as the first has read before.
+    #[tokio::test]
+    async fn a_commit_whose_answer_is_lost_is_not_sent_again() {
+        let (address, taken) = crate::silent::silent_server(b"KEYOFTX").await;
+        let builder = Client::builder().endpoints([address.clone(), address]);
+        let client = builder.connect_lazy().unwrap();
+        let mut runs = 0;
+        let done = client
+            .transact(|tx| {
+                runs += 1;
+                async move { tx.put("KEYOFTX", "v") }
+            })
+            .await;
+        assert!(
+            matches!(done, Err(Error::UnknownOutcome { .. })),
+            "{done:?}"
+        );
+        let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((runs, taken), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_body_is_given_back_at_once() {
+        let mut runs = 0;
+        let done: Result<()> = unreachable()
+            .transact(|_| {
+                runs += 1;
+                async { Err(Error::KeyNotFound) }
+            })
+            .await;
+        assert!(matches!(done, Err(Error::KeyNotFound)));
+        assert_eq!(runs, 1);
+    }
+}

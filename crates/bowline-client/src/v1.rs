@@ -1,0 +1,152 @@
+//! What the services of `bowline.v1` share on this side: levels and headers, refusals, answers in parts.
+//!
+//! Invariants: an answer in parts that ends without its end is an error, never a short answer; a value of an
+//! enumeration that is not known is one, too.
+
+use std::future::Future;
+
+use bowline_proto::v1 as pb;
+use prost::Message;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::pool::{Pool, Repeat};
+use crate::{Error, Header, ReadLevel, Result};
+
+pub(crate) fn wire_level(level: ReadLevel) -> pb::ReadLevel {
+    match level {
+        ReadLevel::Linearizable => pb::ReadLevel::Linearizable,
+        ReadLevel::Lease => pb::ReadLevel::Lease,
+        ReadLevel::Eventual => pb::ReadLevel::Eventual,
+    }
+}
+
+/// What a header says, and the revision that was read.
+pub(crate) fn header(header: Option<pb::Header>) -> Result<(Header, u64)> {
+    let header = header.ok_or_else(|| senseless("it has no header"))?;
+    let level = match pb::ReadLevel::try_from(header.read_level) {
+        Ok(pb::ReadLevel::Linearizable) => ReadLevel::Linearizable,
+        Ok(pb::ReadLevel::Lease) => ReadLevel::Lease,
+        Ok(pb::ReadLevel::Eventual) => ReadLevel::Eventual,
+        Err(_) => return Err(senseless("its read level is not known")),
+    };
+    let known = Header {
+        cluster_id: header.cluster_id,
+        member_id: header.member_id,
+        revision: header.revision,
+        raft_term: header.raft_term,
+        // A write was read at no revision.
+        read_level: (header.read_revision != 0).then_some(level),
+        applied_index: Some(header.applied_index),
+    };
+    Ok((known, header.read_revision))
+}
+
+pub(crate) fn senseless(what: &str) -> Error {
+    Error::InvalidReply {
+        message: what.to_owned(),
+    }
+}
+
+/// The service's refusals have no texts to tell them apart by; their codes do.
+pub(crate) fn typed(error: Error) -> Error {
+    match error {
+        Error::Other {
+            code: Code::NotFound,
+            message,
+        } => Error::NotFound { message },
+        Error::Other {
+            code: Code::InvalidArgument | Code::FailedPrecondition,
+            message,
+        } => Error::Refused { message },
+        other => other,
+    }
+}
+
+/// Sends a read.
+pub(crate) async fn ask<M, R, F>(
+    pool: &Pool,
+    request: M,
+    send: impl Fn(Channel, Request<M>) -> F,
+) -> Result<R>
+where
+    M: Message + Clone,
+    F: Future<Output = Result<Response<R>, Status>>,
+{
+    let called = pool.call(Repeat::Always, None, request, send).await;
+    let (reply, _) = called.map_err(typed)?;
+    Ok(reply)
+}
+
+/// Sends a read that is answered in parts, and collects them. `is_last` tells which part is the last.
+pub(crate) async fn collect<M, R, F>(
+    pool: &Pool,
+    request: M,
+    is_last: fn(&R) -> bool,
+    send: impl Fn(Channel, Request<M>) -> F,
+) -> Result<Vec<R>>
+where
+    M: Message + Clone,
+    F: Future<Output = Result<Response<Streaming<R>>, Status>>,
+{
+    let sent = |channel, request| {
+        let answer = send(channel, request);
+        async move {
+            let mut stream = answer.await?.into_inner();
+            let mut parts = Vec::new();
+            while let Some(part) = stream.message().await? {
+                parts.push(part);
+            }
+            Ok(Response::new(parts))
+        }
+    };
+    let called: Result<(Vec<R>, MetadataMap)> =
+        pool.call(Repeat::Always, None, request, sent).await;
+    let (parts, _) = called.map_err(typed)?;
+    whole(parts, is_last)
+}
+
+/// The parts, if the last of them is the last there is.
+fn whole<R>(parts: Vec<R>, is_last: fn(&R) -> bool) -> Result<Vec<R>> {
+    if parts.last().is_some_and(is_last) {
+        Ok(parts)
+    } else {
+        Err(cut_off())
+    }
+}
+
+pub(crate) fn cut_off() -> Error {
+    Error::Disconnected {
+        message: "the answer ended before all of it had come".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_in_parts_that_ends_without_its_end_is_an_error() {
+        let is_last = |part: &bool| *part;
+        assert_eq!(whole(vec![false, true], is_last).unwrap(), [false, true]);
+        for parts in [vec![], vec![false], vec![true, false]] {
+            let cut = whole(parts, is_last).unwrap_err();
+            assert!(matches!(cut, Error::Disconnected { .. }));
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_a_type_and_the_words_of_the_server() {
+        let of = |code| {
+            let message = "do this".to_owned();
+            typed(Error::Other { code, message })
+        };
+        assert!(matches!(of(Code::NotFound), Error::NotFound { .. }));
+        for code in [Code::InvalidArgument, Code::FailedPrecondition] {
+            assert!(matches!(of(code), Error::Refused { .. }));
+            assert_eq!(of(code).to_string(), "do this");
+        }
+        assert!(matches!(of(Code::Internal), Error::Other { .. }));
+    }
+}

@@ -1,0 +1,185 @@
+//! What the reads of `bowline.v1` share: a snapshot that is fresh enough, a turn, a thread that may block,
+//! and replies in parts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::Snapshot;
+use bowline_cluster::{ReadLevel, ReadPoint};
+use bowline_proto::v1 as pb;
+use prost::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::stream::{Ended, Outlet};
+use super::{check, check_leader};
+use crate::context::Context;
+use crate::convert::graph as convert;
+use crate::status::{Fault, status};
+
+/// How long a question waits for its turn.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
+/// What a part of a reply has at most, in visits, neighbours, ids or entries.
+pub(super) const PART_ITEMS: usize = 1_000;
+/// From how many bytes on a part of a reply, or one that can be asked for in parts, is not made larger.
+const PART_BYTES: usize = 1 << 20;
+
+/// What is stored, as a request is to see it.
+pub(super) struct Opened {
+    pub(super) snapshot: Snapshot,
+    pub(super) header: pb::Header,
+    pub(super) point: ReadPoint,
+}
+
+/// The header of a reply.
+pub(super) fn header(
+    context: &Context,
+    revision: u64,
+    term: u64,
+    applied_index: u64,
+) -> pb::Header {
+    let known = context.header(revision, term).unwrap_or_default();
+    pb::Header {
+        cluster_id: known.cluster_id,
+        member_id: known.member_id,
+        revision,
+        raft_term: term,
+        applied_index,
+        ..pb::Header::default()
+    }
+}
+
+/// Waits until this member is fresh enough, and takes a snapshot.
+pub(super) async fn open(
+    context: &Context,
+    metadata: &MetadataMap,
+    read: Option<pb::Read>,
+) -> Result<Opened, Status> {
+    let (level, revision) = convert::read(read)?;
+    if level == ReadLevel::Eventual {
+        check_leader(context, metadata)?;
+    } else {
+        check(context, metadata)?;
+    }
+    let client = &context.client;
+    let point = client.read_barrier(level).await.map_err(status)?;
+    let newest = client.db().snapshot();
+    let header = pb::Header {
+        read_level: convert::read_level(point.level).into(),
+        read_revision: match revision {
+            0 => newest.revision(),
+            revision => revision,
+        },
+        ..header(context, newest.revision(), point.term, point.applied_index)
+    };
+    let snapshot = match revision {
+        0 => newest,
+        revision => client.db().snapshot_at(revision).map_err(status)?,
+    };
+    Ok(Opened {
+        snapshot,
+        header,
+        point,
+    })
+}
+
+/// Waits for a turn that counts as so many.
+pub(super) async fn turn_of(
+    turns: &Arc<Semaphore>,
+    weight: u32,
+) -> Result<OwnedSemaphorePermit, Status> {
+    let turn = turns.clone().acquire_many_owned(weight);
+    match tokio::time::timeout(TURN_WAIT_MAX, turn).await {
+        Ok(Ok(permit)) => Ok(permit),
+        // It is never closed.
+        Ok(Err(_)) | Err(_) => Err(Fault::TooManyRequests.into()),
+    }
+}
+
+/// Asks on a thread that may block.
+pub(super) async fn ask<T: Send + 'static>(
+    question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
+) -> Result<T, Status> {
+    let asked = tokio::task::spawn_blocking(question).await;
+    let answer = asked.map_err(|error| Fault::Internal(error.to_string()))?;
+    answer.map_err(status)
+}
+
+/// Asks what needs a turn. A client that goes away does not end the walk, so the walk keeps the turn.
+pub(super) async fn ask_in_turn<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
+) -> Result<(T, OwnedSemaphorePermit), Status> {
+    ask(move || Ok((question()?, turn))).await
+}
+
+/// Reads one thing after the other, until what was found is enough for one reply. Gives how many things
+/// that answers.
+pub(super) fn read_some<K, T: Message>(
+    all: &[K],
+    mut read: impl FnMut(&K) -> bowline::Result<Option<T>>,
+) -> bowline::Result<(Vec<T>, u64)> {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    for (number, one) in (1..).zip(all) {
+        if let Some(one) = read(one)? {
+            bytes += one.encoded_len();
+            found.push(one);
+        }
+        if bytes >= PART_BYTES {
+            return Ok((found, number));
+        }
+    }
+    Ok((found, all.len() as u64))
+}
+
+/// Collects what a scan visits into parts.
+pub(super) struct Parts<'a, T, R, M> {
+    outlet: &'a Outlet<R>,
+    header: Option<pb::Header>,
+    items: Vec<T>,
+    bytes: usize,
+    make: M,
+    ended: Option<Ended>,
+}
+
+impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, M> {
+    pub(super) fn new(outlet: &'a Outlet<R>, header: pb::Header, make: M) -> Self {
+        Parts {
+            outlet,
+            header: Some(header),
+            items: Vec::new(),
+            bytes: 0,
+            make,
+            ended: None,
+        }
+    }
+
+    /// An error ends the scan; why is kept here.
+    pub(super) fn push(&mut self, item: T, bytes: usize) -> bowline::Result<()> {
+        self.items.push(item);
+        self.bytes += bytes;
+        if self.items.len() < PART_ITEMS && self.bytes < PART_BYTES {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let items = std::mem::take(&mut self.items);
+        let part = (self.make)(self.header.take(), items, false);
+        self.outlet.send(part).map_err(|ended| {
+            self.ended = Some(ended);
+            bowline::Error::Closed
+        })
+    }
+
+    pub(super) fn finish(mut self, scanned: bowline::Result<()>) -> Result<(), Ended> {
+        match (self.ended, scanned) {
+            (Some(ended), _) => Err(ended),
+            (None, Err(error)) => Err(Ended::Failed(status(error))),
+            (None, Ok(())) => {
+                let last = (self.make)(self.header, self.items, true);
+                self.outlet.send(last)
+            }
+        }
+    }
+}

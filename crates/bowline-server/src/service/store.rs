@@ -1,0 +1,227 @@
+//! `bowline.v1.Store`: keys at any level and revision, their history, and transactions.
+//!
+//! A transaction has no state here: its client reads at one revision, at whichever member, and sends what it
+//! has read with what it writes as one command, which all members decide alike.
+//!
+//! Invariants: every part of one reply is of one revision, which the header says; no more than [`SCANS_MAX`]
+//! scans are under way or waiting for their clients at once. A commit is proposed once.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use bowline::replica::{Command, Outcome, Refusal};
+use bowline_cluster::ReadLevel;
+use bowline_proto::v1 as pb;
+use pb::commit_reply::Outcome as Told;
+use pb::store_server::Store;
+use prost::Message;
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status};
+
+use super::check;
+use super::reading::{Parts, ask, header, open, read_some, turn_of};
+use super::stream::{Replies, produced};
+use crate::context::{Context, respond_applied, respond_read};
+use crate::convert::store as convert;
+use crate::status::{Fault, status};
+
+/// How many scans are under way at once. One that a client takes at once waits for nobody.
+const SCANS_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreService {
+    context: Arc<Context>,
+    scans: Arc<Semaphore>,
+}
+
+impl StoreService {
+    pub(crate) fn new(context: Arc<Context>) -> StoreService {
+        StoreService {
+            context,
+            scans: Arc::new(Semaphore::new(SCANS_MAX)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Store for StoreService {
+    type RangeStream = Replies<pb::RangeReply>;
+    type HistoryStream = Replies<pb::HistoryReply>;
+
+    async fn get(
+        &self,
+        request: Request<pb::GetRequest>,
+    ) -> Result<Response<pb::GetReply>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let keys = convert::keys(asked.keys)?;
+        let opened = open(&self.context, &metadata, asked.read).await?;
+        let snapshot = opened.snapshot;
+        let (entries, answered) = ask(move || {
+            read_some(&keys, |key| {
+                let found = snapshot.entry(key)?;
+                Ok(found.map(|entry| convert::entry(entry, false)))
+            })
+        })
+        .await?;
+        let reply = pb::GetReply {
+            header: Some(opened.header),
+            entries,
+            answered,
+        };
+        Ok(respond_read(reply, &opened.point))
+    }
+
+    async fn range(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<Self::RangeStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let range = convert::range(asked.range)?;
+        let opened = open(&self.context, &metadata, asked.read).await?;
+        let turn = turn_of(&self.scans, 1).await?;
+        let (snapshot, header) = (opened.snapshot, opened.header);
+        let limit = match asked.limit {
+            0 => u64::MAX,
+            limit => limit,
+        };
+        let stream = produced(move |outlet| {
+            let _turn = turn;
+            let more = Cell::new(false);
+            let mut parts = Parts::new(outlet, header, |header, entries, is_last| pb::RangeReply {
+                header,
+                entries,
+                is_last,
+                more: is_last && more.get(),
+            });
+            let scan = || -> bowline::Result<()> {
+                let Some(range) = range else { return Ok(()) };
+                let mut entries = snapshot.range(range)?;
+                let mut count = 0;
+                while let Some(entry) = match asked.reverse {
+                    true => entries.next_back(),
+                    false => entries.next(),
+                } {
+                    let entry = convert::entry(entry?, asked.keys_only);
+                    if count == limit {
+                        more.set(true);
+                        break;
+                    }
+                    count += 1;
+                    let bytes = entry.key.len() + entry.value.len();
+                    parts.push(entry, bytes)?;
+                }
+                Ok(())
+            };
+            let scanned = scan();
+            parts.finish(scanned)
+        });
+        Ok(respond_read(stream, &opened.point))
+    }
+
+    async fn history(
+        &self,
+        request: Request<pb::HistoryRequest>,
+    ) -> Result<Response<Self::HistoryStream>, Status> {
+        let (metadata, _, asked) = request.into_parts();
+        let key = convert::key(asked.key)?;
+        let opened = open(&self.context, &metadata, asked.read).await?;
+        let turn = turn_of(&self.scans, 1).await?;
+        let header = opened.header;
+        let db = self.context.client.db().clone();
+        let limit = match asked.limit {
+            0 => usize::MAX,
+            limit => usize::try_from(limit).unwrap_or(usize::MAX),
+        };
+        let at = opened.snapshot.revision();
+        let stream = produced(move |outlet| {
+            let _turn = turn;
+            let mut parts = Parts::new(outlet, header, |header, versions, is_last| {
+                pb::HistoryReply {
+                    header,
+                    versions,
+                    is_last,
+                }
+            });
+            let mut tell = || -> bowline::Result<()> {
+                let versions = db.history(&key)?;
+                // Asked afterwards: what was given up while it was read is not told as if it had never been.
+                db.snapshot_at(at)?;
+                let versions = versions.into_iter().filter(|one| one.revision <= at);
+                for version in versions.take(limit) {
+                    let version = convert::version(version);
+                    let bytes = version.encoded_len();
+                    parts.push(version, bytes)?;
+                }
+                Ok(())
+            };
+            let told = tell();
+            parts.finish(told)
+        });
+        Ok(respond_read(stream, &opened.point))
+    }
+
+    async fn commit(
+        &self,
+        request: Request<pb::CommitRequest>,
+    ) -> Result<Response<pb::CommitReply>, Status> {
+        check(&self.context, request.metadata())?;
+        let request = request.into_inner();
+        if request.encoded_len() > self.context.settings.request_bytes_max {
+            return Err(Fault::RequestTooLarge.into());
+        }
+        let commit = convert::commit(request)?;
+        if commit.writes.is_empty() && commit.expectations.is_empty() {
+            // All reads were of one revision: it is equivalent to a commit at that moment.
+            let point = self.context.client.read_barrier(ReadLevel::Eventual).await;
+            let point = point.map_err(status)?;
+            let (term, index) = (point.term, point.applied_index);
+            let reply = pb::CommitReply {
+                header: Some(header(&self.context, commit.read_revision, term, index)),
+                outcome: Some(Told::Committed(pb::Committed::default())),
+            };
+            return Ok(Response::new(reply));
+        }
+        let applied = self.context.client.execute(Command::Commit(commit)).await;
+        let applied = applied.map_err(status)?;
+        let told = match applied.reply.result {
+            Ok(Outcome::Committed {
+                deleted,
+                is_changed,
+            }) => Told::Committed(pb::Committed {
+                changed: is_changed,
+                deleted,
+            }),
+            Ok(_) => {
+                let text = "the reply does not belong to the request".to_owned();
+                return Err(Fault::Internal(text).into());
+            }
+            Err(Refusal::Conflict { what, revision, .. }) => {
+                Told::Conflict(convert::conflict(what, revision))
+            }
+            Err(Refusal::CompareFailed {
+                key,
+                expected,
+                actual,
+            }) => Told::Mismatch(pb::Mismatch {
+                key: key.into(),
+                expected,
+                actual,
+            }),
+            Err(Refusal::TooLarge { .. }) => {
+                return Err(Fault::Invalid(
+                    "the writes are over the limit of a transaction, or a key or value is: split them; of a \
+                     block with very many edges, delete edges first",
+                )
+                .into());
+            }
+            Err(refusal) => return Err(status(refusal)),
+        };
+        let (revision, term) = (applied.reply.revision, applied.term);
+        let reply = pb::CommitReply {
+            header: Some(header(&self.context, revision, term, applied.index)),
+            outcome: Some(told),
+        };
+        Ok(respond_applied(reply, applied.index))
+    }
+}

@@ -1,0 +1,314 @@
+//! The commit of a transaction that was run elsewhere: what it has read is as it was, then its writes.
+//!
+//! The rules are those of the embedded [`Transaction`](crate::Transaction). It reads at one revision and
+//! notes what; here, in the one order of all commands, it is looked for what is newer:
+//!
+//! | isolation | must be unchanged since the read revision |
+//! |---|---|
+//! | serializable | keys, ranges, blocks, edges and the edges of blocks that were read, present or absent |
+//! | snapshot | what is written: keys, ranges that are deleted, blocks, edges |
+//!
+//! Under either, the edges of a block that is deleted must be unchanged, the blocks of an edge exist, a
+//! lease exists, and expectations hold. A blind write under serializable isolation never conflicts.
+//!
+//! Invariants:
+//!
+//! - Every member decides alike, also one that applies the entry again after a crash, with tables from
+//!   which more was given up since. A revision below the last compaction *that was agreed on before
+//!   this entry* is refused. From that compaction on the newest version of every key is there, a
+//!   tombstone, too: flushes and merges keep those from the compaction on that the tables contain
+//!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry.
+//!   Versions that are not the newest of their key may be gone, so nothing here depends on them.
+//! - Everything is compared with the state before the command.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bowline_storage::{Revision, TreeId, Value};
+
+use super::super::command::{
+    Commit, CommitRead, CommitWrite, GraphWrite, Outcome, PutOp, Refusal, Touched,
+};
+use super::super::overlay::Overlay;
+use super::super::range::{Span, for_each_entry};
+use super::{Planner, Stop};
+use crate::error::{Error, Result, show_key};
+use crate::graph::{self, BlockId};
+use crate::lease::LeaseId;
+use crate::options::{Isolation, Limits};
+use crate::trees;
+
+/// What becomes of each key: a value with its lease, or nothing.
+type Keys<'c> = BTreeMap<Vec<u8>, Option<(&'c Value, LeaseId)>>;
+
+impl Planner<'_> {
+    pub(super) fn commit(&mut self, commit: &Commit) -> Result<Outcome, Stop> {
+        if commit.read_revision > 0 {
+            self.check_readable(commit.read_revision)?;
+            self.check_unchanged(commit)?;
+        }
+        for expectation in &commit.expectations {
+            let meta = self.meta(&expectation.key)?;
+            let actual = meta.map_or(0, |meta| meta.mod_revision);
+            if actual != expectation.mod_revision {
+                return Err(Stop::Refused(Refusal::CompareFailed {
+                    key: expectation.key.clone(),
+                    expected: expectation.mod_revision,
+                    actual,
+                }));
+            }
+        }
+        let mut keys = Keys::new();
+        for write in &commit.writes {
+            match write {
+                CommitWrite::Put { key, value, lease } => {
+                    keys.insert(key.clone(), Some((value, *lease)));
+                }
+                CommitWrite::Delete { key } => {
+                    keys.insert(key.clone(), None);
+                }
+                CommitWrite::DeleteRange { key, range_end } => {
+                    self.delete_span(&Span::of(key, range_end), &mut keys)?;
+                }
+                CommitWrite::Graph(write) => {
+                    self.graph_write(write)?;
+                }
+            }
+        }
+        let deleted = self.write_keys(keys)?;
+        Ok(Outcome::Committed {
+            deleted,
+            is_changed: self.is_numbered,
+        })
+    }
+
+    // --- what must be unchanged ---
+
+    fn check_unchanged(&self, commit: &Commit) -> Result<(), Stop> {
+        let since = commit.read_revision;
+        if commit.isolation == Isolation::Serializable {
+            for read in &commit.reads {
+                self.check_read(read, since)?;
+            }
+        }
+        for write in &commit.writes {
+            if commit.isolation == Isolation::Snapshot {
+                self.check_written(write, since)?;
+            }
+            if let CommitWrite::Graph(GraphWrite::DeleteBlock(id)) = write {
+                // An edge that somebody else added meanwhile is not deleted unseen.
+                self.check_edges(trees::EDGE_OUT, *id, since)?;
+                self.check_edges(trees::EDGE_IN, *id, since)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_read(&self, read: &CommitRead, since: Revision) -> Result<(), Stop> {
+        match read {
+            CommitRead::Key(key) => self.check_point(trees::KV, key, since),
+            CommitRead::Range { key, range_end } => self.check_keys(key, range_end, since),
+            CommitRead::Block(id) => self.check_point(trees::BLOCK, &graph::block_key(*id), since),
+            CommitRead::Edge {
+                source,
+                kind,
+                target,
+            } => self.check_edge(*source, kind, *target, since),
+            CommitRead::EdgesOut(id) => self.check_edges(trees::EDGE_OUT, *id, since),
+            CommitRead::EdgesIn(id) => self.check_edges(trees::EDGE_IN, *id, since),
+        }
+    }
+
+    fn check_written(&self, write: &CommitWrite, since: Revision) -> Result<(), Stop> {
+        match write {
+            CommitWrite::Put { key, .. } | CommitWrite::Delete { key } => {
+                self.check_point(trees::KV, key, since)
+            }
+            CommitWrite::DeleteRange { key, range_end } => self.check_keys(key, range_end, since),
+            CommitWrite::Graph(write) => match write {
+                GraphWrite::PutBlock(block) => {
+                    self.check_point(trees::BLOCK, &graph::block_key(block.id), since)
+                }
+                GraphWrite::DeleteBlock(id) => {
+                    self.check_point(trees::BLOCK, &graph::block_key(*id), since)
+                }
+                GraphWrite::PutEdge(edge) => {
+                    self.check_edge(edge.source, &edge.kind, edge.target, since)
+                }
+                GraphWrite::DeleteEdge {
+                    source,
+                    kind,
+                    target,
+                } => self.check_edge(*source, kind, *target, since),
+            },
+        }
+    }
+
+    fn check_edge(
+        &self,
+        source: BlockId,
+        kind: &str,
+        target: BlockId,
+        since: Revision,
+    ) -> Result<(), Stop> {
+        match self.kinds.id(kind) {
+            Some(kind) => {
+                let key = graph::edge_out_key(source, kind, target);
+                self.check_point(trees::EDGE_OUT, &key, since)
+            }
+            // Of a kind that nobody has used there was no edge, and there is none.
+            None => Ok(()),
+        }
+    }
+
+    fn check_edges(&self, tree: TreeId, id: BlockId, since: Revision) -> Result<(), Stop> {
+        let prefix = graph::edge_prefix(id);
+        let end = trees::prefix_end(&prefix);
+        let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.check_span(tree, Bound::Included(&prefix), upper, since)
+    }
+
+    fn check_keys(&self, key: &[u8], range_end: &[u8], since: Revision) -> Result<(), Stop> {
+        match Span::of(key, range_end) {
+            Span::Key(key) => self.check_point(trees::KV, &key, since),
+            Span::Range(from, Some(end)) if from >= end => Ok(()),
+            Span::Range(from, end) => {
+                let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                self.check_span(trees::KV, Bound::Included(&from), upper, since)
+            }
+        }
+    }
+
+    fn check_point(&self, tree: TreeId, key: &[u8], since: Revision) -> Result<(), Stop> {
+        let newer = |found: Option<bowline_storage::tree::Found<'_>>| found.map(|f| f.revision);
+        match self.engine.read_since(tree, key, since, newer)? {
+            Some(revision) => Err(self.conflict(tree, key, revision, since)?),
+            None => Ok(()),
+        }
+    }
+
+    fn check_span(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        since: Revision,
+    ) -> Result<(), Stop> {
+        if !self.engine.changed_since(tree, lower, upper, since)? {
+            return Ok(());
+        }
+        // The first key with its newest version: in which order they are visited is this member's own.
+        let mut first: Option<(Vec<u8>, Revision)> = None;
+        let span = (since + 1, Revision::MAX);
+        self.engine
+            .for_each_version(tree, lower, upper, span, &mut |key, revision, _, _| {
+                match &mut first {
+                    Some((known, _)) if key > &known[..] => {}
+                    Some((known, newest)) if key == &known[..] => *newest = revision.max(*newest),
+                    _ => first = Some((key.to_vec(), revision)),
+                }
+                true
+            })?;
+        match first {
+            Some((key, revision)) => Err(self.conflict(tree, &key, revision, since)?),
+            None => Ok(()),
+        }
+    }
+
+    fn conflict(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        revision: Revision,
+        snapshot: Revision,
+    ) -> Result<Stop> {
+        let invalid = |what, reason| Error::InvalidRecord {
+            what,
+            key: show_key(key),
+            reason,
+        };
+        let what = match tree {
+            trees::KV => Touched::Key(key.to_vec()),
+            trees::BLOCK => {
+                let id = <[u8; 16]>::try_from(key);
+                let id = id.map_err(|_| invalid("block", "its key is not 16 bytes"))?;
+                Touched::Block(BlockId::from_bytes(id))
+            }
+            _ => {
+                let split = graph::split_edge_key(key);
+                let (near, kind, far) =
+                    split.ok_or_else(|| invalid("edge", "its key is not 36 bytes"))?;
+                let kind = self.kinds.name(kind);
+                let kind = kind.ok_or_else(|| invalid("edge", "its kind is not registered"))?;
+                let (source, target) = match tree {
+                    trees::EDGE_OUT => (near, far),
+                    _ => (far, near),
+                };
+                Touched::Edge {
+                    source,
+                    kind: kind.as_ref().to_owned(),
+                    target,
+                }
+            }
+        };
+        Ok(Stop::Refused(Refusal::Conflict {
+            what,
+            revision,
+            snapshot,
+        }))
+    }
+
+    // --- writes of keys ---
+
+    /// Notes the deletion of every key of a span that is there, or was put before.
+    fn delete_span(&self, span: &Span, keys: &mut Keys<'_>) -> Result<(), Stop> {
+        for (_, action) in keys.iter_mut().filter(|(key, _)| span.contains(key)) {
+            *action = None;
+        }
+        let limit = Limits::TRANSACTION_SIZE_BYTES;
+        let mut size = 0;
+        for_each_entry(
+            self.engine,
+            &Overlay::default(),
+            span,
+            Revision::MAX,
+            &mut |entry| {
+                size += entry.key.len() as u64;
+                keys.insert(entry.key.to_vec(), None);
+                Ok(size <= limit)
+            },
+        )?;
+        if size > limit {
+            // More than could be deleted, so all of it need not be read.
+            let what = "a command's writes".to_owned();
+            return Err(Refusal::TooLarge { what, size, limit }.into());
+        }
+        Ok(())
+    }
+
+    /// Writes each key once, so that it has one version at the revision. Tells how many were deleted.
+    fn write_keys(&mut self, keys: Keys<'_>) -> Result<u64, Stop> {
+        let mut deleted = 0;
+        for (key, action) in keys {
+            match action {
+                Some((value, lease)) => {
+                    let put = PutOp {
+                        key,
+                        value: value.clone(),
+                        lease,
+                        ..PutOp::default()
+                    };
+                    self.check_put(&put)?;
+                    self.put(&put, true)?;
+                }
+                None => {
+                    if let Some(meta) = self.meta(&key)? {
+                        self.delete(&key, meta.lease);
+                        deleted += 1;
+                    }
+                }
+            }
+        }
+        Ok(deleted)
+    }
+}
