@@ -213,8 +213,10 @@ impl LeaseTable {
 
     /// Reads every lease anew; each begins its time now.
     pub(crate) fn reload(&self, engine: &Engine, clock: &dyn Clock) -> Result<()> {
+        // Held meanwhile: a renewal between the two would be forgotten.
+        let mut held = self.held.lock();
         let read = LeaseTable::load(engine, clock)?;
-        *self.held.lock() = std::mem::take(&mut *read.held.lock());
+        *held = std::mem::take(&mut *read.held.lock());
         Ok(())
     }
 
