@@ -255,10 +255,7 @@ impl LeaseTable {
 
     /// Begins the TTL anew; returns it. `None` when there is no such lease (any more).
     pub(crate) fn keep_alive(&self, id: LeaseId, now: Duration) -> Option<Duration> {
-        let mut held = self.held.lock();
-        let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
-        lease.deadline = now + lease.grant.ttl;
-        Some(lease.grant.ttl)
+        self.renew(id, now).map(|renewal| renewal.ttl)
     }
 
     /// [`LeaseTable::keep_alive`] of a leader. What is recorded is to go: whoever carries the leader's

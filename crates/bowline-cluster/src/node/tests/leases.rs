@@ -98,11 +98,10 @@ impl Three {
     async fn until_recorded(&self, is_recorded: bool) {
         let clients = [0, 1, 2].map(|number| self.client(number));
         eventually("every member knows", || {
-            let all = clients.iter().all(|client| {
+            clients.iter().all(|client| {
                 let recorded = client.core().replica.recorded_lease(ID);
                 recorded.is_some() == is_recorded
-            });
-            all
+            })
         })
         .await;
     }
