@@ -12,7 +12,7 @@ use crate::db::Db;
 use crate::error::{Error, Result, show_key};
 use crate::graph;
 use crate::kv::record;
-use crate::lease::decode_ttl;
+use crate::lease::decode_grant;
 use crate::snapshot::Snapshot;
 use crate::trees;
 
@@ -182,7 +182,7 @@ impl Pass<'_> {
             trees::SYSTEM,
             &trees::leases_prefix(),
             |pass, key, _, bytes| {
-                if decode_ttl(bytes).is_none() {
+                if decode_grant(bytes).is_none() {
                     pass.check
                         .problem(format!("lease record {} does not decode", show_key(key)));
                 }

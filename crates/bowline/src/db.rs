@@ -8,7 +8,7 @@ use bowline_storage::log::{Background, Log};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Condvar, Instant, Mutex};
-use bowline_storage::tree::{Engine, EngineOptions, EngineStats, Replicated, SyncPolicy};
+use bowline_storage::tree::{Engine, EngineOptions, EngineStats, Found, Replicated, SyncPolicy};
 use bowline_storage::vfs::Vfs;
 use bowline_storage::{Clock, EntryKind, Revision, Value};
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::graph::KindId;
 use crate::kinds::{self, Kinds};
 use crate::kv::{Entry, Range, RangeIter, Version, record};
-use crate::lease::{self, Lease, LeaseId, LeaseTable};
+use crate::lease::{self, Grant, Lease, LeaseId, LeaseTable};
 use crate::options::{DbBuilder, Isolation, Limits};
 use crate::replica::ReplicaOptions;
 use crate::snapshot::Snapshot;
@@ -657,7 +657,8 @@ impl Db {
             guards,
             ..Request::default()
         })?;
-        core.leases.insert(id, ttl, core.clock.monotonic());
+        let grant = Grant { ttl, index: 0 };
+        core.leases.insert(id, grant, core.clock.monotonic());
         drop(changing);
         let _bell = core.lease_bell.lock();
         core.lease_rung.notify_all();
@@ -695,14 +696,26 @@ impl Db {
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
         let core = self.core();
-        core.leases.list(core.clock.monotonic())
+        let mut leases = core.leases.list(core.clock.monotonic());
+        leases.retain(|lease| self.has_lease_record(lease.id));
+        leases
+    }
+
+    /// Whether a lease is there as far as can be seen: it goes with its keys, in the table of
+    /// deadlines a moment later. When it cannot be read, the table decides.
+    fn has_lease_record(&self, id: LeaseId) -> bool {
+        let key = trees::lease_key(id);
+        let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
+        let read = self.core().engine.read_newest(trees::SYSTEM, &key, is_put);
+        read.unwrap_or(true)
     }
 
     /// One lease.
     #[must_use]
     pub fn lease(&self, id: LeaseId) -> Option<Lease> {
         let core = self.core();
-        core.leases.get(id, core.clock.monotonic())
+        let lease = core.leases.get(id, core.clock.monotonic())?;
+        self.has_lease_record(id).then_some(lease)
     }
 
     /// The keys attached to a lease.
@@ -721,7 +734,7 @@ impl Db {
         let core = self.core();
         let expired = core.leases.take_expired(core.clock.monotonic());
         let mut count = 0;
-        for id in expired {
+        for (id, _) in expired {
             let _changing = core.leases.begin_change(id);
             if !core.leases.is_expiring(id) {
                 // It was revoked meanwhile, and perhaps granted anew.

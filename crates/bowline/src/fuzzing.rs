@@ -10,7 +10,7 @@ use crate::graph::{Block, BlockId, Edge};
 use crate::kv::record;
 use crate::replica::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
-    Expectation, GraphWrite, Op, PutOp, RangeOp, Relation, Target, Txn, decode_commands,
+    Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn, decode_commands,
     encode_commands,
 };
 use crate::{Isolation, Value, lease, trees};
@@ -53,6 +53,10 @@ fn ttl(data: &[u8]) {
         assert_eq!(lease::encode_ttl(ttl), data, "two encodings of one lease");
         // What a deadline is made of.
         let _ = Duration::from_secs(u64::from(u32::MAX)) + ttl;
+    }
+    if let Some(grant) = lease::decode_grant(data) {
+        let again = lease::encode_grant(grant);
+        assert_eq!(again, data, "two encodings of one grant");
     }
 }
 
@@ -213,9 +217,28 @@ pub fn replicated_seeds() -> Vec<Vec<u8>> {
         Command::Txn(txn),
         Command::LeaseGrant { id: 77, ttl },
         Command::LeaseRevoke { id: 77 },
-        Command::LeaseExpire { id: 77, term: 3 },
+        Command::LeaseExpire {
+            id: 77,
+            term: 3,
+            granted: None,
+        },
+        Command::LeaseExpire {
+            id: 77,
+            term: 3,
+            granted: Some(12),
+        },
         Command::LeaseCheckpoint {
             remaining: vec![(77, ttl)],
+        },
+        Command::LeaseRemaining {
+            term: 3,
+            leases: [Some(ttl), None]
+                .map(|left| LeaseLeft {
+                    id: 77,
+                    granted: 12,
+                    left,
+                })
+                .to_vec(),
         },
         Command::Compact { revision: 300 },
         Command::Graph(vec![

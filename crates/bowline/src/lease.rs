@@ -10,6 +10,12 @@
 //! - A lease never expires before its TTL has passed on the monotonic clock since it was granted
 //!   or last kept alive. Keep-alive writes nothing: the deadline lives in memory, and after a
 //!   reopening every lease begins its TTL anew, so it may live longer, never shorter.
+//! - In a cluster the leader tells what leases have left (`Command::LeaseRemaining`), for the leader
+//!   that comes next. What is recorded of a lease is never less than what it has left. So a lease of
+//!   which something is recorded, or about to be, is not renewed before the record is gone: until
+//!   then [`LeaseTable::renew`] says that the renewal is not final.
+//! - What is told of a lease, and its expiry, name the entry that granted it: they do nothing to
+//!   another lease that was granted under the same id meanwhile.
 //! - An entry names lease L exactly when the attachment record of (L, key) exists.
 //! - A put with a lease commits only if the lease exists at commit.
 //! - Grants and ends of one lease happen one after the other, each with its record and its place in
@@ -19,12 +25,13 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use bowline_storage::Clock;
 use bowline_storage::codec::{Reader, put_varint};
 use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::{Engine, ScanDirection};
+use bowline_storage::{Clock, Index};
 
 use crate::error::{Error, Result, show_key};
+use crate::replica::LeaseLeft;
 use crate::trees;
 
 /// The id of a lease; 0 means "none" (or, for a grant, "choose one").
@@ -46,12 +53,53 @@ pub struct Lease {
     pub remaining: Duration,
 }
 
+/// A lease as it was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) ttl: Duration,
+    /// The entry of the log that granted it; 0 for one of a database that is not replicated.
+    pub(crate) index: Index,
+}
+
+/// What became of a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renewal {
+    /// The lease's time to live, which has begun anew.
+    pub ttl: Duration,
+    /// Whether something is recorded of what the lease had left, or is about to be: then it must not
+    /// be told that the lease is renewed before the record is gone.
+    pub is_recorded: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Held {
-    ttl: Duration,
+    grant: Grant,
     /// On the monotonic clock.
     deadline: Duration,
     is_expiring: bool,
+    /// What is recorded of what it has left.
+    recorded: Option<Duration>,
+    /// Whether an entry that records it is on its way.
+    is_telling: bool,
+    /// Whether somebody waits for the record to go.
+    is_awaited: bool,
+}
+
+impl Held {
+    fn new(grant: Grant, deadline: Duration) -> Held {
+        Held {
+            grant,
+            deadline,
+            is_expiring: false,
+            recorded: None,
+            is_telling: false,
+            is_awaited: false,
+        }
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.recorded.is_some() || self.is_telling
+    }
 }
 
 /// The deadlines of all leases.
@@ -82,6 +130,26 @@ pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
     let mut reader = Reader::new(bytes);
     let ms = reader.varint()?;
     reader.is_empty().then(|| Duration::from_millis(ms))
+}
+
+/// The record of a lease: its TTL, and the entry that granted it if there is one.
+pub(crate) fn encode_grant(grant: Grant) -> Vec<u8> {
+    let mut out = encode_ttl(grant.ttl);
+    if grant.index > 0 {
+        put_varint(&mut out, grant.index);
+    }
+    out
+}
+
+pub(crate) fn decode_grant(bytes: &[u8]) -> Option<Grant> {
+    let mut reader = Reader::new(bytes);
+    let ttl = Duration::from_millis(reader.varint()?);
+    let index = match reader.is_empty() {
+        true => 0,
+        // One that is 0 is not written.
+        false => reader.varint().filter(|index| *index > 0)?,
+    };
+    reader.is_empty().then_some(Grant { ttl, index })
 }
 
 /// What leases had left when the leader of a cluster told it last.
@@ -128,16 +196,14 @@ impl LeaseTable {
             if id <= 0 {
                 return Err(invalid("its id is none that is given"));
             }
-            let ttl = decode_ttl(scan.bytes()).ok_or_else(|| invalid("its TTL is damaged"))?;
-            let left = remaining.get(&id).copied().unwrap_or(ttl);
-            held.insert(
-                id,
-                Held {
-                    ttl,
-                    deadline: now + left.min(ttl),
-                    is_expiring: false,
-                },
-            );
+            let grant = decode_grant(scan.bytes()).ok_or_else(|| invalid("its TTL is damaged"))?;
+            let recorded = remaining.get(&id).copied();
+            let left = recorded.unwrap_or(grant.ttl).min(grant.ttl);
+            let lease = Held {
+                recorded,
+                ..Held::new(grant, now + left)
+            };
+            held.insert(id, lease);
         }
         Ok(LeaseTable {
             held: Mutex::new(held),
@@ -147,8 +213,10 @@ impl LeaseTable {
 
     /// Reads every lease anew; each begins its time now.
     pub(crate) fn reload(&self, engine: &Engine, clock: &dyn Clock) -> Result<()> {
+        // Held meanwhile: a renewal between the two would be forgotten.
+        let mut held = self.held.lock();
         let read = LeaseTable::load(engine, clock)?;
-        *self.held.lock() = std::mem::take(&mut *read.held.lock());
+        *held = std::mem::take(&mut *read.held.lock());
         Ok(())
     }
 
@@ -164,15 +232,9 @@ impl LeaseTable {
         self.changing[(id as u64 % self.changing.len() as u64) as usize].lock()
     }
 
-    pub(crate) fn insert(&self, id: LeaseId, ttl: Duration, now: Duration) {
-        self.held.lock().insert(
-            id,
-            Held {
-                ttl,
-                deadline: now + ttl,
-                is_expiring: false,
-            },
-        );
+    pub(crate) fn insert(&self, id: LeaseId, grant: Grant, now: Duration) {
+        let lease = Held::new(grant, now + grant.ttl);
+        self.held.lock().insert(id, lease);
     }
 
     pub(crate) fn remove(&self, id: LeaseId) {
@@ -193,20 +255,99 @@ impl LeaseTable {
 
     /// Begins the TTL anew; returns it. `None` when there is no such lease (any more).
     pub(crate) fn keep_alive(&self, id: LeaseId, now: Duration) -> Option<Duration> {
-        let mut held = self.held.lock();
-        let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
-        lease.deadline = now + lease.ttl;
-        Some(lease.ttl)
+        self.renew(id, now).map(|renewal| renewal.ttl)
     }
 
-    /// Marks the leases whose time is over; from now on they cannot be kept alive.
-    pub(crate) fn take_expired(&self, now: Duration) -> Vec<LeaseId> {
+    /// [`LeaseTable::keep_alive`] of a leader. What is recorded is to go: whoever carries the leader's
+    /// news to the log finds the lease in [`LeaseTable::awaited`].
+    pub(crate) fn renew(&self, id: LeaseId, now: Duration) -> Option<Renewal> {
+        let mut held = self.held.lock();
+        let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
+        // First the deadline: whatever is told from now on is of the renewed lease.
+        lease.deadline = now + lease.grant.ttl;
+        lease.is_awaited = lease.is_recorded();
+        Some(Renewal {
+            ttl: lease.grant.ttl,
+            is_recorded: lease.is_awaited,
+        })
+    }
+
+    /// Up to `most` of the leases whose record is to go and is not still on its way.
+    pub(crate) fn awaited(&self, most: usize) -> Vec<LeaseLeft> {
+        let held = self.held.lock();
+        let is_due = |lease: &Held| lease.is_awaited && lease.recorded.is_some();
+        let due = held
+            .iter()
+            .filter(|(_, lease)| is_due(lease) && !lease.is_telling);
+        let left = due.map(|(id, lease)| LeaseLeft {
+            id: *id,
+            granted: lease.grant.index,
+            left: None,
+        });
+        left.take(most).collect()
+    }
+
+    /// Up to `most` of the leases of which too much is recorded, or would be taken without a record,
+    /// by `interval` or more. From now on their renewals are not final, until [`LeaseTable::end_telling`].
+    pub(crate) fn begin_telling(
+        &self,
+        now: Duration,
+        interval: Duration,
+        most: usize,
+    ) -> Vec<LeaseLeft> {
+        let mut held = self.held.lock();
+        let mut told = Vec::new();
+        for (id, lease) in held.iter_mut() {
+            if told.len() == most {
+                break;
+            }
+            let left = lease.deadline.saturating_sub(now);
+            let believed = lease.recorded.unwrap_or(lease.grant.ttl);
+            let is_due = lease.grant.ttl > interval && left + interval <= believed;
+            // One that is over is ended, which says more.
+            if is_due && !lease.is_telling && !left.is_zero() {
+                lease.is_telling = true;
+                told.push(LeaseLeft {
+                    id: *id,
+                    granted: lease.grant.index,
+                    left: Some(left),
+                });
+            }
+        }
+        told
+    }
+
+    /// The entry that tells of leases is applied, or will never be in any log.
+    pub(crate) fn end_telling(&self, told: &[LeaseLeft]) {
+        let mut held = self.held.lock();
+        for one in told {
+            if let Some(lease) = held.get_mut(&one.id) {
+                lease.is_telling = false;
+            }
+        }
+    }
+
+    /// What is recorded of what a lease has left.
+    pub(crate) fn recorded(&self, id: LeaseId) -> Option<Duration> {
+        self.held.lock().get(&id)?.recorded
+    }
+
+    /// What is recorded of a lease has changed.
+    pub(crate) fn set_recorded(&self, id: LeaseId, left: Option<Duration>) {
+        if let Some(lease) = self.held.lock().get_mut(&id) {
+            lease.recorded = left;
+        }
+    }
+
+    /// Marks the leases whose time is over; from now on they cannot be kept alive. Each comes with
+    /// the entry that granted it.
+    pub(crate) fn take_expired(&self, now: Duration) -> Vec<(LeaseId, Index)> {
         let mut held = self.held.lock();
         let mut expired = Vec::new();
         for (id, lease) in held.iter_mut() {
             if now >= lease.deadline {
                 lease.is_expiring = true;
-                expired.push(*id);
+                expired.push((*id, lease.grant.index));
             }
         }
         expired.sort_unstable();
@@ -224,7 +365,7 @@ impl LeaseTable {
     pub(crate) fn get(&self, id: LeaseId, now: Duration) -> Option<Lease> {
         self.held.lock().get(&id).map(|lease| Lease {
             id,
-            ttl: lease.ttl,
+            ttl: lease.grant.ttl,
             remaining: lease.deadline.saturating_sub(now),
         })
     }
@@ -235,7 +376,7 @@ impl LeaseTable {
             .iter()
             .map(|(id, lease)| Lease {
                 id: *id,
-                ttl: lease.ttl,
+                ttl: lease.grant.ttl,
                 remaining: lease.deadline.saturating_sub(now),
             })
             .collect();
@@ -251,11 +392,15 @@ mod tests {
     use crate::commit::{Action, Request, Write};
     use bowline_storage::SystemClock;
 
+    fn granted(ttl: Duration) -> Grant {
+        Grant { ttl, index: 1 }
+    }
+
     #[test]
     fn a_lease_expires_at_its_deadline_and_not_before() {
         let table = LeaseTable::default();
         let second = Duration::from_secs(1);
-        table.insert(7, second * 10, second * 100);
+        table.insert(7, granted(second * 10), second * 100);
         assert!(
             table
                 .take_expired(second * 110 - Duration::from_nanos(1))
@@ -263,8 +408,63 @@ mod tests {
         );
         assert_eq!(table.keep_alive(7, second * 105), Some(second * 10));
         assert!(table.take_expired(second * 110).is_empty(), "kept alive");
-        assert_eq!(table.take_expired(second * 115), [7]);
+        assert_eq!(table.take_expired(second * 115), [(7, 1)]);
         assert_eq!(table.keep_alive(7, second * 115), None, "too late");
+    }
+
+    #[test]
+    fn what_is_left_is_told_when_it_is_an_interval_less_than_believed() {
+        let table = LeaseTable::default();
+        let second = Duration::from_secs(1);
+        let due = |now: u32| table.begin_telling(second * now, second * 60, 10);
+        table.insert(1, granted(second * 60), Duration::ZERO);
+        table.insert(2, granted(second * 600), Duration::ZERO);
+        assert!(due(59).is_empty());
+        let told = due(60);
+        let left = |id, seconds: u32| LeaseLeft {
+            id,
+            granted: 1,
+            left: Some(second * seconds),
+        };
+        assert_eq!(
+            told,
+            [left(2, 540)],
+            "not one that lives no longer than that"
+        );
+        assert!(due(200).is_empty(), "it is on its way");
+        table.set_recorded(2, told[0].left);
+        table.end_telling(&told);
+        assert_eq!(due(199), [left(2, 401)]);
+    }
+
+    /// A record that is on its way counts: what was told before a renewal comes into the log after it.
+    #[test]
+    fn a_renewal_is_final_only_when_nothing_is_recorded_or_about_to_be() {
+        let table = LeaseTable::default();
+        let second = Duration::from_secs(1);
+        let is_final = |now: u32| !table.renew(7, second * now).unwrap().is_recorded;
+        table.insert(7, granted(second * 100), Duration::ZERO);
+        assert!(is_final(10));
+        let told = table.begin_telling(second * 70, second * 60, 10);
+        assert_eq!(told.len(), 1);
+        assert!(!is_final(71), "it is on its way");
+        assert!(
+            table.awaited(10).is_empty(),
+            "nothing is there to clear yet"
+        );
+        table.set_recorded(7, told[0].left);
+        table.end_telling(&told);
+        assert!(!is_final(72), "it is recorded");
+        let cleared = table.awaited(10);
+        assert_eq!((cleared[0].id, cleared[0].left), (7, None));
+        table.set_recorded(7, None);
+        assert!(table.awaited(10).is_empty(), "once for each record");
+        assert!(is_final(72));
+        // And one that comes to nothing.
+        let told = table.begin_telling(second * 150, second * 60, 10);
+        assert!(!is_final(151));
+        table.end_telling(&told);
+        assert!(is_final(152));
     }
 
     /// Such a record is never written; it was taken for a lease that nobody could revoke.
@@ -291,6 +491,18 @@ mod tests {
         }
     }
 
+    /// It was listed for a moment after its keys could be seen to be gone.
+    #[test]
+    fn a_lease_is_listed_as_long_as_its_record_can_be_seen() {
+        let db = Db::in_memory().unwrap();
+        let id = db.grant_lease(Duration::from_secs(60)).unwrap();
+        assert_eq!((db.leases().len(), db.lease(id).is_some()), (1, true));
+        // The end of a lease before the table of deadlines has heard of it.
+        db.transact(|tx| tx.revoke_lease(id)).unwrap();
+        assert!(db.core().leases.contains(id));
+        assert_eq!((db.leases().len(), db.lease(id)), (0, None));
+    }
+
     #[test]
     fn ttls_round_up_and_are_bounded() {
         assert_eq!(
@@ -298,6 +510,14 @@ mod tests {
             Some(TTL_MIN)
         );
         assert_eq!(decode_ttl(&[]), None);
+        for index in [0, 1, Index::MAX] {
+            let grant = Grant {
+                ttl: TTL_MAX,
+                index,
+            };
+            assert_eq!(decode_grant(&encode_grant(grant)), Some(grant));
+        }
+        assert_eq!(decode_grant(&[1, 0]), None, "a second encoding of no entry");
         assert!(check_ttl(Duration::ZERO).is_err());
         assert!(check_ttl(TTL_MAX + TTL_MIN).is_err());
         assert!(check_ttl(TTL_MAX).is_ok());

@@ -18,6 +18,8 @@ pub(crate) const MEMBERS: usize = 3;
 /// The pace of the members, so that a leader is missed quickly.
 const HEARTBEAT_MS: &str = "50";
 const ELECTION_MS: &str = "500";
+/// So that leases of a few seconds are told of between two renewals.
+const CHECKPOINT_MS: &str = "300";
 /// How long the cluster may take to answer again once everything is healed.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -102,6 +104,7 @@ impl Cluster {
             .args(["--initial-cluster-state", "new"])
             .args(["--heartbeat-interval", HEARTBEAT_MS])
             .args(["--election-timeout", ELECTION_MS])
+            .args(["--lease-checkpoint-interval", CHECKPOINT_MS])
             .stdin(Stdio::null())
             .stdout(self.log(at))
             .stderr(self.log(at))

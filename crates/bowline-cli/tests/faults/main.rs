@@ -1,5 +1,6 @@
 //! Three members as real processes, and what happens to them: killed, stopped, cut off from one
-//! another. What clients saw must be linearizable, and nothing acknowledged may be gone.
+//! another. What clients saw must be linearizable, and nothing acknowledged may be gone; watchers are told
+//! everything, once and in order; leases that are kept alive do not end.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -7,6 +8,8 @@
 //! | [`links`] | what stands between the members: a proxy per member, a switch per ordered pair |
 //! | [`nemesis`] | what is done to them, at random |
 //! | [`load`] | the clients, and the record of what they were told |
+//! | [`watches`] | watchers of every key, beside all rounds |
+//! | [`leases`] | holders of leases, beside all rounds |
 //! | [`rounds`] | load and faults, then the judgement; round after round |
 //! | [`stale_reads`] | a leader that slept through its replacement must not answer from memory |
 //!
@@ -16,11 +19,13 @@
 #![cfg(target_os = "linux")]
 
 mod cluster;
+mod leases;
 mod links;
 mod load;
 mod nemesis;
 mod rounds;
 mod stale_reads;
+mod watches;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,5 @@
-//! Load and faults for a few seconds, then everything is healed and what clients saw is judged.
+//! Load and faults for a few seconds, then everything is healed and what clients saw is judged. What
+//! watchers and holders of leases saw is judged at the end of all rounds.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use bowline_testing::Seed;
 use bowline_testing::linear::{Held, Operation, check};
 
 use crate::cluster::{Cluster, MEMBERS};
+use crate::leases::Holders;
 use crate::load::{Change, PATIENCE, REGISTERS, Record, STRIDE, Shared, TOTAL, Worker, held};
 use crate::nemesis::Step;
+use crate::watches::Watchers;
 
 const CLIENTS: usize = 6;
 /// How long faults go on in a round.
@@ -20,16 +23,22 @@ const LOAD: Duration = Duration::from_millis(3000);
 const BUDGET: Duration = Duration::from_secs(20);
 
 #[test]
-fn what_clients_see_is_linearizable_and_nothing_acknowledged_is_lost() {
+fn what_clients_see_is_linearizable_and_nothing_acknowledged_is_lost_untold_or_early() {
     let _alone = crate::alone();
     let seed = Seed::from_env_or(0xFA);
     let _guard = seed.print_on_failure("-p bowline-cli --test faults rounds");
     println!("{seed} -p bowline-cli --test faults rounds");
     crate::runtime().block_on(async {
         let mut cluster = Cluster::start().await;
+        let mut random = seed.part(u64::MAX).rng();
+        let watchers = Watchers::start(&cluster, &mut random).await;
+        let holders = Holders::start(&cluster, &mut random);
         for round in 0..crate::rounds() {
             one_round(&mut cluster, round, seed.part(round)).await;
         }
+        holders.judge(&cluster).await;
+        let last = cluster.wait_healthy().await;
+        watchers.judge(&cluster, last).await;
     });
 }
 

@@ -1,10 +1,12 @@
 //! Every command, through the real program: what it prints, what it writes, how it ends.
 
 mod commands;
+mod crowd;
 mod errors;
 mod graph_remote;
 mod kill;
 mod kill_calls;
+mod raw_http2;
 mod serve;
 mod store_remote;
 mod transfer;

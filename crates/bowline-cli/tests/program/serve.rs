@@ -92,18 +92,28 @@ fn a_server_ends_cleanly_when_it_is_told_to() {
 
 /// A server in a directory, until it is told to end.
 fn with_server<T>(place: &Place, directory: &str, visit: impl FnOnce(&str) -> T) -> T {
+    with_server_of(place, directory, "", |at, _| visit(at))
+}
+
+/// The same with more settings; its process id is told, too.
+pub(crate) fn with_server_of<T>(
+    place: &Place,
+    directory: &str,
+    settings: &str,
+    visit: impl FnOnce(&str, u32) -> T,
+) -> T {
     let port = free_port();
     let peer = format!("http://127.0.0.1:{}", port + 1);
     let line = format!(
         "serve --data-dir {directory} --listen-client-urls http://127.0.0.1:{port} \
-         --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}"
+         --listen-peer-urls {peer} --initial-advertise-peer-urls {peer} {settings}"
     );
     let words: Vec<_> = line.split_whitespace().collect();
     let mut command = place.command(&words);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("ready")));
-    let seen = visit(&format!("127.0.0.1:{port}"));
+    let seen = visit(&format!("127.0.0.1:{port}"), child.id());
     terminate(&child);
     log.for_each(|line| drop(line.unwrap()));
     assert!(child.wait().unwrap().success());

@@ -37,6 +37,9 @@ pub struct NodeConfig {
     pub election_timeout: Duration,
     /// How long a command or a read may take before its caller is told that it took too long.
     pub request_timeout: Duration,
+    /// How much longer than a lease has left the next leader may believe it has, before the others
+    /// are told. Leases that are kept alive more often cost nothing of the log.
+    pub lease_checkpoint_interval: Duration,
     /// After how many entries the log is trimmed.
     pub snapshot_entries: u64,
     /// How many entries stay behind the trimmed ones, for members that lag a little.
@@ -79,6 +82,7 @@ impl NodeConfig {
             heartbeat_interval: Duration::from_millis(100),
             election_timeout: Duration::from_millis(1000),
             request_timeout: Duration::from_secs(7),
+            lease_checkpoint_interval: Duration::from_secs(60),
             snapshot_entries: 10_000,
             kept_entries: 5_000,
             waiting_max: 5_000,
@@ -112,6 +116,9 @@ impl NodeConfig {
                 "election-timeout",
                 "it is below five heartbeat intervals: a single late message would depose the leader",
             );
+        }
+        if self.lease_checkpoint_interval.is_zero() {
+            return refuse("lease-checkpoint-interval", "it is 0");
         }
         if !self.initial_cluster.is_empty() {
             let own = self

@@ -14,7 +14,7 @@ use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::{Instant as _, ServerState};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::config::NodeConfig;
 use super::state_machine::{Progress, StateMachine};
@@ -43,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) progress: watch::Receiver<Progress>,
     /// The term in which leadership is being given away, and lease reads are over.
     pub(crate) abdicating: AtomicU64,
+    pub(crate) renewals: Renewals,
     /// Held by who changes the membership, from the look at what there is to the end of the change.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     /// Why the node stopped, when it did by itself.
@@ -57,6 +58,15 @@ pub(crate) struct Core {
     /// How long after the start this member gives no vote: before, it may have promised a leader not
     /// to, which is written nowhere.
     pub(crate) votes_after: Duration,
+}
+
+/// Where those who renew leases and the task that keeps their time meet.
+#[derive(Debug, Default)]
+pub(crate) struct Renewals {
+    /// Somebody waits for the record of a lease to go.
+    pub(crate) wanted: Notify,
+    /// Changes when some have gone.
+    pub(crate) cleared: watch::Sender<()>,
 }
 
 /// What a node counts.

@@ -71,16 +71,34 @@ impl Core {
     }
 
     async fn keep_alive(&self, id: i64) -> Result<Option<LeaseStatus>> {
+        /// How long to wait for a word before looking all the same.
+        const NAP: Duration = Duration::from_millis(100);
         self.check_leading().await?;
-        match self.replica.db().keep_alive(id) {
-            Ok(ttl) => Ok(Some(LeaseStatus {
-                id,
-                granted: ttl,
-                remaining: ttl,
-                keys: Vec::new(),
-            })),
-            Err(bowline::Error::LeaseNotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        let mut cleared = self.renewals.cleared.subscribe();
+        loop {
+            let Some(renewal) = self.replica.renew_lease(id) else {
+                return Ok(None);
+            };
+            if !renewal.is_recorded {
+                return Ok(Some(LeaseStatus {
+                    id,
+                    granted: renewal.ttl,
+                    remaining: renewal.ttl,
+                    keys: Vec::new(),
+                }));
+            }
+            // The next leader would end it early. And this one, if it has begun to lead just now and
+            // has yet to read what is recorded: so the lease is renewed again once that is gone.
+            if !self.is_leading() {
+                return Err(Error::NotLeader);
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Error::Timeout);
+            }
+            self.renewals.wanted.notify_one();
+            // The sender lives as long as this.
+            let _ = tokio::time::timeout(NAP, cleared.changed()).await;
         }
     }
 

@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
-use super::core::{Core, Counts, Raft};
+use super::core::{Core, Counts, Raft, Renewals};
 use super::service::Service;
 use super::state_machine::StateMachine;
 use super::waiters::Waiters;
@@ -624,6 +624,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         metrics,
         progress,
         abdicating: AtomicU64::new(0),
+        renewals: Renewals::default(),
         changing: Arc::default(),
         failure: Mutex::new(None),
         closing: watch::Sender::new(false),

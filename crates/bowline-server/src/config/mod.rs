@@ -45,6 +45,10 @@ pub struct Config {
     pub max_connections: u64,
     /// The largest head of a request, in bytes.
     pub max_header_bytes: u32,
+    /// How long a client may take to send what it has begun.
+    pub partial_request_timeout: Duration,
+    /// The most calls that are reset on one connection within ten seconds.
+    pub max_resets: u32,
     /// How often a silent connection is asked whether it is there.
     pub keep_alive_interval: Duration,
     /// How long the answer may take.
@@ -104,6 +108,10 @@ impl Config {
             let reason = "it is at least five times the heartbeat interval".to_owned();
             return Err(layers.wrong("election-timeout", reason));
         }
+        let lease_checkpoint_interval = layers.parse("lease-checkpoint-interval", duration)?;
+        if lease_checkpoint_interval.is_zero() {
+            return Err(layers.wrong("lease-checkpoint-interval", "it is above 0".to_owned()));
+        }
         let data_dir = match layers.text("data-dir") {
             "" => PathBuf::from(format!("{name}.bowline")),
             path => PathBuf::from(path),
@@ -135,6 +143,7 @@ impl Config {
             heartbeat_interval,
             election_timeout,
             quota_bytes,
+            lease_checkpoint_interval,
             snapshot_entries: layers.parse("snapshot-count", number)?,
             request_bytes_max,
             reads_block_in_place: true,
@@ -164,6 +173,8 @@ impl Config {
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
+            partial_request_timeout: layers.parse("partial-request-timeout", duration)?,
+            max_resets: small("max-resets")?,
             keep_alive_interval: layers.parse("grpc-keepalive-interval", duration)?,
             keep_alive_timeout: layers.parse("grpc-keepalive-timeout", duration)?,
             watch_progress_interval: layers.parse("watch-progress-notify-interval", duration)?,
@@ -192,6 +203,8 @@ impl Config {
             connections_max: self.max_connections,
             streams_max: self.max_concurrent_streams,
             header_bytes_max: self.max_header_bytes,
+            partial_timeout: self.partial_request_timeout,
+            resets_max: self.max_resets,
             keep_alive_interval: self.keep_alive_interval,
             keep_alive_timeout: self.keep_alive_timeout,
             drain_timeout: self.drain_timeout,

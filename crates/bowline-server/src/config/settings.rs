@@ -47,6 +47,8 @@ settings! {
         "How often a leader shows that it is there";
     "election-timeout" "MS" = "1000":
         "How long the others wait for it";
+    "lease-checkpoint-interval" "TIME" = "1m":
+        "How much longer than they have left leases may live after a change of leader";
     "snapshot-count" "ENTRIES" = "10000":
         "After how many entries the log is trimmed; 5000 more are kept for members that are behind";
     "max-request-bytes" "BYTES" = "1572864":
@@ -61,6 +63,10 @@ settings! {
         "The most connections; one more is closed at once";
     "max-header-bytes" "BYTES" = "65536":
         "The largest head of a request";
+    "partial-request-timeout" "TIME" = "30s":
+        "How long a client may take to send what it has begun";
+    "max-resets" "N" = "10000":
+        "The most calls that are reset on one connection within ten seconds";
     "grpc-keepalive-interval" "TIME" = "2h":
         "How often a silent connection is asked whether it is there";
     "grpc-keepalive-timeout" "TIME" = "20s":

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Dispatch;
 use super::executor::EagerExecutor;
+use super::patience::Patient;
 use crate::context::{Context, stopped};
 
 /// Limits and times of connections.
@@ -24,6 +25,10 @@ pub(crate) struct ConnectionOptions {
     pub(crate) streams_max: u32,
     /// The largest head of a request, in bytes.
     pub(crate) header_bytes_max: u32,
+    /// How long a client may take to send what it has begun.
+    pub(crate) partial_timeout: Duration,
+    /// How many calls a client may reset within ten seconds.
+    pub(crate) resets_max: u32,
     /// How often a silent one is asked whether it is there.
     pub(crate) keep_alive_interval: Duration,
     /// How long the answer may take.
@@ -103,7 +108,7 @@ impl Listener {
                 dispatch: dispatch.clone(),
                 builder: builder.clone(),
                 stopping: stopping.clone(),
-                drain_timeout: options.drain_timeout,
+                options: options.clone(),
             };
             let alive = alive.clone();
             tokio::spawn(async move {
@@ -143,7 +148,7 @@ struct Connection {
     dispatch: Dispatch,
     builder: Arc<Builder<EagerExecutor>>,
     stopping: watch::Receiver<bool>,
-    drain_timeout: Duration,
+    options: Arc<ConnectionOptions>,
 }
 
 impl Connection {
@@ -154,6 +159,8 @@ impl Connection {
             tracing::debug!(%error, "a connection ended before it began");
             return;
         }
+        let (patience, resets_max) = (self.options.partial_timeout, self.options.resets_max);
+        let stream = Patient::new(stream, patience, resets_max);
         let serving = self
             .builder
             .serve_connection(TokioIo::new(stream), self.dispatch);
@@ -162,7 +169,7 @@ impl Connection {
             ended = serving.as_mut() => ended,
             () = stopped(&mut self.stopping) => {
                 serving.as_mut().graceful_shutdown();
-                match tokio::time::timeout(self.drain_timeout, serving).await {
+                match tokio::time::timeout(self.options.drain_timeout, serving).await {
                     Ok(ended) => ended,
                     Err(_) => return,
                 }

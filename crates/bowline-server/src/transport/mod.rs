@@ -6,6 +6,7 @@
 mod dispatch;
 mod executor;
 mod listener;
+mod patience;
 
 pub(crate) use dispatch::Dispatch;
 pub(crate) use listener::{ConnectionOptions, Listener};

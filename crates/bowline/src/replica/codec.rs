@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 use super::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation,
-    GraphWrite, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
+    GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
 use crate::graph::{Attributes, Block, BlockId, Edge};
 use crate::options::Isolation;
@@ -44,6 +44,8 @@ const TAG_COMPACT: u8 = 6;
 const TAG_GRAPH: u8 = 7;
 const TAG_ALARM: u8 = 8;
 const TAG_COMMIT: u8 = 9;
+const TAG_LEASE_EXPIRE_GRANTED: u8 = 10;
+const TAG_LEASE_REMAINING: u8 = 11;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -122,10 +124,16 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_LEASE_REVOKE);
             put_varint(out, *id as u64);
         }
-        Command::LeaseExpire { id, term } => {
-            out.push(TAG_LEASE_EXPIRE);
+        Command::LeaseExpire { id, term, granted } => {
+            out.push(match granted {
+                Some(_) => TAG_LEASE_EXPIRE_GRANTED,
+                None => TAG_LEASE_EXPIRE,
+            });
             put_varint(out, *id as u64);
             put_varint(out, *term);
+            if let Some(index) = granted {
+                put_varint(out, *index);
+            }
         }
         Command::LeaseCheckpoint { remaining } => {
             out.push(TAG_LEASE_CHECKPOINT);
@@ -133,6 +141,19 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             for (id, left) in remaining {
                 put_varint(out, *id as u64);
                 put_duration(*left, out);
+            }
+        }
+        Command::LeaseRemaining { term, leases } => {
+            out.push(TAG_LEASE_REMAINING);
+            put_varint(out, *term);
+            put_varint(out, leases.len() as u64);
+            for LeaseLeft { id, granted, left } in leases {
+                put_varint(out, *id as u64);
+                put_varint(out, *granted);
+                out.push(u8::from(left.is_some()));
+                if let Some(left) = left {
+                    put_duration(*left, out);
+                }
             }
         }
         Command::Compact { revision } => {
@@ -461,7 +482,19 @@ impl<'a> Decoder<'a> {
             TAG_LEASE_EXPIRE => Command::LeaseExpire {
                 id: self.signed()?,
                 term: self.number()?,
+                granted: None,
             },
+            TAG_LEASE_EXPIRE_GRANTED => Command::LeaseExpire {
+                id: self.signed()?,
+                term: self.number()?,
+                granted: Some(self.number()?),
+            },
+            TAG_LEASE_REMAINING => {
+                let term = self.number()?;
+                let leases = (0..self.count()?).map(|_| self.lease_left());
+                let leases = leases.collect::<Decoded<_>>()?;
+                Command::LeaseRemaining { term, leases }
+            }
             TAG_LEASE_CHECKPOINT => {
                 let remaining = (0..self.count()?).map(|_| Ok((self.signed()?, self.duration()?)));
                 Command::LeaseCheckpoint {
@@ -548,6 +581,17 @@ impl<'a> Decoder<'a> {
             },
             WRITE_GRAPH => CommitWrite::Graph(self.graph_write()?),
             _ => return Err("a write that is unknown"),
+        })
+    }
+
+    fn lease_left(&mut self) -> Decoded<LeaseLeft> {
+        Ok(LeaseLeft {
+            id: self.signed()?,
+            granted: self.number()?,
+            left: match self.flags(1)? {
+                0 => None,
+                _ => Some(self.duration()?),
+            },
         })
     }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bowline_storage::{Revision, Value};
+use bowline_storage::{Index, Revision, Value};
 
 use crate::error::show_key;
 use crate::graph::{Block, BlockId, Edge};
@@ -39,11 +39,22 @@ pub enum Command {
         id: LeaseId,
         /// The term of the leader that found it expired.
         term: u64,
+        /// The entry that granted it, 0 for a lease that none did; does nothing to another lease of
+        /// this id. `None` is any, as earlier versions had it.
+        granted: Option<Index>,
     },
-    /// Tells every member how long leases have left, for the leader that comes next.
+    /// What [`Command::LeaseRemaining`] was before it knew terms. Nobody proposes it.
     LeaseCheckpoint {
         /// Leases, and what they have left.
         remaining: Vec<(LeaseId, Duration)>,
+    },
+    /// Tells every member how long leases have left, for the leader that comes next. Does nothing in
+    /// another term than that of the leader that tells it.
+    LeaseRemaining {
+        /// The term of that leader.
+        term: u64,
+        /// The leases.
+        leases: Vec<LeaseLeft>,
     },
     /// Gives up the revisions below one.
     Compact {
@@ -78,6 +89,17 @@ impl Command {
             _ => false,
         }
     }
+}
+
+/// What is told of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseLeft {
+    /// Its id.
+    pub id: LeaseId,
+    /// The entry that granted it, 0 if none did. Nothing is told of another lease of this id.
+    pub granted: Index,
+    /// What it has left. `None` when it was renewed: what was told before is forgotten.
+    pub left: Option<Duration>,
 }
 
 /// Conditions, and what is done if all of them hold, or if not. All writes have one revision.

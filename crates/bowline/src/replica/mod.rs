@@ -49,12 +49,13 @@ pub use restore::{FrozenSource, RestoredAs, restore};
 
 use crate::db::Db;
 use crate::error::{Error, Result, show_key};
+pub use crate::lease::Renewal;
 use crate::lease::{self, LeaseId};
 use crate::options::DbBuilder;
 use crate::trees;
 use crate::watch::Change;
 use overlay::Overlay;
-use plan::{Effect, Known, Plan, Planner};
+use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
 
 /// How a member's database is opened.
 pub struct ReplicaOptions<'a> {
@@ -241,6 +242,7 @@ impl Replica {
             state,
             round: None,
             published: Vec::new(),
+            leases: Vec::new(),
             is_unrecorded: false,
         }
     }
@@ -376,10 +378,49 @@ impl Replica {
         Ok(())
     }
 
-    /// The leases whose time is over, by the clock of this member; they cannot be kept alive any
-    /// more.
+    /// Begins a lease's time anew, leading. `None` when there is no such lease (any more).
+    ///
+    /// While something [is recorded](Renewal::is_recorded) of what it had left, the next leader would
+    /// believe that: the holder is not told, the record is taken back ([`Replica::leases_to_clear`]),
+    /// and the lease is renewed again.
     #[must_use]
-    pub fn expired_leases(&self) -> Vec<LeaseId> {
+    pub fn renew_lease(&self, id: LeaseId) -> Option<Renewal> {
+        let now = self.db.clock().monotonic();
+        self.db.core().leases.renew(id, now)
+    }
+
+    /// What is recorded of what a lease has left: what the next leader would believe.
+    #[must_use]
+    pub fn recorded_lease(&self, id: LeaseId) -> Option<Duration> {
+        self.db.core().leases.recorded(id)
+    }
+
+    /// Leases that were renewed and of which something is recorded: what a leader has to take back by
+    /// [`Command::LeaseRemaining`]. At most so many.
+    #[must_use]
+    pub fn leases_to_clear(&self, most: usize) -> Vec<LeaseLeft> {
+        self.db.core().leases.awaited(most)
+    }
+
+    /// Leases that have less left than the next leader would believe, by `interval` or more: what a
+    /// leader has to tell by [`Command::LeaseRemaining`]. At most so many. Until
+    /// [`Replica::end_checkpoint`] their renewals are not final.
+    #[must_use]
+    pub fn begin_checkpoint(&self, interval: Duration, most: usize) -> Vec<LeaseLeft> {
+        let now = self.db.clock().monotonic();
+        self.db.core().leases.begin_telling(now, interval, most)
+    }
+
+    /// The command that tells of these leases has been applied here, or is in no log and never will
+    /// be. When neither is known, leave it: [`Replica::extend_leases`] begins anew.
+    pub fn end_checkpoint(&self, told: &[LeaseLeft]) {
+        self.db.core().leases.end_telling(told);
+    }
+
+    /// The leases whose time is over, by the clock of this member; they cannot be kept alive any
+    /// more. Each with the entry that granted it, 0 if none did.
+    #[must_use]
+    pub fn expired_leases(&self) -> Vec<(LeaseId, Index)> {
         let core = self.db.core();
         core.leases.take_expired(self.db.clock().monotonic())
     }
@@ -440,6 +481,8 @@ pub struct Applier<'a> {
     state: MutexGuard<'a, ApplyState>,
     round: Option<Round<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
+    /// What the leases of the round become once it can be seen.
+    leases: Vec<(LeaseId, LeaseEffect)>,
     last: Revision,
     /// Whether the round holds writes that no applied record in it speaks of yet.
     is_unrecorded: bool,
@@ -510,7 +553,7 @@ impl Applier<'_> {
             &core.kinds,
             &self.state.known,
             self.last,
-            term,
+            Place { index, term },
             wants_reply,
             is_watched,
         );
@@ -597,10 +640,8 @@ impl Applier<'_> {
 
     fn effect(&mut self, effect: Effect, index: Index, commands: u64) -> Result<()> {
         let core = self.db.core();
-        let now = self.db.clock().monotonic();
         match effect {
-            Effect::LeaseGranted(id, ttl) => core.leases.insert(id, ttl, now),
-            Effect::LeaseEnded(id) => core.leases.remove(id),
+            Effect::Lease(id, effect) => self.leases.push((id, effect)),
             Effect::Kind(id, name) => core.kinds.insert(id, &name),
             Effect::Alarm(member, kind, true) => {
                 self.state.known.alarms.insert((member, kind));
@@ -630,6 +671,14 @@ impl Applier<'_> {
         };
         round.finish()?;
         let core = self.db.core();
+        let now = self.db.clock().monotonic();
+        for (id, effect) in self.leases.drain(..) {
+            match effect {
+                LeaseEffect::Granted(grant) => core.leases.insert(id, grant, now),
+                LeaseEffect::Ended => core.leases.remove(id),
+                LeaseEffect::Told(left) => core.leases.set_recorded(id, left),
+            }
+        }
         for (revision, changes) in self.published.drain(..) {
             core.hub.publish(revision, changes);
         }

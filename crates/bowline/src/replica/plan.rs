@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use bowline_storage::tree::{BatchWriter, Engine, ScanDirection};
-use bowline_storage::{EntryKind, Revision, TreeId, Value};
+use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
 
 use super::command::{
     AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp,
@@ -32,7 +32,7 @@ use crate::error::{Error, Result, show_key};
 use crate::graph::{self, Block, BlockId, Edge, KindId};
 use crate::kinds::{self, Kinds};
 use crate::kv::{Entry, record};
-use crate::lease::{self, LeaseId};
+use crate::lease::{self, Grant, LeaseId};
 use crate::options::Limits;
 use crate::trees;
 use crate::watch::{Change, ChangeKind};
@@ -58,11 +58,18 @@ impl Known {
 /// What follows from a command outside of the trees.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
-    LeaseGranted(LeaseId, Duration),
-    LeaseEnded(LeaseId),
+    Lease(LeaseId, LeaseEffect),
     Compacted(Revision),
     Alarm(u64, AlarmKind, bool),
     Kind(KindId, String),
+}
+
+/// What becomes of a lease.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LeaseEffect {
+    Granted(Grant),
+    Ended,
+    Told(Option<Duration>),
 }
 
 /// A command, ready to be applied.
@@ -81,6 +88,13 @@ pub(crate) struct Plan {
 /// What the deletion of an edge takes in a batch at least: two keys of 36 bytes.
 const EDGE_DELETION_BYTES: u64 = 72;
 
+/// Where the log has the entry of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) index: Index,
+    pub(crate) term: u64,
+}
+
 /// Makes the plan of one command.
 pub(crate) struct Planner<'a> {
     engine: &'a Engine,
@@ -88,8 +102,7 @@ pub(crate) struct Planner<'a> {
     known: &'a Known,
     /// The last revision that was applied.
     last: Revision,
-    /// The term of the log entry.
-    term: u64,
+    place: Place,
     /// Whether somebody waits for the reply.
     wants_reply: bool,
     is_watched: bool,
@@ -144,7 +157,7 @@ impl<'a> Planner<'a> {
         kinds: &'a Kinds,
         known: &'a Known,
         last: Revision,
-        term: u64,
+        place: Place,
         wants_reply: bool,
         is_watched: bool,
     ) -> Planner<'a> {
@@ -153,7 +166,7 @@ impl<'a> Planner<'a> {
             kinds,
             known,
             last,
-            term,
+            place,
             wants_reply,
             is_watched,
             overlay: Overlay::default(),
@@ -212,13 +225,26 @@ impl<'a> Planner<'a> {
             Command::Txn(txn) => self.txn(txn).map(Outcome::Txn),
             Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
             Command::LeaseRevoke { id } => self.end_lease(*id),
-            Command::LeaseExpire { id, term } if *term == self.term => self.end_lease(*id),
-            Command::LeaseExpire { id, .. } => Err(Refusal::LeaseNotFound { id: *id }.into()),
+            Command::LeaseExpire { id, term, granted } => {
+                let is_it = |index| self.grant_index(*id).map(|found| found == Some(index));
+                if *term != self.place.term || !granted.map_or(Ok(true), is_it)? {
+                    return Err(Refusal::LeaseNotFound { id: *id }.into());
+                }
+                self.end_lease(*id)
+            }
             Command::LeaseCheckpoint { remaining } => {
                 for (id, left) in remaining {
                     if self.has_lease(*id)? {
-                        let key = trees::lease_remaining_key(*id);
-                        self.put_raw(trees::SYSTEM, &key, lease::encode_ttl(*left));
+                        self.tell(*id, Some(*left))?;
+                    }
+                }
+                Ok(Outcome::Done)
+            }
+            Command::LeaseRemaining { term, leases } => {
+                let is_of_term = *term == self.place.term;
+                for lease in leases.iter().filter(|_| is_of_term) {
+                    if self.grant_index(lease.id)? == Some(lease.granted) {
+                        self.tell(lease.id, lease.left)?;
                     }
                 }
                 Ok(Outcome::Done)
@@ -627,9 +653,47 @@ impl<'a> Planner<'a> {
         if self.has_lease(id)? {
             return Err(Refusal::LeaseExists { id }.into());
         }
-        self.put_raw(trees::SYSTEM, &trees::lease_key(id), lease::encode_ttl(ttl));
-        self.effects.push(Effect::LeaseGranted(id, ttl));
+        let index = self.place.index;
+        let grant = Grant { ttl, index };
+        let record = lease::encode_grant(grant);
+        self.put_raw(trees::SYSTEM, &trees::lease_key(id), record);
+        let granted = LeaseEffect::Granted(grant);
+        self.effects.push(Effect::Lease(id, granted));
         Ok(Outcome::Done)
+    }
+
+    /// The entry that granted a lease; `None` when there is no such lease.
+    fn grant_index(&self, id: LeaseId) -> Result<Option<Index>> {
+        let key = trees::lease_key(id);
+        let decode = |bytes: &[u8]| {
+            let grant = lease::decode_grant(bytes).ok_or_else(|| Error::InvalidRecord {
+                what: "lease",
+                key: show_key(&key),
+                reason: "its TTL is damaged",
+            });
+            grant.map(|grant| Some(grant.index))
+        };
+        match self.overlay.get(trees::SYSTEM, &key) {
+            Some(Write::Put { bytes, .. }) => decode(bytes),
+            Some(Write::Delete) => Ok(None),
+            None => self.engine.read_since(trees::SYSTEM, &key, 0, |found| {
+                let put = found.filter(|found| found.kind == EntryKind::Put);
+                put.map_or(Ok(None), |found| decode(found.bytes()))
+            })?,
+        }
+    }
+
+    /// Records what a lease that is there has left, or forgets it.
+    fn tell(&mut self, id: LeaseId, left: Option<Duration>) -> Result<()> {
+        let key = trees::lease_remaining_key(id);
+        match left {
+            Some(left) => self.put_raw(trees::SYSTEM, &key, lease::encode_ttl(left)),
+            None if self.exists(trees::SYSTEM, &key)? => self.delete_raw(trees::SYSTEM, &key),
+            None => return Ok(()),
+        }
+        self.effects
+            .push(Effect::Lease(id, LeaseEffect::Told(left)));
+        Ok(())
     }
 
     fn end_lease(&mut self, id: LeaseId) -> Result<Outcome, Stop> {
@@ -650,7 +714,7 @@ impl<'a> Planner<'a> {
         if self.exists(trees::SYSTEM, &remaining)? {
             self.delete_raw(trees::SYSTEM, &remaining);
         }
-        self.effects.push(Effect::LeaseEnded(id));
+        self.effects.push(Effect::Lease(id, LeaseEffect::Ended));
         let deleted = keys.len() as u64;
         Ok(Outcome::LeaseEnded { deleted })
     }

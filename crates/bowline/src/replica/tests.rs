@@ -328,6 +328,11 @@ fn conditions_choose_before_anything_is_done() {
 fn leases_end_with_their_keys_at_one_revision() {
     let mut member = Member::open(&SimDisk::new(), 1);
     let ttl = Duration::from_secs(10);
+    let expire = |term, granted| Command::LeaseExpire {
+        id: 5,
+        term,
+        granted,
+    };
     let leased = |key: &str| {
         Op::Put(PutOp {
             lease: 5,
@@ -339,7 +344,9 @@ fn leases_end_with_their_keys_at_one_revision() {
         Command::LeaseGrant { id: 5, ttl },
         txn_of(vec![leased("a"), leased("b")]),
         // Not by a leader of another term.
-        Command::LeaseExpire { id: 5, term: 2 },
+        expire(2, None),
+        // Nor one that another entry granted.
+        expire(1, Some(2)),
     ]);
     let results: Vec<_> = replies.iter().map(|reply| &reply.result).collect();
     assert_eq!(results[0], &Ok(Outcome::Done));
@@ -347,10 +354,11 @@ fn leases_end_with_their_keys_at_one_revision() {
     assert_eq!(results[3], &Err(Refusal::LeaseNotFound { id: 5 }));
     assert_eq!(
         replies.iter().map(|r| r.revision).collect::<Vec<_>>(),
-        [1, 1, 2, 2]
+        [1, 1, 2, 2, 2]
     );
+    assert_eq!(results[4], &Err(Refusal::LeaseNotFound { id: 5 }));
     let mut watch = member.replica.db().watch(..).from(2).start().unwrap();
-    let replies = member.run(&[Command::LeaseExpire { id: 5, term: 1 }]);
+    let replies = member.run(&[expire(1, Some(1))]);
     assert_eq!(replies[0].result, Ok(Outcome::LeaseEnded { deleted: 2 }));
     assert_eq!(replies[0].revision, 3);
     let seen =
@@ -359,6 +367,64 @@ fn leases_end_with_their_keys_at_one_revision() {
     assert_eq!(seen(&mut watch), Some((3, 2)));
     assert_eq!(seen(&mut watch), None);
     assert!(member.replica.db().leases().is_empty());
+    assert!(member.replica.db().check().unwrap().is_clean());
+}
+
+/// What the next leader would take a lease to have left.
+fn left(member: &Member, id: LeaseId) -> Option<Duration> {
+    member.replica.extend_leases(Duration::ZERO).unwrap();
+    let lease = member.replica.db().lease(id)?;
+    // The clock of the machine takes a little of it.
+    Some(Duration::from_secs(
+        lease.remaining.as_secs_f64().ceil() as u64
+    ))
+}
+
+#[test]
+fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
+    let second = Duration::from_secs(1);
+    let mut member = Member::open(&SimDisk::new(), 1);
+    let tell = |term, granted, left: Option<u32>| Command::LeaseRemaining {
+        term,
+        leases: vec![LeaseLeft {
+            id: 5,
+            granted,
+            left: left.map(|left| second * left),
+        }],
+    };
+    let grant = Command::LeaseGrant {
+        id: 5,
+        ttl: second * 600,
+    };
+    // Of one that is not there, nothing is told.
+    member.run(&[tell(1, 0, Some(1)), tell(1, 1, Some(1))]);
+    member.run(std::slice::from_ref(&grant));
+    assert_eq!(left(&member, 5), Some(second * 600));
+    for (command, expected) in [
+        (tell(2, 2, Some(400)), 600),
+        (tell(1, 1, Some(400)), 600),
+        (tell(1, 2, Some(400)), 400),
+        (tell(1, 2, Some(300)), 300),
+        (tell(2, 2, None), 300),
+        (tell(1, 2, None), 600),
+        (tell(1, 2, None), 600),
+        (tell(1, 2, Some(200)), 200),
+    ] {
+        member.run(std::slice::from_ref(&command));
+        assert_eq!(left(&member, 5), Some(second * expected), "{command:?}");
+    }
+    // After a power loss, and for whoever takes over the tables.
+    let mut member = Member::open(&member.disk.after_power_loss(), 1);
+    assert_eq!(left(&member, 5), Some(second * 200));
+    let mut other = Member::open(&SimDisk::new(), 2);
+    take_over(&member, &mut other);
+    assert_eq!(left(&other, 5), Some(second * 200));
+    // One that is granted anew under the same id begins anew, and what is on its way is of the old.
+    member.run(&[Command::LeaseRevoke { id: 5 }]);
+    assert_eq!(left(&member, 5), None);
+    member.run(&[grant]);
+    member.run(&[tell(1, 2, Some(100))]);
+    assert_eq!(left(&member, 5), Some(second * 600));
     assert!(member.replica.db().check().unwrap().is_clean());
 }
 
@@ -593,7 +659,14 @@ fn command() -> impl Strategy<Value = Command> {
         8 => prop::collection::vec(op, 0..4).prop_map(txn_of),
         2 => lease().prop_map(move |id| Command::LeaseGrant { id, ttl }),
         1 => lease().prop_map(|id| Command::LeaseRevoke { id }),
-        1 => (lease(), 0u64..3).prop_map(|(id, term)| Command::LeaseExpire { id, term }),
+        1 => (lease(), 0u64..3, prop::option::of(0u64..4)).prop_map(|(id, term, granted)| {
+            Command::LeaseExpire { id, term, granted }
+        }),
+        1 => (lease(), 0u64..3, 0u64..4, any::<bool>()).prop_map(move |(id, term, granted, left)| {
+            let left = left.then_some(ttl / 3);
+            let leases = vec![LeaseLeft { id, granted, left }];
+            Command::LeaseRemaining { term, leases }
+        }),
         1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),
         1 => (1u64..60).prop_map(|revision| Command::Compact { revision }),
         4 => prop::collection::vec(write, 1..4).prop_map(Command::Graph),

@@ -2,6 +2,7 @@
 
 mod disk;
 mod founding;
+mod leases;
 mod membership;
 
 use std::sync::Arc;

@@ -1,0 +1,263 @@
+//! Many clients of one server, some of which behave badly: it stays small, and the others are served.
+//!
+//! The bounds on memory are generous: a few times what was measured where they were written.
+
+use std::io::Write;
+
+use bowline_proto::etcdserverpb as pb;
+use pb::watch_request::RequestUnion;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Place;
+use crate::raw_http2::{END_HEADERS, HEADERS, PREFACE, RESET, Raw, frame, head};
+use crate::serve::with_server_of;
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+const MIB: u64 = 1 << 20;
+
+/// As many open files as this process may have; gives how many connections that lets it make.
+fn connections_max(wanted: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // When it is refused, what there was is what there is.
+    let _ = setrlimit(Resource::Nofile, raised);
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The rest is for the tests beside this one.
+    let most = usize::try_from(most / 2).unwrap_or(usize::MAX);
+    if most < wanted {
+        println!("only {most} of {wanted} connections: there may be no more open files");
+    }
+    wanted.min(most)
+}
+
+/// What of a process is in memory, in bytes.
+fn memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size") * 1024
+}
+
+fn put(raw: &mut Raw, key: &str, value: &[u8]) -> i64 {
+    let request = pb::PutRequest {
+        key: key.to_owned().into(),
+        value: value.to_vec().into(),
+        ..pb::PutRequest::default()
+    };
+    let reply: pb::PutResponse = raw.call(PUT, &request);
+    reply.header.expect("a header").revision
+}
+
+fn get(raw: &mut Raw, key: &str) -> Option<Vec<u8>> {
+    let request = pb::RangeRequest {
+        key: key.to_owned().into(),
+        ..pb::RangeRequest::default()
+    };
+    let reply: pb::RangeResponse = raw.call(RANGE, &request);
+    reply.kvs.first().map(|kv| kv.value.to_vec())
+}
+
+/// Begins so many watches of all keys with a prefix on a stream.
+fn watch(raw: &mut Raw, prefix: &str, count: usize) -> u32 {
+    let call = raw.begin(WATCH);
+    let mut range_end = prefix.as_bytes().to_vec();
+    *range_end.last_mut().expect("a prefix") += 1;
+    let create = pb::WatchCreateRequest {
+        key: prefix.to_owned().into(),
+        range_end: range_end.into(),
+        ..pb::WatchCreateRequest::default()
+    };
+    let create = pb::WatchRequest {
+        request_union: Some(RequestUnion::CreateRequest(create)),
+    };
+    for _ in 0..count {
+        raw.send(call, &create, false);
+    }
+    call
+}
+
+#[test]
+fn two_thousand_connections_of_which_half_do_not_read_stay_within_their_memory() {
+    /// Measured: 210 MiB.
+    const MEMORY_MAX: u64 = 600 * MIB;
+    let place = Place::new();
+    let count = connections_max(2000);
+    with_server_of(&place, "crowd", "", |at, pid| {
+        let empty = memory(pid);
+        let mut others = Vec::new();
+        for number in 0..count / 2 {
+            let mut raw = Raw::open(at);
+            if number % 2 == 0 {
+                watch(&mut raw, "k/", 1);
+            }
+            others.push(raw);
+        }
+        let mut good: Vec<Raw> = (0..count / 2).map(|_| Raw::open(at)).collect();
+        let value = vec![b'v'; 16 << 10];
+        for (number, raw) in good.iter_mut().enumerate() {
+            let key = format!("k/{number}");
+            put(raw, &key, &value);
+            assert_eq!(get(raw, &key).as_deref(), Some(&value[..]));
+        }
+        let full = memory(pid);
+        println!(
+            "{count} connections, a quarter of them watches that nobody reads: {} MiB, {} when empty",
+            full / MIB,
+            empty / MIB
+        );
+        assert!(full - empty < MEMORY_MAX, "{} MiB", (full - empty) / MIB);
+        drop(others);
+    });
+}
+
+#[test]
+fn what_is_begun_and_not_ended_and_floods_of_resets_are_dropped() {
+    let place = Place::new();
+    const RESETS_MAX: usize = 300;
+    let settings = format!("--partial-request-timeout 700ms --max-resets {RESETS_MAX}");
+    with_server_of(&place, "dropped", &settings, |at, _| {
+        let mut good = Raw::open(at);
+        put(&mut good, "k", b"v");
+        let mut silent = Raw::connect(at);
+        let mut half_preface = Raw::connect(at);
+        half_preface.stream.write_all(&PREFACE[..10]).unwrap();
+        let mut half_head = Raw::open(at);
+        let begun = frame(HEADERS, 0, 1, &head(PUT)[..4]);
+        half_head.stream.write_all(&begun).unwrap();
+        let mut half_frame = Raw::open(at);
+        let begun = frame(HEADERS, END_HEADERS, 1, &head(PUT));
+        half_frame.stream.write_all(&begun[..20]).unwrap();
+        for (what, raw) in [
+            ("nothing", &mut silent),
+            ("half a preface", &mut half_preface),
+            ("half a head", &mut half_head),
+            ("half a frame", &mut half_frame),
+        ] {
+            assert!(raw.is_hung_up(), "{what} is waited for");
+        }
+        let ask = |call| frame(HEADERS, END_HEADERS, call, &head(PUT));
+        let back = |call| frame(RESET, 0, call, &8u32.to_be_bytes());
+        // Taken back before they are begun.
+        let mut flood = Raw::open(at);
+        let calls = (1..4001).step_by(2);
+        let all: Vec<u8> = calls
+            .flat_map(|call| [ask(call), back(call)].concat())
+            .collect();
+        // The server may hang up before all of it is sent.
+        let _ = flood.stream.write_all(&all);
+        assert!(flood.is_hung_up(), "a flood of resets is suffered");
+        // And once they are.
+        let mut flood = Raw::open(at);
+        let mut count = 0;
+        for call in (1..4001).step_by(2) {
+            let begun = flood.stream.write_all(&ask(call));
+            let taken_back = begun
+                .and_then(|()| flood.settle())
+                .and_then(|()| flood.stream.write_all(&back(call)));
+            if taken_back.is_err() {
+                break;
+            }
+            count += 1;
+        }
+        let is_limit = (RESETS_MAX..RESETS_MAX + 3).contains(&count);
+        assert!(is_limit, "hung up after {count} resets");
+        // It was silent for longer than any of them, between two calls.
+        assert_eq!(get(&mut good, "k").as_deref(), Some(&b"v"[..]));
+        put(&mut good, "k", b"w");
+    });
+}
+
+#[test]
+fn ten_thousand_watches_have_a_price_and_do_not_add_up() {
+    const STREAMS: usize = 100;
+    const WATCHES: usize = 100;
+    /// Measured: 1 to 2 KiB, with their share of stream and connection.
+    const BYTES_PER_WATCH_MAX: u64 = 8 << 10;
+    let place = Place::new();
+    with_server_of(&place, "watches", "", |at, pid| {
+        let mut writer = Raw::open(at);
+        put(&mut writer, "other", b"v");
+        let empty = memory(pid);
+        let mut first = 0;
+        for round in 0..3 {
+            let mut streams: Vec<(Raw, u32)> = (0..STREAMS)
+                .map(|_| {
+                    let mut raw = Raw::open(at);
+                    let call = watch(&mut raw, "w/", WATCHES);
+                    (raw, call)
+                })
+                .collect();
+            for (raw, call) in &mut streams {
+                for _ in 0..WATCHES {
+                    let told: pb::WatchResponse = raw.receive(*call).expect("it goes on");
+                    assert!(told.created);
+                }
+            }
+            let used = memory(pid).saturating_sub(empty);
+            let each = used / (STREAMS * WATCHES) as u64;
+            println!(
+                "round {round}: {} MiB, {each} bytes for each watch",
+                used / MIB
+            );
+            assert!(each < BYTES_PER_WATCH_MAX, "{each} bytes for each watch");
+            // Each is told of each write, once.
+            let revisions = [0, 1].map(|number| put(&mut writer, &format!("w/{number}"), b"v"));
+            for (raw, call) in &mut streams {
+                let mut events = 0;
+                while events < 2 * WATCHES {
+                    let told: pb::WatchResponse = raw.receive(*call).expect("it goes on");
+                    for event in told.events {
+                        let revision = event.kv.expect("a key").mod_revision;
+                        assert!(revisions.contains(&revision));
+                        events += 1;
+                    }
+                }
+                assert_eq!(events, 2 * WATCHES);
+            }
+            match round {
+                0 => first = memory(pid),
+                _ => assert!(
+                    memory(pid) < first + first / 4 + 16 * MIB,
+                    "{} MiB after {} MiB: watches that are gone are kept",
+                    memory(pid) / MIB,
+                    first / MIB
+                ),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_watch_that_nobody_reads_holds_up_no_writer_and_is_told_everything_in_the_end() {
+    const WRITES: usize = 800;
+    /// The queue of a client is 4 MiB; the values are 25.
+    const MEMORY_MAX: u64 = 160 * MIB;
+    let place = Place::new();
+    with_server_of(&place, "slow", "", |at, pid| {
+        let mut writer = Raw::open(at);
+        let mut slow = Raw::open(at);
+        let call = watch(&mut slow, "k", 1);
+        let created: pb::WatchResponse = slow.receive(call).expect("it goes on");
+        assert!(created.created);
+        let empty = memory(pid);
+        let value = vec![b'v'; 32 << 10];
+        let revisions: Vec<i64> = (0..WRITES).map(|_| put(&mut writer, "k", &value)).collect();
+        // Half of it may be the memtable.
+        let used = memory(pid).saturating_sub(empty);
+        println!("{} MiB after {WRITES} writes that nobody reads", used / MIB);
+        assert!(used < MEMORY_MAX, "{} MiB", used / MIB);
+        let mut told = Vec::new();
+        while told.len() < WRITES {
+            let message: pb::WatchResponse = slow.receive(call).expect("it goes on");
+            assert!(!message.canceled, "{message:?}");
+            let events = message.events.into_iter();
+            told.extend(events.map(|event| event.kv.expect("a key").mod_revision));
+        }
+        assert_eq!(told, revisions);
+    });
+}

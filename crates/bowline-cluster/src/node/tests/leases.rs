@@ -1,0 +1,279 @@
+//! What leases have left, over changes of leader, with a clock that is moved by hand.
+
+use bowline_storage::Clock;
+use bowline_testing::ManualClock;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(60);
+const ID: i64 = 5;
+/// Longer than this machine may keep a member waiting: a change of leader that nobody has asked for
+/// begins leases anew.
+const ELECTION: Duration = Duration::from_millis(1500);
+
+/// Three members whose leases all go by one clock; elections go by the machine's.
+async fn start_with(clock: &ManualClock, change: impl Fn(&mut NodeConfig)) -> Three {
+    Three::start(|config| {
+        config.database = config.database.clone().clock(Arc::new(clock.clone()));
+        config.lease_checkpoint_interval = INTERVAL;
+        config.election_timeout = ELECTION;
+        change(config);
+    })
+    .await
+}
+
+/// Waits until whoever leads keeps the time of leases: one that is over is ended. Gives how many
+/// seconds of the clock that took, rounded up.
+async fn time_is_kept(client: &LocalClient, clock: &ManualClock) -> u64 {
+    let began = clock.monotonic();
+    let (id, _) = client
+        .lease_grant(0, Duration::from_millis(1))
+        .await
+        .unwrap();
+    let db = client.db();
+    let is_ended = || {
+        clock.advance(Duration::from_millis(50));
+        db.lease(id).is_none()
+    };
+    eventually("the time of leases is kept", is_ended).await;
+    (clock.monotonic() - began).as_secs() + 1
+}
+
+/// Three members of which one leads and keeps time.
+async fn led(clock: &ManualClock, change: impl Fn(&mut NodeConfig)) -> (Three, usize) {
+    let three = start_with(clock, change).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    time_is_kept(&client, clock).await;
+    // What members say of themselves at first is in the log.
+    let is_named = || {
+        client
+            .members()
+            .iter()
+            .all(|member| !member.name.is_empty())
+    };
+    eventually("every member has said its name", is_named).await;
+    (three, leader)
+}
+
+async fn grant(client: &LocalClient, ttl: Duration) {
+    client.lease_grant(ID, ttl).await.unwrap();
+    let put = Op::Put(PutOp {
+        key: "held".into(),
+        lease: ID,
+        ..PutOp::default()
+    });
+    client.execute(Command::Txn(Txn::of(put))).await.unwrap();
+}
+
+/// What the lease has left, as the leader says; in whole seconds, rounded up.
+async fn left(client: &LocalClient) -> Option<u64> {
+    let status = client.lease_time_to_live(ID, false).await.unwrap();
+    status.map(|status| status.remaining.as_secs_f64().ceil() as u64)
+}
+
+async fn is_held(client: &LocalClient) -> bool {
+    let read = client.range(&key("held"), ReadLevel::Linearizable).await;
+    value_of(&read.unwrap()).is_some()
+}
+
+/// How many entries the log has.
+fn entries(client: &LocalClient) -> u64 {
+    client.status().raft_index
+}
+
+/// Gives the next leader, and how many seconds of the clock it took.
+async fn move_leader(three: &Three, from: usize, clock: &ManualClock) -> (usize, u64) {
+    let to = (from + 1) % 3;
+    let client = three.client(to);
+    let target = client.status().member_id;
+    three.client(from).move_leader(target).await.unwrap();
+    eventually("it leads", || client.status().leader == Some(target)).await;
+    (to, time_is_kept(&client, clock).await)
+}
+
+impl Three {
+    /// Waits until something, or nothing, is recorded of the lease at every member.
+    async fn until_recorded(&self, is_recorded: bool) {
+        let clients = [0, 1, 2].map(|number| self.client(number));
+        eventually("every member knows", || {
+            clients.iter().all(|client| {
+                let recorded = client.core().replica.recorded_lease(ID);
+                recorded.is_some() == is_recorded
+            })
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lease_has_left_is_known_to_the_next_leader() {
+    let clock = ManualClock::new();
+    let (three, first) = led(&clock, |_| {}).await;
+    grant(&three.client(first), SECOND * 600).await;
+    clock.advance(SECOND * 400);
+    three.until_recorded(true).await;
+    let (second, took) = move_leader(&three, first, &clock).await;
+    let client = three.client(second);
+    // With the election timeout on top.
+    let known = left(&client).await.unwrap();
+    assert!(
+        known + took >= 200 && known <= 202,
+        "{known} s are left of 200"
+    );
+    clock.advance(Duration::from_secs(199 - took));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(is_held(&client).await, "it ended early");
+    clock.advance(Duration::from_secs(3 + took));
+    eventually("it ends", || client.db().get("held").unwrap().is_none()).await;
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
+/// A record that was not taken back would end a lease under the next leader that was renewed since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_lease_does_not_end_early_under_the_next_leader() {
+    let clock = ManualClock::new();
+    let (three, mut leader) = led(&clock, |_| {}).await;
+    grant(&three.client(leader), SECOND * 600).await;
+    for _ in 0..2 {
+        clock.advance(SECOND * 400);
+        three.until_recorded(true).await;
+        // Asked of another member: it is the leader that has to take the record back.
+        let other = three.client((leader + 2) % 3);
+        assert_eq!(
+            other.lease_keep_alive(ID).await.unwrap(),
+            Some(SECOND * 600)
+        );
+        let took;
+        (leader, took) = move_leader(&three, leader, &clock).await;
+        clock.advance(Duration::from_secs(599 - took));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let client = three.client(leader);
+        assert!(is_held(&client).await, "it ended early");
+        assert_eq!(
+            client.lease_keep_alive(ID).await.unwrap(),
+            Some(SECOND * 600)
+        );
+        three.until_recorded(false).await;
+    }
+    three.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_costs_one_entry_after_each_record_and_none_otherwise() {
+    let clock = ManualClock::new();
+    let (three, leader) = led(&clock, |_| {}).await;
+    let client = three.client(leader);
+    grant(&client, SECOND * 600).await;
+    let keep_alive = || async { client.lease_keep_alive(ID).await.unwrap().unwrap() };
+    let before = entries(&client);
+    for _ in 0..20 {
+        clock.advance(SECOND * 59);
+        keep_alive().await;
+    }
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(entries(&client), before, "it was renewed often enough");
+    for _ in 0..3 {
+        let before = entries(&client);
+        clock.advance(SECOND * 61);
+        three.until_recorded(true).await;
+        assert_eq!(entries(&client), before + 1);
+        let renewals = (0..8).map(|_| keep_alive());
+        futures_util::future::join_all(renewals).await;
+        keep_alive().await;
+        assert_eq!(entries(&client), before + 2, "one for all of them");
+        three.until_recorded(false).await;
+    }
+    three.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_survives_restarts_and_reaches_who_lags_beyond_the_log() {
+    let clock = ManualClock::new();
+    let change = |config: &mut NodeConfig| {
+        config.snapshot_entries = 50;
+        config.kept_entries = 10;
+    };
+    let (mut three, leader) = led(&clock, change).await;
+    let client = three.client(leader);
+    grant(&client, SECOND * 600).await;
+    let lagging = (leader + 1) % 3;
+    three.stop(lagging).await;
+    clock.advance(SECOND * 300);
+    let is_recorded = || client.core().replica.recorded_lease(ID).is_some();
+    eventually("it is recorded", is_recorded).await;
+    for number in 0..200 {
+        client.execute(put("k", &number.to_string())).await.unwrap();
+    }
+    three.nodes[lagging] = Some(start(&three.configs[lagging]).await);
+    three.until_recorded(true).await;
+    drop(client);
+    // All at once: whoever leads then has it from its own disk.
+    for number in 0..3 {
+        three.stop(number).await;
+    }
+    for number in 0..3 {
+        three.nodes[number] = Some(start(&three.configs[number]).await);
+    }
+    let client = three.client(three.leader().await);
+    let took = time_is_kept(&client, &clock).await;
+    let known = left(&client).await.unwrap();
+    assert!(
+        known + took >= 300 && known <= 302,
+        "{known} s are left of 300"
+    );
+    drop(client);
+    three.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_granted_anew_has_nothing_of_the_old_one() {
+    let clock = ManualClock::new();
+    let (three, leader) = led(&clock, |_| {}).await;
+    let client = three.client(leader);
+    grant(&client, SECOND * 600).await;
+    clock.advance(SECOND * 500);
+    three.until_recorded(true).await;
+    let revoke = Command::LeaseRevoke { id: ID };
+    assert!(client.execute(revoke).await.unwrap().reply.result.is_ok());
+    assert_eq!(left(&client).await, None);
+    grant(&client, SECOND * 600).await;
+    three.until_recorded(false).await;
+    let (next, took) = move_leader(&three, leader, &clock).await;
+    assert!(left(&three.client(next)).await.unwrap() + took >= 600);
+    three.shutdown().await;
+}
+
+/// The first leader of a database that was embedded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_the_embedded_time_is_told_and_ended_like_any_other() {
+    let disk = SimDisk::new();
+    let clock = ManualClock::new();
+    let embedded = Db::builder()
+        .vfs(Arc::new(disk.clone()) as Arc<dyn Vfs>)
+        .clock(Arc::new(clock.clone()));
+    let db = embedded.clone().open("db").unwrap();
+    db.grant_lease_with_id(ID, SECOND * 600).unwrap();
+    db.put_with_lease("held", "v", ID).unwrap();
+    db.close().unwrap();
+    let mut config = config("one", &disk);
+    config.database = embedded;
+    config.lease_checkpoint_interval = INTERVAL;
+    let node = start(&config).await;
+    let client = node.client();
+    time_is_kept(&client, &clock).await;
+    clock.advance(SECOND * 400);
+    let is_recorded = || client.core().replica.recorded_lease(ID).is_some();
+    eventually("it is recorded", is_recorded).await;
+    assert!(client.lease_keep_alive(ID).await.unwrap().is_some());
+    assert!(!is_recorded());
+    clock.advance(SECOND * 597);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert!(is_held(&client).await, "it ended early");
+    clock.advance(SECOND * 4);
+    eventually("it ends", || client.db().get("held").unwrap().is_none()).await;
+    drop(client);
+    node.shutdown().await.unwrap();
+}

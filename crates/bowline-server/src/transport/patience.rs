@@ -1,0 +1,360 @@
+//! How long a client may take to send what it has begun, and how often it may take back what it asked.
+//!
+//! The library that speaks HTTP/2 waits for the rest of a preface, of a frame or of a head as long as the
+//! client likes, and each costs a connection and what has come so far. So whatever is read is followed
+//! here, by the nine bytes before each frame: is the client between two pieces, where it may be silent for
+//! days, or within one?
+//!
+//! ```text
+//! preface ──▶ between ──▶ frame ──▶ between        HEADERS without its end ──▶ CONTINUATION … with its end
+//!    │                                             is one piece, however many frames that takes
+//!    └──▶ HTTP/1, which has a limit of its own
+//! ```
+//!
+//! Invariants:
+//!
+//! - A piece has a deadline from the first time that the server waits for more of it; bytes that come do
+//!   not move it. Between two pieces there is none.
+//! - A connection resets at most so many calls within [`RESETS_WINDOW`]. Each costs the server about what
+//!   a call costs, and the client nearly nothing.
+//! - What is read reaches the library unchanged.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// The time for which resets are counted.
+pub(super) const RESETS_WINDOW: Duration = Duration::from_secs(10);
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEAD_BYTES: usize = 9;
+const KIND_HEADERS: u8 = 1;
+const KIND_RESET: u8 = 3;
+const KIND_CONTINUATION: u8 = 9;
+const FLAG_END_HEADERS: u8 = 4;
+
+/// Where a client is in what it sends.
+#[derive(Debug)]
+struct Pieces {
+    at: At,
+    /// Within a head whose last frame has not come.
+    is_in_head: bool,
+    /// How many pieces have ended.
+    ended: u64,
+    resets: u32,
+    resets_since: Instant,
+    resets_max: u32,
+}
+
+#[derive(Debug)]
+enum At {
+    /// So many bytes of the preface have come.
+    Preface(usize),
+    /// It is no HTTP/2.
+    Other,
+    /// Within the bytes before a frame.
+    Head {
+        bytes: [u8; HEAD_BYTES],
+        have: usize,
+    },
+    /// So many bytes of a frame are to come.
+    Payload(usize),
+}
+
+const BEFORE_A_FRAME: At = At::Head {
+    bytes: [0; HEAD_BYTES],
+    have: 0,
+};
+
+impl Pieces {
+    fn new(resets_max: u32) -> Pieces {
+        Pieces {
+            at: At::Preface(0),
+            is_in_head: false,
+            ended: 0,
+            resets: 0,
+            resets_since: Instant::now(),
+            resets_max,
+        }
+    }
+
+    /// Whether the client may be silent.
+    fn is_between(&self) -> bool {
+        match &self.at {
+            At::Other => true,
+            At::Head { have: 0, .. } => !self.is_in_head,
+            At::Preface(_) | At::Head { .. } | At::Payload(_) => false,
+        }
+    }
+
+    /// Follows what was read; tells whether there were too many resets.
+    fn take(&mut self, mut read: &[u8]) -> io::Result<()> {
+        while let Some(next) = read.first() {
+            match &mut self.at {
+                At::Other => return Ok(()),
+                At::Preface(have) if *next != PREFACE[*have] => self.at = At::Other,
+                At::Preface(have) => {
+                    *have += 1;
+                    read = &read[1..];
+                    if *have == PREFACE.len() {
+                        self.at = BEFORE_A_FRAME;
+                        self.ended += 1;
+                    }
+                }
+                At::Head { bytes, have } => {
+                    let count = read.len().min(HEAD_BYTES - *have);
+                    bytes[*have..*have + count].copy_from_slice(&read[..count]);
+                    *have += count;
+                    read = &read[count..];
+                    if *have == HEAD_BYTES {
+                        let bytes = *bytes;
+                        self.begin_frame(&bytes)?;
+                    }
+                }
+                At::Payload(left) => {
+                    let count = read.len().min(*left);
+                    *left -= count;
+                    read = &read[count..];
+                    if *left == 0 {
+                        self.end_frame();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_frame(&mut self, head: &[u8; HEAD_BYTES]) -> io::Result<()> {
+        let [a, b, c, kind, flags, ..] = *head;
+        match kind {
+            KIND_HEADERS | KIND_CONTINUATION => self.is_in_head = flags & FLAG_END_HEADERS == 0,
+            KIND_RESET => self.count_reset()?,
+            _ => {}
+        }
+        match u32::from_be_bytes([0, a, b, c]) as usize {
+            0 => self.end_frame(),
+            length => self.at = At::Payload(length),
+        }
+        Ok(())
+    }
+
+    fn end_frame(&mut self) {
+        self.at = BEFORE_A_FRAME;
+        if !self.is_in_head {
+            self.ended += 1;
+        }
+    }
+
+    fn count_reset(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        if now - self.resets_since >= RESETS_WINDOW {
+            (self.resets, self.resets_since) = (0, now);
+        }
+        self.resets += 1;
+        if self.resets > self.resets_max {
+            let (count, window) = (self.resets, RESETS_WINDOW);
+            let text = format!("{count} calls were reset within {window:?}; see --max-resets");
+            return Err(io::Error::other(text));
+        }
+        Ok(())
+    }
+}
+
+/// The deadline of a piece.
+#[derive(Debug)]
+struct Deadline {
+    piece: u64,
+    sleep: Pin<Box<Sleep>>,
+}
+
+/// A connection that is read with limits.
+#[derive(Debug)]
+pub(super) struct Patient<S> {
+    inner: S,
+    pieces: Pieces,
+    deadline: Option<Deadline>,
+    timeout: Duration,
+}
+
+impl<S> Patient<S> {
+    /// Each piece may take so long, and so many calls may be reset.
+    pub(super) fn new(inner: S, timeout: Duration, resets_max: u32) -> Patient<S> {
+        Patient {
+            inner,
+            pieces: Pieces::new(resets_max),
+            deadline: None,
+            timeout,
+        }
+    }
+
+    /// The server waits for the client.
+    fn poll_patience(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.pieces.is_between() {
+            self.deadline = None;
+            return Poll::Pending;
+        }
+        let (piece, timeout) = (self.pieces.ended, self.timeout);
+        let deadline = match &mut self.deadline {
+            Some(deadline) if deadline.piece == piece => deadline,
+            other => other.insert(Deadline {
+                piece,
+                sleep: Box::pin(tokio::time::sleep(timeout)),
+            }),
+        };
+        match deadline.sleep.as_mut().poll(task) {
+            Poll::Ready(()) => {
+                let text = format!("the client began to send and did not end within {timeout:?}");
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.inner).poll_read(task, buffer) {
+            Poll::Pending => this.poll_patience(task),
+            Poll::Ready(Ok(())) => Poll::Ready(this.pieces.take(&buffer.filled()[before..])),
+            failed @ Poll::Ready(Err(_)) => failed,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(task, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(task, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(task)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut out = length[1..].to_vec();
+        out.extend([kind, flags, 0, 0, 0, 1]);
+        out.extend(payload);
+        out
+    }
+
+    #[test]
+    fn a_client_may_be_silent_between_pieces_and_not_within() {
+        let data = frame(0, 0, b"data");
+        let whole_head = frame(KIND_HEADERS, FLAG_END_HEADERS, b"head");
+        let mut parts = frame(KIND_HEADERS, 0, b"he");
+        parts.extend(frame(KIND_CONTINUATION, 0, b""));
+        parts.extend(frame(KIND_CONTINUATION, FLAG_END_HEADERS, b"ad"));
+        let pieces = [PREFACE.to_vec(), frame(4, 0, b""), whole_head, parts, data];
+        let mut client = Pieces::new(1);
+        for (ended, piece) in (0..).zip(&pieces) {
+            for byte in piece {
+                assert_eq!(client.ended, ended);
+                client.take(&[*byte]).unwrap();
+            }
+            assert!(client.is_between(), "{piece:?}");
+            for cut in 1..piece.len() {
+                let mut other = Pieces::new(1);
+                other.take(&pieces[..ended as usize].concat()).unwrap();
+                other.take(&piece[..cut]).unwrap();
+                assert!(!other.is_between(), "{cut} bytes of {piece:?}");
+            }
+        }
+        // All at once comes to the same.
+        let mut other = Pieces::new(1);
+        other.take(&pieces.concat()).unwrap();
+        assert!(other.is_between() && other.ended == client.ended);
+        let mut old = Pieces::new(1);
+        old.take(b"PUT / HTTP/1.1").unwrap();
+        assert!(old.is_between(), "HTTP/1 is followed elsewhere");
+    }
+
+    #[test]
+    fn resets_are_counted_for_a_while() {
+        let mut client = Pieces::new(3);
+        client.take(PREFACE).unwrap();
+        let reset = frame(KIND_RESET, 0, &[0; 4]);
+        for _ in 0..3 {
+            for _ in 0..3 {
+                client.take(&reset).unwrap();
+            }
+            client.resets_since -= RESETS_WINDOW;
+        }
+        client.take(&reset.repeat(3)).unwrap();
+        let refused = client.take(&reset).unwrap_err().to_string();
+        assert!(
+            refused.contains("4 calls were reset within 10s"),
+            "{refused}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_has_a_deadline_that_bytes_do_not_move() {
+        let timeout = Duration::from_millis(300);
+        let (mut client, server) = duplex(1 << 10);
+        let mut server = Patient::new(server, timeout, 1);
+        let reading = tokio::spawn(async move {
+            let mut read = Vec::new();
+            let mut buffer = [0; 64];
+            loop {
+                match server.read(&mut buffer).await {
+                    Ok(0) => return (read, None),
+                    Ok(count) => read.extend(&buffer[..count]),
+                    Err(error) => return (read, Some(error)),
+                }
+            }
+        });
+        let mut sent = PREFACE.to_vec();
+        client.write_all(PREFACE).await.unwrap();
+        // Between two pieces a client may take its time.
+        tokio::time::sleep(timeout * 3).await;
+        for byte in frame(0, 0, &[7; 64]) {
+            // It is gone when the server has lost its patience.
+            if client.write_all(&[byte]).await.is_err() {
+                break;
+            }
+            sent.push(byte);
+            tokio::time::sleep(timeout / 10).await;
+        }
+        let (read, error) = reading.await.unwrap();
+        assert_eq!(error.unwrap().kind(), io::ErrorKind::TimedOut);
+        assert!(read.len() > PREFACE.len(), "it had a part of its time");
+        assert!(sent.starts_with(&read), "it is handed on as it is");
+    }
+}
