@@ -8,6 +8,7 @@ mod graph;
 mod kv;
 mod lease;
 mod maintenance;
+mod range_stream;
 mod snapshot;
 mod stream;
 mod watch;

@@ -5,6 +5,7 @@ mod graph;
 mod keys;
 mod others;
 mod plain_http;
+mod range_stream;
 mod restores;
 mod support;
 mod watch_races;
