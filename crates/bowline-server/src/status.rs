@@ -324,6 +324,21 @@ impl From<Error> for Fault {
     }
 }
 
+/// The words of etcd's library of gRPC where that of this server has its own: for a message that is
+/// larger than can be received.
+pub(crate) fn in_words_of_etcd(status: Status) -> Status {
+    const FOUND: &str = "Error, decoded message length too large: found ";
+    const LIMIT: &str = " bytes, the limit is: ";
+    let sizes = status.message().strip_prefix(FOUND);
+    let sizes = sizes.and_then(|rest| rest.split_once(LIMIT));
+    let Some((found, limit)) = sizes.filter(|_| status.code() == Code::OutOfRange) else {
+        return status;
+    };
+    let limit = limit.trim_end_matches(" bytes");
+    let text = format!("grpc: received message larger than max ({found} vs. {limit})");
+    Status::resource_exhausted(text)
+}
+
 /// The status of an error of the node.
 pub(crate) fn status(error: impl Into<Fault>) -> Status {
     let fault: Fault = error.into();

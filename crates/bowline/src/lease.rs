@@ -193,7 +193,7 @@ impl LeaseTable {
             };
             let id = scan.key()[1..].try_into().map(i64::from_be_bytes);
             let id = id.map_err(|_| invalid("its key is not 9 bytes"))?;
-            if id <= 0 {
+            if id == 0 {
                 return Err(invalid("its id is none that is given"));
             }
             let grant = decode_grant(scan.bytes()).ok_or_else(|| invalid("its TTL is damaged"))?;
@@ -470,7 +470,7 @@ mod tests {
     /// Such a record is never written; it was taken for a lease that nobody could revoke.
     #[test]
     fn an_id_that_is_never_given_is_damage() {
-        for (id, is_given) in [(i64::MIN, false), (-1, false), (0, false), (1, true)] {
+        for (id, is_given) in [(i64::MIN, true), (-1, true), (0, false), (1, true)] {
             let db = Db::in_memory().unwrap();
             db.commit(Request {
                 writes: vec![Write {

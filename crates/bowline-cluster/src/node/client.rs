@@ -263,7 +263,7 @@ impl LocalClient {
     /// `Refused`, for an id that exists and a time that is out of bounds; as of
     /// [`LocalClient::execute`].
     pub async fn lease_grant(&self, id: i64, ttl: Duration) -> Result<(i64, Applied)> {
-        if id < 0 || !is_valid_ttl(ttl) {
+        if !is_valid_ttl(ttl) {
             return Err(bowline::Error::InvalidTtl { ttl }.into());
         }
         loop {

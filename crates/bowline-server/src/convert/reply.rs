@@ -45,38 +45,68 @@ pub(crate) fn delete_reply(deleted: u64, previous: Vec<Entry>) -> pb::DeleteRang
     }
 }
 
-/// What a transaction did, at a revision. Replies within have a header with nothing but it.
+/// What a transaction did, after which the newest revision is `revision`.
+///
+/// A reply within has a header with a revision alone: the one that was the newest after its
+/// operation. It is that of before the transaction until something is changed; a transaction within
+/// has none.
 pub(crate) fn txn_reply(reply: TxnReply, revision: Revision) -> pb::TxnResponse {
-    let header = || {
-        Some(pb::ResponseHeader {
-            revision: revision as i64,
-            ..pb::ResponseHeader::default()
-        })
-    };
+    let before = revision - u64::from(changes(&reply));
+    let mut newest = before;
+    pb::TxnResponse {
+        header: header(revision),
+        ..txn_reply_within(reply, &mut newest, revision)
+    }
+}
+
+fn header(revision: Revision) -> Option<pb::ResponseHeader> {
+    Some(pb::ResponseHeader {
+        revision: revision as i64,
+        ..pb::ResponseHeader::default()
+    })
+}
+
+/// Whether an operation has changed something.
+fn changes(reply: &TxnReply) -> bool {
+    reply.replies.iter().any(|op| match op {
+        OpReply::Range(_) => false,
+        OpReply::Put(_) => true,
+        OpReply::DeleteRange { deleted, .. } => *deleted > 0,
+        OpReply::Txn(inner) => changes(inner),
+    })
+}
+
+fn txn_reply_within(reply: TxnReply, newest: &mut Revision, after: Revision) -> pb::TxnResponse {
     let op = |reply: OpReply| {
         let response = match reply {
             OpReply::Range(reply) => Response::ResponseRange(pb::RangeResponse {
-                header: header(),
+                header: header(*newest),
                 ..range_reply(reply)
             }),
-            OpReply::Put(previous) => Response::ResponsePut(pb::PutResponse {
-                header: header(),
-                ..put_reply(previous)
-            }),
+            OpReply::Put(previous) => {
+                *newest = after;
+                Response::ResponsePut(pb::PutResponse {
+                    header: header(after),
+                    ..put_reply(previous)
+                })
+            }
             OpReply::DeleteRange { deleted, previous } => {
+                if deleted > 0 {
+                    *newest = after;
+                }
                 Response::ResponseDeleteRange(pb::DeleteRangeResponse {
-                    header: header(),
+                    header: header(*newest),
                     ..delete_reply(deleted, previous)
                 })
             }
-            OpReply::Txn(reply) => Response::ResponseTxn(txn_reply(reply, revision)),
+            OpReply::Txn(reply) => Response::ResponseTxn(txn_reply_within(reply, newest, after)),
         };
         pb::ResponseOp {
             response: Some(response),
         }
     };
     pb::TxnResponse {
-        header: header(),
+        header: Some(pb::ResponseHeader::default()),
         succeeded: reply.succeeded,
         responses: reply.replies.into_iter().map(op).collect(),
     }

@@ -10,13 +10,18 @@ use pb::request_op::Request;
 
 use crate::status::Fault;
 
-/// How deep transactions may lie in one another. etcd has no limit of its own but the size of the
-/// request; here it bounds the recursion.
+/// How deep transactions may lie in one another. In etcd each level takes from what the next one may
+/// have; here this bounds the recursion besides.
 const DEPTH_MAX: usize = 16;
 
 /// A revision or limit; below 0 is 0, as etcd takes it.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
+}
+
+/// The least revision of a filter. Below 0 it lets everything pass, but is a filter: 1 is the same.
+fn at_least(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(1)
 }
 
 /// A read.
@@ -52,10 +57,10 @@ pub(crate) fn range_op(request: pb::RangeRequest) -> Result<RangeOp, Fault> {
         min_mod_revision: if is_empty {
             u64::MAX
         } else {
-            unsigned(request.min_mod_revision)
+            at_least(request.min_mod_revision)
         },
         max_mod_revision: unsigned(request.max_mod_revision),
-        min_create_revision: unsigned(request.min_create_revision),
+        min_create_revision: at_least(request.min_create_revision),
         max_create_revision: unsigned(request.max_create_revision),
     })
 }
@@ -108,8 +113,10 @@ fn txn_at(request: pb::TxnRequest, operations_max: usize, depth: usize) -> Resul
     if longest > operations_max || depth > DEPTH_MAX {
         return Err(Fault::TooManyOperations);
     }
+    // What this one takes, those within do not have.
+    let left = operations_max - longest;
     let ops = |list: Vec<pb::RequestOp>| -> Result<Vec<Op>, Fault> {
-        let op = |op: pb::RequestOp| op_of(op, operations_max, depth);
+        let op = |op: pb::RequestOp| op_of(op, left, depth);
         list.into_iter().map(op).collect()
     };
     Ok(Txn {
@@ -125,7 +132,14 @@ fn txn_at(request: pb::TxnRequest, operations_max: usize, depth: usize) -> Resul
 
 fn op_of(op: pb::RequestOp, operations_max: usize, depth: usize) -> Result<Op, Fault> {
     Ok(match op.request {
-        Some(Request::RequestRange(range)) => Op::Range(range_op(range)?),
+        Some(Request::RequestRange(range)) => {
+            // By itself such a read is one of the newest revision. In a transaction it is refused
+            // when it comes to it.
+            let below_all = (range.revision < 0).then_some(range.revision as u64);
+            let mut op = range_op(range)?;
+            op.revision = below_all.unwrap_or(op.revision);
+            Op::Range(op)
+        }
         Some(Request::RequestPut(put)) => Op::Put(put_op(put)?),
         Some(Request::RequestDeleteRange(delete)) => Op::DeleteRange(delete_op(delete)?),
         Some(Request::RequestTxn(txn)) => Op::Txn(txn_at(txn, operations_max, depth + 1)?),
@@ -133,56 +147,72 @@ fn op_of(op: pb::RequestOp, operations_max: usize, depth: usize) -> Result<Op, F
     })
 }
 
+/// What `Target::Version` and a number say that no key has.
+const NEVER: (Relation, Target) = (Relation::Equal, Target::Version(u64::MAX));
+const ALWAYS: (Relation, Target) = (Relation::NotEqual, Target::Version(u64::MAX));
+
 fn compare(compare: pb::Compare) -> Result<Compare, Fault> {
     if compare.key.is_empty() {
         return Err(Fault::KeyNotProvided);
     }
-    let mut relation = match CompareResult::try_from(compare.result) {
-        Ok(CompareResult::Equal) => Relation::Equal,
-        Ok(CompareResult::Greater) => Relation::Greater,
-        Ok(CompareResult::Less) => Relation::Less,
-        Ok(CompareResult::NotEqual) => Relation::NotEqual,
-        Err(_) => return Err(Fault::Invalid("etcdserver: unknown relation in compare")),
+    let relation = match CompareResult::try_from(compare.result) {
+        Ok(CompareResult::Equal) => Some(Relation::Equal),
+        Ok(CompareResult::Greater) => Some(Relation::Greater),
+        Ok(CompareResult::Less) => Some(Relation::Less),
+        Ok(CompareResult::NotEqual) => Some(Relation::NotEqual),
+        Err(_) => None,
     };
-    let target = CompareTarget::try_from(compare.target)
-        .map_err(|_| Fault::Invalid("etcdserver: unknown target in compare"))?;
-    // A side that is left out is 0, or no bytes.
-    let number = match compare.target_union {
-        Some(
-            TargetUnion::Version(n)
-            | TargetUnion::CreateRevision(n)
-            | TargetUnion::ModRevision(n)
-            | TargetUnion::Lease(n),
-        ) => n,
-        _ => 0,
-    };
-    // Every number of a key is at least 0. What is asked of a number below it holds always or
-    // never, which one can say with a number that no key has.
-    let count = match u64::try_from(number) {
-        Ok(count) => count,
-        Err(_) if target == CompareTarget::Lease => 0,
-        Err(_) => {
-            relation = match relation {
-                Relation::Greater | Relation::NotEqual => Relation::NotEqual,
-                Relation::Equal | Relation::Less => Relation::Equal,
-            };
-            u64::MAX
-        }
-    };
-    let target = match target {
-        CompareTarget::Version => Target::Version(count),
-        CompareTarget::Create => Target::Create(count),
-        CompareTarget::Mod => Target::Mod(count),
-        CompareTarget::Lease => Target::Lease(number),
-        CompareTarget::Value => Target::Value(match compare.target_union {
-            Some(TargetUnion::Value(value)) => value.into(),
-            _ => Vec::new(),
-        }),
-    };
+    let target = CompareTarget::try_from(compare.target).ok();
+    let (relation, target) = condition(relation, target, compare.target_union);
     Ok(Compare {
         key: compare.key.into(),
         range_end: compare.range_end.into(),
         relation,
         target,
     })
+}
+
+/// What a condition asks. As in etcd, a relation that nobody knows holds, a target that nobody knows
+/// is equal to everything, and a side that is left out, or is that of another target, is 0 or no
+/// bytes.
+fn condition(
+    relation: Option<Relation>,
+    target: Option<CompareTarget>,
+    side: Option<TargetUnion>,
+) -> (Relation, Target) {
+    let (Some(relation), Some(target)) = (relation, target) else {
+        return match (relation, target) {
+            // Of a value it holds only where there is one.
+            (None, Some(CompareTarget::Value)) => (Relation::Greater, Target::Version(0)),
+            (None | Some(Relation::Equal), _) => ALWAYS,
+            (Some(_), _) => NEVER,
+        };
+    };
+    let number = match (target, side) {
+        (CompareTarget::Value, Some(TargetUnion::Value(value))) => {
+            return (relation, Target::Value(value.into()));
+        }
+        (CompareTarget::Value, _) => return (relation, Target::Value(Vec::new())),
+        (CompareTarget::Version, Some(TargetUnion::Version(number)))
+        | (CompareTarget::Create, Some(TargetUnion::CreateRevision(number)))
+        | (CompareTarget::Mod, Some(TargetUnion::ModRevision(number)))
+        | (CompareTarget::Lease, Some(TargetUnion::Lease(number))) => number,
+        _ => 0,
+    };
+    if target == CompareTarget::Lease {
+        return (relation, Target::Lease(number));
+    }
+    // Every other number of a key is at least 0: what is asked of one below it holds always or never.
+    let Ok(count) = u64::try_from(number) else {
+        return match relation {
+            Relation::Greater | Relation::NotEqual => ALWAYS,
+            Relation::Equal | Relation::Less => NEVER,
+        };
+    };
+    let target = match target {
+        CompareTarget::Create => Target::Create(count),
+        CompareTarget::Mod => Target::Mod(count),
+        _ => Target::Version(count),
+    };
+    (relation, target)
 }

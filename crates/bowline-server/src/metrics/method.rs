@@ -36,6 +36,7 @@ macro_rules! methods {
 
 methods! {
     Range = "etcdserverpb.KV" / "Range",
+    RangeStream = "etcdserverpb.KV" / "RangeStream",
     Put = "etcdserverpb.KV" / "Put",
     DeleteRange = "etcdserverpb.KV" / "DeleteRange",
     Txn = "etcdserverpb.KV" / "Txn",

@@ -23,6 +23,11 @@ impl ClusterService {
         ClusterService { context }
     }
 
+    /// Who belongs to the cluster has nothing to do with revisions: in etcd none is told.
+    fn header(&self) -> Option<pb::ResponseHeader> {
+        self.context.header(0, self.context.term())
+    }
+
     fn members(&self) -> Vec<pb::Member> {
         let members = self.context.client.members();
         members.into_iter().map(member).collect()
@@ -59,7 +64,7 @@ impl Cluster for ClusterService {
         let added = client.member_add(request.peer_ur_ls, request.is_learner);
         let added = added.await.map_err(status)?;
         Ok(Response::new(pb::MemberAddResponse {
-            header: self.context.header_now(),
+            header: self.header(),
             member: Some(member(added)),
             members: self.members(),
         }))
@@ -73,7 +78,7 @@ impl Cluster for ClusterService {
         let removed = self.context.client.member_remove(request.into_inner().id);
         removed.await.map_err(status)?;
         Ok(Response::new(pb::MemberRemoveResponse {
-            header: self.context.header_now(),
+            header: self.header(),
             members: self.members(),
         }))
     }
@@ -89,7 +94,7 @@ impl Cluster for ClusterService {
         let updated = client.member_update(request.id, request.peer_ur_ls);
         updated.await.map_err(status)?;
         Ok(Response::new(pb::MemberUpdateResponse {
-            header: self.context.header_now(),
+            header: self.header(),
             members: self.members(),
         }))
     }
@@ -104,7 +109,7 @@ impl Cluster for ClusterService {
             barrier.await.map_err(status)?;
         }
         Ok(Response::new(pb::MemberListResponse {
-            header: self.context.header_now(),
+            header: self.header(),
             members: self.members(),
         }))
     }
@@ -117,7 +122,7 @@ impl Cluster for ClusterService {
         let promoted = self.context.client.member_promote(request.into_inner().id);
         promoted.await.map_err(status)?;
         Ok(Response::new(pb::MemberPromoteResponse {
-            header: self.context.header_now(),
+            header: self.header(),
             members: self.members(),
         }))
     }

@@ -10,6 +10,7 @@ use bowline_proto::mvccpb::KeyValue;
 use bowline_proto::mvccpb::event::EventType;
 use bowline_proto::v3electionpb as pb;
 use pb::election_server::Election;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -62,7 +63,7 @@ impl Election for ElectionService {
     ) -> Result<Response<pb::CampaignResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        check_size(&self.context, &request)?;
+        check_size(&self.context, request.encoded_len())?;
         let value = Value::from(request.value);
         let (name, lease) = (&request.name, request.lease);
         let entered = queue::enter(&self.context, name, lease, value.clone()).await?;
@@ -97,7 +98,7 @@ impl Election for ElectionService {
         request: Request<pb::ProclaimRequest>,
     ) -> Result<Response<pb::ProclaimResponse>, Status> {
         check(&self.context, request.metadata())?;
-        check_size(&self.context, request.get_ref())?;
+        check_size(&self.context, request.get_ref().encoded_len())?;
         let pb::ProclaimRequest { leader, value } = request.into_inner();
         let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
         let lease = queue::lease_of(&self.context, leader.lease).await?;
@@ -163,7 +164,7 @@ impl Election for ElectionService {
         request: Request<pb::ResignRequest>,
     ) -> Result<Response<pb::ResignResponse>, Status> {
         check(&self.context, request.metadata())?;
-        check_size(&self.context, request.get_ref())?;
+        check_size(&self.context, request.get_ref().encoded_len())?;
         let leader = request.into_inner().leader;
         let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
         // Who leads no more has nothing to give up, which is as well.

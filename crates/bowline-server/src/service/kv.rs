@@ -9,7 +9,8 @@ use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::{check, check_leader, check_size};
+use super::stream::Replies;
+use super::{check, check_leader, check_size, range_stream};
 use crate::context::{Context, read_level, respond_applied, respond_read};
 use crate::convert;
 use crate::status::{Fault, status};
@@ -25,8 +26,9 @@ impl KvService {
         KvService { context }
     }
 
-    fn check_size(&self, request: &impl Message) -> Result<(), Status> {
-        check_size(&self.context, request)
+    /// Of what goes into the log; reads may be as large as can be received.
+    fn check_size(&self, bytes: usize) -> Result<(), Status> {
+        check_size(&self.context, bytes)
     }
 
     async fn write(&self, txn: Txn) -> Result<(TxnReply, Applied), Status> {
@@ -50,6 +52,11 @@ pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Appl
         Ok(_) => Err(foreign_reply()),
         Err(refusal) => Err(status(refusal)),
     }
+}
+
+fn is_key_not_found(status: &Status) -> bool {
+    let (code, text) = Fault::KeyNotFound.parts();
+    status.code() == code && status.message() == text
 }
 
 /// The node answered something else than it was asked.
@@ -83,15 +90,43 @@ impl Kv for KvService {
         Ok(respond_read(reply, &read.point))
     }
 
+    type RangeStreamStream = Replies<pb::RangeStreamResponse>;
+
+    async fn range_stream(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        let level = read_level(request.metadata(), request.get_ref().serializable)?;
+        if level == ReadLevel::Eventual {
+            check_leader(&self.context, request.metadata())?;
+        } else {
+            check(&self.context, request.metadata())?;
+        }
+        let op = convert::range_op(request.into_inner())?;
+        range_stream::stream(&self.context, op, level).await
+    }
+
     async fn put(
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::PutResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        self.check_size(&request)?;
+        let (bytes, lease) = (request.encoded_len(), request.lease);
         let op = Op::Put(convert::put_op(request)?);
-        let (OpReply::Put(previous), applied) = self.write_one(op).await? else {
+        self.check_size(bytes)?;
+        let written = match self.write_one(op).await {
+            // A put by itself is told of its lease before it is told of its key.
+            Err(refused) if lease != 0 && is_key_not_found(&refused) => {
+                let found = self.context.client.lease_time_to_live(lease, false).await;
+                return Err(match found {
+                    Ok(None) => Fault::LeaseNotFound.into(),
+                    _ => refused,
+                });
+            }
+            written => written?,
+        };
+        let (OpReply::Put(previous), applied) = written else {
             return Err(foreign_reply());
         };
         let reply = pb::PutResponse {
@@ -107,8 +142,9 @@ impl Kv for KvService {
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        self.check_size(&request)?;
+        let bytes = request.encoded_len();
         let op = Op::DeleteRange(convert::delete_op(request)?);
+        self.check_size(bytes)?;
         let (OpReply::DeleteRange { deleted, previous }, applied) = self.write_one(op).await?
         else {
             return Err(foreign_reply());
@@ -128,7 +164,7 @@ impl Kv for KvService {
         let is_serializable = all_serializable(request.get_ref());
         let level = read_level(request.metadata(), is_serializable)?;
         let request = request.into_inner();
-        self.check_size(&request)?;
+        let bytes = request.encoded_len();
         let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
         if txn.is_read_only() {
             let read = self.context.client.read_txn(&txn, level).await;
@@ -139,6 +175,7 @@ impl Kv for KvService {
             };
             return Ok(respond_read(reply, &read.point));
         }
+        self.check_size(bytes)?;
         let (reply, applied) = self.write(txn).await?;
         let reply = pb::TxnResponse {
             header: self.context.header_of(&applied),
@@ -153,8 +190,8 @@ impl Kv for KvService {
     ) -> Result<Response<pb::CompactionResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        // Below the oldest revision, whatever it is, is what was compacted.
-        let revision = u64::try_from(request.revision).unwrap_or(0);
+        // What is below 0 counts as compacted from the beginning.
+        let revision = u64::try_from(request.revision).map_err(|_| Fault::Compacted)?;
         let command = Command::Compact { revision };
         let applied = self.context.client.execute(command).await;
         let applied = applied.map_err(status)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::replica::Command;
+use bowline::replica::{AlarmKind, Command};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
 use pb::lease_server::Lease;
@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{check, needs_leader};
 use crate::context::{Context, respond_applied, stopped};
-use crate::status::{Fault, status};
+use crate::status::{Fault, in_words_of_etcd, status};
 
 /// The longest time to live, in seconds.
 const TTL_MAX: i64 = 9_000_000_000;
@@ -44,10 +44,13 @@ impl Lease for LeaseService {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
         if request.ttl > TTL_MAX {
-            return Err(Fault::TtlTooLarge.into());
-        }
-        if request.id < 0 {
-            return Err(Fault::Invalid("a lease's id is above 0, or 0 to have one chosen").into());
+            // Without space no grant is looked at.
+            let mut alarms = self.context.client.alarms().into_iter();
+            let is_out_of_space = alarms.any(|(_, kind)| kind == AlarmKind::NoSpace);
+            return Err(match is_out_of_space {
+                true => Fault::NoSpace.into(),
+                false => Fault::TtlTooLarge.into(),
+            });
         }
         let ttl = Duration::from_secs(u64::try_from(request.ttl).unwrap_or(0));
         let ttl = ttl.max(self.context.settings.lease_ttl_min());
@@ -146,7 +149,9 @@ impl Lease for LeaseService {
         let client = &self.context.client;
         let point = client.read_barrier(ReadLevel::Linearizable).await;
         let point = point.map_err(status)?;
-        let leases = client.db().leases();
+        // Those that end first come first.
+        let mut leases = client.db().leases();
+        leases.sort_by_key(|lease| lease.remaining);
         let reply = pb::LeaseLeasesResponse {
             header: self.context.header_of_read(&point),
             leases: leases
@@ -168,7 +173,7 @@ async fn keep_alive(
         let id = match requests.message().await {
             Ok(Some(request)) => request.id,
             Ok(None) => return None,
-            Err(status) => return Some(status),
+            Err(status) => return Some(in_words_of_etcd(status)),
         };
         let ttl = match context.client.lease_keep_alive(id).await {
             Ok(ttl) => ttl.map_or(0, seconds),

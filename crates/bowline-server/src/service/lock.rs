@@ -9,6 +9,7 @@ use bowline::Value;
 use bowline::replica::{DeleteRangeOp, Op, Txn};
 use bowline_proto::v3lockpb as pb;
 use pb::lock_server::Lock;
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::kv::write;
@@ -36,7 +37,7 @@ impl Lock for LockService {
     ) -> Result<Response<pb::LockResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        check_size(&self.context, &request)?;
+        check_size(&self.context, request.encoded_len())?;
         let value = Value::default();
         let entered = queue::enter(&self.context, &request.name, request.lease, value).await?;
         let (place, header) = entered.turn(Fault::SessionExpired).await?;
@@ -51,7 +52,7 @@ impl Lock for LockService {
     ) -> Result<Response<pb::UnlockResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        check_size(&self.context, &request)?;
+        check_size(&self.context, request.encoded_len())?;
         if request.key.is_empty() {
             return Err(Fault::KeyNotProvided.into());
         }

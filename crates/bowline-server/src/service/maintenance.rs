@@ -36,10 +36,14 @@ impl MaintenanceService {
         hashed.map_err(status)
     }
 
-    fn alarms(&self, wanted: Option<AlarmKind>) -> Vec<pb::AlarmMember> {
+    fn alarms(&self, wanted: Wanted) -> Vec<pb::AlarmMember> {
         let alarms = self.context.client.alarms().into_iter();
         alarms
-            .filter(|(_, kind)| wanted.is_none_or(|wanted| *kind == wanted))
+            .filter(|(_, kind)| match wanted {
+                Wanted::Any => true,
+                Wanted::Only(wanted) => *kind == wanted,
+                Wanted::Unknown => false,
+            })
             .map(|(member, kind)| alarm(member, kind))
             .collect()
     }
@@ -56,13 +60,23 @@ fn alarm(member_id: u64, kind: AlarmKind) -> pb::AlarmMember {
     }
 }
 
-/// `None` for "none", which stands for any.
-fn alarm_kind(number: i32) -> Result<Option<AlarmKind>, Fault> {
-    match pb::AlarmType::try_from(number) {
-        Ok(pb::AlarmType::None) => Ok(None),
-        Ok(pb::AlarmType::Nospace) => Ok(Some(AlarmKind::NoSpace)),
-        Ok(pb::AlarmType::Corrupt) => Ok(Some(AlarmKind::Corrupt)),
-        Err(_) => Err(Fault::Invalid("etcdserver: unknown alarm")),
+/// Which alarms are asked for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Any,
+    Only(AlarmKind),
+    /// Of a kind that nobody knows, so that no member has it.
+    Unknown,
+}
+
+impl Wanted {
+    fn of(number: i32) -> Wanted {
+        match pb::AlarmType::try_from(number) {
+            Ok(pb::AlarmType::None) => Wanted::Any,
+            Ok(pb::AlarmType::Nospace) => Wanted::Only(AlarmKind::NoSpace),
+            Ok(pb::AlarmType::Corrupt) => Wanted::Only(AlarmKind::Corrupt),
+            Err(_) => Wanted::Unknown,
+        }
     }
 }
 
@@ -74,35 +88,24 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<pb::AlarmResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        let kind = alarm_kind(request.alarm)?;
+        let wanted = Wanted::of(request.alarm);
         let action = AlarmAction::try_from(request.action)
             .map_err(|_| Fault::Invalid("etcdserver: unknown action on alarms"))?;
         let is_raised = match action {
             AlarmAction::Get => {
                 return Ok(Response::new(pb::AlarmResponse {
                     header: self.context.header_now(),
-                    alarms: self.alarms(kind),
+                    alarms: self.alarms(wanted),
                 }));
             }
             AlarmAction::Activate => true,
             AlarmAction::Deactivate => false,
         };
         let mut changed = Vec::new();
-        if let Some(kind) = kind {
-            let raised = self.context.client.alarms();
-            // Without a member, a deactivation is of all that have it.
-            let members: Vec<u64> = match request.member_id {
-                0 if !is_raised => raised
-                    .iter()
-                    .filter(|(_, found)| *found == kind)
-                    .map(|(member, _)| *member)
-                    .collect(),
-                member => vec![member],
-            };
-            for member in members {
-                if raised.contains(&(member, kind)) == is_raised {
-                    continue;
-                }
+        if let Wanted::Only(kind) = wanted {
+            let member = request.member_id;
+            let was_raised = self.context.client.alarms().contains(&(member, kind));
+            if was_raised != is_raised {
                 let command = Command::Alarm {
                     member,
                     kind,
@@ -110,6 +113,9 @@ impl Maintenance for MaintenanceService {
                 };
                 let applied = self.context.client.execute(command).await;
                 applied.map_err(status)?.reply.result.map_err(status)?;
+            }
+            // Also one that was raised before is told.
+            if was_raised || is_raised {
                 changed.push(alarm(member, kind));
             }
         }
@@ -134,7 +140,12 @@ impl Maintenance for MaintenanceService {
                 AlarmKind::NoSpace => "NOSPACE",
                 AlarmKind::Corrupt => "CORRUPT",
             };
-            errors.push(format!("memberID:{member} alarm:{kind} "));
+            // The text of a message of etcd, in which a number of 0 is not there.
+            let member = match member {
+                0 => String::new(),
+                member => format!("memberID:{member} "),
+            };
+            errors.push(format!("{member}alarm:{kind} "));
         }
         Ok(Response::new(pb::StatusResponse {
             header: self.context.header(now.revision, now.term),
@@ -192,7 +203,8 @@ impl Maintenance for MaintenanceService {
         Ok(Response::new(pb::HashKvResponse {
             header: self.context.header_now(),
             hash,
-            compact_revision: compacted as i64,
+            // As etcd numbers it when there was none.
+            compact_revision: if compacted == 0 { -1 } else { compacted as i64 },
             hash_revision: at as i64,
         }))
     }

@@ -14,6 +14,7 @@ mod lease_ms;
 mod lock;
 mod maintenance;
 mod queue;
+mod range_stream;
 mod reading;
 mod reflection;
 mod snapshot;
@@ -35,7 +36,6 @@ pub(crate) use reflection::Reflection;
 pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;
 
-use prost::Message;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -65,8 +65,8 @@ fn check_leader(context: &Context, metadata: &MetadataMap) -> Result<(), Status>
     Ok(())
 }
 
-fn check_size(context: &Context, request: &impl Message) -> Result<(), Status> {
-    if request.encoded_len() > context.settings.request_bytes_max {
+fn check_size(context: &Context, bytes: usize) -> Result<(), Status> {
+    if bytes > context.settings.request_bytes_max {
         return Err(Fault::RequestTooLarge.into());
     }
     Ok(())

@@ -36,6 +36,7 @@ use crate::service::{
     LeaseService, LockService, MaintenanceService, MsLeaseService, Reflection, StoreService,
     WatchService,
 };
+use crate::status::in_words_of_etcd;
 
 /// All services. Its clones share them.
 #[derive(Debug, Clone)]
@@ -95,7 +96,7 @@ impl Dispatch {
     {
         use Method as M;
         match method {
-            M::Range | M::Put | M::DeleteRange | M::Txn | M::Compact => {
+            M::Range | M::RangeStream | M::Put | M::DeleteRange | M::Txn | M::Compact => {
                 self.kv.clone().call(request)
             }
             M::Watch => self.watch.clone().call(request),
@@ -266,7 +267,7 @@ impl Future for Call {
                 begun,
                 context,
             } => {
-                let answered = call.as_mut().poll(task);
+                let answered = call.as_mut().poll(task).map_ok(in_words);
                 if let Poll::Ready(Ok(response)) = &answered {
                     // A refusal has its code in the head; whatever else has a body is fine so far.
                     let code = response.headers().get(Status::GRPC_STATUS);
@@ -281,6 +282,18 @@ impl Future for Call {
                 .take()
                 .unwrap_or_else(|| Response::new(Body::empty())))),
         }
+    }
+}
+
+/// A refusal in the words that clients of etcd know, also where it is not the service that refuses.
+fn in_words(response: Response<Body>) -> Response<Body> {
+    let code = response.headers().get(Status::GRPC_STATUS).map(code_of);
+    if code != Some(Code::OutOfRange) {
+        return response;
+    }
+    match Status::from_header_map(response.headers()) {
+        Some(status) => in_words_of_etcd(status).into_http(),
+        None => response,
     }
 }
 

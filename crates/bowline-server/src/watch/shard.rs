@@ -77,6 +77,14 @@ pub(super) struct Key {
     generation: u64,
 }
 
+impl Key {
+    /// Of a watch that ended as it began. Generations count from 1.
+    const ENDED: Key = Key {
+        place: u32::MAX,
+        generation: 0,
+    };
+}
+
 /// One watch.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -190,7 +198,8 @@ impl Shard {
         })
     }
 
-    /// Makes a watch and tells the client so. `None` when it could not be: then that was told.
+    /// Makes a watch and tells the client so. `None` when it could not be: then that was told. One
+    /// that ends at once is made all the same, as in etcd.
     pub(super) fn create(
         &self,
         stream: &Arc<StreamState>,
@@ -223,7 +232,7 @@ impl Shard {
                 Err(error) => {
                     stream.outlet.push(created(now));
                     stream.outlet.push(canceled(id, now, error));
-                    return None;
+                    return Some(Key::ENDED);
                 }
             }
         };
@@ -245,16 +254,15 @@ impl Shard {
         Some(key)
     }
 
-    /// Ends a watch, and tells the client so.
-    pub(super) fn cancel(&self, key: Key) {
+    /// Ends a watch, and tells the client so, also when it had ended by itself.
+    pub(super) fn cancel(&self, stream: &StreamState, id: i64, key: Key) {
         let mut state = self.state.lock();
         let revision = self.db.revision();
-        if let Some(watch) = state.remove(key) {
-            watch.stream.outlet.push(WatchMessage {
-                canceled: true,
-                ..response(watch.id, revision, Vec::new())
-            });
-        }
+        state.remove(key);
+        stream.outlet.push(WatchMessage {
+            canceled: true,
+            ..response(id, revision, Vec::new())
+        });
     }
 
     /// Forgets a stream and its watches.
@@ -267,11 +275,6 @@ impl Shard {
         state.asking.retain(|(asking, _)| asking.id != stream.id);
         drop(state);
         drop(waiting);
-    }
-
-    /// Whether a watch is still there.
-    pub(super) fn has(&self, key: Key) -> bool {
-        self.state.lock().get(key).is_some()
     }
 
     /// Tells a stream how far it is, as soon as every event up to now has been put into its outlet.
@@ -688,11 +691,12 @@ fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
     });
 }
 
-/// Tells that a watch ended because of an error.
+/// Tells that a watch ended because of an error. That of a compaction says no revision in its header:
+/// in etcd neither.
 fn canceled(id: i64, revision: Revision, error: bowline::Error) -> WatchMessage {
-    let (compact_revision, cancel_reason) = match error {
-        bowline::Error::Compacted { oldest, .. } => (oldest as i64, String::new()),
-        error => (0, Fault::from(error).parts().1.into_owned()),
+    let (revision, compact_revision, cancel_reason) = match error {
+        bowline::Error::Compacted { oldest, .. } => (0, oldest as i64, String::new()),
+        error => (revision, 0, Fault::from(error).parts().1.into_owned()),
     };
     WatchMessage {
         canceled: true,

@@ -19,6 +19,7 @@ use super::message::{WatchMessage, response};
 use super::outlet::{Outlet, Taken};
 use super::shard::{Key, Shard, StreamState, Wants};
 use crate::context::Context;
+use crate::status::{Fault, in_words_of_etcd};
 
 /// The id in messages that concern no watch.
 const NO_WATCH: i64 = -1;
@@ -30,7 +31,7 @@ pub(crate) struct WatchStream {
     shard: Arc<Shard>,
     outlet: Arc<Outlet>,
     state: Arc<StreamState>,
-    /// By id. Some may have ended by themselves.
+    /// By id. One that has ended by itself keeps its id until the client cancels it, as in etcd.
     watches: HashMap<i64, Key>,
     next_id: i64,
 }
@@ -58,8 +59,9 @@ impl WatchStream {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => self.create(&create),
             Some(RequestUnion::CancelRequest(cancel)) => {
-                if let Some(key) = self.watches.remove(&cancel.watch_id) {
-                    self.shard.cancel(key);
+                let id = cancel.watch_id;
+                if let Some(key) = self.watches.remove(&id) {
+                    self.shard.cancel(&self.state, id, key);
                 }
             }
             Some(RequestUnion::ProgressRequest(_)) => self.shard.ask_progress(&self.state),
@@ -68,6 +70,9 @@ impl WatchStream {
     }
 
     fn create(&mut self, request: &pb::WatchCreateRequest) {
+        if request.start_revision < 0 {
+            return self.refuse(&Fault::Compacted.parts().1);
+        }
         let Some(span) = Span::new(&request.key, &request.range_end) else {
             return self.refuse("mvcc: watcher range is empty");
         };
@@ -91,8 +96,7 @@ impl WatchStream {
     /// The id asked for, or a free one for 0; `None` when it is taken.
     fn choose_id(&mut self, asked: i64) -> Option<i64> {
         if asked != 0 {
-            let taken = self.watches.get(&asked);
-            return (!taken.is_some_and(|key| self.shard.has(*key))).then_some(asked);
+            return (!self.watches.contains_key(&asked)).then_some(asked);
         }
         while self.watches.contains_key(&self.next_id) {
             self.next_id += 1;
@@ -118,7 +122,7 @@ impl WatchStream {
             }
             match Pin::new(requests).poll_next(task) {
                 Poll::Ready(Some(Ok(request))) => self.handle(request),
-                Poll::Ready(Some(Err(status))) => return Some(status),
+                Poll::Ready(Some(Err(status))) => return Some(in_words_of_etcd(status)),
                 Poll::Ready(None) => {
                     // The client has ended; what waits for it still goes out.
                     self.requests = None;

@@ -12,6 +12,7 @@ mod leaderless;
 mod locks;
 mod others;
 mod plain_http;
+mod range_stream;
 mod restores;
 mod support;
 mod watch_races;

@@ -209,7 +209,8 @@ pub struct RangeOp {
     pub range_end: Vec<u8>,
     /// How many entries at most; 0 is all.
     pub limit: u64,
-    /// The revision to read at; 0 is the newest.
+    /// The revision to read at; 0 is the newest. Above what a signed number holds, it is one below
+    /// 0 of who asked: in a transaction that is below every revision there is.
     pub revision: Revision,
     /// What to sort by.
     pub sort_target: SortTarget,

@@ -91,7 +91,7 @@ pub struct Replica {
 #[derive(Debug, Default)]
 struct Shown {
     alarms: Vec<(u64, AlarmKind)>,
-    compacted: Revision,
+    compacted: Option<Revision>,
 }
 
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ impl Replica {
         state.known = Known::default();
         if let Some(bytes) = read(&key)? {
             let number = records::decode_number(&bytes);
-            state.known.compacted = number.ok_or_else(|| invalid("compacted", &key))?;
+            state.known.compacted = Some(number.ok_or_else(|| invalid("compacted", &key))?);
         }
         let prefix = trees::alarms_prefix();
         let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
@@ -155,10 +155,10 @@ impl Replica {
         }
         self.show(&state.known);
         // What the tables contain has agreed on no more: what comes next may ask what was changed since.
-        engine.hold_tombstones(state.known.compacted);
+        let compacted = state.known.compacted.unwrap_or(0);
+        engine.hold_tombstones(compacted);
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and what it does to history.
-        let compacted = state.known.compacted;
         if engine.history_floor() < compacted {
             give_up_history(engine, compacted)?;
         }
@@ -229,7 +229,7 @@ impl Replica {
     /// The revision given to the last compaction; 0 when there was none.
     #[must_use]
     pub fn compacted_revision(&self) -> Revision {
-        self.shown.lock().compacted
+        self.shown.lock().compacted.unwrap_or(0)
     }
 
     /// Begins to apply entries. One caller at a time.
@@ -308,7 +308,8 @@ impl Replica {
         let engine = &self.db.core().engine;
         let pin = engine.pin_newest();
         let at = pin.revision();
-        Ok((at, range::read_txn(engine, txn, at)?))
+        let compacted = self.shown.lock().compacted;
+        Ok((at, range::read_txn(engine, txn, at, compacted)?))
     }
 
     /// Flushes, and pins the tables: a copy of the state for another member, with the mark of the
@@ -652,7 +653,7 @@ impl Applier<'_> {
                 self.replica.show(&self.state.known);
             }
             Effect::Compacted(revision) => {
-                self.state.known.compacted = revision;
+                self.state.known.compacted = Some(revision);
                 self.replica.show(&self.state.known);
                 // It speaks of what is visible.
                 self.write_part(commands)?;

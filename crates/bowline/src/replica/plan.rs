@@ -42,12 +42,36 @@ use crate::watch::{Change, ChangeKind};
 pub(crate) struct Known {
     /// The revision given to the last compaction that was agreed. What is readable here may begin
     /// later: while entries are applied again, a later compaction has been carried out already.
-    pub(crate) compacted: Revision,
+    /// `None` before the first one, which may be one of revision 0.
+    pub(crate) compacted: Option<Revision>,
     /// The alarms that are raised.
     pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
 }
 
 impl Known {
+    /// Whether a read of this revision in a transaction is one of the newest: 0 is, and, as in etcd,
+    /// -1 as long as nothing was compacted.
+    pub(crate) fn is_newest(&self, revision: Revision) -> bool {
+        is_newest(revision, self.compacted)
+    }
+
+    /// Refuses a revision that cannot be read. One below 0, which is a number above every revision
+    /// here, is below all that is readable.
+    pub(crate) fn check_readable(
+        &self,
+        revision: Revision,
+        newest: Revision,
+    ) -> Result<(), Refusal> {
+        let oldest = self.compacted.unwrap_or(0);
+        if is_below_all(revision) || revision < oldest {
+            return Err(Refusal::Compacted { revision, oldest });
+        }
+        if revision > newest {
+            return Err(Refusal::FutureRevision { revision, newest });
+        }
+        Ok(())
+    }
+
     /// Whether some member has raised the alarm for space.
     pub(crate) fn is_out_of_space(&self) -> bool {
         let mut alarms = self.alarms.iter();
@@ -250,9 +274,11 @@ impl<'a> Planner<'a> {
                 Ok(Outcome::Done)
             }
             Command::Compact { revision } => {
-                self.check_readable(*revision)?;
-                if *revision == self.known.compacted {
-                    let (revision, oldest) = (*revision, self.known.compacted);
+                self.known.check_readable(*revision, self.last)?;
+                if let Some(oldest) = self.known.compacted
+                    && *revision == oldest
+                {
+                    let revision = *revision;
                     return Err(Refusal::Compacted { revision, oldest }.into());
                 }
                 let value = records::encode_number(*revision);
@@ -299,18 +325,6 @@ impl<'a> Planner<'a> {
             true => Err(Refusal::NoSpace.into()),
             false => Ok(()),
         }
-    }
-
-    fn check_readable(&self, revision: Revision) -> Result<(), Stop> {
-        if revision > self.last {
-            let newest = self.last;
-            return Err(Refusal::FutureRevision { revision, newest }.into());
-        }
-        if revision < self.known.compacted {
-            let oldest = self.known.compacted;
-            return Err(Refusal::Compacted { revision, oldest }.into());
-        }
-        Ok(())
     }
 
     fn has_lease(&self, id: LeaseId) -> Result<bool> {
@@ -363,7 +377,7 @@ impl<'a> Planner<'a> {
             self.check_deletions(&chosen, &puts)?;
         }
         drop(puts);
-        self.carry_out(&chosen)
+        self.carry_out(&chosen, chosen.ops.len() == 1)
     }
 
     fn choose<'t>(&self, txn: &'t Txn) -> Result<Chosen<'t>, Stop> {
@@ -425,8 +439,8 @@ impl<'a> Planner<'a> {
         for op in &chosen.ops {
             match op {
                 ChosenOp::Txn(inner) => self.check(inner, puts)?,
-                ChosenOp::Plain(Op::Range(range)) if range.revision > 0 => {
-                    self.check_readable(range.revision)?;
+                ChosenOp::Plain(Op::Range(range)) if !self.known.is_newest(range.revision) => {
+                    self.known.check_readable(range.revision, self.last)?;
                 }
                 ChosenOp::Plain(Op::Put(put)) => {
                     self.check_put(put)?;
@@ -477,28 +491,26 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn carry_out(&mut self, chosen: &Chosen<'_>) -> Result<TxnReply, Stop> {
+    /// Carries the operations out. `is_last` says that no other operation of the command follows the
+    /// only one there is, so that nobody reads what it wrote.
+    fn carry_out(&mut self, chosen: &Chosen<'_>, is_last: bool) -> Result<TxnReply, Stop> {
         let mut reply = TxnReply {
             succeeded: chosen.succeeded,
             replies: Vec::new(),
         };
-        let is_alone = chosen.ops.len() == 1;
+        let is_last = is_last && chosen.ops.len() == 1;
         for op in &chosen.ops {
             let done = match op {
-                ChosenOp::Txn(inner) => Some(OpReply::Txn(self.carry_out(inner)?)),
+                ChosenOp::Txn(inner) => Some(OpReply::Txn(self.carry_out(inner, is_last)?)),
                 ChosenOp::Plain(Op::Range(range)) if self.wants_reply => {
-                    let at = match range.revision {
-                        0 => Revision::MAX,
-                        revision => revision,
-                    };
                     let nothing = Overlay::default();
-                    let overlay = match range.revision {
-                        0 => &self.overlay,
-                        _ => &nothing,
+                    let (overlay, at) = match self.known.is_newest(range.revision) {
+                        true => (&self.overlay, Revision::MAX),
+                        false => (&nothing, range.revision),
                     };
                     Some(OpReply::Range(self.read(overlay, range, at)?))
                 }
-                ChosenOp::Plain(Op::Put(put)) => Some(OpReply::Put(self.put(put, is_alone)?)),
+                ChosenOp::Plain(Op::Put(put)) => Some(OpReply::Put(self.put(put, is_last)?)),
                 ChosenOp::Plain(Op::DeleteRange(delete)) => Some(self.delete_range(delete)?),
                 ChosenOp::Plain(_) => None,
             };
@@ -647,7 +659,8 @@ impl<'a> Planner<'a> {
 
     fn grant(&mut self, id: LeaseId, ttl: Duration) -> Result<Outcome, Stop> {
         self.check_space()?;
-        if id <= 0 || lease::check_ttl(ttl).is_err() {
+        // Those who ask through etcd's API may choose ids below 0.
+        if id == 0 || lease::check_ttl(ttl).is_err() {
             return Err(Refusal::LeaseNotFound { id }.into());
         }
         if self.has_lease(id)? {
@@ -879,6 +892,16 @@ pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
         Relation::Greater => ordering.is_gt(),
         Relation::Less => ordering.is_lt(),
     }
+}
+
+/// See [`Known::is_newest`].
+pub(crate) fn is_newest(revision: Revision, compacted: Option<Revision>) -> bool {
+    revision == 0 || compacted.is_none() && revision as i64 == -1
+}
+
+/// Whether a revision is one below 0 of etcd's signed numbers.
+pub(crate) fn is_below_all(revision: Revision) -> bool {
+    i64::try_from(revision).is_err()
 }
 
 /// The same operations at another revision.

@@ -9,7 +9,7 @@ use super::command::{
     Op, OpReply, RangeOp, RangeReply, Refusal, SortOrder, SortTarget, Txn, TxnReply,
 };
 use super::overlay::Overlay;
-use super::plan::entry_holds;
+use super::plan::{entry_holds, is_below_all, is_newest};
 use crate::error::{Error, Result, show_key};
 use crate::kv::{Entry, record};
 use crate::trees;
@@ -120,13 +120,15 @@ pub(crate) fn read(
         || op.max_mod_revision != 0
         || op.min_create_revision != 0
         || op.max_create_revision != 0;
-    // In the order of keys the limit can be applied while reading.
-    let by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
     let limit = usize::try_from(op.limit).unwrap_or(usize::MAX);
-    let early = by_key && !is_filtered && limit > 0;
+    // In the order of keys the limit can be applied while reading. etcd does the same when a target
+    // is given and no order, and sorts what it has read, the entry beyond the limit with it.
+    let by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
+    let early = (by_key || op.sort_order == SortOrder::None) && !is_filtered && limit > 0;
+    let read_max = limit.saturating_add(usize::from(!by_key));
     for_each_entry(engine, overlay, &span, at, &mut |mut entry| {
         reply.count += 1;
-        if op.count_only || (early && reply.entries.len() >= limit) || !passes(op, &entry) {
+        if op.count_only || (early && reply.entries.len() >= read_max) || !passes(op, &entry) {
             return Ok(true);
         }
         if op.keys_only && op.sort_target != SortTarget::Value {
@@ -163,16 +165,21 @@ fn passes(op: &RangeOp, entry: &Entry) -> bool {
         && below(op.max_create_revision, entry.create_revision)
 }
 
+/// Entries that are equal in what they are sorted by stay in the order of their keys, also from the
+/// largest to the smallest.
 fn sort(op: &RangeOp, entries: &mut [Entry]) {
-    match op.sort_target {
-        SortTarget::Key => {}
-        SortTarget::Version => entries.sort_by_key(|entry| entry.version),
-        SortTarget::Create => entries.sort_by_key(|entry| entry.create_revision),
-        SortTarget::Mod => entries.sort_by_key(|entry| entry.mod_revision),
-        SortTarget::Value => entries.sort_by(|a, b| a.value.cmp(&b.value)),
-    }
-    if op.sort_order == SortOrder::Descend {
-        entries.reverse();
+    let order = |a: &Entry, b: &Entry| match op.sort_target {
+        SortTarget::Key => a.key.cmp(&b.key),
+        SortTarget::Version => a.version.cmp(&b.version),
+        SortTarget::Create => a.create_revision.cmp(&b.create_revision),
+        SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
+        SortTarget::Value => a.value.cmp(&b.value),
+    };
+    match op.sort_order {
+        SortOrder::Descend => entries.sort_by(|a, b| order(b, a)),
+        // They are read in this order.
+        _ if op.sort_target == SortTarget::Key => {}
+        _ => entries.sort_by(order),
     }
 }
 
@@ -181,6 +188,7 @@ pub(crate) fn read_txn(
     engine: &Engine,
     txn: &Txn,
     at: Revision,
+    compacted: Option<Revision>,
 ) -> Result<Result<TxnReply, Refusal>> {
     let mut succeeded = true;
     for compare in &txn.compares {
@@ -208,9 +216,13 @@ pub(crate) fn read_txn(
     let mut replies = Vec::with_capacity(branch.len());
     for op in branch {
         match op {
-            Op::Range(range) if range.revision == 0 || range.revision == at => {
+            Op::Range(range) if range.revision == at || is_newest(range.revision, compacted) => {
                 let found = read(engine, &Overlay::default(), range, at)?;
                 replies.push(OpReply::Range(found));
+            }
+            Op::Range(range) if is_below_all(range.revision) => {
+                let (revision, oldest) = (range.revision, compacted.unwrap_or(0));
+                return Ok(Err(Refusal::Compacted { revision, oldest }));
             }
             Op::Range(range) => match engine.pin_at(range.revision) {
                 Ok(pin) => {
@@ -219,7 +231,7 @@ pub(crate) fn read_txn(
                 }
                 Err(error) => return Ok(Err(super::refusal(range.revision, error))),
             },
-            Op::Txn(inner) => match read_txn(engine, inner, at)? {
+            Op::Txn(inner) => match read_txn(engine, inner, at, compacted)? {
                 Ok(reply) => replies.push(OpReply::Txn(reply)),
                 Err(refusal) => return Ok(Err(refusal)),
             },

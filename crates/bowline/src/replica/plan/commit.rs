@@ -44,7 +44,7 @@ type Keys<'c> = BTreeMap<Vec<u8>, Option<(&'c Value, LeaseId)>>;
 impl Planner<'_> {
     pub(super) fn commit(&mut self, commit: &Commit) -> Result<Outcome, Stop> {
         if commit.read_revision > 0 {
-            self.check_readable(commit.read_revision)?;
+            self.known.check_readable(commit.read_revision, self.last)?;
             self.check_unchanged(commit)?;
         }
         for expectation in &commit.expectations {

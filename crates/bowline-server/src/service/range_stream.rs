@@ -1,0 +1,247 @@
+//! `KV.RangeStream`: a range in parts, as etcd has it from 3.7 on.
+//!
+//! The revision is pinned by a snapshot before the first part, so all parts are of one moment. They
+//! are made while the client takes them, from one iterator over that snapshot:
+//!
+//! ```text
+//! part 1 | 10 keys
+//! part n | twice as many as part n - 1 while that was below half of the target,
+//!        | half as many when it was above twice the target; never more bytes than the target
+//! last   | header, count, more
+//! ```
+//!
+//! Invariants: what is alive is the parts that wait and the one that is made, whatever the range
+//! holds; the parts one after another are what `Range` would have answered.
+
+use std::sync::Arc;
+
+use bowline::replica::{RangeOp, SortOrder, SortTarget};
+use bowline::{Entry, Range, Value};
+use bowline_cluster::ReadLevel;
+use bowline_proto::etcdserverpb as pb;
+use prost::Message;
+use tonic::{Response, Status};
+
+use super::stream::{Ended, Outlet, Replies, produced};
+use crate::context::{Context, respond_read};
+use crate::convert;
+use crate::status::{Fault, status};
+
+/// What a key takes in a part besides itself, at most.
+const FRAME_BYTES: usize = 4;
+/// How many keys the first part has.
+const FIRST_KEYS: u64 = 10;
+
+pub(super) async fn stream(
+    context: &Arc<Context>,
+    op: RangeOp,
+    level: ReadLevel,
+) -> Result<Response<Replies<pb::RangeStreamResponse>>, Status> {
+    let is_by_key = op.sort_order == SortOrder::None
+        || op.sort_order == SortOrder::Ascend && op.sort_target == SortTarget::Key;
+    if !is_by_key {
+        let text = "RangeStream does not support custom sort orders";
+        return Err(Fault::Unsupported(text).into());
+    }
+    if op.min_mod_revision != 0
+        || op.max_mod_revision != 0
+        || op.min_create_revision != 0
+        || op.max_create_revision != 0
+    {
+        let text = "RangeStream does not support revision filters";
+        return Err(Fault::Unsupported(text).into());
+    }
+    let point = context.client.read_barrier(level).await.map_err(status)?;
+    let db = context.client.db();
+    let newest = db.revision();
+    let snapshot = match op.revision {
+        0 => db.snapshot(),
+        revision => db.snapshot_at(revision).map_err(status)?,
+    };
+    let header = match op.revision {
+        0 => context.header(snapshot.revision(), point.term),
+        _ => context.header(newest, point.term),
+    };
+    let bytes_target = context.settings.request_bytes_max;
+    let replies = produced(move |outlet: &Outlet<pb::RangeStreamResponse>| {
+        let entries = snapshot.range(range_of(&op)).map_err(ended)?;
+        let mut parts = Parts::new(entries, &op, bytes_target);
+        while let Some(mut part) = parts.next_part().map_err(ended)? {
+            if parts.is_done {
+                part.header = header;
+            }
+            outlet.send(pb::RangeStreamResponse {
+                range_response: Some(part),
+            })?;
+        }
+        Ok(())
+    });
+    Ok(respond_read(replies, &point))
+}
+
+fn ended(error: bowline::Error) -> Ended {
+    Ended::Failed(status(error))
+}
+
+/// The keys that a request names.
+fn range_of(op: &RangeOp) -> Range {
+    let key = op.key.clone();
+    match &op.range_end[..] {
+        [] => Range::key(key),
+        [0] => Range::from(key..),
+        end if end <= &key[..] => Range::from(key.clone()..key),
+        end => Range::from(key..end.to_vec()),
+    }
+}
+
+/// Cuts entries into parts.
+struct Parts<I: Iterator> {
+    entries: std::iter::Peekable<I>,
+    keys_only: bool,
+    count_only: bool,
+    /// How many keys may come yet.
+    left: u64,
+    /// How many keys the next part has at most.
+    keys_max: u64,
+    bytes_target: usize,
+    count: u64,
+    is_done: bool,
+}
+
+impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
+    fn new(entries: I, op: &RangeOp, bytes_target: usize) -> Parts<I> {
+        Parts {
+            entries: entries.peekable(),
+            keys_only: op.keys_only,
+            count_only: op.count_only,
+            left: match op.limit {
+                0 => u64::MAX,
+                limit => limit,
+            },
+            keys_max: FIRST_KEYS,
+            bytes_target,
+            count: 0,
+            is_done: false,
+        }
+    }
+
+    /// The next part, without its header; the last one says how many keys there are.
+    fn next_part(&mut self) -> bowline::Result<Option<pb::RangeResponse>> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let mut part = pb::RangeResponse::default();
+        let mut bytes = 0;
+        let keys_max = match self.count_only {
+            true => 0,
+            false => self.keys_max.min(self.left),
+        };
+        while (part.kvs.len() as u64) < keys_max && bytes < self.bytes_target {
+            let Some(entry) = self.entries.next() else {
+                break;
+            };
+            let mut entry = entry?;
+            if self.keys_only {
+                entry.value = Value::default();
+            }
+            let kv = convert::key_value(entry);
+            bytes += kv.encoded_len() + FRAME_BYTES;
+            part.kvs.push(kv);
+        }
+        let keys = part.kvs.len() as u64;
+        self.count += keys;
+        self.left -= keys;
+        self.keys_max = match bytes {
+            few if few < self.bytes_target / 2 => self.keys_max.saturating_mul(2),
+            many if many > self.bytes_target.saturating_mul(2) => (self.keys_max / 2).max(1),
+            _ => self.keys_max,
+        };
+        let is_cut = self.entries.peek().is_some();
+        if is_cut && self.left > 0 && !self.count_only {
+            return Ok(Some(part));
+        }
+        self.is_done = true;
+        // What is beyond the limit counts, and is not kept.
+        for entry in self.entries.by_ref() {
+            entry?;
+            self.count += 1;
+        }
+        part.more = is_cut && !self.count_only;
+        part.count = self.count as i64;
+        Ok(Some(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn entry(number: u32, bytes: usize) -> Entry {
+        Entry {
+            key: Value::copy_from(&number.to_be_bytes()),
+            value: Value::from(vec![7; bytes]),
+            create_revision: 2,
+            mod_revision: 2,
+            version: 1,
+            lease: 0,
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_the_next_part_needs() {
+        const TARGET: usize = 100_000;
+        let read = Cell::new(0);
+        let entries = (0..20_000).map(|number| {
+            read.set(read.get() + 1);
+            // Long values come after many short ones: a part does not grow by that.
+            Ok(entry(number, if number < 10_000 { 10 } else { 20_000 }))
+        });
+        let mut parts = Parts::new(entries, &RangeOp::default(), TARGET);
+        let (mut told, mut sizes) = (0, Vec::new());
+        while let Some(part) = parts.next_part().unwrap() {
+            assert!(
+                part.encoded_len() <= TARGET + 20_100,
+                "{}",
+                part.encoded_len()
+            );
+            told += part.kvs.len();
+            sizes.push(part.kvs.len());
+            // One beyond, to know whether there is one.
+            assert!(read.get() <= told + 1, "{} read, {told} told", read.get());
+            assert_eq!(part.count, if parts.is_done { 20_000 } else { 0 });
+            assert!(!part.more);
+        }
+        assert_eq!(told, 20_000);
+        assert_eq!(sizes[..4], [10, 20, 40, 80]);
+        assert!(parts.is_done);
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_counts_and_is_not_told() {
+        let of = |limit, count_only| {
+            let op = RangeOp {
+                limit,
+                count_only,
+                ..RangeOp::default()
+            };
+            let mut parts = Parts::new((0..50).map(|n| Ok(entry(n, 1))), &op, 1000);
+            let mut all = Vec::new();
+            while let Some(part) = parts.next_part().unwrap() {
+                all.push((part.kvs.len(), part.more, part.count));
+            }
+            all
+        };
+        assert_eq!(of(10, false), [(10, true, 50)]);
+        assert_eq!(
+            of(35, false),
+            [(10, false, 0), (20, false, 0), (5, true, 50)]
+        );
+        assert_eq!(
+            of(50, false),
+            [(10, false, 0), (20, false, 0), (20, false, 50)]
+        );
+        assert_eq!(of(35, true), [(0, false, 50)]);
+    }
+}

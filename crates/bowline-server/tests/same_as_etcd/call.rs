@@ -1,0 +1,221 @@
+//! Asks a server, and tells the answer as text in which nothing is left that two servers may choose:
+//! ids, terms, sizes, what is left of a time.
+
+use std::time::Duration;
+
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::mvccpb::KeyValue;
+use pb::response_op::Response as Reply;
+use tonic::Status;
+
+use crate::differences;
+use crate::servers::Clients;
+use crate::step::{Names, Step};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What an answer is compared by, and the revision in its header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) revision: Option<i64>,
+    /// Whether it is a code and a text.
+    pub(crate) is_refusal: bool,
+}
+
+/// Whether an id is there is all that can be the same.
+fn shape(id: &mut u64) {
+    *id = (*id).min(1);
+}
+
+fn tidy_header(header: &mut Option<pb::ResponseHeader>) -> Option<i64> {
+    let header = header.as_mut()?;
+    shape(&mut header.cluster_id);
+    shape(&mut header.member_id);
+    shape(&mut header.raft_term);
+    Some(header.revision)
+}
+
+fn tidy_kvs<'a>(kvs: impl IntoIterator<Item = &'a mut KeyValue>, names: &Names) {
+    for kv in kvs {
+        names.name_lease(&mut kv.lease);
+    }
+}
+
+fn tidy_txn(reply: &mut pb::TxnResponse, names: &Names) {
+    for op in &mut reply.responses {
+        match &mut op.response {
+            Some(Reply::ResponseRange(range)) => {
+                tidy_header(&mut range.header);
+                tidy_kvs(&mut range.kvs, names);
+            }
+            Some(Reply::ResponsePut(put)) => {
+                tidy_header(&mut put.header);
+                tidy_kvs(&mut put.prev_kv, names);
+            }
+            Some(Reply::ResponseDeleteRange(deletion)) => {
+                tidy_header(&mut deletion.header);
+                tidy_kvs(&mut deletion.prev_kvs, names);
+            }
+            Some(Reply::ResponseTxn(txn)) => {
+                tidy_header(&mut txn.header);
+                tidy_txn(txn, names);
+            }
+            None => {}
+        }
+    }
+}
+
+fn refused(status: &Status) -> Answer {
+    Answer {
+        text: format!("{:?}: {}", status.code(), status.message()),
+        revision: None,
+        is_refusal: true,
+    }
+}
+
+/// Asks, and makes text of the answer with what tidies it up.
+macro_rules! answer {
+    ($call:expr, |$reply:ident| $tidy:expr) => {
+        match $call.await {
+            Ok(reply) => {
+                let mut $reply = reply.into_inner();
+                let revision = tidy_header(&mut $reply.header);
+                {
+                    $tidy
+                }
+                Answer {
+                    text: format!("{:?}", $reply),
+                    revision,
+                    is_refusal: false,
+                }
+            }
+            Err(status) => refused(&status),
+        }
+    };
+}
+
+/// Has a step carried out that concerns no stream.
+pub(crate) async fn ask(clients: &mut Clients, step: &Step, names: &mut Names) -> Answer {
+    let asking = ask_patiently(clients, step, names);
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(answer) => answer,
+        Err(_) => Answer {
+            text: "no answer".to_owned(),
+            revision: None,
+            is_refusal: true,
+        },
+    }
+}
+
+async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) -> Answer {
+    match names.resolved(step) {
+        Step::Range(range) => answer!(clients.kv.range(range), |reply| {
+            tidy_kvs(&mut reply.kvs, names);
+        }),
+        Step::Put(put) => answer!(clients.kv.put(put), |reply| {
+            tidy_kvs(&mut reply.prev_kv, names);
+        }),
+        Step::Delete(deletion) => answer!(clients.kv.delete_range(deletion), |reply| {
+            tidy_kvs(&mut reply.prev_kvs, names);
+        }),
+        Step::Txn(txn) => answer!(clients.kv.txn(txn), |reply| {
+            tidy_txn(&mut reply, names);
+        }),
+        Step::Compact(compact) => {
+            let revision = compact.revision;
+            let answer = answer!(clients.kv.compact(compact), |_reply| {});
+            if answer.revision.is_some() {
+                names.compacted = revision;
+            }
+            answer
+        }
+        Step::Grant(grant) => {
+            let is_chosen = grant.id == 0;
+            answer!(clients.lease.lease_grant(grant), |reply| {
+                if is_chosen {
+                    names.chosen.push(reply.id);
+                }
+                names.name_lease(&mut reply.id);
+            })
+        }
+        Step::Revoke(revoke) => answer!(clients.lease.lease_revoke(revoke), |_reply| {}),
+        Step::TimeToLive(asked) => answer!(clients.lease.lease_time_to_live(asked), |reply| {
+            names.name_lease(&mut reply.id);
+            // Between the two questions a second may have begun.
+            if reply.ttl >= 0 && (reply.granted_ttl - 5..=reply.granted_ttl).contains(&reply.ttl) {
+                reply.ttl = reply.granted_ttl;
+            }
+            differences::sort_lease_keys(&mut reply);
+        }),
+        Step::Leases => {
+            let asked = pb::LeaseLeasesRequest {};
+            answer!(clients.lease.lease_leases(asked), |reply| {
+                for lease in &mut reply.leases {
+                    names.name_lease(&mut lease.id);
+                }
+            })
+        }
+        Step::KeepAlive(id) => keep_alive(clients, id, names).await,
+        Step::Members(linearizable) => {
+            let asked = pb::MemberListRequest { linearizable };
+            answer!(clients.cluster.member_list(asked), |reply| {
+                for member in &mut reply.members {
+                    shape(&mut member.id);
+                    for url in member.peer_ur_ls.iter_mut().chain(&mut member.client_ur_ls) {
+                        *url = url.chars().filter(|c| !c.is_ascii_digit()).collect();
+                    }
+                }
+            })
+        }
+        Step::Alarm(alarm) => {
+            let asked = clients.maintenance.alarm(alarm);
+            let answer = answer!(asked, |reply| differences::tidy_alarm(&mut reply));
+            Answer {
+                revision: None,
+                ..answer
+            }
+        }
+        Step::Status => {
+            let asked = clients.maintenance.status(pb::StatusRequest {});
+            answer!(asked, |reply| differences::tidy_status(&mut reply))
+        }
+        Step::HashKv(revision) => {
+            let asked = pb::HashKvRequest { revision };
+            answer!(clients.maintenance.hash_kv(asked), |reply| {
+                differences::tidy_hash(&mut reply);
+            })
+        }
+        Step::Watch(..) | Step::Settle => Answer {
+            text: String::new(),
+            revision: None,
+            is_refusal: false,
+        },
+    }
+}
+
+async fn keep_alive(clients: &mut Clients, id: i64, names: &Names) -> Answer {
+    let requests = tokio_stream::once(pb::LeaseKeepAliveRequest { id });
+    let mut replies = match clients.lease.lease_keep_alive(requests).await {
+        Ok(replies) => replies.into_inner(),
+        Err(status) => return refused(&status),
+    };
+    match replies.message().await {
+        Ok(Some(mut reply)) => {
+            let revision = tidy_header(&mut reply.header);
+            names.name_lease(&mut reply.id);
+            Answer {
+                text: format!("{reply:?}"),
+                revision,
+                is_refusal: false,
+            }
+        }
+        Ok(None) => Answer {
+            text: "the end".to_owned(),
+            revision: None,
+            is_refusal: true,
+        },
+        Err(status) => refused(&status),
+    }
+}

@@ -1,0 +1,215 @@
+//! Every difference that may be, with its reason. There are no others.
+//!
+//! *Between versions of etcd*, where Bowline is as the newer one is:
+//!
+//! | what | until 3.4 | since |
+//! |---|---|---|
+//! | an unknown target of a sort | ends the process | is refused |
+//! | an unknown order of a sort | is no order | is refused |
+//! | in a transaction, a put and a read that are both wrong | the put is told of | the first is told of |
+//! | the hash at the compacted revision | is refused | is told |
+//! | a watch from a revision below 0 | is one from the compacted revision or an ended one | is an ended one (3.7) |
+//! | a question for progress | is answered at once | is answered when every event is out |
+//! | an alarm of no kind | is raised | is not |
+//! | the header of a reply about alarms | is not there | is there |
+//! | `hash_revision`, `storage_version`, quota and downgrade in replies | are not there | are there |
+//!
+//! *Between etcd and Bowline*:
+//!
+//! | what | why |
+//! |---|---|
+//! | the order of the events of one revision: by operation in etcd, by key here | history holds one version of a key for a revision, and no order besides that of the keys |
+//! | a key that is put and deleted in one transaction, where etcd does not see that it is: refused here | the same |
+//! | a compaction of revision 0, in a reply about hashes | told as none here: it compacts nothing |
+//! | the values of hashes | they cover what is stored, which is another format |
+//! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
+//! | where exactly a request is too large | etcd counts its envelope, whose size is random |
+//! | the keys of a lease: in no order in etcd | sorted here |
+
+use bowline_proto::etcdserverpb as pb;
+use pb::request_op::Request as Op;
+use pb::watch_request::RequestUnion;
+
+use crate::step::Step;
+
+/// Since when a step can be compared, and why not before; `None` for always.
+type Since = Option<((u32, u32), &'static str)>;
+
+/// Why a step is not sent to a server of this version; `None` when it is.
+pub(crate) fn unsent(step: &Step, version: (u32, u32)) -> Option<&'static str> {
+    let since: Since = match step {
+        Step::Range(range) => sort_since(range),
+        Step::Txn(txn) => {
+            if is_written_twice_unseen(txn) {
+                return Some("a key has one version at a revision");
+            }
+            txn_since(txn)
+        }
+        Step::Alarm(alarm) if alarm.action != 0 && alarm.alarm == 0 => {
+            Some(((3, 5), "an alarm of no kind could be raised"))
+        }
+        Step::HashKv(_) => Some(((3, 5), "the compacted revision could not be hashed")),
+        Step::Watch(_, request) => match &request.request_union {
+            Some(RequestUnion::CreateRequest(create)) if create.start_revision < 0 => Some((
+                (3, 7),
+                "a start below 0 was one from the oldest revision, or was told as compacted to -1",
+            )),
+            // Only the answers to those that settle can be counted.
+            Some(RequestUnion::ProgressRequest(_)) => return Some("asked by settling"),
+            _ => None,
+        },
+        _ => None,
+    };
+    since
+        .filter(|(since, _)| version < *since)
+        .map(|(_, reason)| reason)
+}
+
+fn sort_since(range: &pb::RangeRequest) -> Since {
+    let is_known = (0..=2).contains(&range.sort_order) && (0..=4).contains(&range.sort_target);
+    (!is_known).then_some(((3, 6), "an unknown sort ended the process"))
+}
+
+fn txn_since(txn: &pb::TxnRequest) -> Since {
+    let both = [&txn.success, &txn.failure];
+    let mut ops = both.into_iter().flatten();
+    if let Some(found) = ops.find_map(|op| match &op.request {
+        Some(Op::RequestRange(range)) => sort_since(range),
+        Some(Op::RequestTxn(inner)) => txn_since(inner),
+        _ => None,
+    }) {
+        return Some(found);
+    }
+    let (reads, puts) = may_be_wrong(txn);
+    (reads && puts).then_some(((3, 5), "puts were checked before reads"))
+}
+
+/// Whether reads, and whether puts of a transaction may be refused when it is carried out.
+fn may_be_wrong(txn: &pb::TxnRequest) -> (bool, bool) {
+    let mut found = (false, false);
+    for op in txn.success.iter().chain(&txn.failure) {
+        match &op.request {
+            Some(Op::RequestRange(range)) => found.0 |= range.revision != 0,
+            Some(Op::RequestPut(put)) => {
+                found.1 |= put.lease != 0 || put.ignore_value || put.ignore_lease;
+            }
+            Some(Op::RequestTxn(inner)) => {
+                let inner = may_be_wrong(inner);
+                found = (found.0 | inner.0, found.1 | inner.1);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A key, or the keys of a deletion.
+#[derive(Debug, Clone, PartialEq)]
+enum Write {
+    Put(Vec<u8>),
+    Delete(Vec<u8>, Vec<u8>),
+}
+
+/// Whether a transaction puts and deletes a key in a way that etcd lets pass: in two transactions
+/// within it, or by a deletion "from here on".
+fn is_written_twice_unseen(txn: &pb::TxnRequest) -> bool {
+    let lists = [&txn.success, &txn.failure];
+    lists.iter().any(|list| {
+        let mut all: Vec<Vec<Write>> = Vec::new();
+        for op in *list {
+            let mut writes = Vec::new();
+            collect(op, &mut writes);
+            all.push(writes);
+        }
+        let meets = |a: &Write, b: &Write| match (a, b) {
+            (Write::Put(key), Write::Delete(from, end)) => covers(from, end, key),
+            _ => false,
+        };
+        let overlap = all.iter().enumerate().any(|(place, writes)| {
+            all.iter().enumerate().any(|(other, others)| {
+                place != other
+                    && writes.iter().any(|a| others.iter().any(|b| meets(a, b)))
+                    && (writes.len() + others.len() > 2
+                        || is_txn(&list[place])
+                        || is_txn(&list[other])
+                        || others
+                            .iter()
+                            .any(|b| matches!(b, Write::Delete(_, end) if end == &[0])))
+            })
+        });
+        overlap
+            || list.iter().any(|op| match &op.request {
+                Some(Op::RequestTxn(inner)) => is_written_twice_unseen(inner),
+                _ => false,
+            })
+    })
+}
+
+fn is_txn(op: &pb::RequestOp) -> bool {
+    matches!(op.request, Some(Op::RequestTxn(_)))
+}
+
+fn collect(op: &pb::RequestOp, writes: &mut Vec<Write>) {
+    match &op.request {
+        Some(Op::RequestPut(put)) => writes.push(Write::Put(put.key.to_vec())),
+        Some(Op::RequestDeleteRange(delete)) => writes.push(Write::Delete(
+            delete.key.to_vec(),
+            delete.range_end.to_vec(),
+        )),
+        Some(Op::RequestTxn(txn)) => {
+            for op in txn.success.iter().chain(&txn.failure) {
+                collect(op, writes);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn covers(from: &[u8], end: &[u8], key: &[u8]) -> bool {
+    match end {
+        [] => key == from,
+        [0] => key >= from,
+        end => key >= from && key < end,
+    }
+}
+
+/// Makes the same what two servers have for themselves.
+pub(crate) fn tidy_status(reply: &mut pb::StatusResponse) {
+    reply.version = if reply.version.is_empty() {
+        "none"
+    } else {
+        "one"
+    }
+    .to_owned();
+    reply.storage_version.clear();
+    reply.downgrade_info = None;
+    for size in [&mut reply.db_size, &mut reply.db_size_in_use] {
+        *size = (*size).min(1);
+    }
+    reply.db_size_quota = 0;
+    let indexes = [&mut reply.raft_index, &mut reply.raft_applied_index];
+    for number in indexes
+        .into_iter()
+        .chain([&mut reply.raft_term, &mut reply.leader])
+    {
+        *number = (*number).min(1);
+    }
+}
+
+/// The same.
+pub(crate) fn tidy_alarm(reply: &mut pb::AlarmResponse) {
+    reply.header = None;
+}
+
+/// The same.
+pub(crate) fn tidy_hash(reply: &mut pb::HashKvResponse) {
+    reply.hash = reply.hash.min(1);
+    reply.hash_revision = 0;
+    // Whether there was none or one of revision 0 is not told apart.
+    reply.compact_revision = reply.compact_revision.max(0);
+}
+
+/// etcd tells them in no order.
+pub(crate) fn sort_lease_keys(reply: &mut pb::LeaseTimeToLiveResponse) {
+    reply.keys.sort();
+}

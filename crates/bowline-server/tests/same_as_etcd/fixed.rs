@@ -1,0 +1,336 @@
+//! Sequences that once showed a difference, each named for it, and some that chance would not find.
+
+use bowline_proto::etcdserverpb as pb;
+use pb::compare::TargetUnion;
+use pb::request_op::Request as Op;
+
+use crate::generate::{read, request};
+use crate::run::{Asked, run, show};
+use crate::servers::{Pair, etcd_program};
+use crate::step::{Step, compacted, now};
+use crate::streams;
+
+fn put(key: &'static str, value: &'static str) -> pb::PutRequest {
+    pb::PutRequest {
+        key: key.into(),
+        value: value.into(),
+        ..pb::PutRequest::default()
+    }
+}
+
+fn delete(key: &'static str) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest {
+        key: key.into(),
+        ..pb::DeleteRangeRequest::default()
+    }
+}
+
+fn all() -> pb::RangeRequest {
+    pb::RangeRequest {
+        range_end: "\0".into(),
+        ..read(b"\0")
+    }
+}
+
+fn compact(revision: i64) -> Step {
+    Step::Compact(pb::CompactionRequest {
+        revision,
+        physical: false,
+    })
+}
+
+fn txn(success: Vec<Op>) -> pb::TxnRequest {
+    pb::TxnRequest {
+        success: success.into_iter().map(request).collect(),
+        ..pb::TxnRequest::default()
+    }
+}
+
+fn alarm(action: i32, member_id: u64, alarm: i32) -> Step {
+    Step::Alarm(pb::AlarmRequest {
+        action,
+        member_id,
+        alarm,
+    })
+}
+
+fn grant(id: i64, ttl: i64) -> Step {
+    Step::Grant(pb::LeaseGrantRequest { ttl, id })
+}
+
+/// A condition by numbers that may mean nothing.
+fn condition(result: i32, target: i32, side: Option<TargetUnion>) -> Step {
+    Step::Txn(pb::TxnRequest {
+        compare: vec![pb::Compare {
+            result,
+            target,
+            key: "a".into(),
+            target_union: side,
+            ..pb::Compare::default()
+        }],
+        ..pb::TxnRequest::default()
+    })
+}
+
+fn watch(key: &'static str, watch_id: i64, start_revision: i64) -> Step {
+    let create = pb::WatchCreateRequest {
+        key: key.into(),
+        watch_id,
+        start_revision,
+        ..pb::WatchCreateRequest::default()
+    };
+    Step::Watch(0, streams::create(create))
+}
+
+fn sequences() -> Vec<(&'static str, Vec<Step>)> {
+    let some = || {
+        let keys = [("a", "2"), ("b", "1"), ("c", "2"), ("d", "1"), ("a", "1")];
+        keys.map(|(key, value)| Step::Put(put(key, value))).to_vec()
+    };
+    let with = |mut steps: Vec<Step>, more: Vec<Step>| {
+        steps.extend(more);
+        steps
+    };
+    let sorted = |sort_target: i32, sort_order: i32, limit: i64| {
+        Step::Range(pb::RangeRequest {
+            sort_target,
+            sort_order,
+            limit,
+            ..all()
+        })
+    };
+    let nested = |inner: usize, outer: usize| {
+        let reads = |count: usize| (0..count).map(|_| Op::RequestRange(read(b"a")));
+        let mut ops: Vec<Op> = reads(outer).collect();
+        ops.push(Op::RequestTxn(txn(reads(inner).collect())));
+        Step::Txn(txn(ops))
+    };
+    let in_txn = |revision: i64| {
+        let range = pb::RangeRequest { revision, ..all() };
+        Step::Txn(txn(vec![Op::RequestRange(range)]))
+    };
+    let long = |bytes: usize| pb::PutRequest {
+        value: vec![b'x'; bytes].into(),
+        ..put("a", "")
+    };
+    let mut broken = txn(vec![
+        Op::RequestPut(long(1 << 20)),
+        Op::RequestPut(long(1 << 19)),
+    ]);
+    broken.failure = Vec::new();
+    vec![
+        (
+            "equal ones stay in the order of their keys, from the largest on",
+            with(
+                some(),
+                vec![sorted(1, 2, 0), sorted(4, 2, 0), sorted(4, 2, 3)],
+            ),
+        ),
+        (
+            "without an order a limit counts before the sort",
+            with(
+                some(),
+                vec![sorted(4, 0, 2), sorted(1, 0, 1), sorted(3, 0, 2)],
+            ),
+        ),
+        (
+            "revision 0 can be compacted once",
+            with(
+                some(),
+                vec![compact(0), compact(0), in_txn(-1), compact(now(0))],
+            ),
+        ),
+        (
+            "below 0 is compacted",
+            vec![compact(-1), compact(-9), compact(i64::MIN)],
+        ),
+        (
+            "a read of a transaction below 0 is compacted",
+            with(
+                some(),
+                vec![
+                    compact(now(-1)),
+                    in_txn(-1),
+                    in_txn(-2),
+                    in_txn(compacted(-1)),
+                ],
+            ),
+        ),
+        (
+            "replies within a transaction say their own revision",
+            with(
+                some(),
+                vec![Step::Txn(txn(vec![
+                    Op::RequestRange(read(b"a")),
+                    Op::RequestDeleteRange(delete("none")),
+                    Op::RequestTxn(txn(vec![Op::RequestPut(put("e", "1"))])),
+                    Op::RequestDeleteRange(delete("none")),
+                    Op::RequestRange(read(b"e")),
+                ]))],
+            ),
+        ),
+        (
+            "what one put in a transaction within wrote is seen behind it",
+            vec![
+                Step::Txn(txn(vec![
+                    Op::RequestTxn(txn(vec![Op::RequestPut(put("e", "1"))])),
+                    Op::RequestRange(read(b"e")),
+                    Op::RequestDeleteRange(delete("e0")),
+                ])),
+                Step::Range(all()),
+            ],
+        ),
+        (
+            "what a transaction takes, those within do not have",
+            vec![
+                nested(64, 63),
+                nested(65, 63),
+                nested(1, 127),
+                nested(0, 127),
+                nested(0, 128),
+            ],
+        ),
+        (
+            "conditions of which nobody knows what they mean",
+            with(
+                some(),
+                vec![
+                    condition(9, 0, Some(TargetUnion::Version(7))),
+                    condition(9, 3, Some(TargetUnion::Value("7".into()))),
+                    condition(0, 9, Some(TargetUnion::Version(7))),
+                    condition(1, 9, None),
+                    condition(0, 1, Some(TargetUnion::Version(6))),
+                    condition(0, 4, Some(TargetUnion::ModRevision(6))),
+                ],
+            ),
+        ),
+        (
+            "an unknown value has no value, whatever the relation",
+            vec![
+                condition(9, 3, None),
+                condition(9, 0, None),
+                condition(3, 3, None),
+            ],
+        ),
+        (
+            "leases below 0, and in the order in which they end",
+            vec![
+                grant(-7, 900),
+                grant(i64::MIN, 600),
+                grant(5, 700),
+                Step::Put(pb::PutRequest {
+                    lease: -7,
+                    ..put("l", "1")
+                }),
+                Step::Range(all()),
+                Step::TimeToLive(pb::LeaseTimeToLiveRequest { id: -7, keys: true }),
+                Step::KeepAlive(-7),
+                Step::Leases,
+                Step::Revoke(pb::LeaseRevokeRequest { id: -7 }),
+                Step::Range(all()),
+            ],
+        ),
+        (
+            "a put by itself is told of its lease first",
+            vec![
+                Step::Put(pb::PutRequest {
+                    ignore_value: true,
+                    lease: 99,
+                    ..put("n", "")
+                }),
+                Step::Put(pb::PutRequest {
+                    ignore_value: true,
+                    ..put("n", "")
+                }),
+                Step::Txn(txn(vec![Op::RequestPut(pb::PutRequest {
+                    ignore_value: true,
+                    lease: 99,
+                    ..put("n", "")
+                })])),
+            ],
+        ),
+        (
+            "an alarm is told again, and ended by its own member alone",
+            vec![
+                alarm(1, 7, 1),
+                alarm(1, 7, 1),
+                alarm(0, 0, 0),
+                alarm(0, 0, 9),
+                alarm(2, 0, 1),
+                grant(0, 9_000_000_001),
+                Step::Put(put("a", "1")),
+                Step::Delete(delete("a")),
+                alarm(2, 7, 1),
+                alarm(2, 7, 1),
+                alarm(1, 0, 1),
+                Step::Status,
+                alarm(2, 0, 1),
+                Step::Put(put("a", "1")),
+            ],
+        ),
+        (
+            "a watch that was compacted keeps its id until it is canceled",
+            with(
+                some(),
+                vec![
+                    compact(now(0)),
+                    watch("a", 5, 2),
+                    Step::Settle,
+                    watch("a", 5, 0),
+                    Step::Watch(0, streams::cancel(5)),
+                    Step::Watch(0, streams::cancel(5)),
+                    watch("a", 5, 0),
+                    Step::Put(put("a", "9")),
+                    Step::Settle,
+                ],
+            ),
+        ),
+        (
+            "members have no revision",
+            with(some(), vec![Step::Members(true), Step::Members(false)]),
+        ),
+        (
+            "what is too large",
+            vec![
+                Step::Put(long(1_570_000)),
+                Step::Put(long(1_573_000)),
+                Step::Put(long(3 << 20)),
+                Step::Put(pb::PutRequest {
+                    ignore_value: true,
+                    ..long(1_573_000)
+                }),
+                Step::Txn(broken),
+                Step::Range(pb::RangeRequest {
+                    key: vec![b'k'; 1_600_000].into(),
+                    ..read(b"")
+                }),
+                Step::Txn(txn(vec![Op::RequestRange(pb::RangeRequest {
+                    key: vec![b'k'; 1_600_000].into(),
+                    ..read(b"")
+                })])),
+                Step::Range(pb::RangeRequest {
+                    key: vec![b'k'; 2_200_000].into(),
+                    ..read(b"")
+                }),
+            ],
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_once_different_is_the_same() {
+    let Some(program) = etcd_program() else {
+        eprintln!("SKIPPED: etcd is not installed");
+        return;
+    };
+    let mut failures = Vec::new();
+    for (name, steps) in sequences() {
+        let mut pair = Pair::start(&program).await;
+        let ran = run(&mut pair, &steps, &mut Asked::default()).await;
+        pair.stop().await;
+        if let Err(found) = ran {
+            failures.push(format!("{name}\n{}", show(&[], &found)));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}

@@ -1,0 +1,82 @@
+//! Whether Bowline can be told from etcd: the same requests to both, the same answers.
+//!
+//! Random sequences of requests, as any client may send them, go to a server in this process and to a
+//! process of etcd. Replies are compared as a whole but for what two servers choose for themselves;
+//! errors by code and text; watches event by event. A sequence that shows a difference is cut down on
+//! new servers to the steps it needs, and printed. What may differ, and why, stands in
+//! `differences.rs` alone.
+//!
+//! `BOWLINE_SAME_REQUESTS` says how many requests (5,000 ordinarily), `BOWLINE_SAME_SEED` repeats a
+//! run, `ETCD` names another program of etcd than the one on the path.
+
+mod call;
+mod differences;
+mod fixed;
+mod generate;
+mod kubernetes;
+mod run;
+mod servers;
+mod step;
+mod streams;
+
+use std::time::Instant;
+
+use run::{Asked, run, show, shrink};
+use servers::{Pool, etcd_program};
+
+/// Steps of a sequence.
+const LENGTH: usize = 250;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number: {text:?}")),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_requests_are_answered_as_by_etcd() {
+    let Some(program) = etcd_program() else {
+        eprintln!("SKIPPED: etcd is not installed");
+        return;
+    };
+    let wanted = number("BOWLINE_SAME_REQUESTS").unwrap_or(5_000) as usize;
+    let seed = number("BOWLINE_SAME_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("{wanted} requests, BOWLINE_SAME_SEED={seed}");
+    let begun = Instant::now();
+    let mut pool = Pool::start(&program);
+    let mut asked = Asked::default();
+    let mut sequences = 0_u64;
+    while asked.requests < wanted {
+        let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(sequences));
+        let steps = generate::sequence(&mut rng, LENGTH.min(wanted - asked.requests + 1));
+        let mut pair = pool.take().await;
+        let ran = run(&mut pair, &steps, &mut asked).await;
+        let version = pair.etcd.version;
+        pair.stop().await;
+        if let Err(found) = ran {
+            let first = show(&[], &found);
+            println!("sequence {sequences}: {first}\ncutting it down");
+            let (steps, found) = shrink(&mut pool, steps, found).await;
+            panic!(
+                "not as etcd {}.{}; seed {seed}, sequence {sequences}:\n{}",
+                version.0,
+                version.1,
+                show(&steps, &found)
+            );
+        }
+        sequences += 1;
+    }
+    println!(
+        "{} requests in {sequences} sequences, {} of them refused, in {:.1} s",
+        asked.requests,
+        asked.refused,
+        begun.elapsed().as_secs_f64()
+    );
+    for (reason, count) in &asked.unsent {
+        println!("{count} not sent: {reason}");
+    }
+    // Without answers nothing would be compared.
+    assert!(asked.refused < asked.requests / 2);
+}
