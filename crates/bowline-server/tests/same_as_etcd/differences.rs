@@ -21,6 +21,7 @@
 //! | the order of the events of one revision: by operation in etcd, by key here | history holds one version of a key for a revision, and no order besides that of the keys |
 //! | a key that is put and deleted in one transaction, where etcd does not see that it is: refused here | the same |
 //! | a compaction of revision 0, in a reply about hashes | told as none here: it compacts nothing |
+//! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd does not count what is within |
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
 //! | where exactly a request is too large | etcd counts its envelope, whose size is random |

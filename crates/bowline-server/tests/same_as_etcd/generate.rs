@@ -282,9 +282,9 @@ fn op(rng: &mut Rng, depth: u32) -> pb::RequestOp {
 }
 
 fn alarm(rng: &mut Rng) -> pb::AlarmRequest {
-    // What is raised for no real member, nobody clears but who raised it.
+    // None is raised by chance: see what etcd does with a put in a transaction within one.
     pb::AlarmRequest {
-        action: *pick(rng, &[0, 0, 1, 2, 2, 2]),
+        action: *pick(rng, &[0, 0, 2]),
         member_id: *pick(rng, &[0, 7, 7]),
         alarm: *pick(rng, &[0, 1, 1]),
     }
