@@ -2,6 +2,19 @@
 //!
 //! ```no_run
 //! # async fn example() -> bowline_client::Result<()> {
+//! let client = bowline_client::Client::connect(["127.0.0.1:2379"]).await?;
+//! client.put("greeting", "hello").await?;
+//! let found = client.get("greeting").await?;
+//! let mut watcher = client.watch(bowline_client::KeyRange::key("greeting")).await?;
+//! while let Some(batch) = watcher.next().await? { println!("{:?}", batch.events); }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With a lease, and a watch from where it was put:
+//!
+//! ```no_run
+//! # async fn example() -> bowline_client::Result<()> {
 //! use std::time::Duration;
 //! use bowline_client::{Client, KeyRange};
 //!

@@ -208,7 +208,10 @@ async fn calls_are_those_of_grpc() {
     let (status, text) = post(&running, "/v3/maintenance/hashkv", "{}").await;
     assert_eq!(status, 200, "{text}");
     let downgrade = refused(&running, "/v3/maintenance/downgrade", "{}").await;
-    assert_eq!((downgrade.0, downgrade.1), (501, 12), "{downgrade:?}");
+    assert_eq!((downgrade.0, downgrade.1), (400, 3), "{downgrade:?}");
+    // And what is not supported.
+    let enabled = refused(&running, "/v3/auth/enable", "{}").await;
+    assert_eq!((enabled.0, enabled.1), (501, 12), "{enabled:?}");
 }
 
 #[tokio::test]

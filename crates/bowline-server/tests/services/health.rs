@@ -19,8 +19,10 @@ fn of(service: &str) -> HealthCheckRequest {
 }
 
 /// The services that a tool finds.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 13] = [
     "bowline.v1.Graph",
+    "bowline.v1.Lease",
+    "bowline.v1.Store",
     "etcdserverpb.Auth",
     "etcdserverpb.Cluster",
     "etcdserverpb.KV",

@@ -23,6 +23,7 @@ async fn three_on_limited_disks() -> (Three, Vec<FaultVfs>) {
         nodes.all(|node| node.client().metrics().log_bytes >= 3 * (256 << 10))
     })
     .await;
+    three.assert_equal().await;
     (three, disks)
 }
 
@@ -57,11 +58,15 @@ fn is_refused(outcome: &crate::error::Result<Applied>) -> bool {
     }
 }
 
-async fn some_keys(client: &LocalClient) -> Vec<String> {
+/// Puts some keys, and waits until every member has them: one that is behind what the log still has needs a
+/// snapshot, for which there is no room on a full disk, and does not notice how full it is.
+async fn some_keys(three: &Three) -> Vec<String> {
+    let client = three.client(three.leader().await);
     let names: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
     for name in &names {
         client.execute(put(name, "v")).await.unwrap();
     }
+    three.assert_equal().await;
     names
 }
 
@@ -136,7 +141,7 @@ async fn on_a_full_disk_of_one_member_puts_are_refused_and_the_rest_goes_on() {
         let (three, disks) = three_on_limited_disks().await;
         let leader = three.leader().await;
         let full = (leader + usize::from(!fills_the_leader)) % 3;
-        let mut acknowledged = some_keys(&three.client(leader)).await;
+        let mut acknowledged = some_keys(&three).await;
         fill_up(&disks[full]);
         // Asked elsewhere, so that nobody but the full one can know.
         let client = three.client((full + 1) % 3);
@@ -161,7 +166,7 @@ async fn on_full_disks_of_all_members_nothing_is_lost_and_writing_comes_back() {
     let (mut three, disks) = three_on_limited_disks().await;
     let leader = three.leader().await;
     let client = three.client(leader);
-    let mut acknowledged = some_keys(&client).await;
+    let mut acknowledged = some_keys(&three).await;
     for disk in &disks {
         fill_up(disk);
     }
@@ -304,7 +309,9 @@ async fn a_member_whose_disk_fails_a_flush_stops_and_the_others_go_on() {
         let stopped = three.client(failing);
         let reason = tokio::time::timeout(PATIENCE, stopped.stopped()).await;
         let reason = reason.expect("it stops");
-        assert!(reason.contains("takes no more writes"), "{reason}");
+        // The flush of the log, or that of a vote when the leader was missed just then.
+        let of_log = reason.contains("takes no more writes");
+        assert!(of_log || reason.contains("cannot sync"), "{reason}");
         assert_eq!(stopped.status().failure.as_ref(), Some(&reason));
         let refused = stopped.execute(put("k", "v")).await;
         assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");

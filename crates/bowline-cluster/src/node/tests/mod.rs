@@ -170,11 +170,18 @@ impl Three {
 async fn surely(client: &LocalClient, command: &Command) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
+        let is_late = tokio::time::Instant::now() >= deadline;
         match client.execute(command.clone()).await {
-            Ok(_) => return,
-            Err(Error::LeaderChanged | Error::Timeout | Error::NoLeader)
-                if tokio::time::Instant::now() < deadline => {}
-            Err(error) => panic!("{error:?}"),
+            Ok(applied) if applied.reply.result.is_ok() => return,
+            // An alarm may come late, after what it is about has passed, and goes again.
+            Ok(applied) if applied.reply.result == Err(Refusal::NoSpace) && !is_late => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(Error::Refused(Refusal::NoSpace)) if !is_late => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(Error::LeaderChanged | Error::Timeout | Error::NoLeader) if !is_late => {}
+            other => panic!("{other:?}"),
         }
     }
 }
