@@ -28,6 +28,17 @@ pub(crate) struct Asked {
     pub(crate) unsent: BTreeMap<&'static str, usize>,
 }
 
+impl Asked {
+    /// Adds what was asked elsewhere.
+    pub(crate) fn add(&mut self, other: Asked) {
+        self.requests += other.requests;
+        self.refused += other.refused;
+        for (reason, count) in other.unsent {
+            *self.unsent.entry(reason).or_default() += count;
+        }
+    }
+}
+
 /// Runs a sequence on new servers.
 pub(crate) async fn run(
     pair: &mut Pair,
