@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::server::start;
+use crate::server::{skipped, start};
 
 /// What the program prints a line for.
 const PARTS: [&str; 9] = [
@@ -39,7 +39,7 @@ async fn etcd_client_is_served_in_every_verb() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients/rust");
     let fetched = cargo("fetch", &target).status().await.unwrap();
     if !fetched.success() {
-        eprintln!("SKIPPED etcd-client: the registry cannot be reached");
+        skipped("the registry cannot be reached for the crate etcd-client");
         return;
     }
     let protoc = cargo("build", &target).args(["-p", "protoc"]).status();

@@ -320,7 +320,7 @@ fn sequences() -> Vec<(&'static str, Vec<Step>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_once_different_is_the_same() {
     let Some(program) = etcd_program() else {
-        eprintln!("SKIPPED: etcd is not installed");
+        crate::skipped();
         return;
     };
     let mut failures = Vec::new();

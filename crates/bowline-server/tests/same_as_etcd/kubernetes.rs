@@ -32,7 +32,7 @@ async fn bowline_does_what_kubernetes_asks() {
 #[tokio::test]
 async fn etcd_does_what_the_scenario_expects() {
     let Some(program) = etcd_program() else {
-        eprintln!("SKIPPED: etcd is not installed");
+        crate::skipped();
         return;
     };
     let etcd = Etcd::start(Path::new(&program)).await;
