@@ -14,6 +14,7 @@ use bowline_cluster::peer::{
 use bowline_cluster::types::{Member, NodeId, Proposal, TypeConfig};
 use bowline_proto::peer::{Answer, LeaseState, Question, answer, question};
 use bowline_storage::vfs::{MemoryVfs, Vfs};
+use bowline_testing::ports::free_port;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use openraft::async_runtime::WatchReceiver;
@@ -230,7 +231,9 @@ async fn scenario() {
     let mut nodes = Vec::new();
     let mut running = Vec::new();
     for id in 1..=3 {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let listener = TcpListener::bind(("127.0.0.1", free_port()))
+            .await
+            .expect("bind");
         let node = Machinery {
             id,
             vfs: Arc::new(MemoryVfs::default()),

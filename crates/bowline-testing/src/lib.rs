@@ -10,6 +10,7 @@
 //! | [`model`] | [`Model`]: what a database must answer, in plain maps |
 //! | [`isolation`] | [`isolation::check`]: which anomalies a history of transactions shows |
 //! | [`linear`] | [`linear::check`]: whether a history of keys of a cluster is linearizable |
+//! | [`ports`] | ports for servers, that no other socket is given in between |
 //! | [`seed`] | [`Seed`]: random tests that say how to repeat themselves |
 //!
 //! # What the disk models
@@ -76,6 +77,7 @@ pub mod fault;
 pub mod isolation;
 pub mod linear;
 pub mod model;
+pub mod ports;
 pub mod replay;
 pub mod seed;
 

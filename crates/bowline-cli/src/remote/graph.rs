@@ -467,9 +467,7 @@ mod tests {
     impl Served {
         fn start() -> (Served, RemoteGraphs) {
             let directory = tempfile::tempdir().unwrap();
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let peer = format!("http://{}", free.local_addr().unwrap());
-            drop(free);
+            let peer = format!("http://127.0.0.1:{}", bowline_testing::ports::free_port());
             let mut layers = Layers::default();
             for (key, value) in [
                 (

@@ -8,7 +8,6 @@ mod bench;
 mod commands;
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,8 +28,7 @@ impl Drop for Place {
 }
 
 fn free_address() -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address").to_string()
+    format!("127.0.0.1:{}", bowline_testing::ports::free_port())
 }
 
 /// The words with which a server is started, if there is one.

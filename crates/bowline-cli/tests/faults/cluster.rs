@@ -37,8 +37,7 @@ pub(crate) struct Cluster {
 }
 
 fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address")
+    SocketAddr::from(([127, 0, 0, 1], bowline_testing::ports::free_port()))
 }
 
 impl Cluster {

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use super::serve::free_port;
 use super::{Place, Run};
+use bowline_testing::ports::free_ports;
 
 /// A server of this program in a place, next to the place's own directory.
 pub(super) struct Served {
@@ -23,7 +23,7 @@ impl Drop for Served {
 impl Served {
     pub(super) fn start() -> Served {
         let place = Place::new();
-        let port = free_port();
+        let port = free_ports(8);
         let (client, peer) = (port, port + 1);
         let line = format!(
             "serve --data-dir served --listen-client-urls http://127.0.0.1:{client} \

@@ -4,21 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
 
+use bowline_testing::ports::free_ports;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Place;
-
-/// A free port with free ports behind it, at least a moment ago.
-pub(crate) fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if port < 65_000 && (port + 1..port + 8).all(is_free) {
-            return port;
-        }
-    }
-}
 
 fn terminate(child: &Child) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -70,7 +59,7 @@ fn the_configuration_in_effect_says_where_each_value_came_from() {
 #[test]
 fn a_server_ends_cleanly_when_it_is_told_to() {
     let place = Place::new();
-    let port = free_port();
+    let port = free_ports(8);
     let (client, peer) = (port, port + 1);
     let line = format!(
         "serve --listen-client-urls http://127.0.0.1:{client} --listen-peer-urls \
@@ -102,7 +91,7 @@ pub(crate) fn with_server_of<T>(
     settings: &str,
     visit: impl FnOnce(&str, u32) -> T,
 ) -> T {
-    let port = free_port();
+    let port = free_ports(8);
     let peer = format!("http://127.0.0.1:{}", port + 1);
     let line = format!(
         "serve --data-dir {directory} --listen-client-urls http://127.0.0.1:{port} \
@@ -200,7 +189,7 @@ fn members_within_the_program_are_measured() {
 #[test]
 fn a_cluster_starts_and_takes_its_data_with_it() {
     let place = Place::new();
-    let line = format!("cluster up --nodes 3 --base-port {}", free_port());
+    let line = format!("cluster up --nodes 3 --base-port {}", free_ports(8));
     let words: Vec<_> = line.split_whitespace().collect();
     let mut command = place.command(&words);
     command.env("TMPDIR", place.path("")).stderr(Stdio::null());

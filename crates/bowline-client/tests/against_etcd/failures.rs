@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bowline_client::{Client, Error, ReadLevel};
 
 use crate::proxy::Proxy;
-use crate::server::free_port;
 use crate::with_cluster;
+use bowline_testing::ports::free_port;
 
 #[test]
 fn a_write_whose_answer_is_lost_is_not_sent_again() {

@@ -3,8 +3,8 @@
 use bowline_client::{Client, Error, ReadLevel};
 use futures_util::StreamExt;
 
-use crate::server::free_port;
 use crate::with_cluster;
+use bowline_testing::ports::free_port;
 
 #[test]
 fn members_are_added_updated_and_removed() {

@@ -1,11 +1,11 @@
 //! Servers for tests: started, killed, started again.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bowline_client::{Client, ReadLevel};
+use bowline_testing::ports::free_port;
 
 /// A program with the words before its flags.
 #[derive(Clone)]
@@ -42,12 +42,6 @@ struct Node {
     client_port: u16,
     peer_port: u16,
     child: Option<Child>,
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 impl Cluster {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
+use bowline_testing::ports::free_port;
 use tokio::process::{Child, Command};
 
 /// How long a program may take to say all it has to.
@@ -54,11 +55,6 @@ impl Running {
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address())
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// The real one.

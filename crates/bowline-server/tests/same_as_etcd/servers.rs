@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bowline_proto::etcdserverpb as pb;
 use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
+use bowline_testing::ports::free_port;
 use pb::cluster_client::ClusterClient;
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
@@ -71,12 +72,6 @@ fn directory() -> tempfile::TempDir {
         Ok(directory) => directory,
         Err(_) => tempfile::tempdir().unwrap(),
     }
-}
-
-/// A port that nobody has, at least a moment ago.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// A process of etcd; ends with it.

@@ -10,7 +10,8 @@ use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
 use tonic::transport::Channel;
 
-use crate::support::{Running, free_port, range, start};
+use crate::support::{Running, range, start};
+use bowline_testing::ports::free_port;
 
 /// A server of the API.
 pub(crate) struct Served {

@@ -21,7 +21,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::health::next;
-use crate::support::{free_port, put, range};
+use crate::support::{put, range};
+use bowline_testing::ports::free_port;
 
 /// Of the cluster.
 const ELECTION_TIMEOUT: Duration = Duration::from_millis(300);

@@ -14,7 +14,8 @@ use pb::maintenance_client::MaintenanceClient;
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 
-use super::support::{Running, delete, free_port, put, start};
+use super::support::{Running, delete, put, start};
+use bowline_testing::ports::free_port;
 
 /// Of an old server, whatever a restore must keep.
 #[derive(Debug, PartialEq)]

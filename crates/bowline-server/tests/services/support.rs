@@ -3,6 +3,7 @@
 use bowline_proto::etcdserverpb as pb;
 use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
+use bowline_testing::ports::free_port;
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
 use pb::maintenance_client::MaintenanceClient;
@@ -45,12 +46,6 @@ pub(crate) async fn start(flags: &[(&str, &str)]) -> Running {
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-}
-
-/// A port that nobody has, at least a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 impl Running {

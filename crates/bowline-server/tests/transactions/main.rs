@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bowline_client::Client;
 use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
+use bowline_testing::ports::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -18,11 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Cluster {
     servers: Vec<Server>,
     _directory: tempfile::TempDir,
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 impl Cluster {

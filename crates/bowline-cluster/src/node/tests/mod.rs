@@ -51,13 +51,8 @@ fn value_of(read: &Read<RangeReply>) -> Option<Vec<u8>> {
 
 /// Free ports of the loopback, for URLs that have to be known before anybody listens.
 fn free_urls(count: usize) -> Vec<String> {
-    let sockets: Vec<_> = (0..count)
-        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let urls = sockets
-        .iter()
-        .map(|socket| format!("http://{}", socket.local_addr().unwrap()));
-    urls.collect()
+    let url = |_| format!("http://127.0.0.1:{}", bowline_testing::ports::free_port());
+    (0..count).map(url).collect()
 }
 
 /// Starts it as often as it takes: a port that was free may be taken for a moment.
