@@ -66,21 +66,8 @@ impl Election for ElectionService {
         check_size(&self.context, request.encoded_len())?;
         let value = Value::from(request.value);
         let (name, lease) = (&request.name, request.lease);
-        let entered = queue::enter(&self.context, name, lease, value.clone()).await?;
+        let entered = queue::enter(&self.context, name, lease, value).await?;
         let header = entered.header;
-        if entered
-            .value_before
-            .as_ref()
-            .is_some_and(|before| *before != value)
-        {
-            // The same lease campaigns again, and says something else.
-            let place = &entered.place;
-            let put = queue::put_if(&place.key, place.create_revision, value, place.lease);
-            let (reply, _) = write(&self.context, put).await?;
-            if !reply.succeeded {
-                return Err(Fault::NotElected.into());
-            }
-        }
         let (place, _) = entered.turn(Fault::NotElected).await?;
         let leader = pb::LeaderKey {
             name: request.name,
