@@ -285,7 +285,7 @@ async fn a_revision_larger_than_a_message_is_told_in_parts_when_asked_for() {
     };
     let gone = kv.delete_range(all).await.unwrap().into_inner();
     let revision = gone.header.unwrap().revision;
-    let mut told: [Vec<pb::WatchResponse>; 2] = Default::default();
+    let mut told: [Vec<pb::WatchResponse>; 2] = [Vec::new(), Vec::new()];
     let whole = |messages: &[pb::WatchResponse]| {
         let events = messages.iter().map(|message| message.events.len());
         events.sum::<usize>() == VALUES
