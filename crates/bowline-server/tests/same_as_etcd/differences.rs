@@ -7,8 +7,14 @@
 //! | an unknown target of a sort | ends the process | is refused |
 //! | an unknown order of a sort | is no order | is refused |
 //! | in a transaction, a put and a read that are both wrong | the put is told of | the first is told of |
-//! | the hash at the compacted revision | is refused | is told |
+//! | a token, without users | is refused | is not looked at |
+//! | a role without a name, a permission that is none | is taken | is refused |
+//! | a text that is no UTF-8 | is taken | is refused (3.7) |
+//! | a path without a service | is ResourceExhausted | is Unimplemented |
+//! | the end of a downgrade, when none is under way | is refused (3.5) | is answered |
+//! | two kinds of alarms at once | the later one counts, and its end is that of both | both count (3.6) |
 //! | a watch from a revision below 0 | is one from the compacted revision or an ended one | is an ended one (3.7) |
+//! | a watch from the compacted revision, at which a key was deleted | is not told of it | is told |
 //! | a question for progress | is answered at once | is answered when every event is out |
 //! | an alarm of no kind | is raised | is not |
 //! | the header of a reply about alarms | is not there | is there |
@@ -24,6 +30,12 @@
 //! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd does not count what is within |
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
+//! | the hash at the revision of a compaction | etcd gives away that of its compaction, when that is done; before 3.5 it refuses |
+//! | the code of a refusal by Lock or Election in words of the server | etcd loses it, and says Unknown |
+//! | a resignation that names no lease | etcd grants one, which nobody uses |
+//! | users, roles, and authentication that is enabled | are not kept: refused here |
+//! | an update of a member to addresses that are none | etcd takes it, and the member is lost |
+//! | what exactly is wrong with bytes that are no message | each library has its own words |
 //! | where exactly a request is too large | etcd counts its envelope, whose size is random |
 //! | the keys of a lease: in no order in etcd | sorted here |
 
@@ -31,13 +43,15 @@ use bowline_proto::etcdserverpb as pb;
 use pb::request_op::Request as Op;
 use pb::watch_request::RequestUnion;
 
-use crate::step::Step;
+use crate::call::Answer;
+use crate::calls::Call;
+use crate::step::{Names, Step};
 
 /// Since when a step can be compared, and why not before; `None` for always.
 type Since = Option<((u32, u32), &'static str)>;
 
 /// Why a step is not sent to a server of this version; `None` when it is.
-pub(crate) fn unsent(step: &Step, version: (u32, u32)) -> Option<&'static str> {
+pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<&'static str> {
     let since: Since = match step {
         Step::Range(range) => sort_since(range),
         Step::Txn(txn) => {
@@ -49,12 +63,23 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32)) -> Option<&'static str> {
         Step::Alarm(alarm) if alarm.action != 0 && alarm.alarm == 0 => {
             Some(((3, 5), "an alarm of no kind could be raised"))
         }
-        Step::HashKv(_) => Some(((3, 5), "the compacted revision could not be hashed")),
+        Step::Call(call) => call_since(call),
+        Step::With(key, _, inner) => {
+            return unsent(inner, version, names).or_else(|| metadata_since(key, version));
+        }
+        Step::HashKv(revision) if names.compactions.contains(revision) => {
+            return Some("etcd may remember the hash that it made for a compaction");
+        }
         Step::Watch(_, request) => match &request.request_union {
             Some(RequestUnion::CreateRequest(create)) if create.start_revision < 0 => Some((
                 (3, 7),
                 "a start below 0 was one from the oldest revision, or was told as compacted to -1",
             )),
+            Some(RequestUnion::CreateRequest(create))
+                if create.start_revision == names.compacted && names.compacted > 0 =>
+            {
+                Some(((3, 6), "a deletion at the compacted revision was forgotten"))
+            }
             // Only the answers to those that settle can be counted.
             Some(RequestUnion::ProgressRequest(_)) => return Some("asked by settling"),
             _ => None,
@@ -64,6 +89,27 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32)) -> Option<&'static str> {
     since
         .filter(|(since, _)| version < *since)
         .map(|(_, reason)| reason)
+}
+
+fn metadata_since(key: &str, version: (u32, u32)) -> Option<&'static str> {
+    let is_token = matches!(key, "token" | "authorization");
+    (is_token && version < (3, 5)).then_some("a token was looked at without users")
+}
+
+fn call_since(call: &Call) -> Since {
+    match call {
+        Call::AuthStatus => Some(((3, 5), "nobody could ask for it")),
+        Call::RoleAdd(_) => Some(((3, 5), "a role could be without a name")),
+        Call::Downgrade(_) => Some(((3, 6), "nobody could ask for it")),
+        Call::RoleGrant(request) if request.perm.is_none() => {
+            Some(((3, 5), "a permission could be none"))
+        }
+        Call::Bytes("/Range", _) => Some(((3, 5), "a path that is none had another code")),
+        Call::Bytes(path, _) if path.contains(".Cluster/") || path.contains(".Auth/") => {
+            Some(((3, 7), "any bytes were a text"))
+        }
+        _ => None,
+    }
 }
 
 fn sort_since(range: &pb::RangeRequest) -> Since {
@@ -208,6 +254,17 @@ pub(crate) fn tidy_hash(reply: &mut pb::HashKvResponse) {
     reply.hash_revision = 0;
     // Whether there was none or one of revision 0 is not told apart.
     reply.compact_revision = reply.compact_revision.max(0);
+}
+
+/// Of a refusal by a lock or an election, in words of the server: its text alone.
+pub(crate) fn without_code(answer: Answer) -> Answer {
+    match answer.text.split_once(": etcdserver: ") {
+        Some((_, text)) if answer.is_refusal => Answer {
+            text: format!("etcdserver: {text}"),
+            ..answer
+        },
+        _ => answer,
+    }
 }
 
 /// etcd tells them in no order.

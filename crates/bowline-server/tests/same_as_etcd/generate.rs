@@ -5,6 +5,7 @@ use fastrand::Rng;
 use pb::compare::TargetUnion;
 use pb::request_op::Request as Op;
 
+use crate::rare;
 use crate::step::{Step, chosen, compacted, now};
 use crate::streams;
 
@@ -18,12 +19,18 @@ const STREAMS: usize = 2;
 
 /// The steps of a sequence.
 pub(crate) fn sequence(rng: &mut Rng, length: usize) -> Vec<Step> {
-    let mut steps: Vec<Step> = (0..length).map(|_| step(rng)).collect();
+    let mut steps = Vec::new();
+    while steps.len() < length {
+        match rng.u32(0..30) {
+            0 => steps.extend(rare::group(rng)),
+            _ => steps.push(step(rng)),
+        }
+    }
     steps.push(Step::Settle);
     steps
 }
 
-fn step(rng: &mut Rng) -> Step {
+pub(crate) fn step(rng: &mut Rng) -> Step {
     match rng.u32(0..1000) {
         0..240 => Step::Put(put(rng)),
         240..430 => Step::Range(range(rng)),
@@ -63,7 +70,7 @@ fn step(rng: &mut Rng) -> Step {
     }
 }
 
-fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
+pub(crate) fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
     &list[rng.usize(0..list.len())]
 }
 

@@ -13,18 +13,22 @@ use std::time::Duration;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::Event;
 use pb::watch_request::RequestUnion;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use crate::call::{Metadata, shorten, with};
 use crate::servers::Clients;
 use crate::step::Names;
 
 /// How long a message may take that has to come. etcd looks at watches that start in the past every
 /// 100 ms.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The id in messages that concern no watch.
 const NO_WATCH: i64 = -1;
+/// What a part of several events is below: the largest request, and what gRPC may take besides.
+const FRAGMENT_BYTES: usize = 1 << 21;
 const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
 
 /// Something that was told of a watch.
@@ -100,11 +104,16 @@ fn is_empty_range(request: &pb::WatchRequest) -> bool {
 }
 
 impl Stream {
-    pub(crate) async fn open(clients: &mut Clients, names: &Names) -> Result<Stream, String> {
+    pub(crate) async fn open(
+        clients: &mut Clients,
+        metadata: Metadata,
+        names: &Names,
+    ) -> Result<Stream, String> {
         let (requests, receiver) = mpsc::channel(16);
         // A server may answer the call with the first message only.
         requests.send(barrier()).await.unwrap();
-        let replies = clients.watch.watch(ReceiverStream::new(receiver)).await;
+        let receiver = with(metadata, ReceiverStream::new(receiver));
+        let replies = clients.watch.watch(receiver).await;
         let replies = replies.map_err(|status| format!("no stream: {status:?}"))?;
         let mut stream = Stream {
             requests,
@@ -219,6 +228,11 @@ impl Stream {
             self.problems
                 .push(format!("watch {id}: {last} in a message of {revision}"));
         }
+        if message.fragment && message.events.len() > 1 && message.encoded_len() > FRAGMENT_BYTES {
+            let size = message.encoded_len();
+            self.problems
+                .push(format!("watch {id}: a fragment of {size} bytes"));
+        }
         if !message.fragment {
             self.ended.insert(id, last);
         }
@@ -231,6 +245,7 @@ impl Stream {
                 .unwrap_or_default();
             for kv in event.kv.iter_mut().chain(&mut event.prev_kv) {
                 names.name_lease(&mut kv.lease);
+                shorten(&mut kv.value);
             }
             self.watches.entry(id).or_default().push(Told {
                 order: Some((order, key)),

@@ -72,6 +72,12 @@ impl Known {
         Ok(())
     }
 
+    /// Whether some member has raised the alarm that its data differs.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        let mut alarms = self.alarms.iter();
+        alarms.any(|(_, kind)| *kind == AlarmKind::Corrupt)
+    }
+
     /// Whether some member has raised the alarm for space.
     pub(crate) fn is_out_of_space(&self) -> bool {
         let mut alarms = self.alarms.iter();
@@ -245,6 +251,9 @@ impl<'a> Planner<'a> {
     }
 
     fn command(&mut self, command: &Command) -> Result<Outcome, Stop> {
+        if self.known.is_corrupt() && command.is_asked_for() {
+            return Err(Refusal::Corrupt.into());
+        }
         match command {
             Command::Txn(txn) => self.txn(txn).map(Outcome::Txn),
             Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),

@@ -670,7 +670,8 @@ fn command() -> impl Strategy<Value = Command> {
         1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),
         1 => (1u64..60).prop_map(|revision| Command::Compact { revision }),
         4 => prop::collection::vec(write, 1..4).prop_map(Command::Graph),
-        1 => any::<bool>().prop_map(|is_raised| Command::Alarm {
+        // While it is raised, little else is done.
+        1 => prop::bool::weighted(0.2).prop_map(|is_raised| Command::Alarm {
             member: 1,
             kind: AlarmKind::Corrupt,
             is_raised,
