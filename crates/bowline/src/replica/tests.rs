@@ -395,8 +395,7 @@ fn leases_end_with_their_keys_at_one_revision() {
     let replies = member.run(&[expire(1, Some(1))]);
     assert_eq!(replies[0].result, Ok(Outcome::LeaseEnded { deleted: 2 }));
     assert_eq!(replies[0].revision, 3);
-    let seen =
-        |watch: &mut Watcher| watch.poll().unwrap().map(|c| (c.revision, c.changes.len()));
+    let seen = |watch: &mut Watcher| watch.poll().unwrap().map(|c| (c.revision, c.changes.len()));
     assert_eq!(seen(&mut watch), Some((2, 2)));
     assert_eq!(seen(&mut watch), Some((3, 2)));
     assert_eq!(seen(&mut watch), None);

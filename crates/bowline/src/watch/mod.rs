@@ -68,6 +68,12 @@ impl Change {
         }
     }
 
+    /// Whether it put a key that was absent, if only because the same transaction had deleted it before.
+    #[must_use]
+    pub fn creates_key(&self) -> bool {
+        self.kind == ChangeKind::Put && self.entry.create_revision == self.entry.mod_revision
+    }
+
     /// About how much memory it takes, in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
         (self.entry.key.len() + self.entry.value.len() + size_of::<Change>()) as u64

@@ -289,7 +289,7 @@ impl Watcher {
         let Some(before) = changes.revision.checked_sub(1) else {
             return Ok(());
         };
-        for change in &mut changes.changes {
+        for change in changes.changes.iter_mut().filter(|c| !c.creates_key()) {
             let key = change.entry.key.clone();
             let entry = engine.read_at(trees::KV, &key, before, |found| {
                 record::entry_of(&key, found)
@@ -307,7 +307,10 @@ impl Watcher {
 /// Leaves of the changes of a revision, which are in order, the last one of each key.
 fn keep_last(changes: &mut Vec<Change>) {
     let mut later = HashSet::new();
-    let is_last = changes.iter().rev().map(|change| later.insert(change.entry.key.clone()));
+    let is_last = changes
+        .iter()
+        .rev()
+        .map(|change| later.insert(change.entry.key.clone()));
     let mut is_last: Vec<bool> = is_last.collect();
     changes.retain(|_| is_last.pop() == Some(true));
 }
