@@ -45,7 +45,7 @@ fn order(data: &[u8]) {
     let (revision, data) = revision(data);
     if let Some(order) = order::decode(data, revision) {
         assert_eq!(order.encode(), data, "two encodings of one order");
-        let none = order.arrange(Vec::new(), |_| false);
+        let none = order.arrange(&[], |_| false);
         assert_eq!(none, Some(Vec::new()));
     }
 }

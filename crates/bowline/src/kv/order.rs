@@ -50,9 +50,9 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// The last writes of the keys from the first to the last, which may be the same.
-    Run { first: Value, last: Value },
+    Run { first: Vec<u8>, last: Vec<u8> },
     /// A write of a key that is written again later.
-    Earlier(Change),
+    Earlier(Box<Change>),
 }
 
 /// The record of what a batch does to keys; `None` when they are written once each, in their order.
@@ -113,17 +113,20 @@ pub(crate) fn decode(bytes: &[u8], revision: Revision) -> Option<Order> {
         let key = reader.bytes()?;
         steps.push(match what {
             LAST => Step::Run {
-                first: Value::copy_from(key),
-                last: Value::copy_from(key),
+                first: key.to_vec(),
+                last: key.to_vec(),
             },
             RUN => Step::Run {
-                first: Value::copy_from(key),
-                last: Value::copy_from(reader.bytes().filter(|last| key < *last)?),
+                first: key.to_vec(),
+                last: reader.bytes().filter(|last| key < *last)?.to_vec(),
             },
-            DELETED => Step::Earlier(Change::deletion(Value::copy_from(key), revision)),
+            DELETED => {
+                let change = Change::deletion(Value::copy_from(key), revision);
+                Step::Earlier(Box::new(change))
+            }
             PUT => {
                 let entry = record::entry_of_record(key, revision, reader.bytes()?).ok()?;
-                Step::Earlier(Change::new(ChangeKind::Put, entry))
+                Step::Earlier(Box::new(Change::new(ChangeKind::Put, entry)))
             }
             _ => return None,
         });
@@ -162,7 +165,7 @@ impl Order {
     /// with those of the keys that are `wanted` that were written over. `None` when one has no place.
     pub(crate) fn arrange(
         &self,
-        changes: Vec<Change>,
+        changes: &[Change],
         wanted: impl Fn(&[u8]) -> bool,
     ) -> Option<Vec<Change>> {
         let mut out = Vec::with_capacity(changes.len());
@@ -170,12 +173,14 @@ impl Order {
         for step in &self.steps {
             match step {
                 Step::Run { first, last } => {
-                    let from = changes.partition_point(|change| change.entry.key < *first);
-                    let end = changes.partition_point(|change| change.entry.key <= *last);
+                    let from = changes.partition_point(|change| change.entry.key[..] < first[..]);
+                    let end = changes.partition_point(|change| change.entry.key[..] <= last[..]);
                     taken += end - from;
                     out.extend_from_slice(&changes[from..end]);
                 }
-                Step::Earlier(change) if wanted(&change.entry.key) => out.push(change.clone()),
+                Step::Earlier(change) if wanted(&change.entry.key) => {
+                    out.push(Change::clone(change));
+                }
                 Step::Earlier(_) => {}
             }
         }
@@ -185,7 +190,7 @@ impl Order {
     /// What was written over of one key, in order.
     pub(crate) fn earlier<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Change> {
         self.steps.iter().filter_map(move |step| match step {
-            Step::Earlier(change) if change.entry.key == *key => Some(change),
+            Step::Earlier(change) if change.entry.key == *key => Some(&**change),
             _ => None,
         })
     }
@@ -199,12 +204,11 @@ impl Order {
                     put_step(LAST, first, None, &mut out);
                 }
                 Step::Run { first, last } => put_step(RUN, first, Some(last), &mut out),
-                Step::Earlier(Change {
-                    kind: ChangeKind::Delete,
-                    entry,
-                    ..
-                }) => put_step(DELETED, &entry.key, None, &mut out),
-                Step::Earlier(Change { entry, .. }) => {
+                Step::Earlier(change) if change.kind == ChangeKind::Delete => {
+                    put_step(DELETED, &change.entry.key, None, &mut out);
+                }
+                Step::Earlier(change) => {
+                    let entry = &change.entry;
                     let mut bytes = Vec::new();
                     let meta = record::Meta {
                         create_revision: entry.create_revision,
@@ -356,7 +360,7 @@ mod tests {
             assert_eq!(order.encode(), bytes, "{writes:?}");
             for wanted in ["abcdefz", "a", "bd", "cz", ""] {
                 let is_wanted = |key: &[u8]| wanted.as_bytes().contains(&key[0]);
-                let told = order.arrange(last_of(writes, is_wanted), is_wanted);
+                let told = order.arrange(&last_of(writes, is_wanted), is_wanted);
                 let expected = writes.iter().copied();
                 let expected: Vec<&str> = expected
                     .filter(|write| wanted.contains(write.trim_start_matches('-')))
@@ -419,6 +423,6 @@ mod tests {
     fn a_change_without_a_place_is_noticed() {
         let order = decode(&of_batch(&batch(&["b", "a"])).unwrap(), REVISION).unwrap();
         let changes = last_of(&["a", "b", "c"], |_| true);
-        assert_eq!(order.arrange(changes, |_| true), None);
+        assert_eq!(order.arrange(&changes, |_| true), None);
     }
 }

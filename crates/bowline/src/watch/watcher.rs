@@ -256,7 +256,7 @@ impl Watcher {
         order::for_each(engine, &revisions, |revision, order| {
             if let Some(changes) = found.get_mut(&revision) {
                 let wanted = |key: &[u8]| self.range.contains(key);
-                let arranged = order.arrange(std::mem::take(changes), wanted);
+                let arranged = order.arrange(changes, wanted);
                 *changes = arranged.ok_or_else(|| order::invalid(&trees::order_key()))?;
                 if revision <= self.oldest {
                     keep_last(changes);
