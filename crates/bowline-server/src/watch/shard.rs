@@ -484,6 +484,9 @@ impl Shard {
             return encoded(&event_of(change));
         }
         let change = &changed[number - changed.len()];
+        if change.creates_key() {
+            return encoded(&event_of(change));
+        }
         // Where the past has been given up, there is nothing to tell.
         let before = self.db.snapshot_at(changes.revision - 1);
         let entry = before.and_then(|before| before.entry(&change.entry.key));

@@ -24,10 +24,9 @@
 //!
 //! | what | why |
 //! |---|---|
-//! | the order of the events of one revision: by operation in etcd, by key here | history holds one version of a key for a revision, and no order besides that of the keys |
-//! | a key that is put and deleted in one transaction, where etcd does not see that it is: refused here | the same |
+//! | a put that keeps the value or the lease of a key which its transaction has deleted: refused here | etcd looks only before the transaction whether the key is there; then its process ends |
 //! | a compaction of revision 0, in a reply about hashes | told as none here: it compacts nothing |
-//! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd does not count what is within |
+//! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd looks at the list itself alone; here nothing is put without space, or an alarm would not keep the disk from filling |
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
 //! | the hash at the revision of a compaction | etcd gives away that of its compaction, when that is done; before 3.5 it refuses |
@@ -40,6 +39,8 @@
 //! | the keys of a lease: in no order in etcd | sorted here |
 
 use bowline_proto::etcdserverpb as pb;
+use bowline_proto::mvccpb::Event;
+use bowline_proto::mvccpb::event::EventType;
 use pb::request_op::Request as Op;
 use pb::watch_request::RequestUnion;
 
@@ -55,8 +56,8 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<
     let since: Since = match step {
         Step::Range(range) => sort_since(range),
         Step::Txn(txn) => {
-            if is_written_twice_unseen(txn) {
-                return Some("a key has one version at a revision");
+            if may_keep_what_is_deleted(txn) {
+                return Some("a put that keeps what its transaction has deleted ends the process");
             }
             txn_since(txn)
         }
@@ -150,73 +151,34 @@ fn may_be_wrong(txn: &pb::TxnRequest) -> (bool, bool) {
     found
 }
 
-/// A key, or the keys of a deletion.
-#[derive(Debug, Clone, PartialEq)]
-enum Write {
-    Put(Vec<u8>),
-    Delete(Vec<u8>, Vec<u8>),
-}
-
-/// Whether a transaction puts and deletes a key in a way that etcd lets pass: in two transactions
-/// within it, or by a deletion "from here on".
-fn is_written_twice_unseen(txn: &pb::TxnRequest) -> bool {
-    let lists = [&txn.success, &txn.failure];
-    lists.iter().any(|list| {
-        let mut all: Vec<Vec<Write>> = Vec::new();
-        for op in *list {
-            let mut writes = Vec::new();
-            collect(op, &mut writes);
-            all.push(writes);
+/// Whether a put may find its key, whose value or lease it keeps, deleted by its own transaction.
+fn may_keep_what_is_deleted(txn: &pb::TxnRequest) -> bool {
+    let (mut keeping, mut deletions) = (Vec::new(), Vec::new());
+    collect(txn, &mut keeping, &mut deletions);
+    let covers = |deletion: &&pb::DeleteRangeRequest, key: &bytes::Bytes| {
+        let from = &deletion.key;
+        match &deletion.range_end[..] {
+            [] => key == from,
+            [0] => key >= from,
+            end => key >= from && &key[..] < end,
         }
-        let meets = |a: &Write, b: &Write| match (a, b) {
-            (Write::Put(key), Write::Delete(from, end)) => covers(from, end, key),
-            _ => false,
-        };
-        let overlap = all.iter().enumerate().any(|(place, writes)| {
-            all.iter().enumerate().any(|(other, others)| {
-                place != other
-                    && writes.iter().any(|a| others.iter().any(|b| meets(a, b)))
-                    && (writes.len() + others.len() > 2
-                        || is_txn(&list[place])
-                        || is_txn(&list[other])
-                        || others
-                            .iter()
-                            .any(|b| matches!(b, Write::Delete(_, end) if end == &[0])))
-            })
-        });
-        overlap
-            || list.iter().any(|op| match &op.request {
-                Some(Op::RequestTxn(inner)) => is_written_twice_unseen(inner),
-                _ => false,
-            })
-    })
+    };
+    let mut deletions = deletions.iter();
+    deletions.any(|deletion| keeping.iter().any(|put| covers(deletion, &put.key)))
 }
 
-fn is_txn(op: &pb::RequestOp) -> bool {
-    matches!(op.request, Some(Op::RequestTxn(_)))
-}
-
-fn collect(op: &pb::RequestOp, writes: &mut Vec<Write>) {
-    match &op.request {
-        Some(Op::RequestPut(put)) => writes.push(Write::Put(put.key.to_vec())),
-        Some(Op::RequestDeleteRange(delete)) => writes.push(Write::Delete(
-            delete.key.to_vec(),
-            delete.range_end.to_vec(),
-        )),
-        Some(Op::RequestTxn(txn)) => {
-            for op in txn.success.iter().chain(&txn.failure) {
-                collect(op, writes);
-            }
+fn collect<'a>(
+    txn: &'a pb::TxnRequest,
+    keeping: &mut Vec<&'a pb::PutRequest>,
+    deletions: &mut Vec<&'a pb::DeleteRangeRequest>,
+) {
+    for op in txn.success.iter().chain(&txn.failure) {
+        match &op.request {
+            Some(Op::RequestPut(put)) if put.ignore_value || put.ignore_lease => keeping.push(put),
+            Some(Op::RequestDeleteRange(delete)) => deletions.push(delete),
+            Some(Op::RequestTxn(inner)) => collect(inner, keeping, deletions),
+            _ => {}
         }
-        _ => {}
-    }
-}
-
-fn covers(from: &[u8], end: &[u8], key: &[u8]) -> bool {
-    match end {
-        [] => key == from,
-        [0] => key >= from,
-        end => key >= from && key < end,
     }
 }
 

@@ -27,6 +27,31 @@ fn delete(key: &'static str) -> pb::DeleteRangeRequest {
     }
 }
 
+fn range_of(key: &'static str, range_end: &'static str) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest {
+        range_end: range_end.into(),
+        prev_kv: true,
+        ..delete(key)
+    }
+}
+
+fn within(op: Op) -> Op {
+    Op::RequestTxn(txn(vec![op]))
+}
+
+/// With what was there before.
+fn watch_all(watch_id: i64, start_revision: i64) -> Step {
+    let create = pb::WatchCreateRequest {
+        key: "\0".into(),
+        range_end: "\0".into(),
+        watch_id,
+        start_revision,
+        prev_kv: true,
+        ..pb::WatchCreateRequest::default()
+    };
+    Step::Watch(0, streams::create(create))
+}
+
 fn all() -> pb::RangeRequest {
     pb::RangeRequest {
         range_end: "\0".into(),
@@ -329,6 +354,44 @@ fn sequences() -> Vec<(&'static str, Vec<Step>)> {
                     Step::Status,
                     alarm(2, 7, 2),
                     Step::Put(put("a", "1")),
+                ],
+            ),
+        ),
+        (
+            "events come in the order of the transaction, each write of a key",
+            with(
+                some(),
+                vec![
+                    watch_all(1, 0),
+                    Step::Txn(txn(vec![
+                        Op::RequestPut(put("z", "1")),
+                        Op::RequestPut(put("a", "3")),
+                        Op::RequestDeleteRange(range_of("b", "d")),
+                        Op::RequestPut(put("y", "1")),
+                    ])),
+                    Step::Txn(txn(vec![
+                        within(Op::RequestPut(put("n", "1"))),
+                        within(Op::RequestPut(put("a", "4"))),
+                        within(Op::RequestDeleteRange(range_of("a", "o"))),
+                    ])),
+                    Step::Txn(txn(vec![
+                        Op::RequestDeleteRange(range_of("e", "\0")),
+                        Op::RequestPut(put("z", "2")),
+                        within(Op::RequestPut(put("e", "2"))),
+                        within(Op::RequestDeleteRange(range_of("e", "\0"))),
+                        Op::RequestPut(put("f", "2")),
+                    ])),
+                    Step::Range(all()),
+                    watch_all(2, 2),
+                    Step::Settle,
+                    compact(now(-1)),
+                    watch_all(3, compacted(0)),
+                    Step::Settle,
+                    compact(now(0)),
+                    watch_all(4, compacted(0)),
+                    Step::Settle,
+                    Step::Put(put("z", "3")),
+                    Step::Range(all()),
                 ],
             ),
         ),

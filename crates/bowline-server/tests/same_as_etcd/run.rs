@@ -54,6 +54,7 @@ pub(crate) async fn run(
     let mut names = [of(&pair.etcd.clients), of(&pair.bowline.clients)];
     let mut streams: BTreeMap<usize, Both> = BTreeMap::new();
     let mut last_watch: Option<Instant> = None;
+    let mut last_compaction: Option<Instant> = None;
     for (at, step) in steps.iter().enumerate() {
         let wrong = |text: String| Difference { at, text };
         let exact = names[0].resolved(step);
@@ -72,6 +73,13 @@ pub(crate) async fn run(
                 let Some(stream) = streams.get_mut(number) else {
                     continue;
                 };
+                // What a compaction takes is told until etcd commits that it is gone, every 100 ms.
+                const GONE: Duration = Duration::from_millis(300);
+                if exact.is_watch_from(names[0].compacted)
+                    && let Some(last) = last_compaction
+                {
+                    tokio::time::sleep(GONE.saturating_sub(last.elapsed())).await;
+                }
                 // An event that is under way when its watch ends may be told or not.
                 stream.settle(both, Duration::ZERO).await.map_err(wrong)?;
                 stream.send(request, both).await.map_err(wrong)?;
@@ -101,6 +109,9 @@ pub(crate) async fn run(
             return Err(wrong(text));
         }
         asked.refused += usize::from(theirs.is_refusal);
+        if matches!(step, Step::Compact(_)) {
+            last_compaction = Some(Instant::now());
+        }
         if let Some(revision) = theirs.revision.filter(|revision| *revision > 0) {
             of_etcd.revision = revision;
             of_bowline.revision = revision;

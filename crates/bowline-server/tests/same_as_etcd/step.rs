@@ -63,6 +63,17 @@ pub(crate) enum Step {
     Settle,
 }
 
+impl Step {
+    /// Whether it is a watch that begins at this revision.
+    pub(crate) fn is_watch_from(&self, revision: i64) -> bool {
+        let Step::Watch(_, request) = self else {
+            return false;
+        };
+        matches!(&request.request_union, Some(RequestUnion::CreateRequest(create))
+            if create.start_revision == revision)
+    }
+}
+
 /// What the numbers of a sequence stand for on one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {

@@ -547,8 +547,8 @@ pub enum Refusal {
     /// A put that keeps the value or the lease found no key.
     #[error("the key was not found")]
     KeyNotFound,
-    /// A transaction writes a key twice.
-    #[error("a key is written twice in one transaction")]
+    /// A transaction puts a key twice.
+    #[error("a key is put twice in one transaction: put it once, with the last value")]
     DuplicateKey,
     /// A member's space is used up.
     #[error("the space is used up: delete and compact, then clear the alarm")]
