@@ -81,7 +81,7 @@ impl Dispatch {
             election: serve!(ElectionServer, ElectionService),
             auth: serve!(AuthServer, AuthService),
             health: serve!(HealthServer, HealthService),
-            reflection: Reflection::new(),
+            reflection: Reflection::new(context.clone()),
             store: serve!(StoreServer, StoreService),
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
             context,
