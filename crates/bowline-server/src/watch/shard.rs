@@ -499,7 +499,7 @@ impl Shard {
         }
         let change = &changed[number - changed.len()];
         if change.creates_key() {
-            return encoded(&event_of(change));
+            return self.budget.count(encoded(&event_of(change)));
         }
         // Where the past has been given up, there is nothing to tell.
         let before = self.db.snapshot_at(changes.revision - 1);

@@ -39,8 +39,6 @@
 //! | the keys of a lease: in no order in etcd | sorted here |
 
 use bowline_proto::etcdserverpb as pb;
-use bowline_proto::mvccpb::Event;
-use bowline_proto::mvccpb::event::EventType;
 use pb::request_op::Request as Op;
 use pb::watch_request::RequestUnion;
 
