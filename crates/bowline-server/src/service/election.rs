@@ -46,23 +46,11 @@ impl ElectionService {
         let revision = u64::try_from(leader.rev).unwrap_or(u64::MAX);
         write(&self.context, txn(&leader.key, revision)).await
     }
-}
 
-/// The first of a queue, as it is now.
-async fn first(context: &Context, prefix: &[u8]) -> Result<Read<RangeReply>, Status> {
-    let first = queue::first_of(prefix);
-    let read = context.client.range(&first, ReadLevel::Linearizable);
-    read.await.map_err(status)
-}
-
-#[tonic::async_trait]
-impl Election for ElectionService {
-    async fn campaign(
+    async fn stand(
         &self,
-        request: Request<pb::CampaignRequest>,
+        request: pb::CampaignRequest,
     ) -> Result<Response<pb::CampaignResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        let request = request.into_inner();
         check_size(&self.context, request.encoded_len())?;
         let value = Value::from(request.value);
         let (name, lease) = (&request.name, request.lease);
@@ -80,13 +68,12 @@ impl Election for ElectionService {
         Ok(Response::new(pb::CampaignResponse { header, leader }))
     }
 
-    async fn proclaim(
+    async fn tell(
         &self,
-        request: Request<pb::ProclaimRequest>,
+        request: pb::ProclaimRequest,
     ) -> Result<Response<pb::ProclaimResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        check_size(&self.context, request.get_ref().encoded_len())?;
-        let pb::ProclaimRequest { leader, value } = request.into_inner();
+        check_size(&self.context, request.encoded_len())?;
+        let pb::ProclaimRequest { leader, value } = request;
         let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
         let lease = queue::lease_of(&self.context, leader.lease).await?;
         let put = |key: &[u8], revision| queue::put_if(key, revision, value.into(), lease);
@@ -101,12 +88,11 @@ impl Election for ElectionService {
         ))
     }
 
-    async fn leader(
+    async fn first_of(
         &self,
-        request: Request<pb::LeaderRequest>,
+        request: pb::LeaderRequest,
     ) -> Result<Response<pb::LeaderResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        let prefix = queue::prefix(&request.into_inner().name);
+        let prefix = queue::prefix(&request.name);
         let mut read = first(&self.context, &prefix).await?;
         let leader = read.value.entries.pop().ok_or(Fault::NobodyElected)?;
         let reply = pb::LeaderResponse {
@@ -114,6 +100,59 @@ impl Election for ElectionService {
             kv: Some(convert::key_value(leader)),
         };
         Ok(respond_read(reply, &read.point))
+    }
+
+    async fn step_down(
+        &self,
+        request: pb::ResignRequest,
+    ) -> Result<Response<pb::ResignResponse>, Status> {
+        check_size(&self.context, request.encoded_len())?;
+        let leader = request.leader;
+        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
+        // Who leads no more has nothing to give up, which is as well.
+        let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::ResignResponse { header },
+            applied.index,
+        ))
+    }
+}
+
+/// The first of a queue, as it is now.
+async fn first(context: &Context, prefix: &[u8]) -> Result<Read<RangeReply>, Status> {
+    let first = queue::first_of(prefix);
+    let read = context.client.range(&first, ReadLevel::Linearizable);
+    read.await.map_err(status)
+}
+
+#[tonic::async_trait]
+impl Election for ElectionService {
+    async fn campaign(
+        &self,
+        request: Request<pb::CampaignRequest>,
+    ) -> Result<Response<pb::CampaignResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let reply = self.stand(request.into_inner()).await;
+        reply.map_err(queue::without_code)
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<pb::ProclaimRequest>,
+    ) -> Result<Response<pb::ProclaimResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let reply = self.tell(request.into_inner()).await;
+        reply.map_err(queue::without_code)
+    }
+
+    async fn leader(
+        &self,
+        request: Request<pb::LeaderRequest>,
+    ) -> Result<Response<pb::LeaderResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let reply = self.first_of(request.into_inner()).await;
+        reply.map_err(queue::without_code)
     }
 
     type ObserveStream = ReceiverStream<Result<pb::LeaderResponse, Status>>;
@@ -151,16 +190,8 @@ impl Election for ElectionService {
         request: Request<pb::ResignRequest>,
     ) -> Result<Response<pb::ResignResponse>, Status> {
         check(&self.context, request.metadata())?;
-        check_size(&self.context, request.get_ref().encoded_len())?;
-        let leader = request.into_inner().leader;
-        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
-        // Who leads no more has nothing to give up, which is as well.
-        let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
-        let header = self.context.header_of(&applied);
-        Ok(respond_applied(
-            pb::ResignResponse { header },
-            applied.index,
-        ))
+        let reply = self.step_down(request.into_inner()).await;
+        reply.map_err(queue::without_code)
     }
 }
 

@@ -34,7 +34,7 @@ use bowline_proto::etcdserverpb::ResponseHeader;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::kv::{foreign_reply, write};
 use crate::context::{Context, stopped};
@@ -54,6 +54,15 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
         *last += 1;
     }
     end
+}
+
+/// A refusal as etcd words it here: its lock server asks etcd as a client does, and hands on what it is told
+/// without the code. What may be tried again keeps its code.
+pub(super) fn without_code(refusal: Status) -> Status {
+    match refusal.code() {
+        Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => refusal,
+        _ => Status::unknown(refusal.message()),
+    }
 }
 
 /// A lease's id as in the keys.

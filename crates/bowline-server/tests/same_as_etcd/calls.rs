@@ -11,7 +11,6 @@ use v3electionpb::election_client::ElectionClient;
 use v3lockpb::lock_client::LockClient;
 
 use crate::call::{Answer, Metadata, answer, refused, tidy_header, with};
-use crate::differences;
 use crate::rare;
 use crate::servers::Clients;
 use crate::step::Names;
@@ -159,26 +158,26 @@ pub(crate) async fn call(
         Call::RoleDelete(request) => ask!(auth.role_delete, request),
         Call::RoleGrant(request) => ask!(auth.role_grant_permission, request),
         Call::RoleRevoke(request) => ask!(auth.role_revoke_permission, request),
-        Call::Lock(request) => differences::without_code(ask!(lock.lock, request)),
-        Call::Unlock(request) => differences::without_code(ask!(lock.unlock, request)),
+        Call::Lock(request) => ask!(lock.lock, request),
+        Call::Unlock(request) => ask!(lock.unlock, request),
         Call::Campaign(request) => {
             let asked = election.campaign(with(metadata, request));
-            differences::without_code(answer!(asked, |reply| {
+            answer!(asked, |reply| {
                 names.leader.clone_from(&reply.leader);
-            }))
+            })
         }
         Call::Proclaim(who, value) => {
             let request = v3electionpb::ProclaimRequest {
                 leader: who.key(names),
                 value: value.into(),
             };
-            differences::without_code(ask!(election.proclaim, request))
+            ask!(election.proclaim, request)
         }
-        Call::Leader(request) => differences::without_code(ask!(election.leader, request)),
+        Call::Leader(request) => ask!(election.leader, request),
         Call::Resign(who) => {
             let leader = who.key(names);
             let request = v3electionpb::ResignRequest { leader };
-            differences::without_code(ask!(election.resign, request))
+            ask!(election.resign, request)
         }
         Call::Bytes(path, bytes) => send_bytes(clients, path, bytes).await,
     }

@@ -30,7 +30,6 @@
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
 //! | the hash at the revision of a compaction | etcd gives away that of its compaction, when that is done; before 3.5 it refuses |
-//! | the code of a refusal by Lock or Election in words of the server | etcd loses it, and says Unknown |
 //! | a resignation that names no lease | etcd grants one, which nobody uses |
 //! | users, roles, and authentication that is enabled | are not kept: refused here |
 //! | an update of a member to addresses that are none | etcd takes it, and the member is lost |
@@ -42,7 +41,6 @@ use bowline_proto::etcdserverpb as pb;
 use pb::request_op::Request as Op;
 use pb::watch_request::RequestUnion;
 
-use crate::call::Answer;
 use crate::calls::Call;
 use crate::step::{Names, Step};
 
@@ -214,17 +212,6 @@ pub(crate) fn tidy_hash(reply: &mut pb::HashKvResponse) {
     reply.hash_revision = 0;
     // Whether there was none or one of revision 0 is not told apart.
     reply.compact_revision = reply.compact_revision.max(0);
-}
-
-/// Of a refusal by a lock or an election, in words of the server: its text alone.
-pub(crate) fn without_code(answer: Answer) -> Answer {
-    match answer.text.split_once(": etcdserver: ") {
-        Some((_, text)) if answer.is_refusal => Answer {
-            text: format!("etcdserver: {text}"),
-            ..answer
-        },
-        _ => answer,
-    }
 }
 
 /// etcd tells them in no order.
