@@ -112,6 +112,15 @@ impl Call {
             *member = names.member_id;
         }
     }
+
+    /// The name and the lease under which it queues up.
+    pub(crate) fn queues_up(&self) -> Option<(Vec<u8>, i64)> {
+        match self {
+            Call::Lock(request) => Some((request.name.to_vec(), request.lease)),
+            Call::Campaign(request) => Some((request.name.to_vec(), request.lease)),
+            _ => None,
+        }
+    }
 }
 
 /// Makes a call.

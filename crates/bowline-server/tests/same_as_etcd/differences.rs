@@ -30,6 +30,7 @@
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
 //! | the hash at the revision of a compaction | etcd gives away that of its compaction, when that is done; before 3.5 it refuses |
+//! | Lock and Campaign under a lease that has the key already: they put it again | so that a call which is given up takes back what it has put itself, not what a later one waits with or holds; etcd takes that away |
 //! | a resignation that names no lease | etcd grants one, which nobody uses |
 //! | users, roles, and authentication that is enabled | are not kept: refused here |
 //! | an update of a member to addresses that are none | etcd takes it, and the member is lost |
@@ -60,7 +61,15 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<
         Step::Alarm(alarm) if alarm.action != 0 && alarm.alarm == 0 => {
             Some(((3, 5), "an alarm of no kind could be raised"))
         }
-        Step::Call(call) => call_since(call),
+        Step::Call(call) => {
+            if call
+                .queues_up()
+                .is_some_and(|place| names.queued.contains(&place))
+            {
+                return Some("a lease that queues up once more puts its key again");
+            }
+            call_since(call)
+        }
         Step::With(key, _, inner) => {
             return unsent(inner, version, names).or_else(|| metadata_since(key, version));
         }

@@ -62,6 +62,7 @@ pub(crate) async fn run(
             *asked.unsent.entry(reason).or_default() += 1;
             continue;
         }
+        names[0].queued.extend(exact.queues_up());
         asked.requests += 1;
         let both = [&names[0], &names[1]];
         match step {

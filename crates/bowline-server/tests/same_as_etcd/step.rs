@@ -5,7 +5,7 @@
 //! newest or the compacted one, and a lease that a server chose by the order of its grant. Such a
 //! number is far above any that occurs: [`now`], [`compacted`], [`chosen`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v3electionpb::LeaderKey;
@@ -64,6 +64,15 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// See [`Call::queues_up`].
+    pub(crate) fn queues_up(&self) -> Option<(Vec<u8>, i64)> {
+        match self {
+            Step::Call(call) => call.queues_up(),
+            Step::With(_, _, inner) => inner.queues_up(),
+            _ => None,
+        }
+    }
+
     /// Whether it is a watch that begins at this revision.
     pub(crate) fn is_watch_from(&self, revision: i64) -> bool {
         let Step::Watch(_, request) = self else {
@@ -85,6 +94,8 @@ pub(crate) struct Names {
     /// The server's own member.
     pub(crate) member_id: u64,
     pub(crate) peer_url: String,
+    /// Under which name and lease somebody has queued up.
+    pub(crate) queued: BTreeSet<(Vec<u8>, i64)>,
     /// Who won an election last.
     pub(crate) leader: Option<LeaderKey>,
     /// By revision and compaction: the first hash that was told.
