@@ -303,11 +303,16 @@ impl Shard {
         state.answer_asking();
     }
 
-    /// Goes on with the watches of a stream whose outlet has room again.
+    /// Goes on with the watches of a stream whose outlet has room again. They wait for their turn then, where
+    /// few may keep what they have read: a crowd whose connections just took a message each is all here.
     pub(super) fn resume(&self, stream: &StreamState) {
-        let jobs = self.state.lock().take_waiting(stream);
-        for job in jobs {
-            self.send(job);
+        let mut state = self.state.lock();
+        for job in state.take_waiting(stream) {
+            if job.holds_history() {
+                self.requeue(&mut state, job);
+            } else {
+                self.send(job);
+            }
         }
     }
 
