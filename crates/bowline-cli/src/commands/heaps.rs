@@ -2,9 +2,9 @@
 //!
 //! glibc lets each thread have one of up to eight heaps per core, and gives memory back to the system only from
 //! the end of a heap. A server's buffers of some MiB are allocated by one thread and freed by another, so holes stay
-//! in every heap: a range of 1 GiB that was streamed to a slow client, in parts of 2 MiB, left 95 MiB above idle on
-//! two cores, and 16 MiB with a single heap (`tests/program/long_range.rs`). One heap per core is as many as threads
-//! that can meet in one.
+//! in every heap: on two cores, in parts of 2 MiB, a range of 1 GiB that was streamed to a slow client took 95 MiB
+//! above idle, and one of 512 MiB took 16 with a single heap (`tests/program/long_range.rs`, which holds 64). With one
+//! heap per core, as many threads as run at once need not wait for one another.
 
 /// Keeps one heap per core. Call it before there are threads.
 ///
