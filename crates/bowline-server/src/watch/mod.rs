@@ -78,8 +78,16 @@ pub(crate) struct Watches {
     next_shard: AtomicUsize,
     queue_bytes: usize,
     budget: Arc<Budget>,
-    /// Streams that end when there is no leader, and all others.
-    outlets: Mutex<Vec<(Weak<Outlet>, bool)>>,
+    outlets: Mutex<Outlets>,
+}
+
+/// The open streams.
+#[derive(Debug, Default)]
+struct Outlets {
+    /// Each with whether it ends when there is no leader.
+    open: Vec<(Weak<Outlet>, bool)>,
+    /// Whether all were ended, so that one that is opened now ends at once.
+    is_over: bool,
 }
 
 impl Watches {
@@ -95,7 +103,7 @@ impl Watches {
             next_shard: AtomicUsize::new(0),
             queue_bytes: options.queue_bytes,
             budget,
-            outlets: Mutex::new(Vec::new()),
+            outlets: Mutex::default(),
         }))
     }
 
@@ -104,11 +112,15 @@ impl Watches {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let outlet = Arc::new(Outlet::new(self.queue_bytes, self.budget.clone()));
         let mut outlets = self.outlets.lock();
-        // Now and then the ones that have gone are forgotten.
-        if outlets.len() == outlets.capacity() {
-            outlets.retain(|(outlet, _)| outlet.strong_count() > 0);
+        if outlets.is_over {
+            outlet.end(Status::from(Fault::Stopped));
         }
-        outlets.push((Arc::downgrade(&outlet), needs_leader));
+        let open = &mut outlets.open;
+        // Now and then the ones that have gone are forgotten.
+        if open.len() == open.capacity() {
+            open.retain(|(outlet, _)| outlet.strong_count() > 0);
+        }
+        open.push((Arc::downgrade(&outlet), needs_leader));
         (self.shards[next].clone(), outlet)
     }
 
@@ -122,12 +134,11 @@ impl Watches {
 
     /// Ends the streams that were opened to end when there is no leader.
     pub(crate) fn end_those_that_need_a_leader(&self) {
-        self.end_streams(true, &Fault::NoLeader);
+        Watches::end_streams(&self.outlets.lock(), true, &Fault::NoLeader);
     }
 
-    fn end_streams(&self, only_needing_leader: bool, fault: &Fault) {
-        let outlets = self.outlets.lock();
-        for (outlet, needs_leader) in outlets.iter() {
+    fn end_streams(outlets: &Outlets, only_needing_leader: bool, fault: &Fault) {
+        for (outlet, needs_leader) in &outlets.open {
             if let Some(outlet) = outlet.upgrade()
                 && (*needs_leader || !only_needing_leader)
             {
@@ -136,9 +147,12 @@ impl Watches {
         }
     }
 
-    /// Ends every stream. No new one is to be opened.
+    /// Ends every stream, and from now on each that is opened: a connection may have taken the call just before
+    /// its end began, and would wait for the stream's.
     pub(crate) fn end_all(&self) {
-        self.end_streams(false, &Fault::Stopped);
+        let mut outlets = self.outlets.lock();
+        outlets.is_over = true;
+        Watches::end_streams(&outlets, false, &Fault::Stopped);
     }
 
     /// Ends the threads, and waits for them.
@@ -146,5 +160,35 @@ impl Watches {
         for shard in &self.shards {
             shard.stop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::outlet::Taken;
+    use super::*;
+
+    /// A stream that was opened while the server stopped lived on until the server's patience was over.
+    #[test]
+    fn a_stream_that_is_opened_after_the_end_of_all_ends() {
+        let db = Db::in_memory().unwrap();
+        let options = WatchOptions {
+            progress_interval: Duration::from_secs(600),
+            queue_bytes: 1 << 20,
+            fragment_bytes: 1 << 20,
+        };
+        let watches = Watches::start(&db, &options).unwrap();
+        let poll = |outlet: &Outlet| outlet.poll(&mut Context::from_waker(Waker::noop()));
+        let (_shard, before) = watches.open(false);
+        watches.end_those_that_need_a_leader();
+        assert!(poll(&before).is_pending());
+        watches.end_all();
+        let (_shard, after) = watches.open(false);
+        for outlet in [before, after] {
+            assert!(matches!(poll(&outlet), Poll::Ready(Taken::End(_))));
+        }
+        watches.stop();
     }
 }

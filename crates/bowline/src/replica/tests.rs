@@ -877,6 +877,33 @@ fn what_is_flushed_after_a_take_over_is_newer_than_what_came() {
     assert_eq!(again.dump(), leader.dump());
 }
 
+/// A watcher that had read its changes when the member was given another's tables got an error of the storage
+/// for the versions before them, in place of the one that says from where on it can go on.
+#[test]
+fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
+    let (leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
+    late.run(&[txn_of(vec![Op::Put(put("k", "k0"))])]);
+    let db = late.replica.db().clone();
+    let watch = db.watch(Range::key("k")).from(2).with_previous();
+    let mut watch = watch.start().unwrap();
+    assert_eq!(
+        watch.poll().unwrap().map(|changes| changes.revision),
+        Some(2)
+    );
+    let frozen = bring(&leader, &late);
+    let installed = late.install(&frozen).unwrap();
+    late.restart_log(installed);
+    let expected = Error::Compacted {
+        requested: 3,
+        oldest: late.replica.compacted_revision(),
+        current: leader.replica.db().revision(),
+    };
+    for _ in 0..2 {
+        let error = watch.poll().unwrap_err();
+        assert_eq!(format!("{error:?}"), format!("{expected:?}"));
+    }
+}
+
 /// The floor was raised for the state that was to come, and stayed when none came: readers waited for
 /// ever for a revision that reaches it.
 #[test]

@@ -293,7 +293,18 @@ impl Watcher {
             let key = change.entry.key.clone();
             let entry = engine.read_at(trees::KV, &key, before, |found| {
                 record::entry_of(&key, found)
-            })??;
+            });
+            let entry = match entry {
+                // A member that was far behind was given the tables of another, whose history begins later.
+                Err(bowline_storage::Error::Replaced { oldest, .. }) => {
+                    return Err(Error::Compacted {
+                        requested: changes.revision,
+                        oldest,
+                        current: self.db.revision(),
+                    });
+                }
+                entry => entry??,
+            };
             // Below the floor the version before may be gone; then an older one must not be
             // taken for it.
             if before >= engine.history_floor() {

@@ -7,9 +7,12 @@
 //! used then, with the database open and after it is closed, must be the same in the last cycle as
 //! in the second one; the first warms up what a process keeps for good.
 //!
+//! Beside it, a budget of memory through which far more passes ([`budget`]).
+//!
 //! `BOWLINE_SOAK_SECONDS` sets how long (default 120). Threads run as they like, so a seed repeats
 //! the choices, not the interleaving.
 
+mod budget;
 mod measure;
 mod workers;
 
