@@ -25,6 +25,7 @@
 //! | what | why |
 //! |---|---|
 //! | a put that keeps the value or the lease of a key which its transaction has deleted: refused here | etcd looks only before the transaction whether the key is there; then its process ends |
+//! | a compaction to a revision at which a transaction has deleted a key and put it again, 3.6 | etcd takes what was put as well, and its process ends at the next read of the key; 3.4 keeps it, as here |
 //! | a compaction of revision 0, in a reply about hashes | told as none here: it compacts nothing |
 //! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd looks at the list itself alone; here nothing is put without space, or an alarm would not keep the disk from filling |
 //! | the values of hashes | they cover what is stored, which is another format |
@@ -72,6 +73,13 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<
         }
         Step::With(key, _, inner) => {
             return unsent(inner, version, names).or_else(|| metadata_since(key, version));
+        }
+        Step::Compact(compact)
+            if version >= (3, 6) && names.put_again.contains(&compact.revision) =>
+        {
+            return Some(
+                "a read after a compaction to where a key was deleted and put ends the process",
+            );
         }
         Step::HashKv(revision) if names.compactions.contains(revision) => {
             return Some("etcd may remember the hash that it made for a compaction");
@@ -158,8 +166,22 @@ fn may_be_wrong(txn: &pb::TxnRequest) -> (bool, bool) {
 
 /// Whether a put may find its key, whose value or lease it keeps, deleted by its own transaction.
 fn may_keep_what_is_deleted(txn: &pb::TxnRequest) -> bool {
-    let (mut keeping, mut deletions) = (Vec::new(), Vec::new());
-    collect(txn, &mut keeping, &mut deletions);
+    may_put_what_is_deleted(txn, |put| put.ignore_value || put.ignore_lease)
+}
+
+/// Whether a step may put a key that it has deleted.
+pub(crate) fn may_put_again(step: &Step) -> bool {
+    match step {
+        Step::Txn(txn) => may_put_what_is_deleted(txn, |_| true),
+        Step::With(_, _, inner) => may_put_again(inner),
+        _ => false,
+    }
+}
+
+fn may_put_what_is_deleted(txn: &pb::TxnRequest, is_meant: fn(&pb::PutRequest) -> bool) -> bool {
+    let (mut puts, mut deletions) = (Vec::new(), Vec::new());
+    collect(txn, &mut puts, &mut deletions);
+    puts.retain(|put| is_meant(put));
     let covers = |deletion: &&pb::DeleteRangeRequest, key: &bytes::Bytes| {
         let from = &deletion.key;
         match &deletion.range_end[..] {
@@ -169,19 +191,19 @@ fn may_keep_what_is_deleted(txn: &pb::TxnRequest) -> bool {
         }
     };
     let mut deletions = deletions.iter();
-    deletions.any(|deletion| keeping.iter().any(|put| covers(deletion, &put.key)))
+    deletions.any(|deletion| puts.iter().any(|put| covers(deletion, &put.key)))
 }
 
 fn collect<'a>(
     txn: &'a pb::TxnRequest,
-    keeping: &mut Vec<&'a pb::PutRequest>,
+    puts: &mut Vec<&'a pb::PutRequest>,
     deletions: &mut Vec<&'a pb::DeleteRangeRequest>,
 ) {
     for op in txn.success.iter().chain(&txn.failure) {
         match &op.request {
-            Some(Op::RequestPut(put)) if put.ignore_value || put.ignore_lease => keeping.push(put),
+            Some(Op::RequestPut(put)) => puts.push(put),
             Some(Op::RequestDeleteRange(delete)) => deletions.push(delete),
-            Some(Op::RequestTxn(inner)) => collect(inner, keeping, deletions),
+            Some(Op::RequestTxn(inner)) => collect(inner, puts, deletions),
             _ => {}
         }
     }

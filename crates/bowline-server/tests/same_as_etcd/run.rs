@@ -114,6 +114,9 @@ pub(crate) async fn run(
             last_compaction = Some(Instant::now());
         }
         if let Some(revision) = theirs.revision.filter(|revision| *revision > 0) {
+            if differences::may_put_again(&exact) {
+                of_etcd.put_again.insert(revision);
+            }
             of_etcd.revision = revision;
             of_bowline.revision = revision;
         }

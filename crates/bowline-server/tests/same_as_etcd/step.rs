@@ -90,6 +90,8 @@ pub(crate) struct Names {
     pub(crate) compacted: i64,
     /// All there were.
     pub(crate) compactions: Vec<i64>,
+    /// Revisions at which a transaction may have put a key that it had deleted.
+    pub(crate) put_again: BTreeSet<i64>,
     pub(crate) chosen: Vec<i64>,
     /// The server's own member.
     pub(crate) member_id: u64,
