@@ -166,7 +166,7 @@ impl Kv for KvService {
         let request = request.into_inner();
         let bytes = request.encoded_len();
         let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
-        if txn.is_read_only() {
+        if is_read(&txn) {
             let read = self.context.client.read_txn(&txn, level).await;
             let read = read.map_err(status)?;
             let reply = pb::TxnResponse {
@@ -217,6 +217,13 @@ impl Kv for KvService {
         };
         Ok(respond_applied(reply, applied.index))
     }
+}
+
+/// Whether a transaction reads and does nothing else. As in etcd, one that holds another is agreed on whatever that
+/// does: it is refused while the data of members differs, for example, and when it is too large.
+fn is_read(txn: &Txn) -> bool {
+    let mut ops = txn.success.iter().chain(&txn.failure);
+    ops.all(|op| matches!(op, Op::Range(_)))
 }
 
 /// Whether every read of a transaction may be answered by any member.

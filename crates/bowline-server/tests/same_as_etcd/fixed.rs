@@ -456,6 +456,27 @@ fn sequences() -> Vec<(&'static str, Vec<Step>)> {
                 .collect(),
         ),
         (
+            "a transaction within another is agreed on, though it only reads",
+            vec![
+                Step::Put(put("a", "1")),
+                Step::Txn(txn(vec![within(Op::RequestRange(all()))])),
+                Step::Txn(txn(vec![within(Op::RequestRange(pb::RangeRequest {
+                    key: vec![b'k'; 1_600_000].into(),
+                    ..read(b"")
+                }))])),
+                alarm(1, 0, 2),
+                Step::Txn(txn(vec![within(Op::RequestRange(all()))])),
+                Step::Txn(txn(vec![
+                    Op::RequestTxn(txn(vec![])),
+                    Op::RequestRange(all()),
+                ])),
+                Step::Txn(txn(vec![Op::RequestRange(all())])),
+                Step::Txn(txn(vec![])),
+                alarm(2, 0, 2),
+                Step::Txn(txn(vec![within(Op::RequestRange(all()))])),
+            ],
+        ),
+        (
             "what is too large",
             vec![
                 Step::Put(long(1_570_000)),
