@@ -1,5 +1,6 @@
 //! The cursor of a reader at one revision.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::entry_cursor::EntryCursor;
@@ -111,10 +112,13 @@ impl TableReadCursor {
         self.entries.page().value(self.entries.entry())
     }
 
-    /// The value, to keep.
+    /// A part of the value, to keep. A large one shares the page's memory.
+    ///
+    /// # Panics
+    /// When `range` is not inside the value.
     #[must_use]
-    pub fn value_owned(&self) -> Value {
-        let entry = self.entries.entry();
-        Value::slice_of(self.entries.page().bytes(), entry.value_start..entry.end)
+    #[inline]
+    pub fn slice(&self, range: Range<usize>) -> Value {
+        self.entries.page().slice(self.entries.entry(), range)
     }
 }
