@@ -79,9 +79,10 @@ pub(super) struct Shelf {
 #[derive(Debug)]
 struct Place {
     page: ArcSwapOption<ShelvedPage>,
-    /// For the page itself, and for where a search in it begins.
+    /// For the page itself, for where a search in it begins, and for its first entries.
     head: Hint,
     search_start: Hint,
+    first_entries: Hint,
 }
 
 /// A page that is, or was when it was asked for, on its shelf. On a line of its own, without the
@@ -176,6 +177,7 @@ impl PageCache {
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
         place.head.set(std::slice::from_ref(&**page));
         place.search_start.set(page.page.search_start());
+        place.first_entries.set(page.page.first_entries());
         place.page.store(Some(page.clone()));
         if self.stale.load(Ordering::Relaxed) > queues.len() / 2 {
             self.stale.store(0, Ordering::Relaxed);
@@ -218,11 +220,12 @@ impl Shelf {
         }
     }
 
-    /// Asks for the memory in which a page itself lies.
+    /// Asks for the memory in which a walk through a page begins.
     #[inline]
-    pub(super) fn prefetch_head(&self, number: usize) {
+    pub(super) fn prefetch_first_entries(&self, number: usize) {
         if let Some(place) = self.place(number) {
             place.head.prefetch();
+            place.first_entries.prefetch();
         }
     }
 
@@ -281,6 +284,7 @@ impl Place {
             page: ArcSwapOption::empty(),
             head: Hint::default(),
             search_start: Hint::default(),
+            first_entries: Hint::default(),
         }
     }
 }

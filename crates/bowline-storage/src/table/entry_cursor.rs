@@ -277,7 +277,7 @@ impl EntryCursor {
         let table = &*self.table;
         let page = match &mut self.read_ahead {
             None => {
-                table.prefetch_head(number + 1);
+                table.prefetch_first_entries(number + 1);
                 Page::clone(&*table.page(number)?)
             }
             Some(read_ahead) => {

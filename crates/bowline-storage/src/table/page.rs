@@ -62,6 +62,8 @@ pub(super) fn tag_of(hash: u64) -> u8 {
 /// page of entries of a hundred bytes has, and a few cache lines more.
 const SEARCH_START_MAX: usize = 384;
 const INTERVAL_PREFETCH_MAX: usize = 512;
+/// How far ahead of itself a walk asks for memory.
+const WALK_AHEAD_BYTES: usize = 512;
 const NO_SUCH_RESTART: Reason = "a slot names a restart that does not exist";
 
 /// The raw bytes of one page. Cheap to clone: the bytes are shared.
@@ -268,18 +270,36 @@ impl Page {
             .unwrap_or_default()
     }
 
-    /// A part of the value of an entry, owned. A large one shares the page's memory.
+    /// Sets `value` to a part of the value of an entry. A large one shares the page's memory.
     ///
     /// # Panics
     /// When `range` is not inside the value.
     #[inline]
-    pub(super) fn slice(&self, entry: &PageEntry, range: Range<usize>) -> Value {
+    pub(super) fn slice_into(&self, entry: &PageEntry, range: Range<usize>, value: &mut Value) {
         let part = &self.value(entry)[range.clone()];
         if part.len() <= Value::INLINE_MAX {
-            return Value::copy_from(part);
+            value.assign(part);
+        } else {
+            let start = entry.value_start + range.start;
+            *value = Value::slice_of(&self.bytes, start..start + part.len());
         }
-        let start = entry.value_start + range.start;
-        Value::slice_of(&self.bytes, start..start + part.len())
+    }
+
+    /// The entries with which a walk through the page begins.
+    pub(super) fn first_entries(&self) -> &[u8] {
+        let len = self.entries_bytes.min(WALK_AHEAD_BYTES);
+        self.bytes.get(..len).unwrap_or_default()
+    }
+
+    /// Asks for the memory that a walk comes to soon after `entry`.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, entry: &PageEntry) {
+        let from = entry.end + WALK_AHEAD_BYTES;
+        let entry_bytes = entry.end - entry.suffix_start;
+        let to = (from + entry_bytes.min(WALK_AHEAD_BYTES)).min(self.entries_bytes);
+        if let Some(soon) = self.bytes.get(from..to) {
+            prefetch(soon);
+        }
     }
 
     /// Restarts and slots, in which [`Page::find`] begins; nothing when they are too long to be

@@ -185,6 +185,7 @@ impl PageCursor {
         };
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(suffix);
+        self.page.prefetch_behind(&entry);
         self.entry = entry;
         self.offset = offset;
         Ok(())

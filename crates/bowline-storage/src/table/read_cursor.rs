@@ -112,13 +112,13 @@ impl TableReadCursor {
         self.entries.page().value(self.entries.entry())
     }
 
-    /// A part of the value, to keep. A large one shares the page's memory.
+    /// Sets `value` to a part of the entry's. A large one shares the page's memory.
     ///
     /// # Panics
     /// When `range` is not inside the value.
-    #[must_use]
     #[inline]
-    pub fn slice(&self, range: Range<usize>) -> Value {
-        self.entries.page().slice(self.entries.entry(), range)
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        let entry = self.entries.entry();
+        self.entries.page().slice_into(entry, range, value);
     }
 }

@@ -83,7 +83,15 @@ impl TableHit {
     #[must_use]
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> Value {
-        self.page.slice(&self.entry, range)
+        let mut value = Value::EMPTY;
+        self.slice_into(range, &mut value);
+        value
+    }
+
+    /// [`TableHit::slice`] into `value`.
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        self.page.slice_into(&self.entry, range, value);
     }
 }
 
@@ -270,10 +278,10 @@ impl Table {
         }
     }
 
-    /// Asks for the memory of a page that is wanted soon.
+    /// Asks for the memory of a page through which a walk goes soon.
     #[inline]
-    pub(super) fn prefetch_head(&self, number: usize) {
-        self.shelf.prefetch_head(number);
+    pub(super) fn prefetch_first_entries(&self, number: usize) {
+        self.shelf.prefetch_first_entries(number);
     }
 
     /// An error about a page whose checksum was right.

@@ -39,10 +39,20 @@ enum Bytes<'a> {
 impl Found<'_> {
     /// The stored bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.value {
             Bytes::Borrowed(bytes) => bytes,
             Bytes::InTable(hit) => hit.value(),
+        }
+    }
+
+    /// [`Found::slice`] into `value`.
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        match &self.value {
+            Bytes::Borrowed(bytes) => value.assign(&bytes[range]),
+            Bytes::InTable(hit) => hit.slice_into(range, value),
         }
     }
 
@@ -51,6 +61,7 @@ impl Found<'_> {
     /// # Panics
     /// When `range` is not inside [`Found::bytes`].
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Value {
         match &self.value {
             Bytes::Borrowed(bytes) => Value::copy_from(&bytes[range]),
@@ -62,6 +73,7 @@ impl Found<'_> {
 impl SuperVersion {
     /// Reads the newest version with a revision not above `at` (tombstones included) from the
     /// sources that may hold one above `above`, and hands it to `read`.
+    #[inline]
     pub fn get<R>(
         &self,
         tree: TreeId,
@@ -453,12 +465,23 @@ impl Scan {
     /// When `range` is not inside [`Scan::bytes`].
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Value {
+        let mut value = Value::EMPTY;
+        self.slice_into(range, &mut value);
+        value
+    }
+
+    /// Sets `value` to a part of the stored bytes.
+    ///
+    /// # Panics
+    /// When `range` is not inside [`Scan::bytes`].
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
         match self.current.map(|current| &self.sources[current]) {
             Some(Source::Run(RunCursor {
                 cursor: Some(cursor),
                 ..
-            })) => cursor.slice(range),
-            _ => Value::copy_from(&self.bytes()[range]),
+            })) => cursor.slice_into(range, value),
+            _ => value.assign(&self.bytes()[range]),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The iterator over a range of one snapshot.
 
-use bowline_storage::Revision;
 use bowline_storage::tree::{Engine, Scan, ScanDirection, SnapshotPin};
+use bowline_storage::{Revision, Value};
 
 use super::range::Range;
 use super::record::{Entry, decode};
@@ -48,17 +48,23 @@ impl RangeIter {
     }
 }
 
-/// The entry a scan stands on.
+/// The entry a scan stands on, built where it is to stay: an entry is large, and to hand it up
+/// through calls would copy it each time.
 #[inline]
-fn entry_at(scan: &Scan) -> Result<Entry> {
-    let (key, bytes) = (scan.key(), scan.bytes());
-    match decode(bytes, scan.revision()) {
-        Some((meta, start)) => Ok(meta.entry(key, scan.slice(start..bytes.len()))),
-        None => Err(Error::InvalidRecord {
+fn read_into(scan: &Scan, item: &mut Option<Result<Entry>>) {
+    let bytes = scan.bytes();
+    let Some((meta, start)) = decode(bytes, scan.revision()) else {
+        *item = Some(Err(Error::InvalidRecord {
             what: "entry",
-            key: show_key(key),
+            key: show_key(scan.key()),
             reason: "its head is damaged",
-        }),
+        }));
+        return;
+    };
+    *item = Some(Ok(meta.entry(&[], Value::EMPTY)));
+    if let Some(Ok(entry)) = item {
+        entry.key.assign(scan.key());
+        scan.slice_into(start..bytes.len(), &mut entry.value);
     }
 }
 
@@ -84,9 +90,10 @@ impl Iterator for RangeIter {
         {
             return None;
         }
-        let entry = entry_at(&self.front);
-        self.done = entry.is_err();
-        Some(entry)
+        let mut item = None;
+        read_into(&self.front, &mut item);
+        self.done = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -106,9 +113,10 @@ impl DoubleEndedIterator for RangeIter {
         if front.position().is_some_and(|last| back.key() <= last) {
             return None;
         }
-        let entry = entry_at(back);
-        self.done = entry.is_err();
-        Some(entry)
+        let mut item = None;
+        read_into(back, &mut item);
+        self.done = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 

@@ -75,7 +75,7 @@ fn seen_at(model: &Model, at: Revision) -> Vec<Seen> {
 }
 
 fn shown(cursor: &TableReadCursor) -> Option<Seen> {
-    assert!(!cursor.valid() || *cursor.slice(0..cursor.value().len()) == *cursor.value());
+    assert!(!cursor.valid() || *value_owned(cursor) == *cursor.value());
     let shown = || {
         (
             cursor.key().into(),
