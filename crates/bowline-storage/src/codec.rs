@@ -122,6 +122,19 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The first eight bytes of a key as a number, with zeros after a shorter one: of two different
+/// prefixes the smaller one is of the smaller key. Of equal ones the keys have to be compared.
+#[must_use]
+#[inline]
+pub fn prefix_of(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
+    let mut first = [0; 8];
+    first[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(first)
+}
+
 /// Appends a varint.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -171,6 +184,32 @@ mod tests {
         assert_eq!(Reader::new(&[0x80, 0x00]).varint(), None, "a padded zero");
         assert_eq!(Reader::new(&[0xff; 10]).varint(), None, "more than 64 bits");
         assert_eq!(Reader::new(&[0xff; 11]).varint(), None);
+    }
+
+    #[test]
+    fn prefixes_are_ordered_as_their_keys_are() {
+        let keys: [&[u8]; 8] = [
+            b"",
+            b"\0\0",
+            b"a",
+            b"a\0",
+            b"abcdefgh",
+            b"abcdefghi",
+            b"abcdefgi",
+            b"\xff",
+        ];
+        for (a, b) in keys.iter().flat_map(|a| keys.iter().map(move |b| (a, b))) {
+            let (prefix, other) = (prefix_of(a), prefix_of(b));
+            assert!(
+                prefix == other || (prefix < other) == (a < b),
+                "{a:?} {b:?}"
+            );
+        }
+        assert_eq!(
+            prefix_of(b"ab"),
+            u64::from(b'a') << 56 | u64::from(b'b') << 48
+        );
+        assert_eq!(prefix_of(b"abcdefgh"), prefix_of(b"abcdefghi"));
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod error;
 pub mod fuzzing;
 pub mod log;
 pub mod memtable;
+mod prefetch;
 #[doc(hidden)]
 pub mod sync;
 pub mod table;

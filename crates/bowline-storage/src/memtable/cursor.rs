@@ -93,10 +93,15 @@ impl MemtableReadCursor {
     fn forward(&self, mut node: Option<Node<'_>>) -> Option<Position> {
         loop {
             let candidate = node?;
+            let next = candidate.next(0);
+            if let Some(next) = next {
+                // What is done with this entry takes as long as memory does.
+                next.prefetch();
+            }
             if let Some(record) = candidate.newest().visible_at(self.at) {
                 return Some(Position::new(candidate, record));
             }
-            node = candidate.next(0);
+            node = next;
         }
     }
 

@@ -46,6 +46,8 @@ use std::cmp::Ordering;
 use std::num::NonZeroU32;
 
 use super::arena::{Arena, Shared, Space, UNIT};
+pub(super) use crate::codec::prefix_of;
+use crate::prefetch::prefetch_from;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::{EntryKind, Revision};
@@ -61,6 +63,9 @@ pub(super) const MAX_KEY_BYTES: usize = (1 << KIND_SHIFT) - 1;
 pub(super) const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 
 const KIND_SHIFT: u32 = 24;
+
+/// Cache lines of a node with few links and a key and value of a hundred bytes.
+const PREFETCH_LINES: usize = 4;
 
 /// Where a record lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,17 +134,6 @@ pub(super) const fn record_bytes(key_len: usize, value_len: usize) -> usize {
         .saturating_add(UNIT - 1)
         / UNIT
         * UNIT
-}
-
-/// The first eight bytes of `key`, so that prefixes compare as the keys do until they are equal.
-#[inline]
-pub(super) fn prefix_of(key: &[u8]) -> u64 {
-    if let Some(first) = key.first_chunk::<8>() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut first = [0; 8];
-    first[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(first)
 }
 
 /// What the writer says about one version.
@@ -402,6 +396,13 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn height(self) -> usize {
         self.header.height.load(Relaxed) as usize
+    }
+
+    /// Asks for the memory of the node and of the first record of its key, or of the start of a
+    /// long one.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        prefetch_from(self.header, PREFETCH_LINES);
     }
 
     /// The newest version of the key. Not for the head of a list, which has none.

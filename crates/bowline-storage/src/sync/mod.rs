@@ -20,6 +20,7 @@ pub use scheduled::{
     ArcSwap, ArcSwapOption, Condvar, Instant, Mutex, MutexGuard, atomic, step, thread,
 };
 
+pub use arc_swap::Guard;
 #[cfg(not(bowline_shuttle))]
 pub use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(bowline_shuttle))]

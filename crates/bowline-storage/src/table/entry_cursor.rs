@@ -276,7 +276,10 @@ impl EntryCursor {
         self.page_number = None;
         let table = &*self.table;
         let page = match &mut self.read_ahead {
-            None => table.page(number)?,
+            None => {
+                table.prefetch_first_entries(number + 1);
+                Page::clone(&*table.page(number)?)
+            }
             Some(read_ahead) => {
                 let bytes_read = &table.counters().compaction_bytes_read;
                 read_ahead.page(table.file(), table.index(), number, bytes_read)?

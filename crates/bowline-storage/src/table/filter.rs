@@ -14,6 +14,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::frame::Reason;
+use crate::prefetch::prefetch;
 
 const WORDS: usize = 8;
 const BLOCK_BYTES: usize = WORDS * 8;
@@ -27,6 +28,19 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 #[inline]
 pub(super) fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
+}
+
+/// The hash of a key, computed once for all the tables that are asked for it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyHash(pub(super) u64);
+
+impl KeyHash {
+    /// The hash of `key`.
+    #[must_use]
+    #[inline]
+    pub fn of(key: &[u8]) -> KeyHash {
+        KeyHash(key_hash(key))
+    }
 }
 
 /// One cache line of the filter.
@@ -85,6 +99,12 @@ impl Filter {
         for word in self.blocks.iter().flat_map(|block| block.0) {
             out.extend_from_slice(&word.to_le_bytes());
         }
+    }
+
+    /// Asks for the memory in which [`Filter::may_contain`] looks.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(&self.blocks[self.block_of(hash)].0[..1]);
     }
 
     /// Whether a key with this hash may be among those that were added.

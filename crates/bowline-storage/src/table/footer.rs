@@ -7,7 +7,7 @@
 //! 16      8      length of the index           of the file to the footer
 //! 24      8      length of the properties
 //! 32      4      length of this footer (52)   ┐
-//! 36      4      format version (1)           │ the tail, alike in
+//! 36      4      format version (2)           │ the tail, alike in
 //! 40      4      CRC32C                       │ every format version
 //! 44      8      magic                        ┘
 //! ```
@@ -19,8 +19,11 @@
 use super::frame::{self, Reason};
 use crate::codec::Reader;
 
-/// The format this program writes, and the newest it reads.
-pub(super) const FORMAT_VERSION: u32 = 1;
+/// The format this program writes, and the newest it reads. In format 1 pages have another hash
+/// index, which is not used any more; see [`super::page`].
+pub(super) const FORMAT_VERSION: u32 = 2;
+/// The oldest format this program reads.
+const FORMAT_VERSION_MIN: u32 = 1;
 /// The length of the footer.
 pub(super) const FOOTER_BYTES: usize = 52;
 /// The longest footer that is looked for.
@@ -112,7 +115,7 @@ impl Footer {
             let end = index_end.checked_add(footer.properties_bytes)?;
             (end == offset).then_some(footer)
         };
-        if version != FORMAT_VERSION || len != FOOTER_BYTES {
+        if version < FORMAT_VERSION_MIN || len != FOOTER_BYTES {
             return Err(damaged(
                 "the footer's version and length do not belong together",
             ));
@@ -158,7 +161,7 @@ mod tests {
     fn a_newer_format_is_told_from_damage() {
         let mut bytes = encoded();
         let file_bytes = FOOTER.offset() + bytes.len() as u64;
-        bytes[36] = 2;
+        bytes[36] = 3;
         let damaged = Footer::decode(&bytes, file_bytes, 5);
         assert!(
             matches!(damaged, Err(FooterError::Damaged(_))),
@@ -168,8 +171,21 @@ mod tests {
         bytes[40..44].copy_from_slice(&checksum.to_le_bytes());
         assert_eq!(
             Footer::decode(&bytes, file_bytes, 5),
-            Err(FooterError::Newer(2))
+            Err(FooterError::Newer(3))
         );
+    }
+
+    #[test]
+    fn the_format_before_is_read_and_none_before_that() {
+        for (version, is_read) in [(0, false), (1, true), (2, true)] {
+            let mut bytes = encoded();
+            bytes[36] = version;
+            let checksum = frame::checksum(&bytes[..40], 5, FOOTER.offset());
+            bytes[40..44].copy_from_slice(&checksum.to_le_bytes());
+            let file_bytes = FOOTER.offset() + bytes.len() as u64;
+            let decoded = Footer::decode(&bytes, file_bytes, 5);
+            assert_eq!(decoded == Ok(FOOTER), is_read, "{version}: {decoded:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A page: a small sorted array of entries, searched without being decoded.
 //!
 //! ```text
-//! +---------+---------------+------------+--------------+---------------+
-//! | entries | restarts      | buckets    | bucket count | restart count |
-//! | …       | u32 each      | u8 each    | u32          | u32           |
-//! +---------+---------------+------------+--------------+---------------+
+//! +---------+---------------+-----------------+------------+-----------------------+
+//! | entries | restarts      | slots           | slot bytes | restart count         |
+//! | …       | u32 each      | interval u8,    | u32        | u31, and a bit: there |
+//! |         |               | tag u8, of each |            | are slots             |
+//! +---------+---------------+-----------------+------------+-----------------------+
 //!
 //! entry: shared, unshared, value length (varints), kind (u8), revision (varint),
 //!        the key's last `unshared` bytes, value
@@ -14,41 +15,64 @@
 //! *restart* (every so many entries or bytes) it is 0: the key is whole, and its offset is listed. The
 //! entries from one restart to the next are an *interval*.
 //!
-//! A point read finds its interval in the hash index, if the page has one: the bucket of a key
-//! holds the number of the interval in which the key begins. Otherwise, or when two keys of
-//! different intervals fell into one bucket, the restarts are searched by bisection. Then the
-//! interval is walked, comparing only the bytes that may still differ (see [`Page::find`]).
+//! A point read finds its interval in the hash index, if the page has one: a table of *slots* with
+//! open addressing. A key's slot is the one that its hash says or one of those behind it, before
+//! the first empty one, and holds the number of the interval in which the key begins and eight
+//! more bits of the hash, the *tag*. So it takes one interval to find a key, with few exceptions,
+//! and none for nearly all keys that are not there. Without the index the restarts are searched by
+//! bisection, where each step waits for memory. Then the interval is walked, comparing only the
+//! bytes that may still differ (see [`Page::find`]).
+//!
+//! Tables of format 1 had another hash index where the slots are, without the bit. It is passed
+//! over, and their pages are searched by bisection.
 //!
 //! The page's checksum has been verified before a `Page` exists. What is read here is checked all
 //! the same, so that no bytes whatever make it panic.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::frame::Reason;
 use crate::codec::Reader;
+use crate::prefetch::prefetch;
 use crate::types::{EntryKind, Revision};
+use crate::value::Value;
 
-/// A bucket whose keys begin in different intervals.
-pub(super) const BUCKET_COLLISION: u8 = 254;
-/// A bucket without a key.
-pub(super) const BUCKET_EMPTY: u8 = 255;
-/// More restarts than this cannot be told apart in a bucket: the page has no hash index.
-pub(super) const BUCKET_RESTARTS_MAX: usize = 253;
-const NO_SUCH_RESTART: Reason = "a bucket names a restart that does not exist";
+/// What stands in a slot without a key, instead of an interval.
+pub(super) const SLOT_EMPTY: u8 = 255;
+/// More intervals than this do not fit into slots: the page has no hash index.
+pub(super) const SLOT_INTERVALS_MAX: usize = 253;
+/// The bit of the restart count that says that there are slots.
+pub(super) const HAS_SLOTS: u32 = 1 << 31;
 
-/// The bucket of a key.
+/// The slot where the search for a key begins.
 #[inline]
-pub(super) fn bucket_of(hash: u64, buckets: usize) -> usize {
-    (((hash & 0xffff_ffff) * buckets as u64) >> 32) as usize
+pub(super) fn slot_of(hash: u64, slots: usize) -> usize {
+    (((hash & 0xffff_ffff) * slots as u64) >> 32) as usize
 }
 
+/// Eight bits of the hash that do not say which slot.
+#[inline]
+pub(super) fn tag_of(hash: u64) -> u8 {
+    (hash >> 32) as u8
+}
+
+/// How much of restarts and slots, and of an interval, is asked for before it is read: what a
+/// page of entries of a hundred bytes has, and a few cache lines more.
+const SEARCH_START_MAX: usize = 384;
+const INTERVAL_PREFETCH_MAX: usize = 512;
+/// How far ahead of itself a walk asks for memory.
+const WALK_AHEAD_BYTES: usize = 512;
+const NO_SUCH_RESTART: Reason = "a slot names a restart that does not exist";
+
 /// The raw bytes of one page. Cheap to clone: the bytes are shared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Page {
     bytes: Bytes,
     entries_bytes: usize,
     restarts: usize,
-    buckets: usize,
+    slots: usize,
 }
 
 /// Where the parts of an entry are in its page.
@@ -85,17 +109,30 @@ impl PageEntry {
 }
 
 impl Page {
+    /// No page, in which nothing is found.
+    pub(super) const EMPTY: Page = Page {
+        bytes: Bytes::new(),
+        entries_bytes: 0,
+        restarts: 0,
+        slots: 0,
+    };
+
     /// Takes the bytes of a page, checking that its parts fit into it.
     pub(super) fn parse(bytes: Bytes) -> Result<Page, Reason> {
         let parts = || {
             let (rest, restarts) = bytes.split_last_chunk::<4>()?;
-            let (rest, buckets) = rest.split_last_chunk::<4>()?;
-            let restarts = u32::from_le_bytes(*restarts) as usize;
-            let buckets = u32::from_le_bytes(*buckets) as usize;
-            let index_bytes = restarts.checked_mul(4)?.checked_add(buckets)?;
-            Some((rest.len().checked_sub(index_bytes)?, restarts, buckets))
+            let (rest, index_bytes) = rest.split_last_chunk::<4>()?;
+            let restarts = u32::from_le_bytes(*restarts);
+            let index_bytes = u32::from_le_bytes(*index_bytes) as usize;
+            let slots = match restarts & HAS_SLOTS {
+                0 => 0,
+                _ => index_bytes / 2,
+            };
+            let restarts = (restarts & !HAS_SLOTS) as usize;
+            let tail_bytes = restarts.checked_mul(4)?.checked_add(index_bytes)?;
+            Some((rest.len().checked_sub(tail_bytes)?, restarts, slots))
         };
-        let (entries_bytes, restarts, buckets) = parts().ok_or("the page's parts do not fit")?;
+        let (entries_bytes, restarts, slots) = parts().ok_or("the page's parts do not fit")?;
         if restarts == 0 || entries_bytes == 0 {
             return Err("the page has no entries");
         }
@@ -103,7 +140,7 @@ impl Page {
             bytes,
             entries_bytes,
             restarts,
-            buckets,
+            slots,
         })
     }
 
@@ -121,23 +158,25 @@ impl Page {
 
     /// Whether the page has a hash index.
     #[cfg(test)]
-    pub(super) fn has_buckets(&self) -> bool {
-        self.buckets > 0
+    pub(super) fn has_slots(&self) -> bool {
+        self.slots > 0
     }
 
-    /// Checks that each bucket says something, also those in which no key of the page is: a key
-    /// that is not in the page can fall into any.
-    pub(super) fn check_buckets(&self) -> Result<(), Reason> {
+    /// The slots of the hash index: interval, tag.
+    #[inline]
+    fn slots(&self) -> &[[u8; 2]] {
         let start = self.entries_bytes + 4 * self.restarts;
-        let buckets = self
-            .bytes
-            .get(start..)
-            .and_then(|it| it.get(..self.buckets));
-        let is_sound = |bucket: &u8| {
-            matches!(*bucket, BUCKET_COLLISION | BUCKET_EMPTY)
-                || usize::from(*bucket) < self.restarts
+        let bytes = self.bytes.get(start..start + 2 * self.slots);
+        bytes.unwrap_or_default().as_chunks().0
+    }
+
+    /// Checks that each slot says something, also those of which no key of the page is: the search
+    /// for a key that is not in the page can come to any.
+    pub(super) fn check_slots(&self) -> Result<(), Reason> {
+        let is_sound = |[interval, _]: &[u8; 2]| {
+            *interval == SLOT_EMPTY || usize::from(*interval) < self.restarts
         };
-        if buckets.is_some_and(|buckets| buckets.iter().all(is_sound)) {
+        if self.slots().iter().all(is_sound) {
             Ok(())
         } else {
             Err(NO_SUCH_RESTART)
@@ -177,18 +216,33 @@ impl Page {
     #[inline]
     pub(super) fn entry_at(&self, offset: usize) -> Result<PageEntry, Reason> {
         let parse = || {
-            let mut reader = Reader::new(self.bytes.get(offset..self.entries_bytes)?);
-            let shared = reader.varint_u32()? as usize;
-            let unshared = reader.varint_usize()?;
-            let value_len = reader.varint_usize()?;
+            let rest = self.bytes.get(offset..self.entries_bytes)?;
+            // Nearly always each of the three lengths is a byte.
+            let (shared, unshared, value_len, mut reader) = match rest.split_first_chunk::<3>() {
+                Some(([shared, unshared, value_len], rest))
+                    if (shared | unshared | value_len) < 0x80 =>
+                {
+                    let lengths = [shared, unshared, value_len];
+                    let [shared, unshared, value_len] = lengths.map(|len| usize::from(*len));
+                    (shared, unshared, value_len, Reader::new(rest))
+                }
+                _ => {
+                    let mut reader = Reader::new(rest);
+                    let shared = reader.varint_u32()? as usize;
+                    (
+                        shared,
+                        reader.varint_usize()?,
+                        reader.varint_usize()?,
+                        reader,
+                    )
+                }
+            };
             let kind = EntryKind::from_byte(reader.u8()?)?;
             let revision = reader.varint()?;
-            let suffix_start = offset + reader.position();
-            reader.take(unshared)?;
-            let value_start = offset + reader.position();
-            reader.take(value_len)?;
-            let end = offset + reader.position();
-            Some(PageEntry {
+            let suffix_start = self.entries_bytes - reader.remaining();
+            let value_start = suffix_start.checked_add(unshared)?;
+            let end = value_start.checked_add(value_len)?;
+            (end <= self.entries_bytes).then_some(PageEntry {
                 shared,
                 suffix_start,
                 value_start,
@@ -216,23 +270,78 @@ impl Page {
             .unwrap_or_default()
     }
 
+    /// Sets `value` to a part of the value of an entry. A large one shares the page's memory.
+    ///
+    /// # Panics
+    /// When `range` is not inside the value.
+    #[inline]
+    pub(super) fn slice_into(&self, entry: &PageEntry, range: Range<usize>, value: &mut Value) {
+        let part = &self.value(entry)[range.clone()];
+        if part.len() <= Value::INLINE_MAX {
+            value.assign(part);
+        } else {
+            let start = entry.value_start + range.start;
+            *value = Value::slice_of(&self.bytes, start..start + part.len());
+        }
+    }
+
+    /// The entries with which a walk through the page begins.
+    pub(super) fn first_entries(&self) -> &[u8] {
+        let len = self.entries_bytes.min(WALK_AHEAD_BYTES);
+        self.bytes.get(..len).unwrap_or_default()
+    }
+
+    /// Asks for the memory that a walk comes to soon after `entry`.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, entry: &PageEntry) {
+        let from = entry.end + WALK_AHEAD_BYTES;
+        let entry_bytes = entry.end - entry.suffix_start;
+        let to = (from + entry_bytes.min(WALK_AHEAD_BYTES)).min(self.entries_bytes);
+        if let Some(soon) = self.bytes.get(from..to) {
+            prefetch(soon);
+        }
+    }
+
+    /// Restarts and slots, in which [`Page::find`] begins; nothing when they are too long to be
+    /// fetched whole, as in a page of many small entries.
+    pub(super) fn search_start(&self) -> &[u8] {
+        let tail = self.bytes.get(self.entries_bytes..).unwrap_or_default();
+        if tail.len() <= SEARCH_START_MAX {
+            tail
+        } else {
+            &[]
+        }
+    }
+
     /// The newest entry of `key` whose revision is at most `at`, if it is in this page.
+    #[inline]
     pub(super) fn find(
         &self,
         key: &[u8],
         hash: u64,
         at: Revision,
     ) -> Result<Option<PageEntry>, Reason> {
-        let bucket = match self.buckets {
-            0 => BUCKET_COLLISION,
-            count => self.bytes[self.entries_bytes + 4 * self.restarts + bucket_of(hash, count)],
-        };
-        let restart = match bucket {
-            BUCKET_EMPTY => return Ok(None),
-            BUCKET_COLLISION => self.interval_of(key, at, 0)?,
-            restart => usize::from(restart),
-        };
-        self.scan(restart, key, at)
+        if self.slots == 0 {
+            return self.scan(self.interval_of(key, at, 0)?, key, at);
+        }
+        for interval in self.slots_with_the_tag_of(hash) {
+            if let Some(found) = self.scan(interval, key, at)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The intervals in which a key with this hash may begin.
+    #[inline]
+    pub(super) fn slots_with_the_tag_of(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let (slots, tag) = (self.slots(), tag_of(hash));
+        let (before, from) = slots.split_at(slot_of(hash, slots.len()));
+        from.iter()
+            .chain(before)
+            .take_while(|[interval, _]| *interval != SLOT_EMPTY)
+            .filter(move |[_, slot_tag]| *slot_tag == tag)
+            .map(|[interval, _]| usize::from(*interval))
     }
 
     /// The last interval, from `first` on, that begins before (`key`, `at`) in the order of
@@ -281,6 +390,12 @@ impl Page {
         loop {
             let mut offset = self.interval_start(restart)?;
             let end = self.interval_end(restart)?;
+            if let Some(interval) = self
+                .bytes
+                .get(offset..end.min(offset + INTERVAL_PREFETCH_MAX))
+            {
+                prefetch(interval);
+            }
             let mut matched = 0;
             while offset < end {
                 let entry = self.entry_at(offset)?;

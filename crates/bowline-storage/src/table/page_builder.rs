@@ -1,7 +1,7 @@
 //! Puts entries into the bytes of a page; [`super::page`] shows the layout.
 
 use super::filter::key_hash;
-use super::page::{BUCKET_COLLISION, BUCKET_EMPTY, BUCKET_RESTARTS_MAX, bucket_of, common_prefix};
+use super::page::{HAS_SLOTS, SLOT_EMPTY, SLOT_INTERVALS_MAX, common_prefix, slot_of, tag_of};
 use crate::codec::{put_varint, varint_len};
 use crate::types::{EntryKind, Revision};
 
@@ -46,14 +46,14 @@ impl PageBuilder {
 
     /// How long the page would be if it ended here.
     pub(super) fn len(&self) -> usize {
-        self.bytes.len() + 4 * self.restarts.len() + bucket_count(self.keys.len()) + 8
+        self.bytes.len() + 4 * self.restarts.len() + 2 * slot_count(self.keys.len()) + 8
     }
 
     /// At most how much longer an entry makes the page.
     pub(super) fn growth(key: &[u8], revision: Revision, value: &[u8]) -> usize {
-        // One restart, up to two buckets, and the entry as if nothing of the key were shared.
+        // One restart, up to two slots, and the entry as if nothing of the key were shared.
         let lengths = varint_len(key.len() as u64) + varint_len(value.len() as u64);
-        4 + 2 + 1 + lengths + 1 + varint_len(revision) + key.len() + value.len()
+        4 + 4 + 1 + lengths + 1 + varint_len(revision) + key.len() + value.len()
     }
 
     /// Adds an entry, which the caller has checked to be larger than the one before.
@@ -89,32 +89,34 @@ impl PageBuilder {
         for restart in &self.restarts {
             self.bytes.extend_from_slice(&restart.to_le_bytes());
         }
-        let buckets = self.append_buckets();
-        self.bytes.extend_from_slice(&buckets.to_le_bytes());
-        self.bytes
-            .extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        let slot_bytes = self.append_slots();
+        let has_slots = if slot_bytes > 0 { HAS_SLOTS } else { 0 };
+        let restarts = self.restarts.len() as u32 | has_slots;
+        self.bytes.extend_from_slice(&slot_bytes.to_le_bytes());
+        self.bytes.extend_from_slice(&restarts.to_le_bytes());
         &self.bytes
     }
 
-    /// Appends the hash index, if the page can have one; returns its number of buckets.
-    fn append_buckets(&mut self) -> u32 {
-        if self.restarts.len() > BUCKET_RESTARTS_MAX {
+    /// Appends the hash index, if the page can have one; returns how many bytes it has.
+    fn append_slots(&mut self) -> u32 {
+        if self.restarts.len() > SLOT_INTERVALS_MAX {
             return 0;
         }
-        let count = bucket_count(self.keys.len());
+        let count = slot_count(self.keys.len());
         let start = self.bytes.len();
-        self.bytes.resize(start + count, BUCKET_EMPTY);
-        let buckets = &mut self.bytes[start..];
-        for &(hash, restart) in &self.keys {
-            let bucket = &mut buckets[bucket_of(hash, count)];
-            *bucket = match *bucket {
-                // At most 252.
-                BUCKET_EMPTY => restart as u8,
-                taken if usize::from(taken) == restart => taken,
-                _ => BUCKET_COLLISION,
-            };
+        self.bytes.resize(start + 2 * count, SLOT_EMPTY);
+        let slots = self.bytes[start..].as_chunks_mut::<2>().0;
+        for &(hash, interval) in &self.keys {
+            // At most 252.
+            let slot = [interval as u8, tag_of(hash)];
+            let mut at = slot_of(hash, count);
+            // There are more slots than keys, so one is empty.
+            while slots[at][0] != SLOT_EMPTY && slots[at] != slot {
+                at = (at + 1) % count;
+            }
+            slots[at] = slot;
         }
-        count as u32
+        2 * count as u32
     }
 
     /// Starts the next page.
@@ -127,9 +129,9 @@ impl PageBuilder {
     }
 }
 
-/// Four buckets for every three keys.
-fn bucket_count(keys: usize) -> usize {
-    (keys * 4).div_ceil(3)
+/// Five slots for every four keys, and one that is always empty.
+fn slot_count(keys: usize) -> usize {
+    keys + keys / 4 + 1
 }
 
 #[cfg(test)]
@@ -169,7 +171,7 @@ mod tests {
                     }
                 }
                 let page = page(&mut builder);
-                assert_eq!(page.has_buckets(), interval > 2);
+                assert_eq!(page.has_slots(), interval > 2);
                 for key in &keys {
                     let key = key.as_bytes();
                     let entry = page.find(key, key_hash(key), 25).unwrap().unwrap();
@@ -200,7 +202,7 @@ mod tests {
         }
         builder.add(b"hott", 5, EntryKind::Put, b"");
         let page = page(&mut builder);
-        assert!(page.has_buckets());
+        assert!(page.has_slots());
         assert_eq!(revision_found(&page, b"hot", 1), None);
         for at in 2..1810 {
             assert_eq!(
@@ -210,6 +212,48 @@ mod tests {
         }
         assert_eq!(revision_found(&page, b"hott", 9), Some(5));
         assert_eq!(revision_found(&page, b"hos", 9), Some(5));
+    }
+
+    /// How many intervals a search looks at is what a point read costs.
+    #[test]
+    fn a_search_looks_at_one_interval_and_for_what_is_absent_at_none() {
+        let mut builder = PageBuilder::new(16);
+        let key =
+            |number: u32| [&number.wrapping_mul(0x9e37_79b9).to_be_bytes()[..], b"key"].concat();
+        let mut keys: Vec<_> = (0..65).map(key).collect();
+        keys.sort();
+        for key in &keys {
+            builder.add(key, 1, EntryKind::Put, &[7; 100]);
+        }
+        let page = page(&mut builder);
+        let looks = |key: &[u8]| page.slots_with_the_tag_of(key_hash(key)).count();
+        assert_eq!(page.restarts(), 22);
+        let present: usize = keys.iter().map(|key| looks(key)).sum();
+        let absent: usize = (65..1065).map(|number| looks(&key(number))).sum();
+        // One slot in 256 of those that are looked at has the tag of another key.
+        assert!((65..75).contains(&present), "{present} for 65 keys");
+        assert!(absent < 100, "{absent} for 1,000 absent keys");
+    }
+
+    #[test]
+    fn a_page_of_format_1_is_searched_without_its_hash_index() {
+        let mut builder = PageBuilder::new(4);
+        let keys: Vec<_> = (0..50).map(|i| format!("key{i:03}")).collect();
+        for key in &keys {
+            builder.add(key.as_bytes(), 7, EntryKind::Put, b"value");
+        }
+        let mut bytes = builder.finish().to_vec();
+        let restarts = bytes.len() - 1;
+        bytes[restarts] &= 0x7f;
+        let slots = bytes.len() - 8 - 2 * slot_count(50);
+        // Buckets that lead astray, were they looked at.
+        bytes[slots..slots + 2 * slot_count(50)].fill(0);
+        let page = Page::parse(Bytes::from(bytes)).unwrap();
+        assert!(!page.has_slots());
+        for key in &keys {
+            assert_eq!(revision_found(&page, key.as_bytes(), 9), Some(7));
+            assert_eq!(revision_found(&page, format!("{key}x").as_bytes(), 9), None);
+        }
     }
 
     #[test]

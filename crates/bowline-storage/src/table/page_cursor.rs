@@ -37,7 +37,7 @@ impl PageCursor {
     /// A cursor that is nowhere, until [`PageCursor::enter`] and a seek.
     pub(super) fn new() -> PageCursor {
         PageCursor {
-            page: Page::default(),
+            page: Page::EMPTY,
             offset: 0,
             entry: PageEntry::NOWHERE,
             key: Vec::new(),
@@ -178,9 +178,14 @@ impl PageCursor {
             .key
             .get(entry.shared..)
             .ok_or("an entry shares more than there is")?;
-        self.same_key = rest == suffix;
+        // Not at a restart, a key has exactly so much in common with the one before as it shares.
+        self.same_key = match entry.shared {
+            0 => rest == suffix,
+            _ => rest.is_empty() && suffix.is_empty(),
+        };
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(suffix);
+        self.page.prefetch_behind(&entry);
         self.entry = entry;
         self.offset = offset;
         Ok(())

@@ -1,5 +1,6 @@
 //! The cursor of a reader at one revision.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::entry_cursor::EntryCursor;
@@ -111,10 +112,13 @@ impl TableReadCursor {
         self.entries.page().value(self.entries.entry())
     }
 
-    /// The value, to keep.
-    #[must_use]
-    pub fn value_owned(&self) -> Value {
+    /// Sets `value` to a part of the entry's. A large one shares the page's memory.
+    ///
+    /// # Panics
+    /// When `range` is not inside the value.
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
         let entry = self.entries.entry();
-        Value::slice_of(self.entries.page().bytes(), entry.value_start..entry.end)
+        self.entries.page().slice_into(entry, range, value);
     }
 }

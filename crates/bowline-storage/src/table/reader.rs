@@ -5,23 +5,27 @@
 //! checksum is verified and it is decompressed once, before it goes into the page cache.
 //!
 //! ```text
-//! get(key, at):  filter --maybe--> index --one page--> cache or disk --> hash index --> interval
-//!                   `--> None         `--> None                              `--> None
+//! find(key, at):  index --one page--> filter --maybe--> shelf or disk --> hash index --> interval
+//!                    `--> None           `--> None                           `--> None
 //! ```
+//!
+//! The filter's line is asked for before the index is searched, and those with which the page's
+//! search begins before the filter is looked at: they are waited for together.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cache::PageCache;
-use super::filter::{Filter, key_hash};
+use super::cache::{PageCache, PageRef, Shelf};
+use super::filter::{Filter, KeyHash};
 use super::footer::{Footer, FooterError};
 use super::frame::{self, Payload, Reason};
 use super::index::{Index, PageLocation};
 use super::meta::{Properties, TableMeta};
-use super::page::Page;
+use super::page::{Page, PageEntry};
 use super::read_cursor::TableReadCursor;
 use super::verify::{self, TableReport};
 use super::version_cursor::TableVersionCursor;
@@ -43,6 +47,54 @@ pub struct TableEntry {
     pub value: Value,
 }
 
+/// An entry where it lies in its table. It keeps the page in memory: hold it shortly.
+#[derive(Debug)]
+pub struct TableHit {
+    page: PageRef,
+    entry: PageEntry,
+}
+
+impl TableHit {
+    /// The revision that wrote the entry.
+    #[must_use]
+    #[inline]
+    pub fn revision(&self) -> Revision {
+        self.entry.revision
+    }
+
+    /// Whether the entry is a value or says that the key is absent.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> EntryKind {
+        self.entry.kind
+    }
+
+    /// The value; empty for a tombstone.
+    #[must_use]
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.page.value(&self.entry)
+    }
+
+    /// A part of the value, owned. A large one shares the page's memory.
+    ///
+    /// # Panics
+    /// When `range` is not inside the value.
+    #[must_use]
+    #[inline]
+    pub fn slice(&self, range: Range<usize>) -> Value {
+        let mut value = Value::EMPTY;
+        self.slice_into(range, &mut value);
+        value
+    }
+
+    /// [`TableHit::slice`] into `value`.
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        self.page.slice_into(&self.entry, range, value);
+    }
+}
+
 /// An open table. It is kept as `Arc<Table>` and shared by all readers.
 #[derive(Debug)]
 pub struct Table {
@@ -50,7 +102,8 @@ pub struct Table {
     file: TableFile,
     meta: TableMeta,
     sections: Sections,
-    cache: Arc<PageCache>,
+    /// Its pages in memory.
+    shelf: Arc<Shelf>,
     counters: Arc<Counters>,
     obsolete: AtomicBool,
 }
@@ -99,12 +152,13 @@ impl Table {
             salt: expected.salt,
         };
         let sections = file.read_sections(expected)?;
+        let shelf = Shelf::new(expected.file_id, sections.index.len(), cache);
         Ok(Table {
             vfs: vfs.clone(),
             file,
             meta: expected.clone(),
             sections,
-            cache,
+            shelf: Arc::new(shelf),
             counters,
             obsolete: AtomicBool::new(false),
         })
@@ -122,7 +176,7 @@ impl Table {
         &self.file.path
     }
 
-    /// Bytes of filter and index in memory.
+    /// Bytes in memory of filter and index, and of the places for pages.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let filter = self
@@ -130,32 +184,48 @@ impl Table {
             .filter
             .as_ref()
             .map_or(0, Filter::memory_bytes);
-        filter + self.sections.index.memory_bytes()
+        filter + self.sections.index.memory_bytes() + self.shelf.memory_bytes()
     }
 
-    /// The newest entry of `key` with a revision of at most `at`, be it a value or a tombstone.
+    /// [`Table::find`], with the value to keep.
     pub fn get(&self, key: &[u8], at: Revision) -> Result<Option<TableEntry>> {
-        let hash = key_hash(key);
-        if let Some(filter) = &self.sections.filter
+        let found = self.find(key, KeyHash::of(key), at)?;
+        Ok(found.map(|hit| TableEntry {
+            revision: hit.revision(),
+            kind: hit.kind(),
+            value: hit.slice(0..hit.value().len()),
+        }))
+    }
+
+    /// The newest entry of `key`, which has the hash `hash`, with a revision of at most `at`, be it
+    /// a value or a tombstone.
+    #[inline]
+    pub fn find(&self, key: &[u8], hash: KeyHash, at: Revision) -> Result<Option<TableHit>> {
+        let KeyHash(hash) = hash;
+        let filter = self.sections.filter.as_ref();
+        if let Some(filter) = filter {
+            filter.prefetch(hash);
+        }
+        let number = self.sections.index.find(key, at);
+        if let Some(number) = number {
+            self.shelf.prefetch(number);
+        }
+        if let Some(filter) = filter
             && !filter.may_contain(hash)
         {
             self.counters.filter_negatives.add(1);
             return Ok(None);
         }
-        if let Some(number) = self.sections.index.find(key, at) {
+        if let Some(number) = number {
             let page = self.page(number)?;
             let found = page
                 .find(key, hash, at)
                 .map_err(|reason| self.damaged(number, reason))?;
             if let Some(entry) = found {
-                return Ok(Some(TableEntry {
-                    revision: entry.revision,
-                    kind: entry.kind,
-                    value: Value::slice_of(page.bytes(), entry.value_start..entry.end),
-                }));
+                return Ok(Some(TableHit { page, entry }));
             }
         }
-        if self.sections.filter.is_some() {
+        if filter.is_some() {
             self.counters.filter_false_positives.add(1);
         }
         Ok(None)
@@ -199,14 +269,19 @@ impl Table {
         &self.counters
     }
 
-    /// A page from the cache, or from disk into the cache.
+    /// A page from its place in memory, or from disk into its place.
     #[inline]
-    pub(super) fn page(&self, number: usize) -> Result<Page> {
-        let location = self.sections.index.location(number);
-        match self.cache.get((self.meta.file_id, location.offset)) {
+    pub(super) fn page(&self, number: usize) -> Result<PageRef> {
+        match self.shelf.get(number) {
             Some(page) => Ok(page),
-            None => self.load_page(location),
+            None => self.load_page(number),
         }
+    }
+
+    /// Asks for the memory of a page through which a walk goes soon.
+    #[inline]
+    pub(super) fn prefetch_first_entries(&self, number: usize) {
+        self.shelf.prefetch_first_entries(number);
     }
 
     /// An error about a page whose checksum was right.
@@ -220,15 +295,12 @@ impl Table {
     }
 
     #[cold]
-    fn load_page(&self, location: PageLocation) -> Result<Page> {
+    fn load_page(&self, number: usize) -> Result<PageRef> {
+        let location = self.sections.index.location(number);
         let frame = self.file.read(location.offset, location.stored_bytes)?;
         self.counters.read_bytes.add(frame.len() as u64);
         let page = self.file.open_page(frame.into(), location)?;
-        if !self.obsolete.load(Ordering::Relaxed) {
-            self.cache
-                .insert((self.meta.file_id, location.offset), page.clone());
-        }
-        Ok(page)
+        Ok(self.shelf.put(number, page))
     }
 }
 
@@ -241,10 +313,6 @@ impl Drop for Table {
             // Not named by the manifest any more, it is removed at the latest when the directory
             // is next opened.
             tracing::warn!(path = %self.file.path.display(), %error, "cannot remove a table");
-        }
-        for page in 0..self.sections.index.len() {
-            let offset = self.sections.index.location(page).offset;
-            self.cache.remove((self.meta.file_id, offset));
         }
     }
 }

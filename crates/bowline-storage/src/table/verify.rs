@@ -84,7 +84,7 @@ impl Check<'_> {
     fn page(&mut self, number: usize, page: Page) -> Result<(), Reason> {
         self.content_crc = crc32c::crc32c_append(self.content_crc, page.bytes());
         self.restarts(&page)?;
-        page.check_buckets()?;
+        page.check_slots()?;
         self.cursor.enter(page);
         self.cursor.seek_first()?;
         loop {

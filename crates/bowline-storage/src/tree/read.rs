@@ -2,7 +2,7 @@
 //!
 //! A point read asks the memtables, newest first, then one table per run, newest run first; the
 //! first hit is the newest version, because every source is newer than the next. A scan merges one
-//! cursor per source; each yields at most one version per key, so a key with many versions costs
+//! cursor per source (see [`Scan`]); each yields at most one version per key, so a key with many versions costs
 //! what a key with one costs.
 
 use std::cmp::Ordering;
@@ -10,9 +10,10 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::super_version::SuperVersion;
+use crate::codec::prefix_of;
 use crate::error::{Error, Result};
 use crate::memtable::MemtableReadCursor;
-use crate::table::TableReadCursor;
+use crate::table::{KeyHash, TableHit, TableReadCursor};
 use crate::version::Run;
 use crate::{EntryKind, Revision, TreeId, Value};
 
@@ -32,16 +33,26 @@ pub struct Found<'a> {
 #[derive(Debug)]
 enum Bytes<'a> {
     Borrowed(&'a [u8]),
-    Owned(Value),
+    InTable(TableHit),
 }
 
 impl Found<'_> {
     /// The stored bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.value {
             Bytes::Borrowed(bytes) => bytes,
-            Bytes::Owned(value) => value,
+            Bytes::InTable(hit) => hit.value(),
+        }
+    }
+
+    /// [`Found::slice`] into `value`.
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        match &self.value {
+            Bytes::Borrowed(bytes) => value.assign(&bytes[range]),
+            Bytes::InTable(hit) => hit.slice_into(range, value),
         }
     }
 
@@ -50,10 +61,11 @@ impl Found<'_> {
     /// # Panics
     /// When `range` is not inside [`Found::bytes`].
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Value {
         match &self.value {
             Bytes::Borrowed(bytes) => Value::copy_from(&bytes[range]),
-            Bytes::Owned(value) => value.slice(range),
+            Bytes::InTable(hit) => hit.slice(range),
         }
     }
 }
@@ -61,6 +73,7 @@ impl Found<'_> {
 impl SuperVersion {
     /// Reads the newest version with a revision not above `at` (tombstones included) from the
     /// sources that may hold one above `above`, and hands it to `read`.
+    #[inline]
     pub fn get<R>(
         &self,
         tree: TreeId,
@@ -80,17 +93,18 @@ impl SuperVersion {
                 return Ok(read((found.revision > above).then_some(found)));
             }
         }
+        let mut hash = None;
         for run in self.version.tree(tree).runs() {
             let Some(table) = run.find(key) else { continue };
             if above > 0 && table.meta().max_revision <= above {
                 continue;
             }
-            if let Some(entry) = table.get(key, at)? {
-                let value = Bytes::Owned(entry.value);
+            let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
+            if let Some(hit) = table.find(key, hash, at)? {
                 let found = Found {
-                    revision: entry.revision,
-                    kind: entry.kind,
-                    value,
+                    revision: hit.revision(),
+                    kind: hit.kind(),
+                    value: Bytes::InTable(hit),
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
@@ -236,6 +250,17 @@ pub enum ScanDirection {
     Backward,
 }
 
+impl ScanDirection {
+    /// A number that is smaller the earlier the key comes.
+    #[inline]
+    fn rank(self, key: &[u8]) -> u64 {
+        match self {
+            ScanDirection::Forward => prefix_of(key),
+            ScanDirection::Backward => !prefix_of(key),
+        }
+    }
+}
+
 /// One sorted source of a scan.
 #[derive(Debug)]
 #[expect(
@@ -256,12 +281,23 @@ struct RunCursor {
 }
 
 /// The present keys of a range at one revision, in order. Owns what it reads from.
+///
+/// The sources are compared by *ranks*: the first eight bytes of the key where each stands, as a
+/// number that is smaller for a key that comes earlier in the scan's direction. They lie side by
+/// side, so that mostly neither a key nor the source that has it is touched to find the next one.
+///
+/// Invariant: a rank is that of the key its source stands on, or the largest one where it has
+/// come to its end. A smaller rank is an earlier key; of equal ones the keys are compared.
 #[derive(Debug)]
 pub struct Scan {
     super_version: Arc<SuperVersion>,
     tree: TreeId,
     at: Revision,
     sources: Vec<Source>,
+    /// One for each source.
+    ranks: Vec<u64>,
+    /// Keys of a smaller rank are inside the range.
+    rank_inside: u64,
     direction: ScanDirection,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
@@ -302,10 +338,20 @@ impl Scan {
                 }));
             }
         }
+        let end = match direction {
+            ScanDirection::Forward => &upper,
+            ScanDirection::Backward => &lower,
+        };
+        let rank_inside = match end {
+            Bound::Unbounded => u64::MAX,
+            Bound::Included(key) | Bound::Excluded(key) => direction.rank(key),
+        };
         Scan {
             super_version,
             tree,
             at,
+            ranks: vec![u64::MAX; sources.len()],
+            rank_inside,
             sources,
             direction,
             lower,
@@ -349,7 +395,7 @@ impl Scan {
             self.is_started = true;
             self.start()?;
         } else if let Some(current) = self.current {
-            self.sources[current].step(self.direction)?;
+            self.step(current)?;
         } else {
             return Ok(false);
         }
@@ -358,24 +404,40 @@ impl Scan {
             let Some(current) = self.current else {
                 return Ok(false);
             };
-            let source = &self.sources[current];
-            let is_inside = match self.direction {
-                ScanDirection::Forward => is_before_end(source.key(), as_slice(&self.upper)),
-                ScanDirection::Backward => is_after_start(source.key(), as_slice(&self.lower)),
-            };
-            if !is_inside {
+            if !self.is_inside(current) {
                 self.current = None;
                 return Ok(false);
             }
-            if source.kind() == EntryKind::Put {
+            if self.sources[current].kind() == EntryKind::Put {
                 return Ok(true);
             }
-            self.sources[current].step(self.direction)?;
+            self.step(current)?;
         }
+    }
+
+    /// Whether the key where a source stands is inside the range.
+    #[inline]
+    fn is_inside(&self, at: usize) -> bool {
+        if self.ranks[at] < self.rank_inside {
+            return true;
+        }
+        let key = self.sources[at].key();
+        match self.direction {
+            ScanDirection::Forward => is_before_end(key, as_slice(&self.upper)),
+            ScanDirection::Backward => is_after_start(key, as_slice(&self.lower)),
+        }
+    }
+
+    /// The key it stands on: that of the last [`Scan::advance`], if that returned `true`.
+    #[must_use]
+    #[inline]
+    pub fn position(&self) -> Option<&[u8]> {
+        self.current.map(|current| self.sources[current].key())
     }
 
     /// The key. Call only after [`Scan::advance`] returned `true`.
     #[must_use]
+    #[inline]
     pub fn key(&self) -> &[u8] {
         self.current
             .map_or(&[], |current| self.sources[current].key())
@@ -383,6 +445,7 @@ impl Scan {
 
     /// The revision of the value.
     #[must_use]
+    #[inline]
     pub fn revision(&self) -> Revision {
         self.current
             .map_or(0, |current| self.sources[current].revision())
@@ -390,6 +453,7 @@ impl Scan {
 
     /// The stored bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.current
             .map_or(&[], |current| self.sources[current].value())
@@ -401,17 +465,36 @@ impl Scan {
     /// When `range` is not inside [`Scan::bytes`].
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Value {
+        let mut value = Value::EMPTY;
+        self.slice_into(range, &mut value);
+        value
+    }
+
+    /// Sets `value` to a part of the stored bytes.
+    ///
+    /// # Panics
+    /// When `range` is not inside [`Scan::bytes`].
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
         match self.current.map(|current| &self.sources[current]) {
             Some(Source::Run(RunCursor {
                 cursor: Some(cursor),
                 ..
-            })) if range.len() > Value::INLINE_MAX => cursor.value_owned().slice(range),
-            _ => Value::copy_from(&self.bytes()[range]),
+            })) => cursor.slice_into(range, value),
+            _ => value.assign(&self.bytes()[range]),
         }
     }
 
+    #[inline]
+    fn step(&mut self, at: usize) -> Result<()> {
+        let source = &mut self.sources[at];
+        let stepped = source.step(self.direction);
+        self.ranks[at] = source.rank(self.direction);
+        stepped
+    }
+
     fn start(&mut self) -> Result<()> {
-        for source in &mut self.sources {
+        for (source, rank) in self.sources.iter_mut().zip(&mut self.ranks) {
             match (self.direction, &self.lower, &self.upper) {
                 (ScanDirection::Forward, Bound::Unbounded, _) => source.seek_first()?,
                 (ScanDirection::Forward, Bound::Included(key), _) => source.seek(key)?,
@@ -430,35 +513,45 @@ impl Scan {
                     source.seek_before(&successor)?;
                 }
             }
+            *rank = source.rank(self.direction);
         }
         Ok(())
     }
 
     /// Finds the next key and the newest source that has it; older sources step past it.
+    #[inline]
     fn choose(&mut self) -> Result<()> {
         let mut best: Option<usize> = None;
         for at in 0..self.sources.len() {
-            if !self.sources[at].valid() {
-                continue;
-            }
+            let rank = self.ranks[at];
             let Some(held) = best else {
-                best = Some(at);
+                best = self.sources[at].valid().then_some(at);
                 continue;
             };
-            let ordering = self.sources[at].key().cmp(self.sources[held].key());
-            let ordering = match self.direction {
-                ScanDirection::Forward => ordering,
-                ScanDirection::Backward => ordering.reverse(),
+            let ordering = match rank.cmp(&self.ranks[held]) {
+                Ordering::Equal if !self.sources[at].valid() => Ordering::Greater,
+                Ordering::Equal => self.compare(at, held),
+                ordering => ordering,
             };
             match ordering {
                 Ordering::Less => best = Some(at),
                 Ordering::Greater => {}
                 // Sources are newest first, so the one held is the newer.
-                Ordering::Equal => self.sources[at].step(self.direction)?,
+                Ordering::Equal => self.step(at)?,
             }
         }
         self.current = best;
         Ok(())
+    }
+
+    /// Which of two keys comes first.
+    #[inline]
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let ordering = self.sources[a].key().cmp(self.sources[b].key());
+        match self.direction {
+            ScanDirection::Forward => ordering,
+            ScanDirection::Backward => ordering.reverse(),
+        }
     }
 }
 
@@ -471,6 +564,16 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 }
 
 impl Source {
+    #[inline]
+    fn rank(&self, direction: ScanDirection) -> u64 {
+        if self.valid() {
+            direction.rank(self.key())
+        } else {
+            u64::MAX
+        }
+    }
+
+    #[inline]
     fn valid(&self) -> bool {
         match self {
             Source::Memtable(cursor) => cursor.valid(),
@@ -478,6 +581,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         match self {
             Source::Memtable(cursor) => cursor.key(),
@@ -485,6 +589,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn revision(&self) -> Revision {
         match self {
             Source::Memtable(cursor) => cursor.revision(),
@@ -492,6 +597,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn kind(&self) -> EntryKind {
         match self {
             Source::Memtable(cursor) => cursor.kind(),
@@ -502,6 +608,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn value(&self) -> &[u8] {
         match self {
             Source::Memtable(cursor) => cursor.value(),
@@ -509,6 +616,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn step(&mut self, direction: ScanDirection) -> Result<()> {
         match self {
             Source::Memtable(cursor) => {
@@ -628,16 +736,21 @@ impl RunCursor {
         self.enter_last(index)
     }
 
+    #[inline]
     fn step(&mut self, direction: ScanDirection) -> Result<()> {
         let Some(cursor) = &mut self.cursor else {
             return Ok(());
         };
-        match direction {
-            ScanDirection::Forward => cursor.next()?,
-            ScanDirection::Backward => cursor.prev()?,
-        }
+        let stepped = match direction {
+            ScanDirection::Forward => cursor.next(),
+            ScanDirection::Backward => cursor.prev(),
+        };
         if cursor.valid() {
             return Ok(());
+        }
+        if stepped.is_err() {
+            self.cursor = None;
+            return stepped;
         }
         match direction {
             ScanDirection::Forward => self.enter_first(self.index + 1),

@@ -236,6 +236,80 @@ fn without_history_space_comes_back_and_pins_still_read() {
     }
 }
 
+/// Keys that are alike in their first eight bytes, that end within them, and that have zeros there:
+/// a scan that compares by these must still compare the keys.
+#[test]
+fn a_scan_of_any_range_over_many_runs_is_that_of_a_sorted_map() {
+    let mut rng = fastrand::Rng::with_seed(17);
+    let key = |rng: &mut fastrand::Rng| {
+        let start = [&b""[..], b"a", b"tenant/", b"tenant/1", b"tenant/12"][rng.usize(..5)];
+        let mut key = start.to_vec();
+        key.extend((0..rng.usize(..5)).map(|_| b"\0a\xff"[rng.usize(..3)]));
+        key
+    };
+    let mut options = options(Strategy::Tiered, History::All);
+    options.compaction.runs_max = 9;
+    let engine = open(&MemoryVfs::default(), &options);
+    // Newest revision first.
+    let mut model = BTreeMap::<Vec<u8>, Vec<(Revision, Option<u8>)>>::new();
+    for round in 0..9 {
+        for _ in 0..40 {
+            let revision = engine.visible() + 1;
+            let (key, value) = (key(&mut rng), (rng.u8(..4) > 0).then(|| rng.u8(..)));
+            let mut batch = Vec::new();
+            let mut writer = BatchWriter::start(&mut batch, revision);
+            match value {
+                Some(value) => writer.put(TreeId(1), &key, &[], &[value]),
+                None => writer.delete(TreeId(1), &key),
+            }
+            let mut commit = engine.begin_round(1, 1, batch.len() as u64).unwrap();
+            commit.apply(&batch).unwrap();
+            commit.finish().unwrap();
+            model.entry(key).or_default().insert(0, (revision, value));
+        }
+        if round < 8 {
+            engine.flush().unwrap();
+        }
+    }
+    let runs: u64 = engine.stats().levels[1]
+        .iter()
+        .map(|level| level.runs)
+        .sum();
+    assert!(runs >= 6, "{runs} runs are not many");
+    for _ in 0..2_000 {
+        let mut bounds = [key(&mut rng), key(&mut rng)];
+        bounds.sort();
+        if bounds[0] == bounds[1] {
+            // An empty range of one kind is no range for the model.
+            bounds[1].push(0);
+        }
+        let [lower, upper] = bounds.map(|key| match rng.u8(..6) {
+            0 | 1 => Bound::Included(key),
+            2 | 3 => Bound::Excluded(key),
+            _ => Bound::Unbounded,
+        });
+        let at = rng.u64(1..=engine.visible());
+        let present = |(key, versions): (&Vec<u8>, &Vec<(Revision, Option<u8>)>)| {
+            let (_, value) = versions.iter().find(|(revision, _)| *revision <= at)?;
+            value.map(|value| (key.clone(), value))
+        };
+        let range = (lower.clone(), upper.clone());
+        let mut expected: Vec<_> = model.range(range.clone()).filter_map(present).collect();
+        for direction in [ScanDirection::Forward, ScanDirection::Backward] {
+            let (lower, upper) = (lower.clone(), upper.clone());
+            let mut scan = engine.scan(TreeId(1), lower, upper, at, direction);
+            let mut found = Vec::new();
+            while scan.advance().unwrap() {
+                assert_eq!(scan.position(), Some(scan.key()));
+                found.push((scan.key().to_vec(), scan.bytes()[0]));
+            }
+            assert!(scan.position().is_none());
+            assert_eq!(found, expected, "{range:?} at {at} {direction:?}");
+            expected.reverse();
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_is_a_database_of_its_own() {
     let mut rng = fastrand::Rng::with_seed(5);

@@ -23,17 +23,11 @@ use crate::trees;
 /// ```
 #[derive(Debug)]
 pub struct RangeIter {
-    front: Side,
+    front: Scan,
     /// Made when the first entry is asked for from the back.
-    back: Option<Side>,
+    back: Option<Scan>,
     done: bool,
     _pin: Option<SnapshotPin>,
-}
-
-#[derive(Debug)]
-struct Side {
-    scan: Scan,
-    last: Option<Value>,
 }
 
 impl RangeIter {
@@ -46,66 +40,60 @@ impl RangeIter {
         let (lower, upper) = (range.lower.clone(), range.upper.clone());
         let scan = engine.scan(trees::KV, lower, upper, at, ScanDirection::Forward);
         RangeIter {
-            front: Side { scan, last: None },
+            front: scan,
             back: None,
             done: false,
             _pin: pin,
         }
     }
+}
 
-    /// Ends the iteration where the two ends meet, and after an error.
-    fn settle(
-        &mut self,
-        result: Result<Option<Entry>>,
-        is_beyond: impl Fn(&RangeIter, &Entry) -> bool,
-    ) -> Option<Result<Entry>> {
-        let entry = result.transpose()?;
-        match entry {
-            Ok(entry) if is_beyond(self, &entry) => {
-                self.done = true;
-                None
-            }
-            Ok(entry) => Some(Ok(entry)),
-            Err(error) => {
-                self.done = true;
-                Some(Err(error))
-            }
-        }
+/// The entry a scan stands on, built where it is to stay: an entry is large, and to hand it up
+/// through calls would copy it each time.
+#[inline]
+fn read_into(scan: &Scan, item: &mut Option<Result<Entry>>) {
+    let bytes = scan.bytes();
+    let Some((meta, start)) = decode(bytes, scan.revision()) else {
+        *item = Some(Err(Error::InvalidRecord {
+            what: "entry",
+            key: show_key(scan.key()),
+            reason: "its head is damaged",
+        }));
+        return;
+    };
+    *item = Some(Ok(meta.entry(&[], Value::EMPTY)));
+    if let Some(Ok(entry)) = item {
+        entry.key.assign(scan.key());
+        scan.slice_into(start..bytes.len(), &mut entry.value);
     }
 }
 
-impl Side {
-    fn step(&mut self) -> Result<Option<Entry>> {
-        if !self.scan.advance()? {
-            return Ok(None);
-        }
-        let (key, bytes) = (self.scan.key(), self.scan.bytes());
-        let Some((meta, start)) = decode(bytes, self.scan.revision()) else {
-            let key = show_key(key);
-            return Err(Error::InvalidRecord {
-                what: "entry",
-                key,
-                reason: "its head is damaged",
-            });
-        };
-        let entry = meta.entry(key, self.scan.slice(start..bytes.len()));
-        self.last = Some(entry.key.clone());
-        Ok(Some(entry))
-    }
-}
+// The ends have met when one stands on a key that the other has given already. Where one comes to
+// the end of the range, the other has nothing left either.
 
 impl Iterator for RangeIter {
     type Item = Result<Entry>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
             return None;
         }
-        let result = self.front.step();
-        self.settle(result, |iter, entry| {
-            let last = iter.back.as_ref().and_then(|back| back.last.as_ref());
-            last.is_some_and(|last| entry.key >= *last)
-        })
+        self.done = true;
+        match self.front.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error.into())),
+        }
+        if let Some(back) = &self.back
+            && back.position().is_some_and(|last| self.front.key() >= last)
+        {
+            return None;
+        }
+        let mut item = None;
+        read_into(&self.front, &mut item);
+        self.done = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 
@@ -114,18 +102,21 @@ impl DoubleEndedIterator for RangeIter {
         if self.done {
             return None;
         }
+        self.done = true;
         let front = &self.front;
-        let back = self.back.get_or_insert_with(|| Side {
-            scan: front.scan.opposite(),
-            last: None,
-        });
-        let result = back.step();
-        self.settle(result, |iter, entry| {
-            iter.front
-                .last
-                .as_ref()
-                .is_some_and(|last| entry.key <= *last)
-        })
+        let back = self.back.get_or_insert_with(|| front.opposite());
+        match back.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error.into())),
+        }
+        if front.position().is_some_and(|last| back.key() <= last) {
+            return None;
+        }
+        let mut item = None;
+        read_into(back, &mut item);
+        self.done = !matches!(item, Some(Ok(_)));
+        item
     }
 }
 

@@ -227,6 +227,10 @@ impl Damage {
                 let there = sector(rng.usize(0..bytes.len()), size, bytes.len());
                 let len = here.len().min(there.len());
                 let (here, there) = (here.start..here.start + len, there.start..there.start + len);
+                if !here.contains(&at) {
+                    // The other sector is the file's last and so short that this part is not hit.
+                    return None;
+                }
                 new[here.clone()].copy_from_slice(&bytes[there.clone()]);
                 if decay == Decay::SwapSectors {
                     new[there.clone()].copy_from_slice(&bytes[here.clone()]);

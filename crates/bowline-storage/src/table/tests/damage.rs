@@ -396,28 +396,30 @@ fn what_is_sealed_but_false_fails_verification() {
     });
     assert!(verify(&bad, &meta).contains("order"));
 
-    // A bucket of no key of the first page names an interval that is not there. Found by fuzzing:
+    // A slot of no key of the first page names an interval that is not there. Found by fuzzing:
     // the table passed, and a read of a key that is not in the page could meet it.
     let mut bad = good.clone();
-    let mut free_buckets = 0;
+    let mut free_slots = 0;
     forge(&mut bad, meta.salt, 0, first.len() as u64, |page| {
         let (rest, _restarts) = page.split_last_chunk_mut::<4>().unwrap();
-        let (rest, buckets) = rest.split_last_chunk_mut::<4>().unwrap();
-        let start = rest.len() - u32::from_le_bytes(*buckets) as usize;
-        for bucket in rest[start..].iter_mut().filter(|bucket| **bucket == 255) {
-            *bucket = 253;
-            free_buckets += 1;
+        let (rest, slot_bytes) = rest.split_last_chunk_mut::<4>().unwrap();
+        let start = rest.len() - u32::from_le_bytes(*slot_bytes) as usize;
+        for slot in rest[start..].as_chunks_mut::<2>().0 {
+            if slot[0] == 255 {
+                *slot = [253, 0];
+                free_slots += 1;
+            }
         }
     });
-    assert!(free_buckets > 0);
-    assert!(verify(&bad, &meta).contains("a bucket names"));
+    assert!(free_slots > 0);
+    assert!(verify(&bad, &meta).contains("a slot names"));
 
-    // Every bucket of the first page's hash index says that there is no key.
+    // Every slot of the first page's hash index says that there is no key.
     let mut bad = good;
     forge(&mut bad, meta.salt, 0, first.len() as u64, |page| {
         let (rest, _restarts) = page.split_last_chunk_mut::<4>().unwrap();
-        let (rest, buckets) = rest.split_last_chunk_mut::<4>().unwrap();
-        let start = rest.len() - u32::from_le_bytes(*buckets) as usize;
+        let (rest, slot_bytes) = rest.split_last_chunk_mut::<4>().unwrap();
+        let start = rest.len() - u32::from_le_bytes(*slot_bytes) as usize;
         rest[start..].fill(255);
     });
     assert!(verify(&bad, &meta).contains("search"));

@@ -11,6 +11,7 @@ use super::*;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision, TreeId};
+use crate::value::Value;
 use crate::vfs::{MemoryVfs, Vfs};
 
 /// An entry to write: key, revision, kind, value.
@@ -82,6 +83,13 @@ fn tiny() -> TableOptions {
         restart_interval: 3,
         ..TableOptions::default()
     }
+}
+
+/// The value where a cursor stands, to keep.
+fn value_owned(cursor: &TableReadCursor) -> Value {
+    let mut value = Value::EMPTY;
+    cursor.slice_into(0..cursor.value().len(), &mut value);
+    value
 }
 
 /// Everything a version cursor shows from where it is.

@@ -75,7 +75,7 @@ fn seen_at(model: &Model, at: Revision) -> Vec<Seen> {
 }
 
 fn shown(cursor: &TableReadCursor) -> Option<Seen> {
-    assert!(!cursor.valid() || *cursor.value_owned() == *cursor.value());
+    assert!(!cursor.valid() || *value_owned(cursor) == *cursor.value());
     let shown = || {
         (
             cursor.key().into(),
