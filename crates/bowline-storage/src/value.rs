@@ -26,7 +26,12 @@ pub struct Value(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    Inline { len: u8, bytes: InlineBytes },
+    /// The length as a word of 32 bits: a shorter one would be followed by bytes that no copy may skip, and
+    /// the copy of the whole then goes byte by byte around them.
+    Inline {
+        len: u32,
+        bytes: InlineBytes,
+    },
     Shared(Bytes),
 }
 
@@ -43,15 +48,28 @@ impl Value {
     #[must_use]
     #[inline]
     pub fn copy_from(bytes: &[u8]) -> Value {
-        if bytes.len() <= Value::INLINE_MAX {
-            let mut inline = [0; Value::INLINE_MAX];
-            inline[..bytes.len()].copy_from_slice(bytes);
-            Value(Repr::Inline {
-                len: bytes.len() as u8,
-                bytes: InlineBytes(inline),
-            })
+        let mut value = Value::EMPTY;
+        value.assign(bytes);
+        value
+    }
+
+    /// No bytes.
+    pub const EMPTY: Value = Value(Repr::Inline {
+        len: 0,
+        bytes: InlineBytes([0; Value::INLINE_MAX]),
+    });
+
+    /// Becomes a copy of `bytes`, in place.
+    #[inline]
+    pub fn assign(&mut self, bytes: &[u8]) {
+        *self = Value::EMPTY;
+        if let Repr::Inline { len, bytes: inline } = &mut self.0
+            && let Some(place) = inline.0.get_mut(..bytes.len())
+        {
+            *len = bytes.len() as u32;
+            place.copy_from_slice(bytes);
         } else {
-            Value(Repr::Shared(Bytes::copy_from_slice(bytes)))
+            self.0 = Repr::Shared(Bytes::copy_from_slice(bytes));
         }
     }
 
@@ -86,7 +104,7 @@ impl Value {
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
-            Repr::Inline { len, bytes } => &bytes.0[..usize::from(*len)],
+            Repr::Inline { len, bytes } => &bytes.0[..*len as usize],
             Repr::Shared(bytes) => bytes,
         }
     }
@@ -157,7 +175,7 @@ impl From<Bytes> for Value {
 impl From<Value> for Bytes {
     fn from(value: Value) -> Bytes {
         match value.0 {
-            Repr::Inline { len, bytes } => Bytes::copy_from_slice(&bytes.0[..usize::from(len)]),
+            Repr::Inline { len, bytes } => Bytes::copy_from_slice(&bytes.0[..len as usize]),
             Repr::Shared(bytes) => bytes,
         }
     }

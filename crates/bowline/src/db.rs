@@ -278,9 +278,11 @@ impl Db {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         self.check_open()?;
-        self.core()
-            .engine
-            .read_newest(trees::KV, key, |found| record::value_of(key, found))?
+        let mut value = Ok(None);
+        self.core().engine.read_newest(trees::KV, key, |found| {
+            record::value_into(key, found, &mut value);
+        })?;
+        value
     }
 
     /// The value of a key with its create and modification revision, version and lease.

@@ -47,9 +47,11 @@ impl Snapshot {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         let engine = &self.db.core().engine;
+        let mut value = Ok(None);
         engine.read_at(trees::KV, key, self.revision(), |found| {
-            record::value_of(key, found)
-        })?
+            record::value_into(key, found, &mut value);
+        })?;
+        value
     }
 
     /// The value of a key with its metadata.

@@ -38,10 +38,20 @@ enum Bytes<'a> {
 impl Found<'_> {
     /// The stored bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.value {
             Bytes::Borrowed(bytes) => bytes,
             Bytes::Owned(value) => value,
+        }
+    }
+
+    /// [`Found::slice`] into `value`.
+    #[inline]
+    pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        match &self.value {
+            Bytes::Borrowed(bytes) => value.assign(&bytes[range]),
+            Bytes::Owned(owned) => *value = owned.slice(range),
         }
     }
 
@@ -50,6 +60,7 @@ impl Found<'_> {
     /// # Panics
     /// When `range` is not inside [`Found::bytes`].
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Value {
         match &self.value {
             Bytes::Borrowed(bytes) => Value::copy_from(&bytes[range]),
@@ -61,6 +72,7 @@ impl Found<'_> {
 impl SuperVersion {
     /// Reads the newest version with a revision not above `at` (tombstones included) from the
     /// sources that may hold one above `above`, and hands it to `read`.
+    #[inline]
     pub fn get<R>(
         &self,
         tree: TreeId,

@@ -80,6 +80,7 @@ pub(crate) fn encode_head(meta: &Meta, out: &mut Vec<u8>) {
 }
 
 /// Takes a record apart: metadata, and where the value starts.
+#[inline]
 pub(crate) fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Meta, usize)> {
     let mut reader = Reader::new(bytes);
     let flags = reader.u8()?;
@@ -109,6 +110,7 @@ pub(crate) fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Meta, usiz
     ))
 }
 
+#[cold]
 fn invalid(key: &[u8]) -> Error {
     Error::InvalidRecord {
         what: "entry",
@@ -128,16 +130,23 @@ pub(crate) fn meta_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Me
     }
 }
 
-/// The value alone.
+/// The value alone, built where it is to stay: a short one lies in [`Value`] itself, and to hand that up through
+/// two calls would copy it twice more. `value` is `Ok(None)` before.
 #[inline]
-pub(crate) fn value_of(key: &[u8], found: Option<Found<'_>>) -> Result<Option<Value>> {
-    match found {
-        Some(found) if found.kind == EntryKind::Put => {
-            let bytes = found.bytes();
-            let (_, start) = decode(bytes, found.revision).ok_or_else(|| invalid(key))?;
-            Ok(Some(found.slice(start..bytes.len())))
+pub(crate) fn value_into(key: &[u8], found: Option<Found<'_>>, value: &mut Result<Option<Value>>) {
+    if let Some(found) = found
+        && found.kind == EntryKind::Put
+    {
+        let bytes = found.bytes();
+        match decode(bytes, found.revision) {
+            Some((_, start)) => {
+                *value = Ok(Some(Value::EMPTY));
+                if let Ok(Some(value)) = value {
+                    found.slice_into(start..bytes.len(), value);
+                }
+            }
+            None => *value = Err(invalid(key)),
         }
-        _ => Ok(None),
     }
 }
 
