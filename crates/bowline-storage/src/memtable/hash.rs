@@ -36,6 +36,10 @@ const FIRST_BITS: u32 = if cfg!(any(bowline_shuttle, miri)) {
 const LAST_BITS: u32 = 31;
 const ARRAYS: usize = (LAST_BITS - FIRST_BITS + 1) as usize;
 
+/// Cache lines that are asked for with a record: header, key and a short value lie in so many, and to learn the
+/// lengths from the first before going on to the rest would be to wait twice.
+const RECORD_LINES: usize = 3;
+
 /// The hash of a key, as far as the table uses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag(u32);
@@ -111,6 +115,7 @@ impl Slots {
                 };
             };
             if (bits >> 32) as u32 == tag.0 {
+                arena.prefetch(at.to_bits(), RECORD_LINES);
                 let record = Record::new(arena, at);
                 if record.key() == key {
                     return Probe {
