@@ -34,6 +34,7 @@ use bowline_storage::sync::thread::{self, Thread};
 use bowline_storage::sync::{Instant, Mutex};
 use bowline_storage::tree::{BatchWriter, Engine, Round};
 use bowline_storage::{EntryKind, Revision, TreeId, Value};
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result, show_key};
 use crate::graph::KindId;
@@ -47,9 +48,22 @@ use crate::watch::{Change, ChangeKind, Hub};
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) tree: TreeId,
-    pub(crate) key: Vec<u8>,
+    pub(crate) key: Value,
     pub(crate) action: Action,
 }
+
+impl Write {
+    pub(crate) fn new(tree: TreeId, key: &[u8], action: Action) -> Write {
+        Write {
+            tree,
+            key: Value::copy_from(key),
+            action,
+        }
+    }
+}
+
+/// The writes of a request. A single one, which most requests have, takes no allocation.
+pub(crate) type WriteList = SmallVec<[Write; 1]>;
 
 #[derive(Debug)]
 pub(crate) enum Action {
@@ -91,7 +105,7 @@ pub(crate) struct Request {
     pub(crate) next_kind: Option<KindId>,
     pub(crate) guards: Vec<Guard>,
     /// At most one per tree and key.
-    pub(crate) writes: Vec<Write>,
+    pub(crate) writes: WriteList,
 }
 
 /// A request whose kv keys have been looked up.
@@ -100,7 +114,7 @@ struct Prepared {
     request: Request,
     /// For each kv write: what its key held at `looked_up_at`, so that the leader need only look
     /// at what is newer.
-    previous: Vec<Option<Meta>>,
+    previous: SmallVec<[Option<Meta>; 1]>,
     looked_up_at: Revision,
     encoded_bytes: u64,
 }
@@ -176,7 +190,7 @@ impl Request {
         const OPERATION_OVERHEAD_BYTES: u64 = 32;
         // Taken before the look-ups, so nothing newer can be missed later.
         let looked_up_at = engine.visible();
-        let mut previous = Vec::new();
+        let mut previous = SmallVec::new();
         let mut encoded_bytes = 16;
         for write in &self.writes {
             let value_bytes = match &write.action {
@@ -277,15 +291,21 @@ impl CommitQueue {
             self.gather(cohort);
         }
         let members = Members(self.take_members());
-        let mut requests = Vec::with_capacity(members.0.len() + 1);
-        requests.push(own);
-        for seat in &members.0 {
-            requests.extend(seat.request.lock().take());
-        }
-        let start = Instant::now();
-        let all: Vec<&Prepared> = requests.iter().collect();
-        let outcomes = self.run_round(engine, hub, &all);
-        self.note_round(requests.len(), start.elapsed());
+        let outcomes = if members.0.is_empty() {
+            self.last_round.store(1, Ordering::Relaxed);
+            self.run_round(engine, hub, &[&own])
+        } else {
+            let mut requests = Vec::with_capacity(members.0.len() + 1);
+            requests.push(own);
+            for seat in &members.0 {
+                requests.extend(seat.request.lock().take());
+            }
+            let start = Instant::now();
+            let all: Vec<&Prepared> = requests.iter().collect();
+            let outcomes = self.run_round(engine, hub, &all);
+            self.note_round(requests.len(), start.elapsed());
+            outcomes
+        };
         let mut outcomes = outcomes.into_iter();
         let own = outcomes
             .next()
@@ -312,6 +332,10 @@ impl CommitQueue {
 
     /// Those who wait, as many as fit: nobody is refused for what others write.
     fn take_members(&self) -> Vec<Arc<Seat>> {
+        // Who comes at this moment is of the next round.
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
         let mut queue = self.queue.lock();
         let mut bytes = 0;
         let mut count = 0;
@@ -340,12 +364,7 @@ impl CommitQueue {
             .store(average - average / 8 + took / 8, Ordering::Relaxed);
     }
 
-    fn run_round(
-        &self,
-        engine: &Engine,
-        hub: &Hub,
-        requests: &[&Prepared],
-    ) -> Vec<Result<Committed>> {
+    fn run_round(&self, engine: &Engine, hub: &Hub, requests: &[&Prepared]) -> Outcomes {
         let mut bytes = 0;
         let mut operations = 0;
         for request in requests {
@@ -353,9 +372,7 @@ impl CommitQueue {
             operations += request.operations();
         }
         let count = requests.len() as u64;
-        let freeing = requests.iter().filter(|request| request.frees_space());
-        let freeing: Vec<&Prepared> = freeing.copied().collect();
-        let frees_all = freeing.len() == requests.len();
+        let frees_all = requests.iter().all(|request| request.frees_space());
         let round = if frees_all {
             engine.begin_freeing_round(count, operations, bytes)
         } else {
@@ -365,6 +382,8 @@ impl CommitQueue {
             Ok(round) => round,
             Err(error) => {
                 let is_full = matches!(error, bowline_storage::Error::NoSpace { .. });
+                let freeing = requests.iter().filter(|request| request.frees_space());
+                let freeing: Vec<&Prepared> = freeing.copied().collect();
                 if frees_all || freeing.is_empty() || !is_full {
                     return all_failed(requests.len(), &error);
                 }
@@ -405,7 +424,7 @@ fn internal(what: &str) -> Error {
     Error::Storage(bowline_storage::Error::Internal(what.to_owned()))
 }
 
-fn all_failed(count: usize, error: &bowline_storage::Error) -> Vec<Result<Committed>> {
+fn all_failed(count: usize, error: &bowline_storage::Error) -> Outcomes {
     (0..count).map(|_| Err(error.clone().into())).collect()
 }
 
@@ -452,7 +471,10 @@ impl Drop for Handover<'_> {
     }
 }
 
-type Decided = (Vec<Result<Committed>>, bowline_storage::Result<Revision>);
+/// One for each request of a round.
+type Outcomes = SmallVec<[Result<Committed>; 1]>;
+
+type Decided = (Outcomes, bowline_storage::Result<Revision>);
 
 fn decide_all(
     engine: &Engine,
@@ -463,7 +485,7 @@ fn decide_all(
 ) -> Decided {
     let is_watched = hub.is_watched();
     let mut newest = round.last_revision();
-    let mut outcomes = Vec::with_capacity(requests.len());
+    let mut outcomes = Outcomes::with_capacity(requests.len());
     let mut broken = None;
     for request in requests {
         if let Some(error) = &broken {
@@ -590,9 +612,11 @@ fn encode(
     } = scratch;
     changes.clear();
     // Leases and kinds are not numbered: a batch of nothing else keeps the last revision.
-    let mut metas = Vec::new();
+    let mut metas: SmallVec<[Option<Meta>; 1]> = SmallVec::new();
     // For each write outside the kv tree: whether it deletes what is not there.
     let mut voids = Vec::new();
+    // Every commit of a key takes a revision: without one since the look-up, there is nothing newer.
+    let is_current = round.last_revision() == prepared.looked_up_at;
     let request = &prepared.request;
     let mut previous = prepared.previous.iter();
     let mut is_numbered = false;
@@ -610,11 +634,14 @@ fn encode(
         }
         let known = previous.next().copied().flatten();
         let key = &write.key;
-        let newer =
+        let newer = if is_current {
+            None
+        } else {
             engine.read_since(trees::KV, key, prepared.looked_up_at, |found| match found {
                 Some(found) => record::meta_of(key, Some(&found)).map(Some),
                 None => Ok(None),
-            })??;
+            })??
+        };
         let meta = match newer {
             // Nothing newer also when a newer deletion has been merged away since the look-up,
             // together with what it deleted. Asked after reading: a merge raises the floor first.

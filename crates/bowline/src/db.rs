@@ -13,7 +13,7 @@ use bowline_storage::vfs::Vfs;
 use bowline_storage::{Clock, EntryKind, Revision, Value};
 
 use crate::check::{self, Check};
-use crate::commit::{Action, CommitQueue, Committed, Guard, Request, Write};
+use crate::commit::{Action, CommitQueue, Committed, Guard, Request, Write, WriteList};
 use crate::error::{Error, Result};
 use crate::graph::KindId;
 use crate::kinds::{self, Kinds};
@@ -415,7 +415,7 @@ impl Db {
         let write = self.put_write(key.as_ref(), value.as_ref(), lease)?;
         let guards = lease_guard(lease);
         let request = Request {
-            writes: vec![write],
+            writes: WriteList::from_buf([write]),
             guards,
             ..Request::default()
         };
@@ -425,14 +425,9 @@ impl Db {
     /// Deletes a key. `None` when it was absent: then nothing changed. Never conflicts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Option<Revision>> {
         check_key(key.as_ref(), &self.core().limits)?;
-        let key = key.as_ref().to_vec();
-        let write = Write {
-            tree: trees::KV,
-            key,
-            action: Action::Delete,
-        };
+        let write = Write::new(trees::KV, key.as_ref(), Action::Delete);
         let committed = self.commit(Request {
-            writes: vec![write],
+            writes: WriteList::from_buf([write]),
             ..Request::default()
         })?;
         Ok(committed.changed.then_some(committed.revision))
@@ -462,7 +457,7 @@ impl Db {
             expected,
         }];
         let request = Request {
-            writes: vec![write],
+            writes: WriteList::from_buf([write]),
             guards,
             ..Request::default()
         };
@@ -557,11 +552,7 @@ impl Db {
             value: Value::copy_from(value),
             lease,
         };
-        Ok(Write {
-            tree: trees::KV,
-            key: key.to_vec(),
-            action,
-        })
+        Ok(Write::new(trees::KV, key, action))
     }
 
     /// The number of a kind; registers a new name.
@@ -579,13 +570,9 @@ impl Db {
         let action = Action::PutRaw {
             value: name.as_bytes().to_vec(),
         };
-        let write = Write {
-            tree: trees::SYSTEM,
-            key: trees::kind_key(id.0).to_vec(),
-            action,
-        };
+        let write = Write::new(trees::SYSTEM, &trees::kind_key(id.0), action);
         self.commit(Request {
-            writes: vec![write],
+            writes: WriteList::from_buf([write]),
             ..Request::default()
         })?;
         kinds.insert(id, name);
@@ -636,12 +623,9 @@ impl Db {
         let action = Action::PutRaw {
             value: crate::replica::records::encode_number(revision),
         };
+        let write = Write::new(trees::SYSTEM, &trees::compacted_key(), action);
         self.commit(Request {
-            writes: vec![Write {
-                tree: trees::SYSTEM,
-                key: trees::compacted_key().to_vec(),
-                action,
-            }],
+            writes: WriteList::from_buf([write]),
             ..Request::default()
         })?;
         Ok(())
@@ -659,16 +643,12 @@ impl Db {
         let action = Action::PutRaw {
             value: lease::encode_ttl(ttl),
         };
-        let write = Write {
-            tree: trees::SYSTEM,
-            key: trees::lease_key(id).to_vec(),
-            action,
-        };
+        let write = Write::new(trees::SYSTEM, &trees::lease_key(id), action);
         let guards = vec![Guard::Lease { id, exists: false }];
         let core = self.core();
         let changing = core.leases.begin_change(id);
         self.commit(Request {
-            writes: vec![write],
+            writes: WriteList::from_buf([write]),
             guards,
             ..Request::default()
         })?;
@@ -786,14 +766,14 @@ impl Db {
         result.map_err(|error| crate::watch::pin_error(revision, error))
     }
 
-    /// Writes memtables to tables and merges all tables now, on this thread. Reads and writes go
+    /// WriteList memtables to tables and merges all tables now, on this thread. Reads and writes go
     /// on meanwhile.
     pub fn compact_tables(&self) -> Result<()> {
         self.check_open()?;
         Ok(self.core().engine.compact_tables()?)
     }
 
-    /// Writes memtables to tables now.
+    /// WriteList memtables to tables now.
     pub fn flush(&self) -> Result<()> {
         self.check_open()?;
         Ok(self.core().engine.flush()?)

@@ -142,7 +142,7 @@ impl Names {
 mod tests {
     use super::*;
     use crate::Db;
-    use crate::commit::{Action, Request, Write};
+    use crate::commit::{Action, Request, Write, WriteList};
 
     /// The number of the next kind is one more than the largest: with the largest there is, it
     /// overflowed, and a release gave the number 0, which means none.
@@ -156,13 +156,13 @@ mod tests {
         ] {
             let db = Db::in_memory().unwrap();
             db.commit(Request {
-                writes: vec![Write {
-                    tree: trees::SYSTEM,
-                    key: trees::kind_key(id).to_vec(),
-                    action: Action::PutRaw {
+                writes: WriteList::from_buf([Write::new(
+                    trees::SYSTEM,
+                    &trees::kind_key(id),
+                    Action::PutRaw {
                         value: b"crate".to_vec(),
                     },
-                }],
+                )]),
                 ..Request::default()
             })
             .unwrap();

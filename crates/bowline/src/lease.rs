@@ -391,7 +391,7 @@ impl LeaseTable {
 mod tests {
     use super::*;
     use crate::Db;
-    use crate::commit::{Action, Request, Write};
+    use crate::commit::{Action, Request, Write, WriteList};
     use bowline_storage::SystemClock;
 
     fn granted(ttl: Duration) -> Grant {
@@ -497,13 +497,13 @@ mod tests {
         for (id, is_given) in [(i64::MIN, true), (-1, true), (0, false), (1, true)] {
             let db = Db::in_memory().unwrap();
             db.commit(Request {
-                writes: vec![Write {
-                    tree: trees::SYSTEM,
-                    key: trees::lease_key(id).to_vec(),
-                    action: Action::PutRaw {
+                writes: WriteList::from_buf([Write::new(
+                    trees::SYSTEM,
+                    &trees::lease_key(id),
+                    Action::PutRaw {
                         value: encode_ttl(TTL_MIN),
                     },
-                }],
+                )]),
                 ..Request::default()
             })
             .unwrap();

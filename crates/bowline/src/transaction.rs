@@ -21,7 +21,7 @@ use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::ScanDirection;
 use bowline_storage::{Revision, TreeId, Value};
 
-use crate::commit::{Action, Committed, Guard, Request, TreeRange, Write};
+use crate::commit::{Action, Committed, Guard, Request, TreeRange, Write, WriteList};
 use crate::db::{Db, check_key, check_value, lease_guard};
 use crate::error::{Error, Result, show_key};
 use crate::graph::{self, Block, BlockId, Edge, KindId};
@@ -524,9 +524,9 @@ impl Transaction {
                 changed: false,
             });
         }
-        let writes: Vec<_> = writes
+        let writes: WriteList = writes
             .into_iter()
-            .map(|((tree, key), action)| Write { tree, key, action })
+            .map(|((tree, key), action)| Write::new(tree, &key, action))
             .collect();
         let mut request = Request {
             snapshot,
@@ -555,7 +555,7 @@ impl Transaction {
                 let own = request
                     .writes
                     .iter()
-                    .map(|write| (write.tree, write.key.clone()));
+                    .map(|write| (write.tree, write.key.to_vec()));
                 request.keys = own.collect();
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Everything in the database that one thread may see another change is built from what this module
 //! exports. Ordinarily that is the standard library, `parking_lot` and `arc_swap`, under their own
-//! names, and this module costs nothing. With `--cfg bowline_shuttle` it is a stand-in for each,
+//! names, and [`Swap`], which is ours; and this module costs nothing. With `--cfg bowline_shuttle` it is a stand-in for each,
 //! under which [shuttle](https://docs.rs/shuttle) decides, at every operation, which thread goes
 //! on. So the interleavings that `checks/interleavings` tries are those of the code that is
 //! shipped, not of a model of it.
@@ -15,6 +15,10 @@
 
 #[cfg(bowline_shuttle)]
 mod scheduled;
+mod swap;
+
+pub use swap::{Held, Swap};
+
 #[cfg(bowline_shuttle)]
 pub use scheduled::{
     ArcSwap, ArcSwapOption, Condvar, Instant, Mutex, MutexGuard, atomic, step, thread,

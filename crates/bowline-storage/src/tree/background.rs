@@ -143,7 +143,11 @@ impl Shared {
                 return true;
             }
             self.work.wait_for(&mut signals, Duration::from_secs(1));
+            drop(signals);
             self.readers.tick(&self.visible, self.clock.wall_ms());
+            // What a reader was in when it was replaced.
+            self.super_version.reclaim();
+            signals = self.signals.lock();
         }
     }
 

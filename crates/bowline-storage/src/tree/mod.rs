@@ -68,7 +68,7 @@ use crate::log::{Background, Log, LogOptions, LogSync};
 use crate::memtable::Memtable;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::JoinHandle;
-use crate::sync::{ArcSwap, Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table, TableOptions};
 use crate::version::{Edit, Identity, Layout, Manifest, Run, State, Version};
 use crate::vfs::{UninterruptedVfs, Vfs, VfsLock};
@@ -162,7 +162,7 @@ struct Shared {
     /// The one writer's state. Held for the length of a round.
     commit: Mutex<CommitState>,
     log_sync: Option<LogSync>,
-    super_version: ArcSwap<SuperVersion>,
+    super_version: Swap<SuperVersion>,
     /// Held while a new super-version is built from the current one.
     super_version_update: Mutex<()>,
     manifest: Mutex<ManifestState>,

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions};
 use crate::memtable::{Memtable, MemtableWriter};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::{ArcSwap, Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
 use crate::vfs::{Vfs, VfsLock};
@@ -416,7 +416,7 @@ fn apply(
         is_replicated,
         log_sync,
         commit: Mutex::new(commit),
-        super_version: ArcSwap::from_pointee(super_version),
+        super_version: Swap::new(Arc::new(super_version)),
         super_version_update: Mutex::new(()),
         visible: AtomicU64::new(last_revision),
         next_file_id: AtomicU64::new(state.next_file_id),

@@ -18,6 +18,7 @@ mod commit;
 mod explore;
 mod leases;
 mod memtable;
+mod swap;
 mod vfs;
 mod visible;
 mod watch;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bowline::{Db, DbBuilder, Durability, History, Result};
 use bowline_testing::Seed;
 
-use measure::{Usage, bowline_threads, heap_bytes};
+use measure::{Usage, allocations_of, bowline_threads, heap_bytes};
 use workers::{Work, clean_up};
 
 const CYCLES: u64 = 6;
@@ -311,5 +311,42 @@ fn stalled_watchers_and_large_commits_hold_no_memory() -> Result<()> {
     let large = heap_bytes() - before;
     println!("{large} bytes more after a commit of 40 MiB");
     assert!(large < 2 << 20, "{large} bytes are held of a large commit");
+    Ok(())
+}
+
+/// A put costs the log's write and flush, a get the copy of the value: neither asks for memory.
+#[test]
+fn a_put_and_a_get_of_a_short_value_ask_for_no_memory() -> Result<()> {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    for durability in [
+        Durability::Sync,
+        Durability::Batched {
+            every: Duration::from_millis(10),
+        },
+    ] {
+        let builder = Db::builder().durability(durability);
+        let db = builder.open(directory.path().join(format!("{durability:?}")))?;
+        let keys: Vec<String> = (0..50).map(|number| format!("key/{number:012}")).collect();
+        let put_all = |value: &[u8]| {
+            for key in &keys {
+                db.put(key, value).expect("a put");
+            }
+        };
+        // Buffers grow to what they need, and a little more: a revision of more digits takes a byte.
+        put_all(&[0; 110]);
+        let of_puts = allocations_of(|| put_all(&[2; 100]));
+        assert_eq!(of_puts, 0, "puts, {durability:?}");
+        let snapshot = db.snapshot();
+        let mut found = 0;
+        let of_gets = allocations_of(|| {
+            for key in &keys {
+                let newest = db.get(key).expect("a get").expect("a value");
+                let seen = snapshot.get(key).expect("a get").expect("a value");
+                found += usize::from(newest[..] == [2; 100] && seen == newest);
+            }
+        });
+        assert_eq!((of_gets, found), (0, keys.len()), "gets, {durability:?}");
+    }
     Ok(())
 }

@@ -6,6 +6,7 @@
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,7 +15,16 @@ struct Counting;
 
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
+thread_local! {
+    /// How often this thread asked for memory.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
 fn count(bytes: usize, sign: i64) {
+    if sign > 0 {
+        // A thread that ends may still ask.
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+    }
     LIVE_BYTES.fetch_add(sign * bytes as i64, Ordering::Relaxed);
 }
 
@@ -49,6 +59,13 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// How often `work` asks for memory on this thread.
+pub fn allocations_of(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
 
 /// The heap that is live now.
 pub fn heap_bytes() -> i64 {
