@@ -68,7 +68,7 @@ pub(crate) struct Core {
     /// Not with `Durability::Memory`.
     has_files: bool,
     /// Whether a cluster writes it, and nobody else.
-    is_replica: bool,
+    pub(crate) is_replica: bool,
     is_closed: AtomicBool,
     /// Wakes the lease thread: a lease was granted, or the database closes.
     lease_bell: Mutex<()>,

@@ -34,6 +34,7 @@ mod check;
 mod checkpoint;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod ingest;
 mod read;
 mod readers;
 mod recovery;
@@ -52,6 +53,7 @@ use std::time::Duration;
 
 pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
+pub use ingest::{IngestRound, StagedTables};
 pub use read::{Found, Scan, ScanDirection, VersionVisit};
 pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
 pub use replicated::{FrozenTable, FrozenTables, Installed, Replicated};
