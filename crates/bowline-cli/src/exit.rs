@@ -98,6 +98,7 @@ impl Exit {
             | E::KeyTooLarge { .. }
             | E::ValueTooLarge { .. }
             | E::TransactionTooLarge { .. }
+            | E::NotAscending { .. }
             | E::InvalidRange { .. }
             | E::FutureRevision { .. }
             | E::Compacted { .. }

@@ -60,6 +60,10 @@ counters! {
     compaction_bytes_read,
     /// Compactions done.
     compactions,
+    /// Table bytes written by ingestions that were published.
+    ingest_bytes_written,
+    /// Ingestions published.
+    ingestions,
     /// Bytes written to the manifest.
     manifest_bytes_written,
     /// Pages answered from the page cache.

@@ -23,6 +23,8 @@
 //!   not: the newest versions in the memtable include those of the round in progress.
 //! - A request that is refused leaves no trace.
 //! - Every request gets exactly one outcome, after its round is flushed (or has failed).
+//! - Who leads alone ([`CommitQueue::lead_alone`]) has a turn of its own: those who came before it
+//!   are in rounds before, those who came after it in rounds after.
 //! - Watchers hear of a round after it is published and before the next one begins.
 
 use std::ops::Bound;
@@ -319,6 +321,36 @@ impl CommitQueue {
         own
     }
 
+    /// Does `work` in the place of a round, in the order of all commits, with no other round beside
+    /// it.
+    pub(crate) fn lead_alone<R>(&self, work: impl FnOnce() -> R) -> R {
+        let seat = {
+            let mut queue = self.queue.lock();
+            if queue.is_led {
+                // Without a request: nobody takes it for a member.
+                let seat = Arc::new(Seat {
+                    state: AtomicU8::new(WAITING),
+                    thread: thread::current(),
+                    request: Mutex::new(None),
+                    outcome: Mutex::new(None),
+                });
+                queue.waiting.push(seat.clone());
+                self.waiting.store(queue.waiting.len(), Ordering::Release);
+                Some(seat)
+            } else {
+                queue.is_led = true;
+                None
+            }
+        };
+        if let Some(seat) = seat {
+            while seat.state.load(Ordering::Acquire) == WAITING {
+                thread::park();
+            }
+        }
+        let _handover = Handover { queue: self };
+        work()
+    }
+
     /// Waits, yielding, until as many wait as the last round had, or a moment has passed.
     fn gather(&self, cohort: usize) {
         const GATHER_MAX: Duration = Duration::from_micros(200);
@@ -340,11 +372,11 @@ impl CommitQueue {
         let mut bytes = 0;
         let mut count = 0;
         for seat in &queue.waiting {
-            let size = seat
-                .request
-                .lock()
-                .as_ref()
-                .map_or(0, |request| request.encoded_bytes);
+            let size = seat.request.lock().as_ref().map(|it| it.encoded_bytes);
+            let Some(size) = size else {
+                // Who leads alone is no member, and those behind come after it.
+                break;
+            };
             bytes += size;
             if bytes > MEMBERS_MAX_BYTES {
                 break;

@@ -68,7 +68,7 @@ pub(crate) struct Core {
     /// Not with `Durability::Memory`.
     has_files: bool,
     /// Whether a cluster writes it, and nobody else.
-    is_replica: bool,
+    pub(crate) is_replica: bool,
     is_closed: AtomicBool,
     /// Wakes the lease thread: a lease was granted, or the database closes.
     lease_bell: Mutex<()>,
@@ -766,14 +766,14 @@ impl Db {
         result.map_err(|error| crate::watch::pin_error(revision, error))
     }
 
-    /// WriteList memtables to tables and merges all tables now, on this thread. Reads and writes go
+    /// Writes memtables to tables and merges all tables now, on this thread. Reads and writes go
     /// on meanwhile.
     pub fn compact_tables(&self) -> Result<()> {
         self.check_open()?;
         Ok(self.core().engine.compact_tables()?)
     }
 
-    /// WriteList memtables to tables now.
+    /// Writes memtables to tables now.
     pub fn flush(&self) -> Result<()> {
         self.check_open()?;
         Ok(self.core().engine.flush()?)

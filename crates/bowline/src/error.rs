@@ -80,6 +80,16 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The keys of an ingestion do not ascend.
+    #[error(
+        "key {key} was given to an ingestion after key {after}: sort the keys, with each one once"
+    )]
+    NotAscending {
+        /// The key that is not above the one before, escaped.
+        key: String,
+        /// The key before it, escaped.
+        after: String,
+    },
     /// A range ends before it starts.
     #[error("the range ends before it starts: {start} .. {end}")]
     InvalidRange {

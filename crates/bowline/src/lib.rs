@@ -51,6 +51,7 @@ mod error;
 pub mod fuzzing;
 mod graph;
 mod graph_view;
+mod ingest;
 mod kinds;
 mod kv;
 mod lease;
@@ -70,6 +71,7 @@ pub use db::{Db, Stats};
 pub use error::{Error, Result};
 pub use graph::{Attributes, Block, BlockId, Direction, Edge, ParseBlockIdError, Precedence, Stop};
 pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal, Traverse, Visit};
+pub use ingest::Ingest;
 pub use kv::{Entry, Range, RangeIter, Version};
 pub use lease::{Lease, LeaseId};
 pub use options::{

@@ -135,7 +135,7 @@ pub fn segment(data: &[u8]) {
         return;
     };
     let checked = Log::verify(&vfs, &dir());
-    let scanned = match scan(&vfs, &dir()) {
+    let scanned = match scan(&vfs, &dir(), |_| 1) {
         Ok(scanned) => scanned,
         Err(error) => {
             assert_blames_the_bytes(&error);

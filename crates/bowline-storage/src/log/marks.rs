@@ -13,6 +13,7 @@
 //! the active segment.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::types::Index;
 
@@ -52,6 +53,41 @@ impl Marks {
         if far {
             self.restart_at(mark);
         }
+    }
+
+    /// Goes on with the marks of a later stretch of the log that was read by itself, from the mark
+    /// of its beginning on.
+    pub(super) fn append(&mut self, later: Marks) {
+        // What a cut in there has voided of itself is not among them; what it has voided of the
+        // stretch before goes now.
+        for mark in later.0 {
+            self.restart_at(mark);
+        }
+    }
+
+    /// Cuts `from..end` at marks into at most `count` ranges of about as many bytes each.
+    pub(super) fn split(&self, from: Index, end: Index, count: usize) -> Vec<Range<Index>> {
+        let first = self.0.partition_point(|mark| mark.first_index <= from);
+        let behind = self.0.partition_point(|mark| mark.first_index < end);
+        let stretches = behind.saturating_sub(first) + 1;
+        let mut ranges = Vec::new();
+        let mut start = from;
+        for number in 1..count {
+            let Some(before) = (stretches * number / count).checked_sub(1) else {
+                continue;
+            };
+            let Some(mark) = self.0.get(first + before) else {
+                continue;
+            };
+            if (start + 1..end).contains(&mark.first_index) {
+                ranges.push(start..mark.first_index);
+                start = mark.first_index;
+            }
+        }
+        if start < end {
+            ranges.push(start..end);
+        }
+        ranges
     }
 
     /// The mark that covers `index`, and the first index that the next mark covers.
@@ -105,6 +141,66 @@ mod tests {
         assert!(found.first_index <= 100 && limit.expect("not last") > 100);
         assert_eq!(marks.covering(5000), Some((mark(1000, 2, 4096), None)));
         assert_eq!(marks.covering(0), None);
+    }
+
+    /// However a log's marks are come by, segment by segment or in one go, they are the same, and
+    /// any split of a range is that range.
+    #[test]
+    fn segments_that_are_read_apart_give_the_same_marks_and_splits_leave_nothing_out() {
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut whole = Marks::default();
+            let mut apart = Marks::default();
+            let mut next = 1;
+            for id in 1..=rng.u64(1..6) {
+                let mut own = Marks::default();
+                let mut offset = 4096;
+                for marks in [&mut whole, &mut own] {
+                    marks.restart_at(mark(next, id, offset));
+                }
+                for _ in 0..rng.usize(0..30) {
+                    let bytes = rng.u64(1..40_000);
+                    if rng.u8(0..10) == 0 && next > 1 {
+                        next = rng.u64(1..next);
+                        offset += 40;
+                        for marks in [&mut whole, &mut own] {
+                            marks.restart_at(mark(next, id, offset));
+                        }
+                    } else {
+                        for marks in [&mut whole, &mut own] {
+                            marks.note_frame(mark(next, id, offset));
+                        }
+                        next += rng.u64(1..5);
+                        offset += bytes;
+                    }
+                }
+                apart.append(own);
+            }
+            assert_eq!(whole.0, apart.0, "seed {seed}");
+            let from = rng.u64(1..=next);
+            for count in 1..6 {
+                let ranges = whole.split(from, next, count);
+                assert!(ranges.len() <= count, "seed {seed}");
+                let mut at = from;
+                for range in ranges {
+                    assert!(range.start == at && range.end > at, "seed {seed}");
+                    at = range.end;
+                }
+                assert_eq!(at, next, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_split_is_even() {
+        let mut marks = Marks::default();
+        marks.restart_at(mark(1, 1, 4096));
+        for index in 2..2000 {
+            marks.note_frame(mark(index, 1, 4096 + index * 1024));
+        }
+        let ranges = marks.split(1, 2000, 2);
+        assert_eq!(ranges.len(), 2);
+        assert!((900..1100).contains(&ranges[0].end), "{ranges:?}");
     }
 
     #[test]

@@ -75,9 +75,23 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use reader::Replay;
 pub use sync::LogSync;
 pub use verify::Report;
 pub use writer::Log;
+
+/// What a scan of a log by so many threads gives, to be compared.
+#[cfg(test)]
+pub(crate) fn scan_for_test(
+    vfs: &dyn crate::vfs::Vfs,
+    dir: &std::path::Path,
+    threads: usize,
+) -> Result<String, String> {
+    match scan::scan(vfs, dir, |_| threads) {
+        Ok(scan) => Ok(format!("{scan:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 /// Who does the work that is not on the path of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,10 @@
 //! Reading entries back by index: finds the mark that covers an index and walks frames from there.
+//!
+//! A [`Replay`] is a stretch of the log with a reader of its own, so that several threads can each
+//! read one.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,7 +80,6 @@ impl Reader {
             let (mark, limit) = marks
                 .covering(next)
                 .ok_or_else(|| Error::Internal(format!("log entry {next} has been released")))?;
-            let limit = limit.unwrap_or(end).min(end);
             let path = segment_path(&self.dir, mark.segment_id);
             let found = segments.binary_search_by_key(&mark.segment_id, |segment| segment.id);
             let segment = found
@@ -86,31 +88,90 @@ impl Reader {
             let file = self.open(segment.id, &path)?;
             let life = Life::new(segment.id, segment.salt);
             let mut frames = FrameReader::new(&*file, &path, life, read_ahead_bytes)?;
-            let mut offset = mark.offset;
-            while next < limit {
-                let unreadable =
-                    || Error::corrupt(&path, offset, format!("not the frame of entry {next}"));
-                let header = frames.header(offset)?.ok_or_else(unreadable)?;
-                if header.kind == FrameKind::Data && header.end_index() > next {
-                    if header.first_index > next {
-                        return Err(unreadable());
-                    }
-                    let body = frames.body(offset, &header)?.ok_or_else(unreadable)?;
-                    let wanted = next..limit;
-                    let entries = Entries::new(&header, body);
-                    for (index, payload) in entries.filter(|(index, _)| wanted.contains(index)) {
-                        next = index + 1;
-                        if visit(index, payload)?.is_break() {
-                            return Ok(());
+            let mut stretch = Some((mark, limit));
+            // The marks of a segment one after the other, through one window.
+            while let Some((mark, limit)) = stretch.filter(|(it, _)| it.segment_id == segment.id) {
+                let limit = limit.unwrap_or(end).min(end);
+                let mut offset = mark.offset;
+                while next < limit {
+                    let unreadable =
+                        || Error::corrupt(&path, offset, format!("not the frame of entry {next}"));
+                    let header = frames.header(offset)?.ok_or_else(unreadable)?;
+                    if header.kind == FrameKind::Data && header.end_index() > next {
+                        if header.first_index > next {
+                            return Err(unreadable());
+                        }
+                        let body = frames.body(offset, &header)?.ok_or_else(unreadable)?;
+                        let wanted = next..limit;
+                        let entries = Entries::new(&header, body);
+                        for (index, payload) in entries.filter(|(index, _)| wanted.contains(index))
+                        {
+                            next = index + 1;
+                            if visit(index, payload)?.is_break() {
+                                return Ok(());
+                            }
+                        }
+                        if next < limit && next != header.end_index() {
+                            return Err(Error::corrupt(&path, offset, "the frame lacks entries"));
                         }
                     }
-                    if next < limit && next != header.end_index() {
-                        return Err(Error::corrupt(&path, offset, "the frame lacks entries"));
-                    }
+                    offset += header.frame_len();
                 }
-                offset += header.frame_len();
+                stretch = if next < end {
+                    marks.covering(next)
+                } else {
+                    None
+                };
             }
         }
         Ok(())
+    }
+}
+
+/// A stretch of the open log, to be read from its first entry to its last by one thread.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    reader: Reader,
+    segments: &'a VecDeque<Segment>,
+    marks: &'a Marks,
+    wanted: Range<Index>,
+    read_ahead_bytes: usize,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(
+        reader: Reader,
+        segments: &'a VecDeque<Segment>,
+        marks: &'a Marks,
+        wanted: Range<Index>,
+        read_ahead_bytes: usize,
+    ) -> Replay<'a> {
+        Replay {
+            reader,
+            segments,
+            marks,
+            wanted,
+            read_ahead_bytes,
+        }
+    }
+
+    /// The index of the first entry.
+    #[must_use]
+    pub fn first_index(&self) -> Index {
+        self.wanted.start
+    }
+
+    /// Hands every entry to `visit`, in order.
+    pub fn visit(&self, visit: &mut dyn FnMut(Index, &[u8]) -> Result<()>) -> Result<()> {
+        let Range { start, end } = self.wanted;
+        let mut visit = |index, bytes: &[u8]| visit(index, bytes).map(ControlFlow::Continue);
+        self.reader.visit(
+            self.segments,
+            self.marks,
+            start,
+            end,
+            self.read_ahead_bytes,
+            &mut visit,
+        )
     }
 }

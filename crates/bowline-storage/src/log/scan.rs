@@ -7,6 +7,10 @@
 //! what was synced is now damaged, which is an error; otherwise no flush covered `p`, nothing
 //! from there on was acknowledged, and the log ends at `p`.
 //!
+//! Segments are read by several threads where there are several, each by itself from the index its
+//! header states, and put together in order: what is found, the error included, is what one thread
+//! finds that reads them one after the other.
+//!
 //! A segment outside the chain, between two of its ids, is an empty last segment that an earlier
 //! recovery replaced and did not get to remove: *stale*. One that holds entries is an error.
 
@@ -21,6 +25,7 @@ use super::segment::{
 use crate::error::{Error, Result};
 use crate::types::Index;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
+use crate::workers;
 
 const WINDOW_BYTES: usize = 256 << 10;
 
@@ -166,7 +171,8 @@ pub(super) struct Scan {
 }
 
 /// Reads all headers and all frames in `dir`. A directory that does not exist is an empty one.
-pub(super) fn scan(vfs: &dyn Vfs, dir: &Path) -> Result<Scan> {
+/// `threads` says how many are to read so many bytes.
+pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) -> Result<Scan> {
     let mut scan = Scan::default();
     let mut found = Vec::new();
     for name in list(vfs, dir)? {
@@ -185,10 +191,20 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path) -> Result<Scan> {
     if let Some(first) = chain.first() {
         scan.next_index = first.header.first_index;
     }
+    let bound = |position: usize| {
+        let next = chain.get(position + 1);
+        let link = next.and_then(|next| next.header.previous);
+        link.map(|link| link.end_offset)
+    };
+    let bytes = chain.iter().map(|segment| segment.header.capacity_bytes);
+    let threads = threads(bytes.fold(0, u64::saturating_add));
+    let mut read_ahead = Vec::new().into_iter();
+    if threads > 1 {
+        let places: Vec<usize> = (0..chain.len()).collect();
+        let read = |place: &usize| chain[*place].read(vfs, dir, bound(*place));
+        read_ahead = workers::map(&places, threads, read).into_iter();
+    }
     for (position, segment) in chain.iter().enumerate() {
-        let link = chain
-            .get(position + 1)
-            .and_then(|next| next.header.previous);
         if segment.header.first_index != scan.next_index {
             let reason = format!(
                 "starts at index {}, but the segment before ends at index {}",
@@ -197,9 +213,11 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path) -> Result<Scan> {
             );
             return Err(Error::corrupt(&segment.path, 32, reason));
         }
-        let bound = link.map(|link| link.end_offset);
-        let scanned = segment.scan(vfs, dir, bound, &mut scan.marks, &mut scan.next_index)?;
-        scan.segments.push(scanned);
+        let read = read_ahead.next();
+        let read = read.unwrap_or_else(|| segment.read(vfs, dir, bound(position)))?;
+        scan.marks.append(read.marks);
+        scan.next_index = read.next_index;
+        scan.segments.push(read.scanned);
     }
     Ok(scan)
 }
@@ -211,6 +229,13 @@ pub(super) fn list(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(Error::io("list", dir, error)),
     }
+}
+
+/// What one segment holds, as far as it can tell by itself.
+struct ReadSegment {
+    scanned: ScannedSegment,
+    marks: Marks,
+    next_index: Index,
 }
 
 struct OpenSegment {
@@ -279,6 +304,18 @@ impl OpenSegment {
             return Err(Error::corrupt(&self.path, HEADER_BYTES, reason));
         }
         Ok(())
+    }
+
+    /// Reads the segment as one that goes on where its header says.
+    fn read(&self, vfs: &dyn Vfs, dir: &Path, bound: Option<u64>) -> Result<ReadSegment> {
+        let mut marks = Marks::default();
+        let mut next_index = self.header.first_index;
+        let scanned = self.scan(vfs, dir, bound, &mut marks, &mut next_index)?;
+        Ok(ReadSegment {
+            scanned,
+            marks,
+            next_index,
+        })
     }
 
     /// Walks the frames up to `bound`, or as far as they are valid when this is the last segment.

@@ -62,7 +62,7 @@ fn segment_ids(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<u64>> {
 }
 
 fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Report, Error> {
-    let scan = scan(vfs, dir)?;
+    let scan = scan(vfs, dir, |_| 1)?;
     let last = scan.segments.last();
     Ok(Report {
         segments: scan.segments.len() as u64,

@@ -14,7 +14,7 @@ use super::frame::{
 use super::marks::{Mark, Marks};
 use super::plan::plan;
 use super::preparer::{Preparer, Spare};
-use super::reader::{Reader, Segment, Visit};
+use super::reader::{Reader, Replay, Segment, Visit};
 use super::recovery::{apply, mark_continued};
 use super::scan::{list, scan};
 use super::segment::{
@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::types::Index;
 use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs};
+use crate::workers;
 
 /// Segment sizes are multiples of this.
 const SEGMENT_ALIGN: u64 = 4096;
@@ -99,7 +100,24 @@ impl Log {
         must_exist: bool,
         visit: &mut dyn FnMut(Index, &[u8]) -> Result<()>,
     ) -> Result<Log> {
-        let scan = scan(&*vfs, &dir)?;
+        let log = Log::recover(vfs, dir, options, counters, after, must_exist)?;
+        for stretch in log.replay(after, 1) {
+            stretch.visit(visit)?;
+        }
+        Ok(log)
+    }
+
+    /// [`Log::open`] for an owner that reads the entries afterwards, with [`Log::replay`].
+    pub fn recover(
+        vfs: Arc<dyn Vfs>,
+        dir: PathBuf,
+        options: LogOptions,
+        counters: Arc<Counters>,
+        after: Index,
+        must_exist: bool,
+    ) -> Result<Log> {
+        let threads = |bytes| workers::threads_for(options.background, bytes);
+        let scan = scan(&*vfs, &dir, threads)?;
         if let Some(last) = scan.segments.last() {
             // It names the salts of the others.
             last.header.check_owner(&dir, options.owner)?;
@@ -143,7 +161,7 @@ impl Log {
             poison: None,
             is_closed: false,
         };
-        let log = Log {
+        Ok(Log {
             reader: Reader::new(vfs.clone(), dir.clone()),
             shared: Arc::new(Shared::new(active, counters.clone(), space)),
             next_segment_bytes: segment_size(segment_bytes * 2, &options),
@@ -158,14 +176,21 @@ impl Log {
             counters,
             preparer,
             segments,
+        })
+    }
+
+    /// The written entries above `after`, in at most `count` stretches of about the same size that
+    /// follow each other, each to be read by itself.
+    #[must_use]
+    pub fn replay(&self, after: Index, count: usize) -> Vec<Replay<'_>> {
+        let end = self.written_index() + 1;
+        let stretches = self.marks.split(after + 1, end, count).into_iter();
+        let replay = |wanted| {
+            let reader = Reader::new(self.vfs.clone(), self.dir.clone());
+            let (segments, marks) = (&self.segments, &self.marks);
+            Replay::new(reader, segments, marks, wanted, REPLAY_READ_AHEAD_BYTES)
         };
-        log.visit_range(
-            after + 1,
-            written_index + 1,
-            REPLAY_READ_AHEAD_BYTES,
-            &mut |index, bytes| visit(index, bytes).map(ControlFlow::Continue),
-        )?;
-        Ok(log)
+        stretches.map(replay).collect()
     }
 
     /// Makes sure that `bytes` more (payloads plus [`LogOptions::ENTRY_OVERHEAD_BYTES`] for each)

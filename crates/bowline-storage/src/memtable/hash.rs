@@ -134,8 +134,18 @@ impl Slots {
         }
     }
 
+    /// Has the system give all of the array's memory at once. Each place is read before it is written,
+    /// and memory that is first read costs a second fault, which stops all threads of the process.
+    fn touch(&self) {
+        const PAGE_BYTES: usize = 4096;
+        for position in (0..1_u32 << self.bits).step_by(PAGE_BYTES / UNIT) {
+            self.slot(position).store(0, Relaxed);
+        }
+    }
+
     /// Copies all slots of `smaller` into this array, which no reader sees yet.
     fn fill_from(&self, smaller: &Slots) {
+        self.touch();
         for old in 0..1 << smaller.bits {
             let bits = smaller.slot(old).load(Relaxed);
             if bits == 0 {
@@ -147,6 +157,30 @@ impl Slots {
             }
             self.slot(position).store(bits, Relaxed);
         }
+    }
+}
+
+/// Fills an empty index. See [`HashIndex::filler`].
+pub(super) struct Filler<'a> {
+    number: usize,
+    slots: &'a Slots,
+}
+
+impl Filler<'_> {
+    /// Looks at the place of a key, so that it is near when the key is put in.
+    #[inline]
+    pub(super) fn look(&self, tag: Tag) -> u64 {
+        self.slots.slot(self.slots.start(tag)).load(Relaxed)
+    }
+
+    /// Puts in a key that is not there.
+    #[inline]
+    pub(super) fn put(&self, tag: Tag, record: RecordAt) {
+        let mut position = self.slots.start(tag);
+        while self.slots.slot(position).load(Relaxed) != 0 {
+            position = self.slots.after(position);
+        }
+        self.slots.slot(position).store(pack(tag, record), Relaxed);
     }
 }
 
@@ -180,6 +214,32 @@ impl HashIndex {
     /// Where `key` is, or is to be. Only the writer calls it, after [`HashIndex::grow_for`].
     pub(super) fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Option<Probe<'a>> {
         Some(self.current()?.probe(arena, tag, key))
+    }
+
+    /// Bytes of the array that so many keys need.
+    pub(super) fn bytes_for(keys: u64) -> usize {
+        UNIT << (FIRST_BITS + HashIndex::array_for(keys) as u32)
+    }
+
+    /// The number of the array that so many keys need.
+    fn array_for(keys: u64) -> usize {
+        let bits = (keys * 2).next_power_of_two().ilog2();
+        (bits.saturating_sub(FIRST_BITS) as usize).min(ARRAYS - 1)
+    }
+
+    /// For at most `keys` keys, each of which is put in once, while the index is empty and nobody
+    /// reads it.
+    pub(super) fn filler(&self, keys: u64) -> Filler<'_> {
+        let number = HashIndex::array_for(keys);
+        let slots = self.arrays[number].get_or_init(|| Slots::new(FIRST_BITS + number as u32));
+        slots.touch();
+        Filler { number, slots }
+    }
+
+    /// Makes what was put in what readers find; gives the bytes taken.
+    pub(super) fn filled(&self, filler: &Filler<'_>) -> usize {
+        self.current.store(filler.number, Release);
+        UNIT << filler.slots.bits
     }
 
     /// Makes room for `keys` keys in all, and gives the bytes newly taken. Only the writer calls

@@ -20,6 +20,8 @@
 //!   newest backwards, with jumps, so that old versions are found in logarithmic time.
 //! * `hash`: key to newest record, for point reads: one slot, one record, no more.
 //! * `skiplist`: keys in order, one node per key, for scans.
+//! * [`MemtableBuilder`]: fills a memtable that nobody reads yet, and puts its keys in order at the
+//!   end; for recovery.
 //! * [`MemtableWriter`]: the single writer. Cursors: [`MemtableReadCursor`] shows what one revision
 //!   sees, [`MemtableVersionCursor`] shows every version, for the flush.
 //!
@@ -42,6 +44,7 @@
 //! * An insertion either happens or fails without a trace.
 
 mod arena;
+mod builder;
 mod cursor;
 mod hash;
 mod record;
@@ -52,6 +55,7 @@ mod writer;
 
 use std::ops::Bound;
 
+pub use builder::{BuilderWriter, MemtableBuilder};
 pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
 pub use writer::MemtableWriter;
 

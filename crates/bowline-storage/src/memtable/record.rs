@@ -85,8 +85,8 @@ impl RecordAt {
     }
 }
 
-/// Where a node lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Where a node lies. What was written later lies further back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct NodeAt(NonZeroU32);
 
 #[repr(C)]
@@ -271,6 +271,24 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// Puts this record, of `revision`, into the chain behind `newest`.
+    fn follow(self, newest: Record<'_>, revision: Revision) {
+        let (prev, jump, depth) = if newest.revision() == revision {
+            let old = newest.header;
+            (
+                old.prev.load(Relaxed),
+                old.jump.load(Relaxed),
+                newest.depth(),
+            )
+        } else {
+            let jump = newest.jump_of_next().at.to_bits();
+            (newest.at.to_bits(), jump, newest.depth() + 1)
+        };
+        self.header.prev.store(prev, Relaxed);
+        self.header.jump.store(jump, Relaxed);
+        self.header.depth.store(depth, Relaxed);
+    }
+
     /// Writes a record at a reserved place that nothing points to yet.
     ///
     /// A record with the revision of the one it follows takes that one's place in the chain:
@@ -285,20 +303,7 @@ impl<'a> Record<'a> {
         let record = Record::new(arena, RecordAt(place));
         let header = record.header;
         if let Some(newest) = newest {
-            let (prev, jump, depth) = if newest.revision() == version.revision {
-                let old = newest.header;
-                (
-                    old.prev.load(Relaxed),
-                    old.jump.load(Relaxed),
-                    newest.depth(),
-                )
-            } else {
-                let jump = newest.jump_of_next().at.to_bits();
-                (newest.at.to_bits(), jump, newest.depth() + 1)
-            };
-            header.prev.store(prev, Relaxed);
-            header.jump.store(jump, Relaxed);
-            header.depth.store(depth, Relaxed);
+            record.follow(newest, version.revision);
         }
         let kind = u32::from(version.kind as u8) << KIND_SHIFT;
         header.revision.store(version.revision, Relaxed);
@@ -382,6 +387,25 @@ impl<'a> Node<'a> {
         ))
     }
 
+    /// The first version that was written with the node.
+    pub(super) fn first(self) -> Record<'a> {
+        let at = self
+            .at
+            .0
+            .checked_add((node_bytes(self.height()) / UNIT) as u32);
+        let at = at.expect("a node ends inside the arena");
+        Record::new(self.arena, RecordAt(at))
+    }
+
+    /// Makes the version that `other` was written with, and which is at least as new as the newest
+    /// of this node, the newest of this one. `other` is given up. Nobody reads either yet.
+    pub(super) fn take_version(self, other: Node<'a>) {
+        let record = other.first();
+        record.follow(self.newest(), record.revision());
+        record.header.node.store(self.at.0.get(), Relaxed);
+        self.publish_version(record);
+    }
+
     /// Makes a prepared version the node's newest.
     #[inline]
     pub(super) fn publish_version(self, record: Record<'_>) {
@@ -418,12 +442,7 @@ impl<'a> Node<'a> {
     /// The key. Not for the head of a list, which has none.
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
-        let first = self
-            .at
-            .0
-            .checked_add((node_bytes(self.height()) / UNIT) as u32);
-        let at = first.expect("a node ends inside the arena");
-        Record::new(self.arena, RecordAt(at)).key()
+        self.first().key()
     }
 
     /// How the node's key compares with `key`, whose prefix is `prefix`.

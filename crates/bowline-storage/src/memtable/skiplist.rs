@@ -65,6 +65,12 @@ impl SkipList {
         self.unless_head(self.around(arena, key).0)
     }
 
+    /// For nodes that are in no list, to be given in ascending order of their keys to this one, which
+    /// is empty and not read meanwhile.
+    pub(super) fn filler<'a>(&self, arena: &'a Arena) -> Filler<'a> {
+        Filler([self.head(arena); MAX_HEIGHT])
+    }
+
     /// The last node below `key` (the head if there is none) and the first one not below it.
     fn around<'a>(&self, arena: &'a Arena, key: &[u8]) -> (Node<'a>, Option<Node<'a>>) {
         let prefix = prefix_of(key);
@@ -74,6 +80,19 @@ impl SkipList {
             (below, above) = advance(below, above, level, prefix, key);
         }
         (below, above)
+    }
+}
+
+/// Fills an empty list in order: the last node of each level. See [`SkipList::filler`].
+pub(super) struct Filler<'a>([Node<'a>; MAX_HEIGHT]);
+
+impl<'a> Filler<'a> {
+    /// Adds a node behind all others.
+    pub(super) fn push(&mut self, node: Node<'a>) {
+        for (level, last) in self.0[..node.height()].iter_mut().enumerate() {
+            last.set_next(level, Some(node));
+            *last = node;
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 use super::arena::Space;
 use super::hash::Tag;
 use super::record::{
-    MAX_HEIGHT, MAX_KEY_BYTES, MAX_VALUE_BYTES, Node, Version, node_bytes, record_bytes,
+    MAX_HEIGHT, MAX_KEY_BYTES, MAX_VALUE_BYTES, Node, NodeAt, Version, node_bytes, record_bytes,
 };
 use super::skiplist::Splice;
 use super::{Memtable, Tree};
@@ -171,9 +171,69 @@ impl<'a> MemtableWriter<'a> {
             },
         };
         taken_bytes += free_before - space.free_bytes();
-        let used = &self.memtable.counts.used_bytes;
-        used.store(used.load(Relaxed) + taken_bytes as u64, Release);
+        self.add_used(taken_bytes as u64);
         inserted
+    }
+
+    /// For the builder of a memtable that nobody reads yet: writes an entry as one of a key of its
+    /// own that is in no list and no hash. Says where.
+    pub(super) fn append(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        revision: Revision,
+        kind: EntryKind,
+        value: &[u8],
+    ) -> Result<NodeAt> {
+        let Memtable { arena, trees, .. } = self.memtable;
+        let WriterState { space, rng, .. } = &mut *self.state;
+        let number = usize::from(tree.0);
+        let count = trees.len();
+        let refused = |what: String| Err(Error::Internal(format!("{what} in a memtable")));
+        let Some(tree) = trees.get(number) else {
+            return refused(format!("tree {number} of {count}"));
+        };
+        let (key_bytes, value_bytes) = (key.len(), value.len());
+        if key_bytes > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
+            return refused(format!(
+                "an entry of {key_bytes} key bytes and {value_bytes} value bytes"
+            ));
+        }
+        let version = Version {
+            key,
+            revision,
+            kind,
+            value,
+        };
+        let free_before = space.free_bytes();
+        let Some((node, _)) = Node::write(arena, space, random_height(rng), version) else {
+            return refused(format!("{free_before} bytes left for an entry"));
+        };
+        self.memtable.count(tree, revision, 1);
+        let taken_bytes = free_before - space.free_bytes();
+        self.add_used(taken_bytes as u64);
+        Ok(node.at())
+    }
+
+    /// For the builder: the entries of a tree are in order now, `keys` of them with a key of its own,
+    /// and `replaced` that are out of reach because others of their key and revision came later. The
+    /// hash took `hash_bytes`.
+    pub(super) fn appended(&mut self, tree: TreeId, keys: u64, replaced: u64, hash_bytes: usize) {
+        let number = usize::from(tree.0);
+        if let Some(state) = self.state.trees.get_mut(number) {
+            state.keys = keys;
+        }
+        if let Some(tree) = self.memtable.trees.get(number) {
+            for counter in [&self.memtable.counts.entries, &tree.counts.entries] {
+                counter.store(counter.load(Relaxed) - replaced, Release);
+            }
+        }
+        self.add_used(hash_bytes as u64);
+    }
+
+    fn add_used(&self, bytes: u64) {
+        let used = &self.memtable.counts.used_bytes;
+        used.store(used.load(Relaxed) + bytes, Release);
     }
 
     /// Says that the entries of the log up to `index` are inserted. It never falls.

@@ -240,6 +240,11 @@ impl TableWriter {
         drop(self);
     }
 
+    /// Gives up without removing the file, which is not the caller's any more.
+    pub fn leave(mut self) {
+        self.finished = true;
+    }
+
     /// Where the next byte goes.
     fn position(&self) -> u64 {
         self.flushed_bytes + self.buffer.len() as u64

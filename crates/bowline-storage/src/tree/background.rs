@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    fn notify_done(&self) {
+    pub(super) fn notify_done(&self) {
         let _signals = self.signals.lock();
         self.done.notify_all();
     }
@@ -244,6 +244,23 @@ impl Shared {
     /// Flushes the oldest of the sealed memtables, newest first, into one run; with all there is in
     /// tables (then no merge may run beside it), or on top of it.
     fn flush_memtables(&self, memtables: &[Arc<Memtable>], with_tables: bool) -> Result<()> {
+        self.write_memtables(memtables, with_tables)?;
+        let flushed = self.super_version.load().version.flushed_index;
+        if let Some(log) = &mut self.commit.lock().log {
+            log.release_prefix(flushed)?;
+        }
+        let mut signals = self.signals.lock();
+        signals.compaction_wanted = true;
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// [`Shared::flush_memtables`] without what needs the commit lock: for somebody who may hold it.
+    pub(super) fn write_memtables(
+        &self,
+        memtables: &[Arc<Memtable>],
+        with_tables: bool,
+    ) -> Result<()> {
         self.sync_log_up_to((memtables.iter().map(|memtable| memtable.max_index())).max())?;
         let retention = self.retention();
         let run = self.next_run_id.fetch_add(1, Ordering::Relaxed);
@@ -293,13 +310,6 @@ impl Shared {
         let newest = memtables.first().map(|memtable| memtable.generation());
         self.install(edit, newest)?;
         self.counters.flushes.add(1);
-        let flushed = self.super_version.load().version.flushed_index;
-        if let Some(log) = &mut self.commit.lock().log {
-            log.release_prefix(flushed)?;
-        }
-        let mut signals = self.signals.lock();
-        signals.compaction_wanted = true;
-        self.work.notify_all();
         Ok(())
     }
 
@@ -342,7 +352,7 @@ impl Shared {
     }
 
     /// Opens an edit's new tables, makes their names durable, and applies the edit.
-    fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
+    pub(super) fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
         let result = (|| {
             let mut opened = Vec::new();
             for placed in edit

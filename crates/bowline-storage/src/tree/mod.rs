@@ -34,6 +34,7 @@ mod check;
 mod checkpoint;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod ingest;
 mod read;
 mod readers;
 mod recovery;
@@ -52,6 +53,7 @@ use std::time::Duration;
 
 pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
+pub use ingest::{IngestRound, StagedTables};
 pub use read::{Found, Scan, ScanDirection, VersionVisit};
 pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
 pub use replicated::{FrozenTable, FrozenTables, Installed, Replicated};
@@ -76,6 +78,9 @@ use crate::{Clock, Index, Revision, TreeId};
 
 /// How many log segments an opening leaves as they are.
 const LOG_SEGMENTS_AT_OPEN_MAX: usize = 16;
+/// Up to how much an opening writes to tables itself when there are more, so that a program which
+/// closes at once leaves fewer, however short it runs.
+const FLUSHED_AT_OPEN_MAX_BYTES: u64 = 8 << 20;
 
 /// When a round's data is flushed to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,11 +286,19 @@ impl Engine {
             .log
             .as_ref()
             .map_or(0, Log::segment_count);
-        if segments > LOG_SEGMENTS_AT_OPEN_MAX
-            && let Err(error) = engine.flush()
-        {
-            // Nothing is lost by it, and what can be read shall be read, on a full disk too.
-            tracing::warn!(%error, "the log stays in many small segments");
+        if segments > LOG_SEGMENTS_AT_OPEN_MAX {
+            let replayed_bytes = engine.stats().memtable_bytes;
+            let is_large =
+                engine.shared.options.has_threads() && replayed_bytes > FLUSHED_AT_OPEN_MAX_BYTES;
+            // Much takes its time in the background; it can be read meanwhile.
+            let flushed = match is_large {
+                true => engine.shared.seal_active(),
+                false => engine.flush(),
+            };
+            if let Err(error) = flushed {
+                // Nothing is lost by it, and what can be read shall be read, on a full disk too.
+                tracing::warn!(%error, "the log stays in many small segments");
+            }
         }
         match engine.run_background_if_manual() {
             Err(error @ Error::NoSpace { .. }) => {

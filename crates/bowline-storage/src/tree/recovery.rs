@@ -13,6 +13,9 @@
 //! holds nothing but what creation makes before that point is an unfinished creation, and is
 //! created again.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use super::ballast::Ballast;
@@ -24,13 +27,13 @@ use super::{
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions};
-use crate::memtable::{Memtable, MemtableWriter};
+use crate::memtable::{Memtable, MemtableBuilder, MemtableWriter};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
 use crate::vfs::{Vfs, VfsLock};
-use crate::{Clock, Index, Revision};
+use crate::{Clock, Index, Revision, workers};
 
 /// What a scan found.
 struct Scanned {
@@ -332,27 +335,38 @@ fn apply(
             Log::discard(&*vfs, &log)?;
         }
     }
-    let mut replay = Replay::new(&options, &state);
+    let mut replayed = Replayed {
+        memtables: Vec::new(),
+        last_revision: state.flushed_revision,
+        last_index: state.flushed_index,
+    };
     let mut replicated = replicated;
     let log = match options.sync {
         SyncPolicy::Never => None,
         SyncPolicy::Always | SyncPolicy::Every(_) => {
-            let mut visit = |index: Index, payload: &[u8]| match &mut replicated {
-                Some(replicated) => (replicated.visit)(index, payload),
-                None => replay.entry(&layout, index, payload),
+            let own = LogOptions {
+                owner: identity.database_id,
+                ..options.log.clone()
             };
-            let log = Log::open(
+            let log = Log::recover(
                 vfs.clone(),
                 layout.log(),
-                LogOptions {
-                    owner: identity.database_id,
-                    ..options.log.clone()
-                },
+                own,
                 counters.clone(),
                 state.flushed_index,
                 state.log_started,
-                &mut visit,
             )?;
+            match &mut replicated {
+                Some(replicated) => {
+                    for stretch in log.replay(state.flushed_index, 1) {
+                        stretch.visit(&mut *replicated.visit)?;
+                    }
+                }
+                None => {
+                    let threads = workers::threads_for(options.log.background, log.size_bytes());
+                    replayed = replay(&log, &layout, &options, &state, threads)?;
+                }
+            }
             Some(log)
         }
     };
@@ -375,12 +389,11 @@ fn apply(
         manifest.append(&edit)?;
         state.apply(&edit).map_err(Error::Internal)?;
     }
-    let Replay {
+    let Replayed {
         mut memtables,
         last_revision,
         last_index,
-        ..
-    } = replay;
+    } = replayed;
     let active = memtables
         .pop()
         .unwrap_or_else(|| Arc::new(Memtable::new(1, trees, options.memtable_bytes)));
@@ -446,34 +459,107 @@ fn apply(
     Ok((shared, given_log))
 }
 
-/// Rebuilds memtables from log entries, oldest first.
-struct Replay {
-    trees: usize,
-    memtable_bytes: usize,
+/// What the log holds behind the tables.
+struct Replayed {
+    /// Oldest first; none when the log holds nothing.
     memtables: Vec<Arc<Memtable>>,
     last_revision: Revision,
     last_index: Index,
 }
 
+/// Rebuilds memtables from the log: stretches of it one beside the other, by at most `threads`
+/// threads, each into memtables of its own. Which are in order as the stretches are, so what is read
+/// from them does not depend on how many there are; and neither does the error, which is the one
+/// that a single stretch comes to first.
+fn replay(
+    log: &Log,
+    layout: &Layout,
+    options: &EngineOptions,
+    state: &State,
+    threads: usize,
+) -> Result<Replayed> {
+    let stretches: Vec<_> = log
+        .replay(state.flushed_index, threads)
+        .into_iter()
+        .enumerate()
+        .collect();
+    let parts = workers::map(&stretches, threads, |(number, stretch)| {
+        let first_index = stretch.first_index();
+        // What the stretch before ends with is known when it has been read.
+        let revision = (*number == 0).then_some(state.flushed_revision);
+        let mut part = Replay::new(*number, options, first_index, revision);
+        let result = stretch.visit(&mut |index, payload| part.entry(layout, index, payload));
+        part.finish_memtable();
+        (part, result)
+    });
+    let mut replayed = Replayed {
+        memtables: Vec::new(),
+        last_revision: state.flushed_revision,
+        last_index: state.flushed_index,
+    };
+    for (part, result) in parts {
+        if let Some((index, revision)) = part.begins_with {
+            check_order(layout, index, revision, replayed.last_revision)?;
+        }
+        result?;
+        replayed.last_revision = part.last_revision.unwrap_or(replayed.last_revision);
+        replayed.last_index = part.last_index;
+        replayed.memtables.extend(part.memtables);
+    }
+    Ok(replayed)
+}
+
+fn corrupt_entry(layout: &Layout, index: Index, reason: &str) -> Error {
+    Error::corrupt(&layout.log(), 0, format!("log entry {index}: {reason}"))
+}
+
+/// Whether an entry of `revision` may follow one of `last`.
+fn check_order(layout: &Layout, index: Index, revision: Revision, last: Revision) -> Result<()> {
+    if revision != last && revision != last + 1 {
+        let reason = format!("revision {revision} follows {last}");
+        return Err(corrupt_entry(layout, index, &reason));
+    }
+    Ok(())
+}
+
+/// Rebuilds memtables from the entries of one stretch of the log, oldest first.
+struct Replay {
+    trees: usize,
+    memtable_bytes: usize,
+    memtables: Vec<Arc<Memtable>>,
+    /// The memtable that takes the next entries.
+    builder: Option<MemtableBuilder>,
+    generation: u64,
+    /// The first entry, where what is before it is not known: its index and revision.
+    begins_with: Option<(Index, Revision)>,
+    last_revision: Option<Revision>,
+    last_index: Index,
+}
+
 impl Replay {
-    fn new(options: &EngineOptions, state: &State) -> Replay {
+    /// `number` is that of the stretch, `first_index` that of its first entry, and `last_revision`
+    /// is what is before it, if that is known.
+    fn new(
+        number: usize,
+        options: &EngineOptions,
+        first_index: Index,
+        last_revision: Option<Revision>,
+    ) -> Replay {
         Replay {
             trees: options.trees.len(),
             memtable_bytes: options.memtable_bytes,
-            memtables: vec![Arc::new(Memtable::new(
-                1,
-                options.trees.len(),
-                options.memtable_bytes,
-            ))],
-            last_revision: state.flushed_revision,
-            last_index: state.flushed_index,
+            memtables: Vec::new(),
+            builder: None,
+            // They grow from stretch to stretch, however many memtables one has.
+            generation: (number as u64) << 32,
+            begins_with: None,
+            last_revision,
+            last_index: first_index.saturating_sub(1),
         }
     }
 
     fn entry(&mut self, layout: &Layout, index: Index, payload: &[u8]) -> Result<()> {
-        let corrupt = |reason: String| {
-            Error::corrupt(&layout.log(), 0, format!("log entry {index}: {reason}"))
-        };
+        let corrupt = |reason: String| corrupt_entry(layout, index, &reason);
         if index != self.last_index + 1 {
             return Err(corrupt(format!(
                 "entry {} was expected",
@@ -483,9 +569,9 @@ impl Replay {
         let mut reader = BatchReader::new(payload)
             .ok_or_else(|| corrupt("its batch does not decode".to_owned()))?;
         let revision = reader.revision();
-        if revision != self.last_revision && revision != self.last_revision + 1 {
-            let last = self.last_revision;
-            return Err(corrupt(format!("revision {revision} follows {last}")));
+        match self.last_revision {
+            Some(last) => check_order(layout, index, revision, last)?,
+            None => self.begins_with = Some((index, revision)),
         }
         // Every operation takes at least two bytes of the payload.
         let mut count = reader.clone();
@@ -499,15 +585,15 @@ impl Replay {
             }
             room += MemtableWriter::cost_bytes(0, 0) + 16;
         }
-        let full = |memtable: &Memtable| !memtable.writer().has_room(room);
-        if self.memtables.last().is_none_or(|memtable| full(memtable)) {
-            let generation = self.memtables.len() as u64 + 1;
+        let is_full = |builder: &mut MemtableBuilder| !builder.writer().has_room(room);
+        if self.builder.as_mut().is_none_or(is_full) {
+            self.finish_memtable();
+            self.generation += 1;
             let capacity = self.memtable_bytes.max(room);
-            self.memtables
-                .push(Arc::new(Memtable::new(generation, self.trees, capacity)));
+            self.builder = Some(MemtableBuilder::new(self.generation, self.trees, capacity));
         }
-        if let Some(memtable) = self.memtables.last() {
-            let mut writer = memtable.writer();
+        if let Some(builder) = &mut self.builder {
+            let mut writer = builder.writer();
             while let Some(op) = reader
                 .next_operation()
                 .map_err(|reason| corrupt(reason.to_owned()))?
@@ -516,7 +602,12 @@ impl Replay {
             }
             writer.set_max_index(index);
         }
-        (self.last_index, self.last_revision) = (index, revision);
+        (self.last_index, self.last_revision) = (index, Some(revision));
         Ok(())
+    }
+
+    fn finish_memtable(&mut self) {
+        let finished = self.builder.take().map(MemtableBuilder::finish);
+        self.memtables.extend(finished.map(Arc::new));
     }
 }

@@ -275,7 +275,7 @@ impl Shared {
     /// How far the background work is behind, from 0 (not at all) to just below 1; waits while it
     /// is at 1. When the work fails, it is tried again for the sake of this writer, and the error
     /// is that of an attempt that began after the writer had come: never a stale one.
-    fn wait_for_background(&self) -> Result<f64> {
+    pub(super) fn wait_for_background(&self) -> Result<f64> {
         if !self.options.has_threads() {
             return Ok(0.0);
         }

@@ -302,6 +302,22 @@ impl Manifest {
         Ok(())
     }
 
+    /// Makes sure, durably, that nothing of an append that has failed is there. Fails when that cannot
+    /// be said, and every later append with it.
+    pub fn retract(&mut self) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let cut = self.file.set_len(self.end);
+        let result = cut
+            .map_err(|error| Error::io("cut", &self.path, error))
+            .and_then(|()| vfs::sync_data(&*self.file, &self.path));
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
     /// Refuses every later append: this may no longer be the current manifest.
     pub fn fail(&mut self, error: Error) {
         self.failed = Some(error);

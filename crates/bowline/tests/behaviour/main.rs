@@ -11,6 +11,7 @@ mod damage;
 mod disk_full;
 mod graph;
 mod history;
+mod ingest;
 mod keys;
 mod leases;
 mod limits;

@@ -519,6 +519,38 @@ fn an_unfinished_checkpoint_is_refused() {
     );
 }
 
+/// What is ingested is there as a whole, at its revision and with all before it, or nothing of it is;
+/// and no revision is given twice.
+#[test]
+fn an_ingestion_is_there_as_a_whole_or_not_at_all() {
+    let _entered = ledger::enter();
+    let test = Test::new("an_ingestion_is_there", 4, 22);
+    let _guard = test.guard();
+    let crossed = test.crash(Workload {
+        name: "ingestion",
+        mix: &[
+            (20, Action::Ingest),
+            (20, Action::Put),
+            (8, Action::PutLeased),
+            (4, Action::Grant),
+            (3, Action::Expire),
+            (6, Action::Delete),
+            (2, Action::Flush),
+            (1, Action::CompactTables),
+            (1, Action::Checkpoint),
+            (2, Action::Reopen),
+            (3, Action::Kill),
+        ],
+        before: 30,
+        recorded: 90,
+        ..Workload::default()
+    });
+    assert!(
+        crossed.flushes > 0 && crossed.compactions > 0 && crossed.tables_removed > 0,
+        "{crossed:?}"
+    );
+}
+
 /// Syncs fail at some moment of many short runs. A commit that was acknowledged is never lost,
 /// after the first that was not nothing is accepted any more, and reading goes on.
 #[test]

@@ -6,7 +6,7 @@
 //! last mark and the last step issued. Grants and revocations of empty leases take no revision, so
 //! a revision alone does not name a step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bowline::{Background, CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision};
@@ -43,6 +43,8 @@ pub enum Action {
     Expire,
     /// Gives up history.
     Compact,
+    /// Sorted keys straight into tables; sometimes beside another commit, sometimes given up.
+    Ingest,
     Flush,
     CompactTables,
     Checkpoint,
@@ -67,6 +69,7 @@ impl Action {
             Action::Revoke => "revocation",
             Action::Expire => "expiry",
             Action::Compact => "history trimming",
+            Action::Ingest => "ingestion",
             Action::Flush => "flush",
             Action::CompactTables => "merge",
             Action::Checkpoint => "checkpoint",
@@ -527,6 +530,7 @@ impl Run {
             Action::Revoke => self.revoke(),
             Action::Expire => self.expire(),
             Action::Compact => self.compact(),
+            Action::Ingest => self.ingest(),
             Action::Flush => self.db().flush(),
             Action::CompactTables => self.db().compact_tables(),
             Action::Checkpoint => self.checkpoint(),
@@ -567,6 +571,32 @@ impl Run {
         self.commit(&[change], |db| {
             db.put_with_lease(key, value, lease).map(drop)
         })
+    }
+
+    fn ingest(&mut self) -> Result<(), Error> {
+        let keys: BTreeSet<Vec<u8>> = (0..self.rng.usize(1..25)).map(|_| self.key()).collect();
+        let keys = keys.into_iter();
+        let entries: Vec<_> = keys.map(|key| (key, self.value(300))).collect();
+        let mut ingest = self.db().ingest()?;
+        let (first, rest) = entries.split_at(self.rng.usize(0..=entries.len()));
+        for (key, value) in first {
+            ingest.put(key, value)?;
+        }
+        if self.rng.u8(0..3) == 0 {
+            let (key, value) = (self.key(), self.value(60));
+            self.put(&key, &value, 0)?;
+        }
+        for (key, value) in rest {
+            ingest.put(key, value)?;
+        }
+        if self.rng.u8(0..8) == 0 {
+            return Ok(());
+        }
+        let entries = entries.iter();
+        let changes: Vec<_> = entries
+            .map(|(key, value)| Change::put(key, value))
+            .collect();
+        self.commit(&changes, |_| ingest.commit().map(drop))
     }
 
     fn swap(&mut self) -> Result<(), Error> {

@@ -10,6 +10,7 @@
 //! - Readers see exactly what was acknowledged, in the running database and after each reopening:
 //!   of the disk as it is, and of the disk that lost whatever was not synced.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub enum Script {
     Batched,
     /// A manifest that grows until it is replaced.
     Manifest,
+    /// Sorted keys that go straight into tables, between other commits.
+    Ingestion,
 }
 
 /// A run of the script.
@@ -107,6 +110,7 @@ impl Run {
         match self.script {
             Script::Synced | Script::Batched => self.life(),
             Script::Manifest => self.replaced_manifest(),
+            Script::Ingestion => self.ingestions(),
         }
         self.end();
     }
@@ -199,6 +203,78 @@ impl Run {
         self.random_commit();
         self.upkeep("flush", Db::flush);
         self.close();
+    }
+
+    fn ingestions(&mut self) {
+        self.phase("create");
+        self.open();
+        self.phase("ingest into nothing");
+        self.ingest(40, false);
+        self.see();
+        self.phase("commit");
+        for _ in 0..4 {
+            self.random_commit();
+        }
+        self.leases();
+        self.phase("ingest beside a memtable");
+        self.ingest(25, false);
+        self.see();
+        self.random_commit();
+        self.phase("ingest beside a commit");
+        self.ingest(25, true);
+        self.see();
+        self.phase("merge");
+        self.upkeep("compact_tables", Db::compact_tables);
+        self.see();
+        self.phase("close");
+        self.close();
+        self.phase("open");
+        self.open();
+        self.see();
+        self.ingest(10, false);
+        self.random_commit();
+        self.phase("open after a kill");
+        self.kill();
+        self.open();
+        self.see();
+        self.random_commit();
+        self.phase("close again");
+        self.close();
+    }
+
+    /// Puts every third key or so at one revision; with `beside`, another commit comes in between.
+    fn ingest(&mut self, count: u32, beside: bool) {
+        let keys = (0..count).map(|number| format!("k{:03}", number * 3));
+        let changes: Vec<_> = keys
+            .chain(["leased".to_owned()])
+            .map(|key| Change::put(key.as_bytes(), &random_value(&mut self.rng, 200)))
+            .collect();
+        let Some(db) = self.db.clone() else { return };
+        let begin = || {
+            let mut ingest = db.ingest()?;
+            for change in &changes {
+                if let Change::Put { key, value, .. } = change {
+                    ingest.put(key, value)?;
+                }
+            }
+            Ok(ingest)
+        };
+        if !beside {
+            self.commit_by(&changes, |_| begin()?.commit().map(drop));
+            return;
+        }
+        // With a commit before its own it is written again.
+        match begin() {
+            Ok(ingest) => {
+                self.random_commit();
+                let begun = RefCell::new(Some(ingest));
+                self.commit_by(&changes, |_| {
+                    let begun = begun.take().expect("it is committed once");
+                    begun.commit().map(drop)
+                });
+            }
+            Err(error) => self.judge("ingest", &error),
+        }
     }
 
     fn phase(&mut self, name: &'static str) {

@@ -250,7 +250,12 @@ fn whatever_call_fails_what_was_acknowledged_is_there() {
             .expect("BOWLINE_FAULT_CASES must be a number or `all`"),
         Err(_) => 0,
     };
-    let scripts = [Script::Synced, Script::Batched, Script::Manifest];
+    let scripts = [
+        Script::Synced,
+        Script::Batched,
+        Script::Manifest,
+        Script::Ingestion,
+    ];
     let sound: BTreeMap<_, _> = scripts.map(|script| (script, Sound::of(script))).into();
     let sites = sites_of(&sound);
     let cases = choose(&sites, seed, more);

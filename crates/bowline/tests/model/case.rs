@@ -1,7 +1,7 @@
 //! One case: a database, the model, and the calls that are compared.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ impl Case {
             }
             _ => {}
         }
-        match self.rng.u8(0..115) {
+        match self.rng.u8(0..120) {
             0..24 => self.put(),
             24..30 => self.delete(),
             30..33 => self.delete_range(),
@@ -193,6 +193,7 @@ impl Case {
             78..84 => self.graph_reads(),
             84..88 => self.hold_snapshot(),
             88..94 => self.watch(),
+            115.. => self.ingest(),
             _ => self.transaction(),
         }
         self.check_floor();
@@ -282,6 +283,61 @@ impl Case {
             self.did("delete range");
         }
         self.committed(&changes, self.db.revision());
+    }
+
+    fn ingest(&mut self) {
+        let count = self.rng.usize(0..20);
+        let keys: BTreeSet<Vec<u8>> = (0..count).map(|_| self.key()).collect();
+        let keys = keys.into_iter();
+        let entries: Vec<_> = keys
+            .map(|key| (key, random_value(&mut self.rng, 250)))
+            .collect();
+        self.note(&format!("ingest {} entries", entries.len()));
+        let mut ingest = self.db.ingest().expect("ingest");
+        let (first, rest) = entries.split_at(self.rng.usize(0..=entries.len()));
+        for (key, value) in first {
+            ingest.put(key, value).expect("it ascends");
+        }
+        match self.rng.u8(0..6) {
+            0 => {
+                self.did("ingestion beside a commit");
+                self.put();
+            }
+            1 => {
+                self.did("ingestion beside a merge");
+                self.db.compact_tables().expect("compact");
+            }
+            _ => {}
+        }
+        for (key, value) in rest {
+            ingest.put(key, value).expect("it ascends");
+        }
+        if self.rng.u8(0..5) == 0 {
+            // Out of order, or given up: either way nothing of it is seen.
+            if let Some((key, _)) = entries.last() {
+                let refused = ingest.put(key, "again");
+                assert!(
+                    matches!(refused, Err(Error::NotAscending { .. })),
+                    "{refused:?}"
+                );
+                let refused = ingest.commit();
+                assert!(
+                    matches!(refused, Err(Error::NotAscending { .. })),
+                    "{refused:?}"
+                );
+                self.did("ingestion refused");
+            }
+            assert_eq!(self.db.revision(), self.model.revision());
+            return;
+        }
+        let committed = ingest.commit().expect("commit");
+        assert_eq!(committed.changed, !entries.is_empty());
+        self.did("ingestion");
+        let entries = entries.iter();
+        let changes: Vec<_> = entries
+            .map(|(key, value)| Change::put(key, value))
+            .collect();
+        self.committed(&changes, committed.revision);
     }
 
     fn swap(&mut self) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Everything that the cases of a test are to meet.
-const EXPECTED: [&str; 57] = [
+const EXPECTED: [&str; 61] = [
     "put",
     "put with a lease",
     "delete",
@@ -12,6 +12,10 @@ const EXPECTED: [&str; 57] = [
     "delete range",
     "swap",
     "swap refused",
+    "ingestion",
+    "ingestion beside a commit",
+    "ingestion beside a merge",
+    "ingestion refused",
     "graph changed",
     "block deleted with its edges",
     "lease granted",

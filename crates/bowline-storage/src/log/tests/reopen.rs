@@ -165,7 +165,7 @@ fn the_plan_tells_what_will_be_done() {
     drop(log);
     let before = disk.count(Operation::Write);
     let plan_of = |disk: &Disk| {
-        let scan = scan(disk, Path::new(DIR)).expect("scan");
+        let scan = scan(disk, Path::new(DIR), |_| 1).expect("scan");
         plan(scan, Path::new(DIR), 0, true).expect("plan")
     };
     let shown = plan_of(&disk).to_string();
