@@ -25,9 +25,13 @@ const CHARTS: [(&str, &str, &[&str]); 3] = [
 
 pub fn write(docs: &Path, peers: &RunResult, reference: &RunResult) -> Fallible<()> {
     for run in [peers, reference] {
-        let data = run.circumstances.iter().find(|(what, _)| what == "build");
-        if let Some((_, build)) = data {
-            return Err(format!("the results are of a build {build}: use --release").into());
+        let is_no_measurement = |(what, which): &&(String, String)| {
+            what == "build" || (what == "data" && which == "smoke")
+        };
+        if let Some((what, which)) = run.circumstances.iter().find(is_no_measurement) {
+            return Err(
+                format!("no measurement, {what}: {which}; run it again with --release").into(),
+            );
         }
     }
     let path = docs.join("benchmarks.md");
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_build_without_optimization_are_refused() {
+    fn what_is_no_measurement_is_refused() {
         let mut slow = run();
         slow.circumstances
             .push(("build".into(), "without optimization".into()));

@@ -150,22 +150,21 @@ pub fn peers(run: &RunResult) -> String {
         cells.extend([beside(row, us), goal, verdict]);
         line(&mut text, &cells);
     }
-    text + "\n" + &latencies(run, us)
+    // Of every store where each operation was timed by itself, which is where it waits for the disk;
+    // of our own everywhere.
+    let is_told =
+        |row: &RowResult, cell: &Cell| row.unit == Unit::PerSecond || cell.contestant == us;
+    text + "\n" + &latencies(run, is_told)
 }
 
-/// Percentiles: of every store where each operation was timed by itself, which is where it waits
-/// for the disk; of our own everywhere.
-fn latencies(run: &RunResult, us: &str) -> String {
+/// Percentiles of the cells that are to be told, and of what the machine does.
+fn latencies(run: &RunResult, is_told: impl Fn(&RowResult, &Cell) -> bool) -> String {
     let mut text = String::new();
-    let columns = ["row", "store", "P50", "P95", "P99", "P99.9", "max"];
+    let columns = ["latency", "of", "P50", "P95", "P99", "P99.9", "max"];
     head(&mut text, &columns.map(str::to_owned));
     for row in &run.rows {
-        for cell in &row.cells {
-            let is_single = row.unit == Unit::PerSecond;
+        for cell in row.cells.iter().filter(|cell| is_told(row, cell)) {
             let Some(of) = &cell.latency else { continue };
-            if !is_single && cell.contestant != us {
-                continue;
-            }
             let percentiles = [of.p50, of.p95, of.p99, of.p99_9, of.max];
             let mut cells = vec![row.name.clone(), cell.contestant.clone()];
             cells.extend(percentiles.map(|ns| Unit::Nanoseconds.shown(ns as f64)));
@@ -206,7 +205,8 @@ pub fn reference(run: &RunResult) -> String {
         cells.extend([beside(row, judged), goal, verdict]);
         line(&mut text, &cells);
     }
-    text + "\n† Returned in less time than one flush takes, so it was not flushed: `Batched` is held to it.\n"
+    text + "\n† Returned in less time than one flush takes, so it was not flushed: `Batched` is held to it.\n\n"
+        + &latencies(run, |_, _| true)
 }
 
 /// How many goals of our own are met, of how many.

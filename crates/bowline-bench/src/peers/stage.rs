@@ -74,7 +74,6 @@ impl Scale {
         recovered_bytes: 100 << 10,
         budget_bytes: 64 << 20,
         budget_written_bytes: 1 << 20,
-        ..Scale::FULL
     };
 }
 

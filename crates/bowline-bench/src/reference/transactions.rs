@@ -484,7 +484,7 @@ fn conflicts<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
         row(
             "conflict/cas_one_winner",
             Unit::Nanoseconds,
-            Kind::Unflushed,
+            Kind::Durable,
             "256 µs/race, 1 winner",
             0.0,
             move |turn| race(&races, turn),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use surrealkv::{
-    CompactRangeOptions, CompressionType, LSMIterator, Mode, Options, Transaction, Tree,
+    CompactRangeOptions, CompressionType, Error, LSMIterator, Mode, Options, Transaction, Tree,
     TreeBuilder,
 };
 use tokio::runtime::Runtime;
@@ -57,21 +57,33 @@ struct SurrealKv {
     durability: surrealkv::Durability,
 }
 
+impl SurrealKv {
+    /// Its transactions conflict over a key that two of them only write: then it is done again, as
+    /// whoever uses it has to.
+    fn commit(&self, writes: impl Fn(&mut Transaction) -> surrealkv::Result<()>) -> Fallible<()> {
+        loop {
+            let transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
+            let mut transaction = transaction.with_durability(self.durability);
+            writes(&mut transaction)?;
+            match self.runtime.block_on(transaction.commit()) {
+                Err(Error::TransactionWriteConflict | Error::TransactionRetry) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+}
+
 impl Store for SurrealKv {
     fn put(&self, key: &[u8], value: &[u8]) -> Fallible<()> {
-        let transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
-        let mut transaction = transaction.with_durability(self.durability);
-        transaction.set(key, value)?;
-        Ok(self.runtime.block_on(transaction.commit())?)
+        self.commit(|transaction| transaction.set(key, value))
     }
 
     fn put_all(&self, entries: &[(Key, Vec<u8>)]) -> Fallible<()> {
-        let transaction = self.tree.begin_with_mode(Mode::WriteOnly)?;
-        let mut transaction = transaction.with_durability(self.durability);
-        for (key, value) in entries {
-            transaction.set(&key[..], &value[..])?;
-        }
-        Ok(self.runtime.block_on(transaction.commit())?)
+        self.commit(|transaction| {
+            entries
+                .iter()
+                .try_for_each(|(key, value)| transaction.set(&key[..], &value[..]))
+        })
     }
 
     fn sync(&self) -> Fallible<()> {
@@ -114,7 +126,7 @@ impl Reader for Transaction {
             if !entries.valid() {
                 break;
             }
-            see(entries.key().user_key(), entries.value_ref()?)?;
+            see(entries.key().user_key(), &entries.value_ref()?)?;
             entries.next()?;
         }
         Ok(())
