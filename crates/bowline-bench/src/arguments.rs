@@ -76,7 +76,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Less data and shorter samples: five minutes.
+    /// Less data and shorter samples: some minutes.
     #[arg(long)]
     pub quick: bool,
     /// Tests the program on next to no data: measures nothing.
