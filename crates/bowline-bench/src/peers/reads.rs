@@ -1,6 +1,6 @@
 //! S3, S4, S5 and S11: reads of data that is in memory, by key and in order.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastrand::Rng;
 
@@ -105,22 +105,27 @@ fn beside_writer(stage: &Stage, turn: Turn) -> Fallible<Sample> {
     let store = stage.store(system, Dataset::Written)?;
     let store = &*store;
     let is_over = AtomicBool::new(false);
-    let mut written = 0u64;
+    let written = AtomicU64::new(0);
     let timed = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut rng = Rng::with_seed(!turn.seed);
             while !is_over.load(Ordering::Relaxed) {
                 let number = rng.u64(..keys);
                 store.put(&key(number), &value(number))?;
-                written += 1;
+                written.fetch_add(1, Ordering::Relaxed);
             }
             Fallible::Ok(())
         });
+        // A short sample may be over before the writer has begun.
+        while written.load(Ordering::Relaxed) == 0 && !writer.is_finished() {
+            std::thread::yield_now();
+        }
         let taken = flushing(system, store, || read(store, keys, 1, turn));
         is_over.store(true, Ordering::Relaxed);
         writer.join().map_err(|_| "the writer panicked")??;
         taken
     })?;
+    let written = written.into_inner();
     check(written > 0, "the writer wrote nothing")?;
     let per_second = written as f64 / timed.elapsed.as_secs_f64();
     Ok(Sample::time(timed).note("writes per second beside", per_second))
