@@ -244,9 +244,10 @@ async fn maintenance(client: &mut Client) -> Result<(), Error> {
     let text = "etcdserver: bad leader transferee".to_owned();
     assert_eq!(refusal(client.move_leader(77).await), (9, text));
     let mut maintenance = client.maintenance_client();
-    let text = "etcdserver: no inflight downgrade job".to_owned();
-    let refused = maintenance.downgrade(DowngradeOptions::Cancel).await;
-    assert_eq!(refusal(refused), (9, text));
+    maintenance.downgrade(DowngradeOptions::Cancel).await?;
+    let text = "etcdserver: invalid downgrade target version".to_owned();
+    let downgrade = DowngradeOptions::Enable("9.9.0".to_owned());
+    assert_eq!(refusal(maintenance.downgrade(downgrade).await), (3, text));
     println!("ok maintenance");
     Ok(())
 }

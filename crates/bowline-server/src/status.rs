@@ -92,12 +92,14 @@ pub enum Fault {
     RoleNameEmpty,
     /// There is no such role.
     RoleNotFound,
+    /// A role is to be given no permission.
+    PermissionNotGiven,
     /// What to go back to is no version.
     DowngradeVersionMalformed,
     /// One cannot go back to that version.
     DowngradeVersionInvalid,
-    /// No downgrade is under way.
-    NoDowngrade,
+    /// There is nothing of this number to be done.
+    UnknownMethod,
     /// The lease that a lock was waited for with has ended.
     SessionExpired,
     /// Who speaks for the leader of an election is not, or no more.
@@ -183,7 +185,8 @@ impl Fault {
                 "etcdserver: rpc not supported for learner",
             ),
             Fault::NotEnoughStarted => (
-                Code::FailedPrecondition,
+                // What etcd makes of it on the way out.
+                Code::Unknown,
                 "etcdserver: re-configuration failed due to not enough started members",
             ),
             Fault::Unhealthy => (Code::Unavailable, "etcdserver: unhealthy cluster"),
@@ -210,6 +213,10 @@ impl Fault {
             Fault::UserNotFound => (Code::FailedPrecondition, "etcdserver: user name not found"),
             Fault::RoleNameEmpty => (Code::InvalidArgument, "etcdserver: role name is empty"),
             Fault::RoleNotFound => (Code::FailedPrecondition, "etcdserver: role name not found"),
+            Fault::PermissionNotGiven => {
+                (Code::InvalidArgument, "etcdserver: permission not given")
+            }
+            Fault::UnknownMethod => (Code::Unknown, "etcdserver: unknown method"),
             Fault::DowngradeVersionMalformed => (
                 Code::InvalidArgument,
                 "etcdserver: wrong downgrade target version format",
@@ -217,10 +224,6 @@ impl Fault {
             Fault::DowngradeVersionInvalid => (
                 Code::InvalidArgument,
                 "etcdserver: invalid downgrade target version",
-            ),
-            Fault::NoDowngrade => (
-                Code::FailedPrecondition,
-                "etcdserver: no inflight downgrade job",
             ),
             // These four etcd's server says in the words of its client's library, without a code.
             Fault::SessionExpired => (Code::Unknown, "mutex: session is expired"),
@@ -255,6 +258,7 @@ impl From<Refusal> for Fault {
             Refusal::KeyNotFound => Fault::KeyNotFound,
             Refusal::DuplicateKey => Fault::DuplicateKey,
             Refusal::NoSpace => Fault::NoSpace,
+            Refusal::Corrupt => Fault::CorruptCluster,
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
             // In the words of the library, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
@@ -459,7 +463,7 @@ mod tests {
             ),
             (
                 Fault::NotEnoughStarted,
-                Code::FailedPrecondition,
+                Code::Unknown,
                 "re-configuration failed due to not enough started members",
             ),
             (Fault::Unhealthy, Code::Unavailable, "unhealthy cluster"),
@@ -510,6 +514,12 @@ mod tests {
                 "role name not found",
             ),
             (
+                Fault::PermissionNotGiven,
+                Code::InvalidArgument,
+                "permission not given",
+            ),
+            (Fault::UnknownMethod, Code::Unknown, "unknown method"),
+            (
                 Fault::DowngradeVersionMalformed,
                 Code::InvalidArgument,
                 "wrong downgrade target version format",
@@ -518,11 +528,6 @@ mod tests {
                 Fault::DowngradeVersionInvalid,
                 Code::InvalidArgument,
                 "invalid downgrade target version",
-            ),
-            (
-                Fault::NoDowngrade,
-                Code::FailedPrecondition,
-                "no inflight downgrade job",
             ),
         ];
         for (fault, code, text) in table {

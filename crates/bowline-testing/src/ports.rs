@@ -3,7 +3,7 @@
 //! To bind port 0 and close the socket again gives a port that was free *a moment ago*: until the server binds it,
 //! any other socket of the machine may be given the same one, as the local end of a connection, too. The more
 //! tests run beside each other, the more often that happens (docs/bugs.md). So these ports come from below the range
-//! that the kernel gives away ([`ephemeral_from`]), where a socket only gets a port that it asks for by number.
+//! that the kernel gives away (`ip_local_port_range`), where a socket only gets a port that it asks for by number.
 //!
 //! Processes share them in blocks. Whoever listens at the first port of a block has the others of the block, until
 //! its process ends; nobody else looks at them. Within a process a port is handed out once.

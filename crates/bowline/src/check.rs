@@ -11,7 +11,7 @@ use bowline_storage::{EntryKind, TreeId};
 use crate::db::Db;
 use crate::error::{Error, Result, show_key};
 use crate::graph;
-use crate::kv::record;
+use crate::kv::{order, record};
 use crate::lease::decode_grant;
 use crate::snapshot::Snapshot;
 use crate::trees;
@@ -87,6 +87,7 @@ pub(crate) fn check_open(db: &Db, vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Che
     };
     for part in [
         Pass::keys,
+        Pass::order,
         Pass::attachments,
         Pass::blocks,
         Pass::edges_out,
@@ -153,6 +154,21 @@ impl Pass<'_> {
             }
             Ok(())
         })
+    }
+
+    /// The newest record: the others are read with the history they belong to.
+    fn order(&mut self) -> Result<()> {
+        self.each(
+            trees::SYSTEM,
+            &trees::order_key(),
+            |pass, _, revision, bytes| {
+                if order::decode(bytes, revision).is_none() {
+                    let text = format!("the order of revision {revision} does not decode");
+                    pass.check.problem(text);
+                }
+                Ok(())
+            },
+        )
     }
 
     fn attachments(&mut self) -> Result<()> {

@@ -17,7 +17,7 @@ use crate::commit::{Action, CommitQueue, Committed, Guard, Request, Write};
 use crate::error::{Error, Result};
 use crate::graph::KindId;
 use crate::kinds::{self, Kinds};
-use crate::kv::{Entry, Range, RangeIter, Version, record};
+use crate::kv::{Entry, Range, RangeIter, Version, order, record};
 use crate::lease::{self, Grant, Lease, LeaseId, LeaseTable};
 use crate::options::{DbBuilder, Isolation, Limits};
 use crate::replica::ReplicaOptions;
@@ -364,6 +364,15 @@ impl Db {
         }
         versions.sort_by_key(|version| std::cmp::Reverse(version.revision));
         versions.dedup_by_key(|version| version.revision);
+        let revisions = versions.iter().rev().map(|version| version.revision);
+        let revisions: Vec<Revision> = revisions.collect();
+        let mut earlier: Vec<Version> = Vec::new();
+        order::for_each(engine, &revisions, |_, order| {
+            let from = earlier.len();
+            earlier.extend(order.earlier(key).map(Version::of));
+            earlier[from..].reverse();
+            Ok(())
+        })?;
         // Versions that only chance has kept are not history: the first one at or below the
         // floor is what a reader at the floor sees, older ones may be gone at any time.
         let floor = engine.history_floor();
@@ -373,6 +382,10 @@ impl Db {
         if let Some(current) = current {
             versions.truncate(current + 1);
         }
+        // Nor is what the floor's own revision has written over.
+        earlier.retain(|version| version.revision > floor);
+        versions.append(&mut earlier);
+        versions.sort_by_key(|version| std::cmp::Reverse(version.revision));
         Ok(versions)
     }
 

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use bowline_storage::tree::BatchWriter;
 use bytes::Bytes;
 
 use crate::graph::fuzzing as graph;
 use crate::graph::{Block, BlockId, Edge};
-use crate::kv::record;
+use crate::kv::{order, record};
 use crate::replica::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
     Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn, decode_commands,
@@ -27,15 +28,30 @@ pub fn record(data: &[u8]) {
         3 => graph::keys(data),
         4 => ttl(data),
         5 => attachment(data),
+        6 => order(data),
         _ => {}
     }
 }
 
-fn entry(data: &[u8]) {
-    let (mod_revision, value) = data.split_at(data.len().min(8));
+/// A revision in 8 bytes, and the rest.
+fn revision(data: &[u8]) -> (u64, &[u8]) {
+    let (revision, rest) = data.split_at(data.len().min(8));
     let mut bytes = [0; 8];
-    bytes[..mod_revision.len()].copy_from_slice(mod_revision);
-    let mod_revision = u64::from_le_bytes(bytes);
+    bytes[..revision.len()].copy_from_slice(revision);
+    (u64::from_le_bytes(bytes), rest)
+}
+
+fn order(data: &[u8]) {
+    let (revision, data) = revision(data);
+    if let Some(order) = order::decode(data, revision) {
+        assert_eq!(order.encode(), data, "two encodings of one order");
+        let none = order.arrange(&[], |_| false);
+        assert_eq!(none, Some(Vec::new()));
+    }
+}
+
+fn entry(data: &[u8]) {
+    let (mod_revision, value) = revision(data);
     let Some((meta, start)) = record::decode(value, mod_revision) else {
         return;
     };
@@ -83,6 +99,15 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
     let [block, edge, key, id] = graph::seeds();
     let ttl = lease::encode_ttl(Duration::from_secs(60));
     let attachment = trees::attachment_key(77, b"key");
+    let mut batch = Vec::new();
+    let mut writer = BatchWriter::start(&mut batch, 300);
+    writer.put(trees::KV, b"key", &head, b"value");
+    for key in [&b"a"[..], b"b", b"key"] {
+        writer.delete(trees::KV, key);
+    }
+    writer.put(trees::KV, b"b1", &head, b"value");
+    let order = order::of_batch(&batch).expect("it is not that of the keys");
+    let order = [&300_u64.to_le_bytes()[..], &order].concat();
     [
         (0, entry),
         (1, block),
@@ -91,6 +116,7 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
         (3, id),
         (4, ttl),
         (5, attachment),
+        (6, order),
     ]
     .into_iter()
     .map(|(which, data)| [&[which][..], &data].concat())

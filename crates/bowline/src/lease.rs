@@ -336,6 +336,8 @@ impl LeaseTable {
     pub(crate) fn set_recorded(&self, id: LeaseId, left: Option<Duration>) {
         if let Some(lease) = self.held.lock().get_mut(&id) {
             lease.recorded = left;
+            // Who waited for it to go renews once more; who has gone meanwhile wants nothing more cleared.
+            lease.is_awaited &= left.is_some();
         }
     }
 
@@ -465,6 +467,28 @@ mod tests {
         assert!(!is_final(151));
         table.end_telling(&told);
         assert!(is_final(152));
+    }
+
+    /// Its holder went before it was answered, and every later record was cleared as soon as it was there, then
+    /// written again: two entries of the log for each look at the leases, until the lease ended.
+    #[test]
+    fn a_renewal_that_nobody_waits_for_any_more_clears_one_record() {
+        let table = LeaseTable::default();
+        let second = Duration::from_secs(1);
+        let tell = |now: u32| {
+            let told = table.begin_telling(second * now, second * 60, 10);
+            assert_eq!(told.len(), 1, "at {now} s");
+            table.set_recorded(7, told[0].left);
+            table.end_telling(&told);
+        };
+        table.insert(7, granted(second * 600), Duration::ZERO);
+        tell(60);
+        // The one renewal of whoever then goes.
+        assert!(table.renew(7, second * 61).unwrap().is_recorded);
+        assert_eq!(table.awaited(10).len(), 1);
+        table.set_recorded(7, None);
+        tell(121);
+        assert!(table.awaited(10).is_empty(), "nobody has asked for that");
     }
 
     /// Such a record is never written; it was taken for a lease that nobody could revoke.

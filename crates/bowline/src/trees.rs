@@ -22,6 +22,7 @@ const TAG_LEASE_REMAINING: u8 = b'p';
 const TAG_COMPACTED: u8 = b'c';
 const TAG_APPLIED: u8 = b'r';
 const TAG_ALARM: u8 = b'!';
+const TAG_ORDER: u8 = b'o';
 
 /// `k` + kind id (u32 BE) → the kind's name.
 pub(crate) fn kind_key(id: u32) -> [u8; 5] {
@@ -74,6 +75,12 @@ pub(crate) fn compacted_key() -> [u8; 1] {
 /// `r` → how far the log of a cluster has been applied; see [`crate::replica`].
 pub(crate) fn applied_key() -> [u8; 1] {
     [TAG_APPLIED]
+}
+
+/// `o` → the order of the writes of the revision, where it is not that of their keys; see
+/// [`crate::kv::order`].
+pub(crate) fn order_key() -> [u8; 1] {
+    [TAG_ORDER]
 }
 
 /// `!` + member id (u64 BE) + alarm (u8) → nothing: the alarm is raised.

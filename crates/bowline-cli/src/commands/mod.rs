@@ -8,6 +8,7 @@ pub(crate) mod blocks;
 mod cluster;
 pub(crate) mod graph;
 pub(crate) mod graph_reader;
+mod heaps;
 pub(crate) mod keys;
 mod leases;
 pub(crate) mod resolve;

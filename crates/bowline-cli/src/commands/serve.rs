@@ -3,7 +3,7 @@
 use bowline_server::ServeError;
 use bowline_server::config::{Config, ConfigError, Layers};
 
-use super::Context;
+use super::{Context, heaps};
 use crate::args::Serve;
 use crate::exit::{Exit, Failure};
 
@@ -12,6 +12,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Fai
     if args.print_config {
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
+    heaps::keep_few();
     bowline_server::run(config).map_err(|error| serve_failure(&error))
 }
 

@@ -6,6 +6,7 @@ mod errors;
 mod graph_remote;
 mod kill;
 mod kill_calls;
+mod long_range;
 mod raw_http2;
 mod serve;
 mod store_remote;

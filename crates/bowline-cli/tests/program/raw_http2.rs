@@ -92,6 +92,24 @@ impl Raw {
         raw
     }
 
+    /// With windows as large as they may be: whatever it does not read is there for the server to send.
+    pub(crate) fn open_wide(at: &str) -> Raw {
+        const INITIAL_WINDOW_SIZE: u16 = 4;
+        const WINDOW_MAX: u32 = (1 << 31) - 1;
+        const WINDOW_DEFAULT: u32 = (1 << 16) - 1;
+        let mut raw = Raw::connect(at);
+        let window = WINDOW_MAX.to_be_bytes();
+        let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window].concat();
+        let more = (WINDOW_MAX - WINDOW_DEFAULT).to_be_bytes();
+        let hello = [
+            PREFACE.to_vec(),
+            frame(SETTINGS, 0, 0, &setting),
+            frame(WINDOW_UPDATE, 0, 0, &more),
+        ];
+        raw.stream.write_all(&hello.concat()).expect("it is open");
+        raw
+    }
+
     /// Begins a call; its number.
     pub(crate) fn begin(&mut self, path: &str) -> u32 {
         let call = self.next_call;

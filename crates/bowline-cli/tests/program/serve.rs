@@ -99,14 +99,26 @@ pub(crate) fn with_server_of<T>(
     );
     let words: Vec<_> = line.split_whitespace().collect();
     let mut command = place.command(&words);
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut server = Server(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("ready")));
-    let seen = visit(&format!("127.0.0.1:{port}"), child.id());
-    terminate(&child);
+    let seen = visit(&format!("127.0.0.1:{port}"), server.0.id());
+    terminate(&server.0);
     log.for_each(|line| drop(line.unwrap()));
-    assert!(child.wait().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
     seen
+}
+
+/// Does not outlive a test that fails.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 }
 
 #[test]

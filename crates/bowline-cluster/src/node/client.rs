@@ -130,7 +130,7 @@ impl LocalClient {
     /// Has the members agree on a command, and carries it out. Any member takes it.
     ///
     /// # Errors
-    /// `TooManyRequests`, `NoLeader`, `Refused` (the space is used up) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
+    /// `TooManyRequests`, `NoLeader`, `Refused` (an alarm is raised) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
     /// the outcome is unknown. What the members refuse is in the reply, not an error.
     pub async fn execute(&self, command: Command) -> Result<Applied> {
         self.core.check_running()?;
@@ -149,7 +149,12 @@ impl LocalClient {
             return Err(Error::RequestTooLarge { size, limit });
         }
         if command.takes_space() && self.core.is_out_of_space() {
-            return Err(Refusal::NoSpace.into());
+            // As where commands are applied, that the data of members differ is told first.
+            let mut alarms = self.alarms().into_iter();
+            return Err(match alarms.any(|(_, kind)| kind == AlarmKind::Corrupt) {
+                true => Refusal::Corrupt.into(),
+                false => Refusal::NoSpace.into(),
+            });
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
@@ -465,7 +470,8 @@ impl LocalClient {
             0 => db.snapshot(),
             at => db.snapshot_at(at).map_err(refused)?,
         };
-        let mut hash = 0;
+        // Of no entries, it is not 0 either, which clients take for no hash.
+        let mut hash = crc32c::crc32c(b"kv");
         for entry in snapshot.range(..)? {
             let entry = entry?;
             for bytes in [&entry.key, &entry.value] {

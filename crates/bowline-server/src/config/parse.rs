@@ -52,6 +52,10 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
     } else {
         host
     };
+    let is_of_hosts = |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-._~:%".contains(c);
+    if !host.chars().all(is_of_hosts) {
+        return Err(wrong("its host has characters that no host has"));
+    }
     if host.is_empty() || (host.contains(':') && !is_bracketed) {
         return Err(wrong(
             "its host is missing, or an IPv6 address without brackets",

@@ -1,17 +1,21 @@
-//! Whether a transaction may write a key twice.
+//! Whether a transaction writes a key twice in a way that etcd refuses.
 //!
-//! All writes of a transaction have one revision, and a key has one version at a revision. So in
-//! whatever way the conditions fall, no key may be put twice, nor be put and deleted. Branches of
-//! one transaction exclude each other; everything else may meet:
+//! etcd looks through a transaction as it stands, whatever its conditions are, before it is proposed. A
+//! list of operations is looked through in this order, and a put of a key that was put or deleted in
+//! something looked at before is refused:
 //!
 //! ```text
-//! writes(list) = own puts and deletions + for each transaction in the list:
-//!                    writes(success) or writes(failure)
+//! 1. the deletions of the list itself
+//! 2. each transaction in it, in turn: puts of one branch, puts of the other that are not in the first,
+//!    then the deletions of both
+//! 3. the puts of the list itself
 //! ```
 //!
-//! Two deletions may overlap: the second finds nothing.
+//! So some pairs pass, and are carried out one after the other: a put in one transaction and a deletion in
+//! a later one beside it; and as a deletion "from here on" is taken for a range that ends before it begins,
+//! it meets no put at all.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use bowline::replica::{DeleteRangeOp, Op, Txn};
 
@@ -21,10 +25,14 @@ use crate::status::Fault;
 #[derive(Default)]
 struct Writes<'a> {
     puts: HashSet<&'a [u8]>,
-    deletions: Vec<&'a DeleteRangeOp>,
+    deletions: Ranges,
 }
 
-/// Refuses a transaction that may write a key twice.
+/// Ranges of keys that do not touch: by the first key, the first key behind the range.
+#[derive(Default)]
+struct Ranges(BTreeMap<Vec<u8>, Vec<u8>>);
+
+/// Refuses what etcd refuses as a duplicate key.
 pub(crate) fn check_duplicates(txn: &Txn) -> Result<(), Fault> {
     writes_of(&txn.success)?;
     writes_of(&txn.failure)?;
@@ -34,53 +42,78 @@ pub(crate) fn check_duplicates(txn: &Txn) -> Result<(), Fault> {
 fn writes_of(ops: &[Op]) -> Result<Writes<'_>, Fault> {
     let mut all = Writes::default();
     for op in ops {
-        let writes = match op {
-            Op::Range(_) => continue,
-            Op::Put(put) => Writes {
-                puts: HashSet::from([&put.key[..]]),
-                deletions: Vec::new(),
-            },
-            Op::DeleteRange(deletion) => Writes {
-                puts: HashSet::new(),
-                deletions: vec![deletion],
-            },
-            Op::Txn(txn) => {
-                let mut either = writes_of(&txn.success)?;
-                let other = writes_of(&txn.failure)?;
-                either.puts.extend(other.puts);
-                either.deletions.extend(other.deletions);
-                either
-            }
+        if let Op::DeleteRange(deletion) = op {
+            all.deletions.add(deletion);
+        }
+    }
+    for op in ops {
+        let Op::Txn(txn) = op else {
+            continue;
         };
-        all.join(writes)?;
+        let (one, other) = (writes_of(&txn.success)?, writes_of(&txn.failure)?);
+        for key in &one.puts {
+            all.put(key)?;
+        }
+        // Only one of the branches is taken.
+        for key in other.puts.difference(&one.puts) {
+            all.put(key)?;
+        }
+        for Ranges(ranges) in [one.deletions, other.deletions] {
+            for (from, end) in ranges {
+                all.deletions.insert(from, end);
+            }
+        }
+    }
+    for op in ops {
+        if let Op::Put(put) = op {
+            all.put(&put.key)?;
+        }
     }
     Ok(all)
 }
 
 impl<'a> Writes<'a> {
-    /// Adds what happens besides.
-    fn join(&mut self, other: Writes<'a>) -> Result<(), Fault> {
-        let meet = |puts: &HashSet<&[u8]>, deletions: &[&DeleteRangeOp]| {
-            deletions
-                .iter()
-                .any(|deletion| puts.iter().any(|key| is_deleted(key, deletion)))
-        };
-        if !self.puts.is_disjoint(&other.puts)
-            || meet(&self.puts, &other.deletions)
-            || meet(&other.puts, &self.deletions)
-        {
-            return Err(Fault::DuplicateKey);
+    fn put(&mut self, key: &'a [u8]) -> Result<(), Fault> {
+        match !self.deletions.contains(key) && self.puts.insert(key) {
+            true => Ok(()),
+            false => Err(Fault::DuplicateKey),
         }
-        self.puts.extend(other.puts);
-        self.deletions.extend(other.deletions);
-        Ok(())
     }
 }
 
-fn is_deleted(key: &[u8], deletion: &DeleteRangeOp) -> bool {
-    match &deletion.range_end[..] {
-        [] => key == deletion.key,
-        [0] => key >= &deletion.key[..],
-        end => key >= &deletion.key[..] && key < end,
+impl Ranges {
+    fn add(&mut self, deletion: &DeleteRangeOp) {
+        let end = match &deletion.range_end[..] {
+            [] => [&deletion.key[..], &[0]].concat(),
+            end => end.to_vec(),
+        };
+        // "From here on" has an end of one zero: as in etcd it is a range like others, and empty.
+        self.insert(deletion.key.clone(), end);
+    }
+
+    /// Joins it with those it touches.
+    fn insert(&mut self, mut from: Vec<u8>, mut end: Vec<u8>) {
+        if from >= end {
+            return;
+        }
+        let before = self.0.range(..=from.clone()).next_back();
+        if let Some((first, behind)) = before
+            && *behind >= from
+        {
+            from = first.clone();
+        }
+        while let Some((first, _)) = self.0.range(from.clone()..=end.clone()).next() {
+            let first = first.clone();
+            if let Some(behind) = self.0.remove(&first) {
+                end = end.max(behind);
+            }
+        }
+        self.0.insert(from, end);
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        let before = (std::ops::Bound::Unbounded, std::ops::Bound::Included(key));
+        let range = self.0.range::<[u8], _>(before).next_back();
+        range.is_some_and(|(_, end)| key < &end[..])
     }
 }

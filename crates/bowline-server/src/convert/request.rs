@@ -2,17 +2,14 @@
 
 use bowline::Value;
 use bowline::replica::{
-    Compare, DeleteRangeOp, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
+    Compare, DeleteRangeOp, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, TXN_DEPTH_MAX,
+    Target, Txn,
 };
 use bowline_proto::etcdserverpb as pb;
 use pb::compare::{CompareResult, CompareTarget, TargetUnion};
 use pb::request_op::Request;
 
 use crate::status::Fault;
-
-/// How deep transactions may lie in one another. In etcd each level takes from what the next one may
-/// have; here this bounds the recursion besides.
-const DEPTH_MAX: usize = 16;
 
 /// A revision or limit; below 0 is 0, as etcd takes it.
 fn unsigned(number: i64) -> u64 {
@@ -110,7 +107,8 @@ fn txn_at(request: pb::TxnRequest, operations_max: usize, depth: usize) -> Resul
     let longest = longest
         .max(request.success.len())
         .max(request.failure.len());
-    if longest > operations_max || depth > DEPTH_MAX {
+    // What comes as a message is never deeper: it would not have been read.
+    if longest > operations_max || depth > TXN_DEPTH_MAX {
         return Err(Fault::TooManyOperations);
     }
     // What this one takes, those within do not have.

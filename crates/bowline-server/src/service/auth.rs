@@ -178,7 +178,11 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<pb::AuthRoleGrantPermissionResponse>, Status> {
-        self.refuse(request.metadata(), Fault::RoleNotFound)
+        let fault = match request.get_ref().perm {
+            None => Fault::PermissionNotGiven,
+            Some(_) => Fault::RoleNotFound,
+        };
+        self.refuse(request.metadata(), fault)
     }
 
     async fn role_revoke_permission(

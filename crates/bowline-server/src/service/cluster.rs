@@ -45,7 +45,9 @@ fn member(info: MemberInfo) -> pb::Member {
 }
 
 fn check_urls(urls: &[String]) -> Result<(), Status> {
-    if urls.is_empty() || urls.iter().any(|url| parse_url(url).is_err()) {
+    // A slash at the end is a path, which etcd does not take.
+    let is_wrong = |url: &String| url.ends_with('/') || parse_url(url).is_err();
+    if urls.is_empty() || urls.iter().any(is_wrong) {
         return Err(Fault::InvalidMemberUrls.into());
     }
     Ok(())
@@ -89,8 +91,12 @@ impl Cluster for ClusterService {
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        check_urls(&request.peer_ur_ls)?;
         let client = &self.context.client;
+        if !client.members().iter().any(|info| info.id == request.id) {
+            return Err(Fault::MemberNotFound.into());
+        }
+        // etcd takes whatever it is told here, and the member is not reached any more.
+        check_urls(&request.peer_ur_ls)?;
         let updated = client.member_update(request.id, request.peer_ur_ls);
         updated.await.map_err(status)?;
         Ok(Response::new(pb::MemberUpdateResponse {

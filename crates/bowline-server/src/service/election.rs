@@ -46,6 +46,77 @@ impl ElectionService {
         let revision = u64::try_from(leader.rev).unwrap_or(u64::MAX);
         write(&self.context, txn(&leader.key, revision)).await
     }
+
+    async fn stand(
+        &self,
+        request: pb::CampaignRequest,
+    ) -> Result<Response<pb::CampaignResponse>, Status> {
+        check_size(&self.context, request.encoded_len())?;
+        let value = Value::from(request.value);
+        let (name, lease) = (&request.name, request.lease);
+        let entered = queue::enter(&self.context, name, lease, value).await?;
+        let header = entered.header;
+        let (place, _) = entered.turn(Fault::NotElected).await?;
+        let leader = pb::LeaderKey {
+            name: request.name,
+            key: place.key.clone().into(),
+            rev: place.create_revision as i64,
+            lease: place.lease,
+        };
+        place.keep();
+        let leader = Some(leader);
+        Ok(Response::new(pb::CampaignResponse { header, leader }))
+    }
+
+    async fn tell(
+        &self,
+        request: pb::ProclaimRequest,
+    ) -> Result<Response<pb::ProclaimResponse>, Status> {
+        check_size(&self.context, request.encoded_len())?;
+        let pb::ProclaimRequest { leader, value } = request;
+        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
+        let lease = queue::lease_of(&self.context, leader.lease).await?;
+        let put = |key: &[u8], revision| queue::put_if(key, revision, value.into(), lease);
+        let (reply, applied) = self.write_as(&leader, put).await?;
+        if !reply.succeeded {
+            return Err(Fault::NotElected.into());
+        }
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::ProclaimResponse { header },
+            applied.index,
+        ))
+    }
+
+    async fn first_of(
+        &self,
+        request: pb::LeaderRequest,
+    ) -> Result<Response<pb::LeaderResponse>, Status> {
+        let prefix = queue::prefix(&request.name);
+        let mut read = first(&self.context, &prefix).await?;
+        let leader = read.value.entries.pop().ok_or(Fault::NobodyElected)?;
+        let reply = pb::LeaderResponse {
+            header: self.context.header_of_read(&read.point),
+            kv: Some(convert::key_value(leader)),
+        };
+        Ok(respond_read(reply, &read.point))
+    }
+
+    async fn step_down(
+        &self,
+        request: pb::ResignRequest,
+    ) -> Result<Response<pb::ResignResponse>, Status> {
+        check_size(&self.context, request.encoded_len())?;
+        let leader = request.leader;
+        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
+        // Who leads no more has nothing to give up, which is as well.
+        let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::ResignResponse { header },
+            applied.index,
+        ))
+    }
 }
 
 /// The first of a queue, as it is now.
@@ -62,35 +133,8 @@ impl Election for ElectionService {
         request: Request<pb::CampaignRequest>,
     ) -> Result<Response<pb::CampaignResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let request = request.into_inner();
-        check_size(&self.context, request.encoded_len())?;
-        let value = Value::from(request.value);
-        let (name, lease) = (&request.name, request.lease);
-        let entered = queue::enter(&self.context, name, lease, value.clone()).await?;
-        let header = entered.header;
-        if entered
-            .value_before
-            .as_ref()
-            .is_some_and(|before| *before != value)
-        {
-            // The same lease campaigns again, and says something else.
-            let place = &entered.place;
-            let put = queue::put_if(&place.key, place.create_revision, value, place.lease);
-            let (reply, _) = write(&self.context, put).await?;
-            if !reply.succeeded {
-                return Err(Fault::NotElected.into());
-            }
-        }
-        let (place, _) = entered.turn(Fault::NotElected).await?;
-        let leader = pb::LeaderKey {
-            name: request.name,
-            key: place.key.clone().into(),
-            rev: place.create_revision as i64,
-            lease: place.lease,
-        };
-        place.keep();
-        let leader = Some(leader);
-        Ok(Response::new(pb::CampaignResponse { header, leader }))
+        let reply = self.stand(request.into_inner()).await;
+        reply.map_err(queue::without_code)
     }
 
     async fn proclaim(
@@ -98,20 +142,8 @@ impl Election for ElectionService {
         request: Request<pb::ProclaimRequest>,
     ) -> Result<Response<pb::ProclaimResponse>, Status> {
         check(&self.context, request.metadata())?;
-        check_size(&self.context, request.get_ref().encoded_len())?;
-        let pb::ProclaimRequest { leader, value } = request.into_inner();
-        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
-        let lease = queue::lease_of(&self.context, leader.lease).await?;
-        let put = |key: &[u8], revision| queue::put_if(key, revision, value.into(), lease);
-        let (reply, applied) = self.write_as(&leader, put).await?;
-        if !reply.succeeded {
-            return Err(Fault::NotElected.into());
-        }
-        let header = self.context.header_of(&applied);
-        Ok(respond_applied(
-            pb::ProclaimResponse { header },
-            applied.index,
-        ))
+        let reply = self.tell(request.into_inner()).await;
+        reply.map_err(queue::without_code)
     }
 
     async fn leader(
@@ -119,14 +151,8 @@ impl Election for ElectionService {
         request: Request<pb::LeaderRequest>,
     ) -> Result<Response<pb::LeaderResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let prefix = queue::prefix(&request.into_inner().name);
-        let mut read = first(&self.context, &prefix).await?;
-        let leader = read.value.entries.pop().ok_or(Fault::NobodyElected)?;
-        let reply = pb::LeaderResponse {
-            header: self.context.header_of_read(&read.point),
-            kv: Some(convert::key_value(leader)),
-        };
-        Ok(respond_read(reply, &read.point))
+        let reply = self.first_of(request.into_inner()).await;
+        reply.map_err(queue::without_code)
     }
 
     type ObserveStream = ReceiverStream<Result<pb::LeaderResponse, Status>>;
@@ -164,16 +190,8 @@ impl Election for ElectionService {
         request: Request<pb::ResignRequest>,
     ) -> Result<Response<pb::ResignResponse>, Status> {
         check(&self.context, request.metadata())?;
-        check_size(&self.context, request.get_ref().encoded_len())?;
-        let leader = request.into_inner().leader;
-        let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
-        // Who leads no more has nothing to give up, which is as well.
-        let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
-        let header = self.context.header_of(&applied);
-        Ok(respond_applied(
-            pb::ResignResponse { header },
-            applied.index,
-        ))
+        let reply = self.step_down(request.into_inner()).await;
+        reply.map_err(queue::without_code)
     }
 }
 

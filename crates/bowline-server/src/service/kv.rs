@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bowline::replica::{Command, Op, OpReply, Outcome, Txn, TxnReply};
+use bowline::replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
 use bowline_cluster::{Applied, ReadLevel};
 use bowline_proto::etcdserverpb as pb;
 use pb::kv_server::Kv;
@@ -191,7 +191,14 @@ impl Kv for KvService {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
         // What is below 0 counts as compacted from the beginning.
-        let revision = u64::try_from(request.revision).map_err(|_| Fault::Compacted)?;
+        let Ok(revision) = u64::try_from(request.revision) else {
+            let alarms = self.context.client.alarms();
+            let is_corrupt = alarms.iter().any(|(_, kind)| *kind == AlarmKind::Corrupt);
+            return Err(match is_corrupt {
+                true => Fault::CorruptCluster.into(),
+                false => Fault::Compacted.into(),
+            });
+        };
         let command = Command::Compact { revision };
         let applied = self.context.client.execute(command).await;
         let applied = applied.map_err(status)?;

@@ -44,12 +44,15 @@ impl Lease for LeaseService {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
         if request.ttl > TTL_MAX {
-            // Without space no grant is looked at.
-            let mut alarms = self.context.client.alarms().into_iter();
-            let is_out_of_space = alarms.any(|(_, kind)| kind == AlarmKind::NoSpace);
-            return Err(match is_out_of_space {
-                true => Fault::NoSpace.into(),
-                false => Fault::TtlTooLarge.into(),
+            // While an alarm is raised no grant is looked at.
+            let alarms = self.context.client.alarms();
+            let is_raised = |wanted| alarms.iter().any(|(_, kind)| *kind == wanted);
+            return Err(if is_raised(AlarmKind::Corrupt) {
+                Fault::CorruptCluster.into()
+            } else if is_raised(AlarmKind::NoSpace) {
+                Fault::NoSpace.into()
+            } else {
+                Fault::TtlTooLarge.into()
             });
         }
         let ttl = Duration::from_secs(u64::try_from(request.ttl).unwrap_or(0));

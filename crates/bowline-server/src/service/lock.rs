@@ -27,16 +27,8 @@ impl LockService {
     pub(crate) fn new(context: Arc<Context>) -> LockService {
         LockService { context }
     }
-}
 
-#[tonic::async_trait]
-impl Lock for LockService {
-    async fn lock(
-        &self,
-        request: Request<pb::LockRequest>,
-    ) -> Result<Response<pb::LockResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        let request = request.into_inner();
+    async fn take(&self, request: pb::LockRequest) -> Result<Response<pb::LockResponse>, Status> {
         check_size(&self.context, request.encoded_len())?;
         let value = Value::default();
         let entered = queue::enter(&self.context, &request.name, request.lease, value).await?;
@@ -46,12 +38,10 @@ impl Lock for LockService {
         Ok(Response::new(pb::LockResponse { header, key }))
     }
 
-    async fn unlock(
+    async fn give_back(
         &self,
-        request: Request<pb::UnlockRequest>,
+        request: pb::UnlockRequest,
     ) -> Result<Response<pb::UnlockResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        let request = request.into_inner();
         check_size(&self.context, request.encoded_len())?;
         if request.key.is_empty() {
             return Err(Fault::KeyNotProvided.into());
@@ -66,5 +56,26 @@ impl Lock for LockService {
             pb::UnlockResponse { header },
             applied.index,
         ))
+    }
+}
+
+#[tonic::async_trait]
+impl Lock for LockService {
+    async fn lock(
+        &self,
+        request: Request<pb::LockRequest>,
+    ) -> Result<Response<pb::LockResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let taken = self.take(request.into_inner()).await;
+        taken.map_err(queue::without_code)
+    }
+
+    async fn unlock(
+        &self,
+        request: Request<pb::UnlockRequest>,
+    ) -> Result<Response<pb::UnlockResponse>, Status> {
+        check(&self.context, request.metadata())?;
+        let given_back = self.give_back(request.into_inner()).await;
+        given_back.map_err(queue::without_code)
     }
 }

@@ -16,6 +16,8 @@ use crate::status::{Fault, status};
 
 /// The version of etcd whose behaviour this is. Clients decide by it what they may ask for.
 pub(crate) const VERSION: &str = "3.6.0";
+/// The same for all members together.
+const CLUSTER_VERSION: &str = "3.6";
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -176,9 +178,8 @@ impl Maintenance for MaintenanceService {
                 tracing::warn!(%error, "merging the tables failed");
             }
         });
-        Ok(Response::new(pb::DefragmentResponse {
-            header: self.context.header_now(),
-        }))
+        // As in etcd, where neither this answer nor that of `MoveLeader` has a header.
+        Ok(Response::new(pb::DefragmentResponse::default()))
     }
 
     async fn hash(
@@ -231,9 +232,7 @@ impl Maintenance for MaintenanceService {
         let target = request.into_inner().target_id;
         let moved = self.context.client.move_leader(target);
         moved.await.map_err(status)?;
-        Ok(Response::new(pb::MoveLeaderResponse {
-            header: self.context.header_now(),
-        }))
+        Ok(Response::new(pb::MoveLeaderResponse::default()))
     }
 
     async fn downgrade(
@@ -242,6 +241,13 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
+        if request.action == i32::from(DowngradeAction::Cancel) {
+            // None is under way, so there is nothing to end.
+            return Ok(Response::new(pb::DowngradeResponse {
+                header: self.context.header_now(),
+                version: CLUSTER_VERSION.to_owned(),
+            }));
+        }
         Err(refuse_downgrade(request.action, &request.version).into())
     }
 }
@@ -254,8 +260,7 @@ fn refuse_downgrade(action: i32, version: &str) -> Fault {
             Fault::DowngradeVersionInvalid
         }
         Ok(DowngradeAction::Validate | DowngradeAction::Enable) => Fault::DowngradeVersionMalformed,
-        Ok(DowngradeAction::Cancel) => Fault::NoDowngrade,
-        Err(_) => Fault::Invalid("etcdserver: unknown action of a downgrade"),
+        Ok(DowngradeAction::Cancel) | Err(_) => Fault::UnknownMethod,
     }
 }
 
@@ -284,8 +289,6 @@ mod tests {
                 assert_eq!(fault, Fault::DowngradeVersionMalformed, "{version}");
             }
         }
-        let cancel = refuse_downgrade(DowngradeAction::Cancel as i32, "");
-        assert_eq!(cancel, Fault::NoDowngrade);
-        assert!(matches!(refuse_downgrade(9, "3.5"), Fault::Invalid(_)));
+        assert_eq!(refuse_downgrade(9, "3.5"), Fault::UnknownMethod);
     }
 }

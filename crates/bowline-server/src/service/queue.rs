@@ -12,10 +12,15 @@
 //!   create revision it came with, and none under the name with a smaller one. Keys come at the end
 //!   only, so nobody gets before it as long as its key lives.
 //! - A call that ends without being first takes its key back ([`Place`]), whether it is refused, or
-//!   the client goes while it waits or even before the key is known to be there.
+//!   the client goes while it waits or even before the key is known to be there. It goes on trying
+//!   until the key is gone: one that stays as long as its lease keeps the lock from everybody.
+//! - A key that is there is not taken back by a call that is not the last to have asked for it, nor by
+//!   one that found it first already: somebody may have been told that the key holds the lock. So every
+//!   call puts the key, also where it is there already, and takes back that very put.
 //! - Nobody waits for more than the key just before its own, and its own: when a lock is given back,
 //!   one caller wakes, not all. It holds no thread meanwhile.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +29,12 @@ use bowline::replica::{
     SortTarget, Target, Txn, TxnReply,
 };
 use bowline::{Entry, Revision, Value};
-use bowline_cluster::{Applied, ReadLevel};
+use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb::ResponseHeader;
 use tokio::runtime::Handle;
-use tonic::Status;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::{Code, Status};
 
 use super::kv::{foreign_reply, write};
 use crate::context::{Context, stopped};
@@ -47,6 +54,15 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
         *last += 1;
     }
     end
+}
+
+/// A refusal as etcd words it here: its lock server asks etcd as a client does, and hands on what it is told
+/// without the code. What may be tried again keeps its code.
+pub(super) fn without_code(refusal: Status) -> Status {
+    match refusal.code() {
+        Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => refusal,
+        _ => Status::unknown(refusal.message()),
+    }
 }
 
 /// A lease's id as in the keys.
@@ -100,8 +116,12 @@ pub(super) fn put_if(key: &[u8], create_revision: Revision, value: Value, lease:
 
 /// A deletion, if the key is the one it was.
 pub(super) fn delete_if(key: &[u8], create_revision: Revision) -> Txn {
+    delete_under(is_of(key, create_revision), key)
+}
+
+fn delete_under(condition: Compare, key: &[u8]) -> Txn {
     Txn {
-        compares: vec![is_of(key, create_revision)],
+        compares: vec![condition],
         success: vec![Op::DeleteRange(DeleteRangeOp {
             key: key.to_vec(),
             ..DeleteRangeOp::default()
@@ -128,6 +148,8 @@ pub(super) struct Place {
     pub(super) key: Vec<u8>,
     pub(super) create_revision: Revision,
     pub(super) lease: i64,
+    /// Of the put of this call.
+    mod_revision: Revision,
     is_kept: bool,
     runtime: Handle,
 }
@@ -137,12 +159,11 @@ pub(super) struct Entered {
     pub(super) place: Place,
     /// Of the transaction that entered.
     pub(super) header: Option<ResponseHeader>,
-    /// The value that the key had before, if it was there.
-    pub(super) value_before: Option<Value>,
     is_first: bool,
 }
 
-/// Puts a key at the end of a queue, or finds the one that is there under the same lease.
+/// Puts a key at the end of a queue. One that is there under the same lease keeps its place, and gets
+/// the value.
 pub(super) async fn enter(
     context: &Arc<Context>,
     name: &[u8],
@@ -165,33 +186,38 @@ async fn enter_at(
 ) -> Result<Entered, Status> {
     let lease = lease_of(&context, lease).await?;
     let key = [&prefix[..], hexadecimal(lease).as_bytes()].concat();
-    let first = Op::Range(first_of(&prefix));
+    let put = PutOp {
+        key: key.clone(),
+        value,
+        lease,
+        prev_kv: true,
+        ..PutOp::default()
+    };
     let txn = Txn {
-        success: [put_if(&key, 0, value, lease).success, vec![first.clone()]].concat(),
-        failure: vec![read_of(&key), first],
-        compares: vec![is_of(&key, 0)],
+        success: vec![Op::Put(put), Op::Range(first_of(&prefix))],
+        ..Txn::default()
     };
     let (reply, applied) = write(&context, txn).await?;
-    let (own, first) = two_of(reply)?;
-    let own = match own {
-        OpReply::Put(_) => None,
-        found => Some(entry_of(found)?.ok_or_else(foreign_reply)?),
+    let (before, first) = two_of(reply)?;
+    let OpReply::Put(before) = before else {
+        return Err(foreign_reply());
     };
-    let create_revision = own
-        .as_ref()
-        .map_or(applied.reply.revision, |own| own.create_revision);
+    let mod_revision = applied.reply.revision;
+    let is_new = before.is_none();
+    let create_revision = before.map_or(mod_revision, |before| before.create_revision);
     let first = entry_of(first)?.ok_or_else(foreign_reply)?;
+    let is_first = first.create_revision == create_revision;
     Ok(Entered {
         header: context.header_of(&applied),
-        value_before: own.map(|own| own.value),
-        is_first: first.create_revision == create_revision,
+        is_first,
         place: Place {
             context,
             prefix,
             key,
             create_revision,
             lease,
-            is_kept: false,
+            mod_revision,
+            is_kept: is_first && !is_new,
             runtime: Handle::current(),
         },
     })
@@ -273,36 +299,85 @@ impl Place {
         self.is_kept = true;
     }
 
-    /// Takes the key back, and waits for it.
+    /// Takes the key back, and waits for it, though not for long.
     pub(super) async fn take_back(mut self) {
-        self.is_kept = true;
-        remove(&self.context, &self.key, self.create_revision).await;
+        const PATIENCE: Duration = Duration::from_secs(1);
+        if let Some(removing) = self.remove() {
+            // Whether it has gone by then changes nothing of what is answered.
+            let _ = tokio::time::timeout(PATIENCE, removing).await;
+        }
+    }
+
+    /// Has the key taken back, by a task that does not end with the call.
+    fn remove(&mut self) -> Option<JoinHandle<()>> {
+        if std::mem::replace(&mut self.is_kept, true) {
+            return None;
+        }
+        let (context, mod_revision) = (self.context.clone(), self.mod_revision);
+        let key = std::mem::take(&mut self.key);
+        let removing = async move { remove(&context, &key, mod_revision).await };
+        Some(self.runtime.spawn(removing))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.is_kept {
-            let (context, revision) = (self.context.clone(), self.create_revision);
-            let key = std::mem::take(&mut self.key);
-            self.runtime
-                .spawn(async move { remove(&context, &key, revision).await });
-        }
+        drop(self.remove());
     }
 }
 
-async fn remove(context: &Context, key: &[u8], create_revision: Revision) {
-    let removed: Result<(TxnReply, Applied), Status> =
-        write(context, delete_if(key, create_revision)).await;
-    if let Err(error) = removed {
-        // Then it goes with its lease.
+/// Deletes a key if nobody has put it since.
+async fn remove(context: &Context, key: &[u8], mod_revision: Revision) {
+    const PAUSE: Duration = Duration::from_millis(500);
+    let condition = Compare {
+        target: Target::Mod(mod_revision),
+        ..is_of(key, 0)
+    };
+    let attempt = || write(context, delete_under(condition.clone(), key));
+    until_done(context.stopping(), PAUSE, attempt).await;
+}
+
+/// Tries until it succeeds, which without a leader takes a while, or the server stops: then the key goes
+/// with its lease.
+async fn until_done<T, F>(
+    mut stopping: watch::Receiver<bool>,
+    pause: Duration,
+    attempt: impl Fn() -> F,
+) where
+    F: Future<Output = Result<T, Status>>,
+{
+    while let Err(error) = attempt().await {
         tracing::debug!(%error, "a place in a queue could not be taken back");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stopped(&mut stopping) => return,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// One attempt without a leader left the key as long as its lease: nobody else got the lock.
+    #[tokio::test]
+    async fn a_key_is_taken_back_however_often_that_fails_unless_the_server_stops() {
+        let (stopping, is_stopping) = watch::channel(false);
+        let attempts = AtomicUsize::new(0);
+        let failing = |count: usize| {
+            let done = attempts.fetch_add(1, Ordering::Relaxed) >= count;
+            std::future::ready(done.then_some(()).ok_or(Status::unavailable("no leader")))
+        };
+        let pause = Duration::from_millis(1);
+        until_done(is_stopping.clone(), pause, || failing(3)).await;
+        assert_eq!(attempts.swap(0, Ordering::Relaxed), 4);
+        stopping.send_replace(true);
+        let pause = Duration::from_secs(3600);
+        until_done(is_stopping, pause, || failing(usize::MAX)).await;
+        assert_eq!(attempts.load(Ordering::Relaxed), 1, "once all the same");
+    }
 
     #[test]
     fn keys_are_made_as_etcd_makes_them() {

@@ -27,6 +27,8 @@ use crate::context::{Context, respond_read};
 use crate::convert;
 use crate::status::{Fault, status};
 
+/// What a part is to have at most, however large a request may be: several of them wait for a client.
+const PART_BYTES: usize = 512 << 10;
 /// What a key takes in a part besides itself, at most.
 const FRAME_BYTES: usize = 4;
 /// How many keys the first part has.
@@ -62,7 +64,7 @@ pub(super) async fn stream(
         0 => context.header(snapshot.revision(), point.term),
         _ => context.header(newest, point.term),
     };
-    let bytes_target = context.settings.request_bytes_max;
+    let bytes_target = context.settings.request_bytes_max.min(PART_BYTES);
     let replies = produced(move |outlet: &Outlet<pb::RangeStreamResponse>| {
         let entries = snapshot.range(range_of(&op)).map_err(ended)?;
         let mut parts = Parts::new(entries, &op, bytes_target);

@@ -1,42 +1,140 @@
 //! `grpc.reflection.v1` and `v1alpha`: what is served, for tools that ask. What members say to each
 //! other is not among it.
+//!
+//! The library's stream goes on as long as the client likes. So what is asked and what is answered pass
+//! through here: when the server stops, an answer that waits for the next question ends in words, and the
+//! questions end with it, so that nothing of the call is left that a connection would wait for.
 
 use std::convert::Infallible;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body as HttpBody, Frame};
+use tokio::sync::oneshot;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 use tonic_reflection::pb;
 use tonic_reflection::server::Builder;
+
+use crate::context::{Context, stopped};
+use crate::status::Fault;
 
 type Call = BoxFuture<Response<Body>, Infallible>;
 
 /// Both versions. Its clones share them.
 #[derive(Clone)]
 pub(crate) struct Reflection {
+    context: Arc<Context>,
     v1: Arc<dyn Fn(Request<Body>) -> Call + Send + Sync>,
     v1alpha: Arc<dyn Fn(Request<Body>) -> Call + Send + Sync>,
 }
 
 impl Reflection {
-    pub(crate) fn new() -> Reflection {
+    pub(crate) fn new(context: Arc<Context>) -> Reflection {
         const WHY: &str = "the descriptors were made by the compiler of this program";
         let v1 = builder().build_v1().expect(WHY);
         let v1alpha = builder().build_v1alpha().expect(WHY);
         Reflection {
+            context,
             v1: Arc::new(move |request| v1.clone().call(request)),
             v1alpha: Arc::new(move |request| v1alpha.clone().call(request)),
         }
     }
 
     pub(crate) fn call_v1(&self, request: Request<Body>) -> Call {
-        (self.v1)(request)
+        self.until_stopped(&*self.v1, request)
     }
 
     pub(crate) fn call_v1alpha(&self, request: Request<Body>) -> Call {
-        (self.v1alpha)(request)
+        self.until_stopped(&*self.v1alpha, request)
+    }
+
+    fn until_stopped(
+        &self,
+        serve: &(dyn Fn(Request<Body>) -> Call + Send + Sync),
+        request: Request<Body>,
+    ) -> Call {
+        let (answering, answered) = oneshot::channel();
+        let questions = |inner| {
+            Body::new(Questions {
+                inner,
+                answered: Some(answered),
+            })
+        };
+        let call = serve(request.map(questions));
+        let mut stopping = self.context.stopping();
+        let answers = move |inner| {
+            Body::new(Answers {
+                inner,
+                stopped: Box::pin(async move { stopped(&mut stopping).await }),
+                answering: Some(answering),
+            })
+        };
+        Box::pin(async move { Ok(call.await?.map(answers)) })
+    }
+}
+
+/// What a client asks, until the answers have ended.
+struct Questions {
+    inner: Body,
+    /// Ends with the answers; `None` when it has.
+    answered: Option<oneshot::Receiver<()>>,
+}
+
+impl HttpBody for Questions {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Some(answered) = &mut self.answered else {
+            return Poll::Ready(None);
+        };
+        if Pin::new(answered).poll(task).is_ready() {
+            self.answered = None;
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.inner).poll_frame(task)
+    }
+}
+
+/// The answers, until the server stops.
+struct Answers {
+    inner: Body,
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Goes when they have ended.
+    answering: Option<oneshot::Sender<()>>,
+}
+
+impl HttpBody for Answers {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.answering.is_none() {
+            return Poll::Ready(None);
+        }
+        // What is answered already goes out first.
+        if let Poll::Ready(next) = Pin::new(&mut self.inner).poll_frame(task) {
+            return Poll::Ready(next);
+        }
+        if self.stopped.as_mut().poll(task).is_pending() {
+            return Poll::Pending;
+        }
+        self.answering = None;
+        let mut end = HeaderMap::new();
+        let ended = Status::from(Fault::Stopped).add_header(&mut end);
+        Poll::Ready(Some(ended.map(|()| Frame::trailers(end))))
     }
 }
 

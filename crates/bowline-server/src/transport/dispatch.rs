@@ -81,7 +81,7 @@ impl Dispatch {
             election: serve!(ElectionServer, ElectionService),
             auth: serve!(AuthServer, AuthService),
             health: serve!(HealthServer, HealthService),
-            reflection: Reflection::new(),
+            reflection: Reflection::new(context.clone()),
             store: serve!(StoreServer, StoreService),
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
             context,
@@ -236,9 +236,20 @@ impl Dispatch {
     }
 }
 
-/// The answer to a method that there is not.
+/// The answer to a method that there is not, in the words of the library that etcd is served with.
 fn not_served(path: &str) -> Response<Body> {
-    Status::unimplemented(format!("{path} is not served")).into_http()
+    let names = path.strip_prefix('/').unwrap_or(path).rsplit_once('/');
+    let text = match names {
+        None => format!("malformed method name: {path:?}"),
+        Some((service, method)) => {
+            let mut known = Method::ALL.iter().map(|method| method.names().0);
+            match known.any(|known| known == service) {
+                true => format!("unknown method {method} for service {service}"),
+                false => format!("unknown service {service}"),
+            }
+        }
+    };
+    Status::unimplemented(text).into_http()
 }
 
 /// A call under way.

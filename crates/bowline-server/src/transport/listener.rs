@@ -123,6 +123,9 @@ fn builder(options: &ConnectionOptions) -> Builder<EagerExecutor> {
     const STREAM_WINDOW_BYTES: u32 = 4 << 20;
     const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
     const FRAME_BYTES: u32 = 64 << 10;
+    // Of what a client does not read, the library takes so much, and a message beyond. Each stream has
+    // queues of its own, with a bound over all of them, before that.
+    const SEND_BUFFER_BYTES: usize = 64 << 10;
     const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
     let mut builder = Builder::new(EagerExecutor);
     builder
@@ -135,6 +138,7 @@ fn builder(options: &ConnectionOptions) -> Builder<EagerExecutor> {
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_concurrent_streams(options.streams_max)
         .max_header_list_size(options.header_bytes_max)
         .keep_alive_interval(options.keep_alive_interval)

@@ -8,15 +8,15 @@
 //! ```text
 //! preface ──▶ between ──▶ frame ──▶ between        HEADERS without its end ──▶ CONTINUATION … with its end
 //!    │                                             is one piece, however many frames that takes
-//!    └──▶ HTTP/1, which has a limit of its own
+//!    └──▶ HTTP/1, whose heads have a limit of their own
 //! ```
 //!
 //! Invariants:
 //!
 //! - A piece has a deadline from the first time that the server waits for more of it; bytes that come do
 //!   not move it. Between two pieces there is none.
-//! - A connection resets at most so many calls within [`RESETS_WINDOW`]. Each costs the server about what
-//!   a call costs, and the client nearly nothing.
+//! - A connection resets at most so many calls within [`RESETS_WINDOW`], counted from the first of them.
+//!   Each costs the server about what a call costs, and the client nearly nothing.
 //! - What is read reaches the library unchanged.
 
 use std::io::{self, IoSlice};
@@ -151,7 +151,7 @@ impl Pieces {
 
     fn count_reset(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        if now - self.resets_since >= RESETS_WINDOW {
+        if self.resets == 0 || now - self.resets_since >= RESETS_WINDOW {
             (self.resets, self.resets_since) = (0, now);
         }
         self.resets += 1;

@@ -2,12 +2,13 @@
 //!
 //! One thread takes the watches of a shard in turn, a piece of history each time, so that a watch
 //! that has far to go does not keep others waiting. A watch whose outlet is full waits without a
-//! thread until its client has read.
+//! thread until its client has read, and nothing is read for it meanwhile; only a few keep what was read
+//! before.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
-use bowline::{Changes, Watcher};
+use bowline::{Changes, Revision, Watcher};
 
 use super::event::{bytes_of, event_of};
 use super::message::encoded;
@@ -18,6 +19,9 @@ use super::shard::{Key, Shard, State, ToWake};
 const TURN_MAX: usize = 256;
 /// How many bytes of keys and values, from which its turn is over.
 const TURN_BYTES: usize = 1 << 20;
+/// How many turns a watch has one after the other when it may not keep what it has read until the next:
+/// as much as is read from history at once.
+const TURNS_AT_ONCE: usize = 4;
 
 /// What the thread is to do.
 #[derive(Debug)]
@@ -35,6 +39,9 @@ pub(super) struct Job {
     watcher: Watcher,
     /// Read, and not yet in the outlet.
     pending: VecDeque<Changes>,
+    has_read: bool,
+    /// Whether it is counted among those that keep what they have read until their turn.
+    pub(super) holds_in_turn: bool,
 }
 
 impl Job {
@@ -43,20 +50,44 @@ impl Job {
             key,
             watcher,
             pending: VecDeque::new(),
+            has_read: false,
+            holds_in_turn: false,
         }
     }
 
-    /// Reads up to the end of the turn; tells whether there is nothing more for now.
-    fn read(&mut self) -> bowline::Result<bool> {
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Whether it may have read more than it has told.
+    pub(super) fn holds_history(&self) -> bool {
+        self.has_read
+    }
+
+    /// The first revision that was not told.
+    pub(super) fn next_revision(&self) -> Revision {
+        let next = self.pending.front().map(|changes| changes.revision);
+        next.unwrap_or_else(|| self.watcher.next_revision())
+    }
+
+    /// Reads up to the end of the turn, but no more than finds room; tells whether there is nothing more for
+    /// now.
+    fn read(&mut self, room: usize) -> bowline::Result<bool> {
+        self.has_read = true;
+        let bytes_max = TURN_BYTES.min(room);
         // What found no room the last time counts, or a watch that is woken often would gather ever more.
         let mut bytes: usize = self.pending.iter().map(bytes_of).sum();
-        while self.pending.len() < TURN_MAX && bytes < TURN_BYTES {
+        while self.pending.len() < TURN_MAX && bytes < bytes_max {
             match self.watcher.poll()? {
                 Some(changes) => {
                     bytes += bytes_of(&changes);
                     self.pending.push_back(changes);
                 }
-                None => return Ok(true),
+                None => {
+                    // All of it is pending.
+                    self.has_read = !self.pending.is_empty();
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
@@ -70,7 +101,8 @@ impl Job {
         while let Some(changes) = self.pending.front() {
             let events = changes.changes.iter();
             let events = events.filter(|change| watch.wants().wants(change));
-            let events: Vec<_> = events.map(|change| encoded(&event_of(change))).collect();
+            let events = events.map(|change| shard.budget.count(encoded(&event_of(change))));
+            let events: Vec<_> = events.collect();
             if !events.is_empty() {
                 match shard.offer(watch, changes.revision, events, Sharing::Own) {
                     Offer::Taken => {}
@@ -91,29 +123,46 @@ pub(super) fn run(shard: &Shard, tasks: &Receiver<Task>) {
             return;
         }
         let mut to_wake = ToWake::new();
-        turn(shard, *job, &mut to_wake);
+        let mut job = *job;
+        shard.state.lock().begin_turn(&mut job);
+        let mut turns = 1;
+        while let Some(next) = turn(shard, job, &mut to_wake) {
+            let mut state = shard.state.lock();
+            if turns == TURNS_AT_ONCE || Shard::may_hold_in_turn(&state) {
+                shard.requeue(&mut state, next);
+                break;
+            }
+            job = next;
+            turns += 1;
+        }
         for stream in to_wake {
             stream.outlet.wake();
         }
     }
 }
 
-/// Gives a watch its turn.
-fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) {
-    let read = job.read();
+/// Gives a watch its turn; and gives it back when there is more to read and room for it.
+fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) -> Option<Job> {
     let mut state = shard.state.lock();
-    let Some(watch) = state.get(job.key) else {
-        // It was canceled.
-        return;
-    };
-    let stream = watch.stream.clone();
-    if !job.put(shard, &mut state, to_wake) {
-        state.wait_for_room(&stream, job);
-        return;
+    // Unless it was canceled.
+    let stream = state.get(job.key)?.stream.clone();
+    let room = stream.outlet.room();
+    if room == 0 {
+        shard.wait_for_room(&mut state, &stream, job);
+        return None;
     }
+    drop(state);
+    let read = job.read(room);
+    let mut state = shard.state.lock();
+    // It may have been canceled meanwhile: then there is nothing to put.
+    if !job.put(shard, &mut state, to_wake) {
+        shard.wait_for_room(&mut state, &stream, job);
+        return None;
+    }
+    state.get(job.key)?;
     match read {
         Err(error) => shard.fail(&mut state, job.key, error),
-        Ok(false) => shard.send(job),
+        Ok(false) => return Some(job),
         Ok(true) => {
             // The feed may have moved since the read; it cannot while the lock is held.
             if job.watcher.next_revision() < state.position {
@@ -125,4 +174,5 @@ fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) {
             }
         }
     }
+    None
 }

@@ -32,8 +32,8 @@ pub(crate) struct WatchMessage {
 }
 
 /// An event, encoded.
-pub(super) fn encoded(event: &Event) -> Bytes {
-    event.encode_to_vec().into()
+pub(super) fn encoded(event: &Event) -> Vec<u8> {
+    event.encode_to_vec()
 }
 
 /// A message to a watch.
@@ -97,7 +97,7 @@ mod tests {
                 compact_revision: known.compact_revision,
                 cancel_reason: known.cancel_reason.clone(),
                 fragment: known.fragment,
-                events: events.iter().map(encoded).collect(),
+                events: events.iter().map(|event| encoded(event).into()).collect(),
             };
             assert_eq!(told.encode_to_vec(), known.encode_to_vec());
         }

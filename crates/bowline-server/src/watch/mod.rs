@@ -22,12 +22,15 @@
 //! - A stream without a watch that is behind may be told `position - 1` as its progress: its outlet
 //!   is in order, so no event that is older can come after.
 //! - Nobody waits for a client: a full outlet refuses, and the watch falls behind.
+//! - What waits for all clients together is bounded: events by the [`budget`](budget::Budget), and what
+//!   watches that are behind have read by how many of them may keep it while they wait.
 //! - An event is encoded once by the feed, and its bytes are shared by the messages of all watches that it
 //!   concerns; an outlet counts them once.
 //! - Without watches there is no feed, and commits do nothing for it.
 //!
 //! Writers never take the lock of a shard.
 
+mod budget;
 mod catch_up;
 mod event;
 mod index;
@@ -46,12 +49,16 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::status::Fault;
+use budget::Budget;
 use outlet::Outlet;
 use shard::Shard;
 
 pub(crate) use message::WatchMessage;
 pub(crate) use own::{Kinds, OwnWatch};
 pub(crate) use stream::WatchStream;
+
+/// How many queues of the size that one may have find room at once.
+const FULL_QUEUES: usize = 32;
 
 /// What watches are made with.
 #[derive(Debug, Clone)]
@@ -70,6 +77,7 @@ pub(crate) struct Watches {
     shards: Vec<Arc<Shard>>,
     next_shard: AtomicUsize,
     queue_bytes: usize,
+    budget: Arc<Budget>,
     /// Streams that end when there is no leader, and all others.
     outlets: Mutex<Vec<(Weak<Outlet>, bool)>>,
 }
@@ -77,14 +85,16 @@ pub(crate) struct Watches {
 impl Watches {
     /// Starts the threads.
     pub(crate) fn start(db: &Db, options: &WatchOptions) -> std::io::Result<Arc<Watches>> {
+        let budget = Budget::new(options.queue_bytes.saturating_mul(FULL_QUEUES));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = (0..(cores / 2).clamp(1, 4))
-            .map(|_| Shard::start(db.clone(), options.clone()))
+            .map(|_| Shard::start(db.clone(), options.clone(), budget.clone()))
             .collect::<Result<_, _>>()?;
         Ok(Arc::new(Watches {
             shards,
             next_shard: AtomicUsize::new(0),
             queue_bytes: options.queue_bytes,
+            budget,
             outlets: Mutex::new(Vec::new()),
         }))
     }
@@ -92,7 +102,7 @@ impl Watches {
     /// A place for the watches of a new stream.
     fn open(&self, needs_leader: bool) -> (Arc<Shard>, Arc<Outlet>) {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        let outlet = Arc::new(Outlet::new(self.queue_bytes));
+        let outlet = Arc::new(Outlet::new(self.queue_bytes, self.budget.clone()));
         let mut outlets = self.outlets.lock();
         // Now and then the ones that have gone are forgotten.
         if outlets.len() == outlets.capacity() {

@@ -11,8 +11,12 @@
 //! The bytes of an event that several watches of the stream are told are counted with the first of them.
 //! Messages leave in the order in which they came, so when that one has gone the others have nearly: what is
 //! kept alive is at most about twice what is counted.
+//!
+//! How much may wait is also bounded by what all queues have together, see [`Budget`]. An empty queue takes
+//! one message whatever that is, so that every client gets on.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bowline::Revision;
@@ -20,6 +24,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tonic::Status;
 
+use super::budget::Budget;
 use super::message::WatchMessage;
 
 /// Events of one watch are joined into messages of up to this size while they wait.
@@ -37,6 +42,7 @@ const KEPT_MESSAGES: usize = 1024;
 pub(super) struct Outlet {
     queue: Mutex<Queue>,
     bytes_max: usize,
+    budget: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
@@ -164,11 +170,29 @@ impl Queue {
 }
 
 impl Outlet {
-    pub(super) fn new(bytes_max: usize) -> Outlet {
+    pub(super) fn new(bytes_max: usize, budget: Arc<Budget>) -> Outlet {
         Outlet {
             queue: Mutex::new(Queue::default()),
             bytes_max,
+            budget,
         }
+    }
+
+    /// How much may wait now.
+    fn cap(&self) -> usize {
+        self.bytes_max.min(self.budget.share())
+    }
+
+    /// How many bytes of events find room. When none do, whoever asks is told of room as if it had been
+    /// refused.
+    pub(super) fn room(&self) -> usize {
+        let mut queue = self.queue.lock();
+        if queue.messages.is_empty() {
+            return self.cap().max(1);
+        }
+        let room = self.cap().saturating_sub(queue.bytes);
+        queue.wants_room |= room == 0;
+        room
     }
 
     /// Puts events into the queue if there is room, with those of the watch's last message if they wait yet.
@@ -185,7 +209,7 @@ impl Outlet {
             return Offer::Taken;
         }
         let cost = queue.cost(response, sharing);
-        if queue.bytes + cost > self.bytes_max && !queue.messages.is_empty() {
+        if queue.bytes + cost > self.cap() && !queue.messages.is_empty() {
             queue.wants_room = true;
             return Offer::Full;
         }
@@ -195,6 +219,7 @@ impl Outlet {
             }
         }
         let mut response = std::mem::take(response);
+        let events_count = response.events.len();
         let events_bytes: usize = response.events.iter().map(Bytes::len).sum();
         let is_fragment = response.fragment;
         let room = JOINED_MAX_BYTES.saturating_sub(events_bytes);
@@ -205,6 +230,7 @@ impl Outlet {
                 open.events_bytes += events_bytes;
                 open.bytes += cost;
                 queue.bytes += cost;
+                self.budget.take(events_count * EVENT_BYTES);
             }
             _ => {
                 *last = queue.push(Message {
@@ -212,6 +238,7 @@ impl Outlet {
                     bytes: cost + MESSAGE_BYTES,
                     events_bytes,
                 });
+                self.budget.take(held_bytes(events_count));
                 if is_fragment {
                     queue.close();
                 }
@@ -231,6 +258,7 @@ impl Outlet {
         let mut queue = self.queue.lock();
         let events_bytes = response.events.iter().map(Bytes::len).sum();
         let bytes = MESSAGE_BYTES + queue.cost(&response, Sharing::Own);
+        self.budget.take(held_bytes(response.events.len()));
         queue.push(Message {
             bytes,
             response,
@@ -269,7 +297,7 @@ impl Outlet {
 
     /// Whether so much waits that no more requests are to be taken.
     pub(super) fn is_full(&self) -> bool {
-        self.queue.lock().bytes > self.bytes_max
+        self.queue.lock().bytes > self.cap()
     }
 
     /// The next message. After the end there is nothing.
@@ -278,7 +306,9 @@ impl Outlet {
         if let Some(message) = queue.messages.pop_front() {
             queue.gone += 1;
             queue.bytes -= message.bytes;
-            let has_room = queue.wants_room && queue.bytes <= self.bytes_max / 2;
+            self.budget
+                .give_back(held_bytes(message.response.events.len()));
+            let has_room = queue.wants_room && queue.bytes <= self.cap() / 2;
             if has_room {
                 queue.wants_room = false;
             }
@@ -299,9 +329,27 @@ impl Outlet {
     }
 }
 
+/// What a message takes besides the bytes of its events, which count by themselves.
+fn held_bytes(events_count: usize) -> usize {
+    MESSAGE_BYTES + events_count * EVENT_BYTES
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        let messages = self.queue.get_mut().messages.iter();
+        let held = messages.map(|message| held_bytes(message.response.events.len()));
+        self.budget.give_back(held.sum());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A queue that has the bound over all to itself.
+    fn outlet(bytes_max: usize) -> Outlet {
+        Outlet::new(bytes_max, Budget::new(usize::MAX))
+    }
 
     fn message(watch_id: i64, bytes: usize) -> WatchMessage {
         WatchMessage {
@@ -331,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses_and_tells_when_there_is_room() {
-        let outlet = Outlet::new(1000);
+        let outlet = outlet(1000);
         let mut last = Place::default();
         // One message finds room whatever its size.
         assert_eq!(
@@ -358,7 +406,7 @@ mod tests {
 
     #[test]
     fn events_of_each_watch_are_joined_while_they_wait() {
-        let outlet = Outlet::new(1 << 20);
+        let outlet = outlet(1 << 20);
         let mut last = [Place::default(); 3];
         for (watch, bytes) in [
             (1, 10),
@@ -384,7 +432,7 @@ mod tests {
     /// A progress notification that older events could still be added behind would be a lie.
     #[test]
     fn nothing_is_added_before_a_message_that_is_not_about_events() {
-        let outlet = Outlet::new(1 << 20);
+        let outlet = outlet(1 << 20);
         let mut last = [Place::default(); 3];
         offer(&outlet, &mut message(1, 10), &mut last[1]);
         outlet.push(WatchMessage {
@@ -409,7 +457,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_shared_is_counted_once() {
-        let outlet = Outlet::new(1 << 20);
+        let outlet = outlet(1 << 20);
         let bytes = || outlet.queue.lock().bytes;
         let mut last = [Place::default(); 4];
         let mut share = |watch: usize, revision, numbers: &[u32]| {
@@ -434,9 +482,39 @@ mod tests {
         assert_eq!(outlet.queue.lock().bytes, 0);
     }
 
+    /// A hundred clients that do not read: each alone may have 1,000 bytes.
+    #[test]
+    fn all_queues_together_have_a_bound_and_each_takes_one_message_all_the_same() {
+        const BOUND: usize = 16_000;
+        let budget = Budget::new(BOUND);
+        let outlets: Vec<Outlet> = (0..100)
+            .map(|_| Outlet::new(1000, budget.clone()))
+            .collect();
+        let event = |bytes| WatchMessage {
+            events: vec![budget.count(vec![7; bytes])],
+            ..WatchMessage::default()
+        };
+        let fill = |outlet: &Outlet| {
+            let mut last = Place::default();
+            let offers = (0..100).map(|_| offer(outlet, &mut event(10), &mut last));
+            offers.take_while(|offer| *offer != Offer::Full).count()
+        };
+        let taken: Vec<usize> = outlets.iter().map(fill).collect();
+        assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
+        assert!(taken[0] > 4 * taken[50], "{taken:?}");
+        let beyond = 100 * (held_bytes(1) + 100);
+        assert!(budget.used() < BOUND + beyond, "{} bytes", budget.used());
+        // Who is refused is told when there is room, and room comes back as clients read.
+        assert_eq!(outlets[99].room(), 0);
+        assert!(std::iter::from_fn(|| take(&outlets[99])).any(|(_, has_room)| has_room));
+        assert!(outlets[99].room() > 0);
+        drop(outlets);
+        assert_eq!(budget.used(), 0, "what has gone does not count");
+    }
+
     #[test]
     fn the_end_comes_after_what_waits() {
-        let outlet = Outlet::new(100);
+        let outlet = outlet(100);
         outlet.push(message(1, 10));
         outlet.end(Status::unavailable("gone"));
         let mut last = Place::default();

@@ -1,6 +1,6 @@
 //! A part of the watches: their state, and the feed that serves the live ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::WatchOptions;
+use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
 use super::event::{bytes_of, event_of, with_previous};
 use super::index::{Index, Span};
@@ -25,12 +26,16 @@ const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 /// How soon the threads notice that they are to stop.
 const NAP: Duration = Duration::from_millis(100);
+/// How many watches keep what they have read of history, a few MiB each, while they wait for room; and how
+/// many while they wait for their turn.
+const HOLDING_MAX: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) db: Db,
     pub(super) options: WatchOptions,
+    pub(super) budget: Arc<Budget>,
     pub(super) state: Mutex<State>,
     /// Rung when there is work for a feed that has none.
     bell: Condvar,
@@ -59,6 +64,10 @@ pub(super) struct State {
     asking: Vec<(Arc<StreamState>, Revision)>,
     /// By stream: what goes on when its outlet has room.
     waiting: HashMap<u64, Vec<Job>>,
+    /// Those of them that keep what they have read, by stream, the one that waits longest first.
+    holding: VecDeque<(u64, Key)>,
+    /// How many of those that wait for their turn do.
+    holding_in_turn: usize,
 }
 
 /// What a shard knows of a stream.
@@ -143,11 +152,16 @@ impl Wants {
 
 impl Shard {
     /// Starts its threads.
-    pub(super) fn start(db: Db, options: WatchOptions) -> std::io::Result<Arc<Shard>> {
+    pub(super) fn start(
+        db: Db,
+        options: WatchOptions,
+        budget: Arc<Budget>,
+    ) -> std::io::Result<Arc<Shard>> {
         let (tasks, receiver) = mpsc::channel();
         let shard = Arc::new(Shard {
             db,
             options,
+            budget,
             state: Mutex::new(State::default()),
             bell: Condvar::new(),
             tasks,
@@ -271,7 +285,7 @@ impl Shard {
         for key in keys {
             state.remove(key);
         }
-        let waiting = state.waiting.remove(&stream.id);
+        let waiting = state.take_waiting(stream);
         state.asking.retain(|(asking, _)| asking.id != stream.id);
         drop(state);
         drop(waiting);
@@ -289,11 +303,16 @@ impl Shard {
         state.answer_asking();
     }
 
-    /// Goes on with the watches of a stream whose outlet has room again.
+    /// Goes on with the watches of a stream whose outlet has room again. They wait for their turn then, where
+    /// few may keep what they have read: a crowd whose connections just took a message each is all here.
     pub(super) fn resume(&self, stream: &StreamState) {
-        let jobs = self.state.lock().waiting.remove(&stream.id);
-        for job in jobs.into_iter().flatten() {
-            self.send(job);
+        let mut state = self.state.lock();
+        for job in state.take_waiting(stream) {
+            if job.holds_history() {
+                self.requeue(&mut state, job);
+            } else {
+                self.send(job);
+            }
         }
     }
 
@@ -481,13 +500,17 @@ impl Shard {
     fn encode(&self, changes: &Changes, number: usize) -> Bytes {
         let changed = &changes.changes;
         if let Some(change) = changed.get(number) {
-            return encoded(&event_of(change));
+            return self.budget.count(encoded(&event_of(change)));
         }
         let change = &changed[number - changed.len()];
+        if change.creates_key() {
+            return self.budget.count(encoded(&event_of(change)));
+        }
         // Where the past has been given up, there is nothing to tell.
         let before = self.db.snapshot_at(changes.revision - 1);
         let entry = before.and_then(|before| before.entry(&change.entry.key));
-        encoded(&with_previous(&event_of(change), entry.ok().flatten()))
+        let event = with_previous(&event_of(change), entry.ok().flatten());
+        self.budget.count(encoded(&event))
     }
 
     /// Puts a revision's events of a watch into its outlet: all of them or none.
@@ -539,6 +562,67 @@ impl Shard {
         match watcher {
             Ok(watcher) => self.send(Job::new(key, watcher)),
             Err(error) => self.fail(state, key, error),
+        }
+    }
+
+    /// Keeps a watch that is behind until its stream has room. A crowd that does not read would keep a piece
+    /// of history each, so those that wait longest give theirs back.
+    pub(super) fn wait_for_room(&self, state: &mut State, stream: &StreamState, job: Job) {
+        if job.holds_history() {
+            state.holding.push_back((stream.id, job.key()));
+        }
+        state.waiting.entry(stream.id).or_default().push(job);
+        while state.holding.len() > HOLDING_MAX {
+            if let Some((stream, key)) = state.holding.pop_front() {
+                self.unburden(state, stream, key);
+            }
+        }
+    }
+
+    /// What a watch that waits has read is given back: it begins again with the first revision that was not
+    /// told.
+    fn unburden(&self, state: &mut State, stream: u64, key: Key) {
+        let Some(jobs) = state.waiting.get_mut(&stream) else {
+            return;
+        };
+        let Some(at) = jobs.iter().position(|job| job.key() == key) else {
+            return;
+        };
+        let job = jobs.swap_remove(at);
+        if let Some(job) = self.without_history(state, &job) {
+            state.waiting.entry(stream).or_default().push(job);
+        }
+    }
+
+    /// The watch begins again with the first revision that was not told; `None` when it has ended.
+    fn without_history(&self, state: &mut State, job: &Job) -> Option<Job> {
+        let key = job.key();
+        let watch = state.get(key)?;
+        let (span, wants) = (watch.span.clone(), watch.wants);
+        // The new one holds the past before the old one lets go of it.
+        match self.watcher(&span, job.next_revision(), wants) {
+            Ok(watcher) => Some(Job::new(key, watcher)),
+            Err(error) => {
+                // It was compacted since it was read, and the client is told.
+                self.fail(state, key, error);
+                None
+            }
+        }
+    }
+
+    /// Whether a watch may keep what it has read until its next turn.
+    pub(super) fn may_hold_in_turn(state: &State) -> bool {
+        state.holding_in_turn < HOLDING_MAX
+    }
+
+    /// Queues a watch for its next turn; with what it has read, if only few others do.
+    pub(super) fn requeue(&self, state: &mut State, mut job: Job) {
+        if Shard::may_hold_in_turn(state) {
+            state.holding_in_turn += 1;
+            job.holds_in_turn = true;
+            self.send(job);
+        } else if let Some(job) = self.without_history(state, &job) {
+            self.send(job);
         }
     }
 
@@ -609,9 +693,15 @@ impl State {
         self.answer_asking();
     }
 
-    /// Keeps what has to wait until there is room.
-    pub(super) fn wait_for_room(&mut self, stream: &StreamState, job: Job) {
-        self.waiting.entry(stream.id).or_default().push(job);
+    /// A watch has its turn.
+    pub(super) fn begin_turn(&mut self, job: &mut Job) {
+        self.holding_in_turn -= usize::from(std::mem::take(&mut job.holds_in_turn));
+    }
+
+    /// What waits for room in a stream's outlet.
+    fn take_waiting(&mut self, stream: &StreamState) -> Vec<Job> {
+        self.holding.retain(|(holding, _)| *holding != stream.id);
+        self.waiting.remove(&stream.id).unwrap_or_default()
     }
 
     /// Answers the streams that asked how far they are and are there.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::server::{skipped, start};
+use crate::server::{PATIENCE, skipped, start};
 
 /// What the program prints a line for.
 const PARTS: [&str; 9] = [
@@ -57,8 +57,11 @@ async fn etcd_client_is_served_in_every_verb() {
     let running = start().await;
     let client = Command::new(target.join("debug/bowline-client-rust"))
         .arg(running.address())
+        .kill_on_drop(true)
         .output();
-    let output = client.await.unwrap();
+    let output = tokio::time::timeout(PATIENCE, client).await;
+    let output = output.unwrap_or_else(|_| panic!("the client took more than {PATIENCE:?}"));
+    let output = output.unwrap();
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{lines}{errors}");

@@ -13,7 +13,7 @@ use bowline_testing::ports::free_port;
 use tokio::process::{Child, Command};
 
 /// How long a program may take to say all it has to.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server with a directory of its own.
 pub(crate) struct Running {

@@ -1,13 +1,15 @@
 //! Asks a server, and tells the answer as text in which nothing is left that two servers may choose:
 //! ids, terms, sizes, what is left of a time.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::KeyValue;
 use pb::response_op::Response as Reply;
-use tonic::Status;
+use tonic::{Request, Status};
 
+use crate::calls;
 use crate::differences;
 use crate::servers::Clients;
 use crate::step::{Names, Step};
@@ -29,7 +31,7 @@ fn shape(id: &mut u64) {
     *id = (*id).min(1);
 }
 
-fn tidy_header(header: &mut Option<pb::ResponseHeader>) -> Option<i64> {
+pub(crate) fn tidy_header(header: &mut Option<pb::ResponseHeader>) -> Option<i64> {
     let header = header.as_mut()?;
     shape(&mut header.cluster_id);
     shape(&mut header.member_id);
@@ -40,6 +42,7 @@ fn tidy_header(header: &mut Option<pb::ResponseHeader>) -> Option<i64> {
 fn tidy_kvs<'a>(kvs: impl IntoIterator<Item = &'a mut KeyValue>, names: &Names) {
     for kv in kvs {
         names.name_lease(&mut kv.lease);
+        shorten(&mut kv.value);
     }
 }
 
@@ -67,11 +70,34 @@ fn tidy_txn(reply: &mut pb::TxnResponse, names: &Names) {
     }
 }
 
-fn refused(status: &Status) -> Answer {
+pub(crate) fn refused(status: &Status) -> Answer {
     Answer {
         text: format!("{:?}: {}", status.code(), status.message()),
         revision: None,
         is_refusal: true,
+    }
+}
+
+/// What the head of a request says besides.
+pub(crate) type Metadata = Option<(&'static str, &'static str)>;
+
+/// A message with metadata.
+pub(crate) fn with<T>(metadata: Metadata, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some((key, value)) = metadata {
+        let value = tonic::metadata::MetadataValue::from_static(value);
+        request.metadata_mut().insert(key, value);
+    }
+    request
+}
+
+/// Makes a long value short: it is compared by its length and a hash.
+pub(crate) fn shorten(value: &mut bytes::Bytes) {
+    const LONG_BYTES: usize = 1000;
+    if value.len() > LONG_BYTES {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(value);
+        *value = format!("{} bytes, {:x}", value.len(), hasher.finish()).into();
     }
 }
 
@@ -96,6 +122,8 @@ macro_rules! answer {
     };
 }
 
+pub(crate) use answer;
+
 /// Has a step carried out that concerns no stream.
 pub(crate) async fn ask(clients: &mut Clients, step: &Step, names: &mut Names) -> Answer {
     let asking = ask_patiently(clients, step, names);
@@ -110,67 +138,86 @@ pub(crate) async fn ask(clients: &mut Clients, step: &Step, names: &mut Names) -
 }
 
 async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) -> Answer {
-    match names.resolved(step) {
-        Step::Range(range) => answer!(clients.kv.range(range), |reply| {
+    let (metadata, step) = match names.resolved(step) {
+        Step::With(key, value, step) => (Some((key, value)), *step),
+        step => (None, step),
+    };
+    match step {
+        Step::Range(range) => answer!(clients.kv.range(with(metadata, range)), |reply| {
             tidy_kvs(&mut reply.kvs, names);
         }),
-        Step::Put(put) => answer!(clients.kv.put(put), |reply| {
+        Step::Put(put) => answer!(clients.kv.put(with(metadata, put)), |reply| {
             tidy_kvs(&mut reply.prev_kv, names);
         }),
-        Step::Delete(deletion) => answer!(clients.kv.delete_range(deletion), |reply| {
-            tidy_kvs(&mut reply.prev_kvs, names);
-        }),
-        Step::Txn(txn) => answer!(clients.kv.txn(txn), |reply| {
+        Step::Delete(deletion) => {
+            answer!(clients.kv.delete_range(with(metadata, deletion)), |reply| {
+                tidy_kvs(&mut reply.prev_kvs, names);
+            })
+        }
+        Step::Txn(txn) => answer!(clients.kv.txn(with(metadata, txn)), |reply| {
             tidy_txn(&mut reply, names);
         }),
         Step::Compact(compact) => {
             let revision = compact.revision;
-            let answer = answer!(clients.kv.compact(compact), |_reply| {});
+            let answer = answer!(clients.kv.compact(with(metadata, compact)), |_reply| {});
             if answer.revision.is_some() {
                 names.compacted = revision;
+                names.compactions.push(revision);
             }
             answer
         }
         Step::Grant(grant) => {
             let is_chosen = grant.id == 0;
-            answer!(clients.lease.lease_grant(grant), |reply| {
+            answer!(clients.lease.lease_grant(with(metadata, grant)), |reply| {
                 if is_chosen {
                     names.chosen.push(reply.id);
                 }
                 names.name_lease(&mut reply.id);
             })
         }
-        Step::Revoke(revoke) => answer!(clients.lease.lease_revoke(revoke), |_reply| {}),
-        Step::TimeToLive(asked) => answer!(clients.lease.lease_time_to_live(asked), |reply| {
-            names.name_lease(&mut reply.id);
-            // Between the two questions a second may have begun.
-            if reply.ttl >= 0 && (reply.granted_ttl - 5..=reply.granted_ttl).contains(&reply.ttl) {
-                reply.ttl = reply.granted_ttl;
+        Step::Revoke(revoke) => answer!(
+            clients.lease.lease_revoke(with(metadata, revoke)),
+            |_reply| {}
+        ),
+        Step::TimeToLive(asked) => answer!(
+            clients.lease.lease_time_to_live(with(metadata, asked)),
+            |reply| {
+                names.name_lease(&mut reply.id);
+                // Between the two questions a second may have begun.
+                if reply.ttl >= 0
+                    && (reply.granted_ttl - 5..=reply.granted_ttl).contains(&reply.ttl)
+                {
+                    reply.ttl = reply.granted_ttl;
+                }
+                differences::sort_lease_keys(&mut reply);
             }
-            differences::sort_lease_keys(&mut reply);
-        }),
+        ),
         Step::Leases => {
             let asked = pb::LeaseLeasesRequest {};
-            answer!(clients.lease.lease_leases(asked), |reply| {
+            answer!(clients.lease.lease_leases(with(metadata, asked)), |reply| {
                 for lease in &mut reply.leases {
                     names.name_lease(&mut lease.id);
                 }
             })
         }
-        Step::KeepAlive(id) => keep_alive(clients, id, names).await,
+        Step::KeepAlive(id) => keep_alive(clients, id, metadata, names).await,
+        Step::Call(call) => calls::call(clients, call, metadata, names).await,
         Step::Members(linearizable) => {
             let asked = pb::MemberListRequest { linearizable };
-            answer!(clients.cluster.member_list(asked), |reply| {
-                for member in &mut reply.members {
-                    shape(&mut member.id);
-                    for url in member.peer_ur_ls.iter_mut().chain(&mut member.client_ur_ls) {
-                        *url = url.chars().filter(|c| !c.is_ascii_digit()).collect();
+            answer!(
+                clients.cluster.member_list(with(metadata, asked)),
+                |reply| {
+                    for member in &mut reply.members {
+                        shape(&mut member.id);
+                        for url in member.peer_ur_ls.iter_mut().chain(&mut member.client_ur_ls) {
+                            *url = url.chars().filter(|c| !c.is_ascii_digit()).collect();
+                        }
                     }
                 }
-            })
+            )
         }
         Step::Alarm(alarm) => {
-            let asked = clients.maintenance.alarm(alarm);
+            let asked = clients.maintenance.alarm(with(metadata, alarm));
             let answer = answer!(asked, |reply| differences::tidy_alarm(&mut reply));
             Answer {
                 revision: None,
@@ -178,16 +225,36 @@ async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) ->
             }
         }
         Step::Status => {
-            let asked = clients.maintenance.status(pb::StatusRequest {});
+            let asked = clients
+                .maintenance
+                .status(with(metadata, pb::StatusRequest {}));
             answer!(asked, |reply| differences::tidy_status(&mut reply))
         }
         Step::HashKv(revision) => {
             let asked = pb::HashKvRequest { revision };
-            answer!(clients.maintenance.hash_kv(asked), |reply| {
-                differences::tidy_hash(&mut reply);
-            })
+            let mut changed = None;
+            let answer = answer!(
+                clients.maintenance.hash_kv(with(metadata, asked)),
+                |reply| {
+                    let at = match (reply.hash_revision, revision) {
+                        (0, 0) => reply.header.as_ref().map_or(0, |header| header.revision),
+                        (0, asked) => asked,
+                        (told, _) => told,
+                    };
+                    let of = (at, reply.compact_revision);
+                    let first = *names.hashes.entry(of).or_insert(reply.hash);
+                    if first != reply.hash {
+                        changed = Some(format!("hash of {of:?} was {first}, is {}", reply.hash));
+                    }
+                    differences::tidy_hash(&mut reply);
+                }
+            );
+            Answer {
+                text: changed.unwrap_or(answer.text),
+                ..answer
+            }
         }
-        Step::Watch(..) | Step::Settle => Answer {
+        Step::Watch(..) | Step::Settle | Step::With(..) => Answer {
             text: String::new(),
             revision: None,
             is_refusal: false,
@@ -195,9 +262,13 @@ async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) ->
     }
 }
 
-async fn keep_alive(clients: &mut Clients, id: i64, names: &Names) -> Answer {
+async fn keep_alive(clients: &mut Clients, id: i64, metadata: Metadata, names: &Names) -> Answer {
     let requests = tokio_stream::once(pb::LeaseKeepAliveRequest { id });
-    let mut replies = match clients.lease.lease_keep_alive(requests).await {
+    let mut replies = match clients
+        .lease
+        .lease_keep_alive(with(metadata, requests))
+        .await
+    {
         Ok(replies) => replies.into_inner(),
         Err(status) => return refused(&status),
     };

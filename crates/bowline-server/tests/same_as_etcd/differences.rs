@@ -7,8 +7,14 @@
 //! | an unknown target of a sort | ends the process | is refused |
 //! | an unknown order of a sort | is no order | is refused |
 //! | in a transaction, a put and a read that are both wrong | the put is told of | the first is told of |
-//! | the hash at the compacted revision | is refused | is told |
+//! | a token, without users | is refused | is not looked at |
+//! | a role without a name, a permission that is none | is taken | is refused |
+//! | a text that is no UTF-8 | is taken | is refused (3.7) |
+//! | a path without a service | is ResourceExhausted | is Unimplemented |
+//! | the end of a downgrade, when none is under way | is refused (3.5) | is answered |
+//! | two kinds of alarms at once | the later one counts, and its end is that of both | both count (3.6) |
 //! | a watch from a revision below 0 | is one from the compacted revision or an ended one | is an ended one (3.7) |
+//! | a watch from the compacted revision, at which a key was deleted | is not told of it | is told |
 //! | a question for progress | is answered at once | is answered when every event is out |
 //! | an alarm of no kind | is raised | is not |
 //! | the header of a reply about alarms | is not there | is there |
@@ -18,12 +24,17 @@
 //!
 //! | what | why |
 //! |---|---|
-//! | the order of the events of one revision: by operation in etcd, by key here | history holds one version of a key for a revision, and no order besides that of the keys |
-//! | a key that is put and deleted in one transaction, where etcd does not see that it is: refused here | the same |
+//! | a put that keeps the value or the lease of a key which its transaction has deleted: refused here | etcd looks only before the transaction whether the key is there; then its process ends |
 //! | a compaction of revision 0, in a reply about hashes | told as none here: it compacts nothing |
-//! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd does not count what is within |
+//! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd looks at the list itself alone; here nothing is put without space, or an alarm would not keep the disk from filling |
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
+//! | the hash at the revision of a compaction | etcd gives away that of its compaction, when that is done; before 3.5 it refuses |
+//! | Lock and Campaign under a lease that has the key already: they put it again | so that a call which is given up takes back what it has put itself, not what a later one waits with or holds; etcd takes that away |
+//! | a resignation that names no lease | etcd grants one, which nobody uses |
+//! | users, roles, and authentication that is enabled | are not kept: refused here |
+//! | an update of a member to addresses that are none | etcd takes it, and the member is lost |
+//! | what exactly is wrong with bytes that are no message | each library has its own words |
 //! | where exactly a request is too large | etcd counts its envelope, whose size is random |
 //! | the keys of a lease: in no order in etcd | sorted here |
 
@@ -31,30 +42,50 @@ use bowline_proto::etcdserverpb as pb;
 use pb::request_op::Request as Op;
 use pb::watch_request::RequestUnion;
 
-use crate::step::Step;
+use crate::calls::Call;
+use crate::step::{Names, Step};
 
 /// Since when a step can be compared, and why not before; `None` for always.
 type Since = Option<((u32, u32), &'static str)>;
 
 /// Why a step is not sent to a server of this version; `None` when it is.
-pub(crate) fn unsent(step: &Step, version: (u32, u32)) -> Option<&'static str> {
+pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<&'static str> {
     let since: Since = match step {
         Step::Range(range) => sort_since(range),
         Step::Txn(txn) => {
-            if is_written_twice_unseen(txn) {
-                return Some("a key has one version at a revision");
+            if may_keep_what_is_deleted(txn) {
+                return Some("a put that keeps what its transaction has deleted ends the process");
             }
             txn_since(txn)
         }
         Step::Alarm(alarm) if alarm.action != 0 && alarm.alarm == 0 => {
             Some(((3, 5), "an alarm of no kind could be raised"))
         }
-        Step::HashKv(_) => Some(((3, 5), "the compacted revision could not be hashed")),
+        Step::Call(call) => {
+            if call
+                .queues_up()
+                .is_some_and(|place| names.queued.contains(&place))
+            {
+                return Some("a lease that queues up once more puts its key again");
+            }
+            call_since(call)
+        }
+        Step::With(key, _, inner) => {
+            return unsent(inner, version, names).or_else(|| metadata_since(key, version));
+        }
+        Step::HashKv(revision) if names.compactions.contains(revision) => {
+            return Some("etcd may remember the hash that it made for a compaction");
+        }
         Step::Watch(_, request) => match &request.request_union {
             Some(RequestUnion::CreateRequest(create)) if create.start_revision < 0 => Some((
                 (3, 7),
                 "a start below 0 was one from the oldest revision, or was told as compacted to -1",
             )),
+            Some(RequestUnion::CreateRequest(create))
+                if create.start_revision == names.compacted && names.compacted > 0 =>
+            {
+                Some(((3, 6), "a deletion at the compacted revision was forgotten"))
+            }
             // Only the answers to those that settle can be counted.
             Some(RequestUnion::ProgressRequest(_)) => return Some("asked by settling"),
             _ => None,
@@ -64,6 +95,27 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32)) -> Option<&'static str> {
     since
         .filter(|(since, _)| version < *since)
         .map(|(_, reason)| reason)
+}
+
+fn metadata_since(key: &str, version: (u32, u32)) -> Option<&'static str> {
+    let is_token = matches!(key, "token" | "authorization");
+    (is_token && version < (3, 5)).then_some("a token was looked at without users")
+}
+
+fn call_since(call: &Call) -> Since {
+    match call {
+        Call::AuthStatus => Some(((3, 5), "nobody could ask for it")),
+        Call::RoleAdd(_) => Some(((3, 5), "a role could be without a name")),
+        Call::Downgrade(_) => Some(((3, 6), "nobody could ask for it")),
+        Call::RoleGrant(request) if request.perm.is_none() => {
+            Some(((3, 5), "a permission could be none"))
+        }
+        Call::Bytes("/Range", _) => Some(((3, 5), "a path that is none had another code")),
+        Call::Bytes(path, _) if path.contains(".Cluster/") || path.contains(".Auth/") => {
+            Some(((3, 7), "any bytes were a text"))
+        }
+        _ => None,
+    }
 }
 
 fn sort_since(range: &pb::RangeRequest) -> Since {
@@ -104,73 +156,34 @@ fn may_be_wrong(txn: &pb::TxnRequest) -> (bool, bool) {
     found
 }
 
-/// A key, or the keys of a deletion.
-#[derive(Debug, Clone, PartialEq)]
-enum Write {
-    Put(Vec<u8>),
-    Delete(Vec<u8>, Vec<u8>),
-}
-
-/// Whether a transaction puts and deletes a key in a way that etcd lets pass: in two transactions
-/// within it, or by a deletion "from here on".
-fn is_written_twice_unseen(txn: &pb::TxnRequest) -> bool {
-    let lists = [&txn.success, &txn.failure];
-    lists.iter().any(|list| {
-        let mut all: Vec<Vec<Write>> = Vec::new();
-        for op in *list {
-            let mut writes = Vec::new();
-            collect(op, &mut writes);
-            all.push(writes);
+/// Whether a put may find its key, whose value or lease it keeps, deleted by its own transaction.
+fn may_keep_what_is_deleted(txn: &pb::TxnRequest) -> bool {
+    let (mut keeping, mut deletions) = (Vec::new(), Vec::new());
+    collect(txn, &mut keeping, &mut deletions);
+    let covers = |deletion: &&pb::DeleteRangeRequest, key: &bytes::Bytes| {
+        let from = &deletion.key;
+        match &deletion.range_end[..] {
+            [] => key == from,
+            [0] => key >= from,
+            end => key >= from && &key[..] < end,
         }
-        let meets = |a: &Write, b: &Write| match (a, b) {
-            (Write::Put(key), Write::Delete(from, end)) => covers(from, end, key),
-            _ => false,
-        };
-        let overlap = all.iter().enumerate().any(|(place, writes)| {
-            all.iter().enumerate().any(|(other, others)| {
-                place != other
-                    && writes.iter().any(|a| others.iter().any(|b| meets(a, b)))
-                    && (writes.len() + others.len() > 2
-                        || is_txn(&list[place])
-                        || is_txn(&list[other])
-                        || others
-                            .iter()
-                            .any(|b| matches!(b, Write::Delete(_, end) if end == &[0])))
-            })
-        });
-        overlap
-            || list.iter().any(|op| match &op.request {
-                Some(Op::RequestTxn(inner)) => is_written_twice_unseen(inner),
-                _ => false,
-            })
-    })
+    };
+    let mut deletions = deletions.iter();
+    deletions.any(|deletion| keeping.iter().any(|put| covers(deletion, &put.key)))
 }
 
-fn is_txn(op: &pb::RequestOp) -> bool {
-    matches!(op.request, Some(Op::RequestTxn(_)))
-}
-
-fn collect(op: &pb::RequestOp, writes: &mut Vec<Write>) {
-    match &op.request {
-        Some(Op::RequestPut(put)) => writes.push(Write::Put(put.key.to_vec())),
-        Some(Op::RequestDeleteRange(delete)) => writes.push(Write::Delete(
-            delete.key.to_vec(),
-            delete.range_end.to_vec(),
-        )),
-        Some(Op::RequestTxn(txn)) => {
-            for op in txn.success.iter().chain(&txn.failure) {
-                collect(op, writes);
-            }
+fn collect<'a>(
+    txn: &'a pb::TxnRequest,
+    keeping: &mut Vec<&'a pb::PutRequest>,
+    deletions: &mut Vec<&'a pb::DeleteRangeRequest>,
+) {
+    for op in txn.success.iter().chain(&txn.failure) {
+        match &op.request {
+            Some(Op::RequestPut(put)) if put.ignore_value || put.ignore_lease => keeping.push(put),
+            Some(Op::RequestDeleteRange(delete)) => deletions.push(delete),
+            Some(Op::RequestTxn(inner)) => collect(inner, keeping, deletions),
+            _ => {}
         }
-        _ => {}
-    }
-}
-
-fn covers(from: &[u8], end: &[u8], key: &[u8]) -> bool {
-    match end {
-        [] => key == from,
-        [0] => key >= from,
-        end => key >= from && key < end,
     }
 }
 

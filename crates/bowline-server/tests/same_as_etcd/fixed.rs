@@ -1,9 +1,11 @@
 //! Sequences that once showed a difference, each named for it, and some that chance would not find.
 
 use bowline_proto::etcdserverpb as pb;
+use bowline_proto::v3lockpb::LockRequest;
 use pb::compare::TargetUnion;
 use pb::request_op::Request as Op;
 
+use crate::calls::{Call, OWN_MEMBER};
 use crate::generate::{read, request};
 use crate::run::{Asked, run, show};
 use crate::servers::{Pair, etcd_program};
@@ -23,6 +25,31 @@ fn delete(key: &'static str) -> pb::DeleteRangeRequest {
         key: key.into(),
         ..pb::DeleteRangeRequest::default()
     }
+}
+
+fn range_of(key: &'static str, range_end: &'static str) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest {
+        range_end: range_end.into(),
+        prev_kv: true,
+        ..delete(key)
+    }
+}
+
+fn within(op: Op) -> Op {
+    Op::RequestTxn(txn(vec![op]))
+}
+
+/// With what was there before.
+fn watch_all(watch_id: i64, start_revision: i64) -> Step {
+    let create = pb::WatchCreateRequest {
+        key: "\0".into(),
+        range_end: "\0".into(),
+        watch_id,
+        start_revision,
+        prev_kv: true,
+        ..pb::WatchCreateRequest::default()
+    };
+    Step::Watch(0, streams::create(create))
 }
 
 fn all() -> pb::RangeRequest {
@@ -56,6 +83,18 @@ fn alarm(action: i32, member_id: u64, alarm: i32) -> Step {
 
 fn grant(id: i64, ttl: i64) -> Step {
     Step::Grant(pb::LeaseGrantRequest { ttl, id })
+}
+
+fn lock(lease: i64) -> Step {
+    let name = "n".into();
+    Step::Call(Call::Lock(LockRequest { name, lease }))
+}
+
+fn member_add(url: &str) -> Step {
+    Step::Call(Call::MemberAdd(pb::MemberAddRequest {
+        peer_ur_ls: vec![url.to_owned()],
+        is_learner: true,
+    }))
 }
 
 /// A condition by numbers that may mean nothing.
@@ -288,6 +327,133 @@ fn sequences() -> Vec<(&'static str, Vec<Step>)> {
         (
             "members have no revision",
             with(some(), vec![Step::Members(true), Step::Members(false)]),
+        ),
+        (
+            "while the data of members differ nothing is changed",
+            with(
+                some(),
+                vec![
+                    grant(5, 600),
+                    alarm(1, 7, 2),
+                    Step::Put(put("a", "1")),
+                    Step::Put(pb::PutRequest {
+                        lease: 99,
+                        ..put("a", "1")
+                    }),
+                    Step::Delete(delete("none")),
+                    Step::Txn(txn(vec![Op::RequestPut(put("a", "1"))])),
+                    Step::Txn(txn(vec![Op::RequestRange(read(b"a"))])),
+                    Step::Range(all()),
+                    compact(now(0)),
+                    compact(-1),
+                    grant(0, 600),
+                    grant(0, 9_000_000_001),
+                    Step::Revoke(pb::LeaseRevokeRequest { id: 5 }),
+                    Step::KeepAlive(5),
+                    lock(77),
+                    Step::Status,
+                    alarm(2, 7, 2),
+                    Step::Put(put("a", "1")),
+                ],
+            ),
+        ),
+        (
+            "events come in the order of the transaction, each write of a key",
+            with(
+                some(),
+                vec![
+                    watch_all(1, 0),
+                    Step::Txn(txn(vec![
+                        Op::RequestPut(put("z", "1")),
+                        Op::RequestPut(put("a", "3")),
+                        Op::RequestDeleteRange(range_of("b", "d")),
+                        Op::RequestPut(put("y", "1")),
+                    ])),
+                    Step::Txn(txn(vec![
+                        within(Op::RequestPut(put("n", "1"))),
+                        within(Op::RequestPut(put("a", "4"))),
+                        within(Op::RequestDeleteRange(range_of("a", "o"))),
+                    ])),
+                    Step::Txn(txn(vec![
+                        Op::RequestDeleteRange(range_of("e", "\0")),
+                        Op::RequestPut(put("z", "2")),
+                        within(Op::RequestPut(put("e", "2"))),
+                        within(Op::RequestDeleteRange(range_of("e", "\0"))),
+                        Op::RequestPut(put("f", "2")),
+                    ])),
+                    Step::Range(all()),
+                    watch_all(2, 2),
+                    Step::Settle,
+                    compact(now(-1)),
+                    watch_all(3, compacted(0)),
+                    Step::Settle,
+                    compact(now(0)),
+                    watch_all(4, compacted(0)),
+                    Step::Settle,
+                    Step::Put(put("z", "3")),
+                    Step::Range(all()),
+                ],
+            ),
+        ),
+        (
+            "answers without a header",
+            vec![
+                Step::Call(Call::Defragment),
+                Step::Call(Call::MoveLeader(pb::MoveLeaderRequest {
+                    target_id: OWN_MEMBER,
+                })),
+            ],
+        ),
+        (
+            "changes of members that cannot be",
+            vec![
+                Step::Call(Call::MemberRemove(pb::MemberRemoveRequest {
+                    id: OWN_MEMBER,
+                })),
+                Step::Call(Call::MemberUpdate(pb::MemberUpdateRequest {
+                    id: 77,
+                    peer_ur_ls: vec!["x".to_owned()],
+                })),
+                member_add("http://a b:1"),
+                member_add("http://127.0.0.1:1/"),
+            ],
+        ),
+        (
+            "methods that there are not",
+            [
+                "/etcdserverpb.KV/Rename",
+                "/etcdserverpb.KV/",
+                "/etcdserverpb.Nothing/Range",
+                "/Range",
+            ]
+            .map(|path| Step::Call(Call::Bytes(path, "".into())))
+            .to_vec(),
+        ),
+        (
+            "a hash of nothing, and a permission and a downgrade that there are not",
+            vec![
+                Step::HashKv(0),
+                Step::Call(Call::RoleGrant(pb::AuthRoleGrantPermissionRequest {
+                    name: "r".to_owned(),
+                    perm: None,
+                })),
+                Step::Call(Call::Downgrade(pb::DowngradeRequest {
+                    action: 2,
+                    version: String::new(),
+                })),
+            ],
+        ),
+        (
+            "the shortest lease",
+            [0, -1, i64::MIN, 1, 2]
+                .into_iter()
+                .flat_map(|ttl| {
+                    [
+                        grant(9, ttl),
+                        Step::Revoke(pb::LeaseRevokeRequest { id: 9 }),
+                    ]
+                })
+                .collect(),
         ),
         (
             "what is too large",

@@ -5,6 +5,7 @@ use fastrand::Rng;
 use pb::compare::TargetUnion;
 use pb::request_op::Request as Op;
 
+use crate::rare;
 use crate::step::{Step, chosen, compacted, now};
 use crate::streams;
 
@@ -18,17 +19,24 @@ const STREAMS: usize = 2;
 
 /// The steps of a sequence.
 pub(crate) fn sequence(rng: &mut Rng, length: usize) -> Vec<Step> {
-    let mut steps: Vec<Step> = (0..length).map(|_| step(rng)).collect();
+    let mut steps = Vec::new();
+    while steps.len() < length {
+        match rng.u32(0..30) {
+            0 => steps.extend(rare::group(rng)),
+            _ => steps.push(step(rng)),
+        }
+    }
     steps.push(Step::Settle);
     steps
 }
 
-fn step(rng: &mut Rng) -> Step {
+pub(crate) fn step(rng: &mut Rng) -> Step {
     match rng.u32(0..1000) {
         0..240 => Step::Put(put(rng)),
         240..430 => Step::Range(range(rng)),
         430..520 => Step::Delete(delete(rng)),
-        520..700 => Step::Txn(txn(rng, 3)),
+        520..660 => Step::Txn(txn(rng, 3)),
+        660..700 => Step::Txn(unordered(rng)),
         700..725 => Step::Compact(pb::CompactionRequest {
             revision: match rng.u32(0..8) {
                 0..4 => now(-rng.i64(0..12)),
@@ -63,7 +71,7 @@ fn step(rng: &mut Rng) -> Step {
     }
 }
 
-fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
+pub(crate) fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
     &list[rng.usize(0..list.len())]
 }
 
@@ -254,6 +262,53 @@ fn txn(rng: &mut Rng, depth: u32) -> pb::TxnRequest {
         txn.success.resize_with(length.max(txn.success.len()), read);
     }
     txn
+}
+
+/// Writes of few keys, some of them more than once: etcd lets pass what puts a key and deletes it in a
+/// transaction behind it, and deletions "from here on" beside anything.
+fn unordered(rng: &mut Rng) -> pb::TxnRequest {
+    let mut keys = KEYS.to_vec();
+    rng.shuffle(&mut keys);
+    let mut take_put = |rng: &mut Rng| {
+        let mut put = put(rng);
+        put.key = bytes::Bytes::from_static(keys.pop().unwrap_or(b"e"));
+        Op::RequestPut(put)
+    };
+    let mut list = Vec::new();
+    for _ in 0..rng.usize(2..6) {
+        let writes = rng.usize(1..3);
+        let mut ops: Vec<Op> = (0..writes).map(|_| take_put(rng)).collect();
+        match rng.u32(0..8) {
+            0..2 => {}
+            2 => ops.push(Op::RequestRange(range(rng))),
+            3 => {
+                let from_here_on = pb::DeleteRangeRequest {
+                    range_end: "\0".into(),
+                    ..delete(rng)
+                };
+                ops.insert(
+                    rng.usize(0..=ops.len()),
+                    Op::RequestDeleteRange(from_here_on),
+                );
+            }
+            _ => ops = vec![Op::RequestDeleteRange(delete(rng))],
+        }
+        let is_plain = rng.u32(0..4) == 0;
+        let ops = ops.into_iter().map(request);
+        if is_plain {
+            list.extend(ops);
+        } else {
+            let inner = pb::TxnRequest {
+                success: ops.collect(),
+                ..pb::TxnRequest::default()
+            };
+            list.push(request(Op::RequestTxn(inner)));
+        }
+    }
+    pb::TxnRequest {
+        success: list,
+        ..pb::TxnRequest::default()
+    }
 }
 
 pub(crate) fn read(key: &'static [u8]) -> pb::RangeRequest {

@@ -10,10 +10,12 @@
 //! run, `ETCD` names another program of etcd than the one on the path.
 
 mod call;
+mod calls;
 mod differences;
 mod fixed;
 mod generate;
 mod kubernetes;
+mod rare;
 mod run;
 mod servers;
 mod step;

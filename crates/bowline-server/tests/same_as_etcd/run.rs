@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::call::ask;
 use crate::differences;
-use crate::servers::{Pair, Pool};
+use crate::servers::{Clients, Pair, Pool};
 use crate::step::{Names, Step, readable};
 use crate::streams::{Both, Stream};
 
@@ -45,31 +45,42 @@ pub(crate) async fn run(
     steps: &[Step],
     asked: &mut Asked,
 ) -> Result<(), Difference> {
-    let first = Names {
+    let of = |clients: &Clients| Names {
         revision: 1,
+        member_id: clients.member_id,
+        peer_url: clients.peer_url.clone(),
         ..Names::default()
     };
-    let mut names = [first.clone(), first];
+    let mut names = [of(&pair.etcd.clients), of(&pair.bowline.clients)];
     let mut streams: BTreeMap<usize, Both> = BTreeMap::new();
     let mut last_watch: Option<Instant> = None;
+    let mut last_compaction: Option<Instant> = None;
     for (at, step) in steps.iter().enumerate() {
         let wrong = |text: String| Difference { at, text };
         let exact = names[0].resolved(step);
-        if let Some(reason) = differences::unsent(&exact, pair.etcd.version) {
+        if let Some(reason) = differences::unsent(&exact, pair.etcd.version, &names[0]) {
             *asked.unsent.entry(reason).or_default() += 1;
             continue;
         }
+        names[0].queued.extend(exact.queues_up());
         asked.requests += 1;
         let both = [&names[0], &names[1]];
         match step {
             Step::Watch(number, request) => {
                 if !streams.contains_key(number) {
-                    let opened = open(pair, both).await.map_err(wrong)?;
+                    let opened = open(pair, *number, both).await.map_err(wrong)?;
                     streams.insert(*number, opened);
                 }
                 let Some(stream) = streams.get_mut(number) else {
                     continue;
                 };
+                // What a compaction takes is told until etcd commits that it is gone, every 100 ms.
+                const GONE: Duration = Duration::from_millis(300);
+                if exact.is_watch_from(names[0].compacted)
+                    && let Some(last) = last_compaction
+                {
+                    tokio::time::sleep(GONE.saturating_sub(last.elapsed())).await;
+                }
                 // An event that is under way when its watch ends may be told or not.
                 stream.settle(both, Duration::ZERO).await.map_err(wrong)?;
                 stream.send(request, both).await.map_err(wrong)?;
@@ -99,6 +110,9 @@ pub(crate) async fn run(
             return Err(wrong(text));
         }
         asked.refused += usize::from(theirs.is_refusal);
+        if matches!(step, Step::Compact(_)) {
+            last_compaction = Some(Instant::now());
+        }
         if let Some(revision) = theirs.revision.filter(|revision| *revision > 0) {
             of_etcd.revision = revision;
             of_bowline.revision = revision;
@@ -119,10 +133,11 @@ pub(crate) async fn run(
     Ok(())
 }
 
-async fn open(pair: &mut Pair, names: [&Names; 2]) -> Result<Both, String> {
+async fn open(pair: &mut Pair, number: usize, names: [&Names; 2]) -> Result<Both, String> {
+    let metadata = (number > 0).then_some(("hasleader", "true"));
     let (etcd, bowline) = tokio::join!(
-        Stream::open(&mut pair.etcd.clients, names[0]),
-        Stream::open(&mut pair.bowline.clients, names[1]),
+        Stream::open(&mut pair.etcd.clients, metadata, names[0]),
+        Stream::open(&mut pair.bowline.clients, metadata, names[1]),
     );
     Ok(Both {
         etcd: etcd.map_err(|error| format!("etcd: {error}"))?,

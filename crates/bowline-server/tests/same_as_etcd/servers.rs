@@ -34,6 +34,10 @@ pub(crate) struct Clients {
     pub(crate) lease: LeaseClient<Channel>,
     pub(crate) cluster: ClusterClient<Channel>,
     pub(crate) maintenance: MaintenanceClient<Channel>,
+    pub(crate) channel: Channel,
+    /// The server's member, and its address for others.
+    pub(crate) member_id: u64,
+    pub(crate) peer_url: String,
 }
 
 impl Clients {
@@ -44,6 +48,9 @@ impl Clients {
             lease: LeaseClient::new(channel.clone()),
             cluster: ClusterClient::new(channel.clone()),
             maintenance: MaintenanceClient::new(channel.clone()),
+            channel: channel.clone(),
+            member_id: 0,
+            peer_url: String::new(),
         }
     }
 
@@ -57,6 +64,11 @@ impl Clients {
                 let mut clients = Clients::new(&channel);
                 let status = clients.maintenance.status(pb::StatusRequest {}).await;
                 if status.is_ok_and(|status| status.get_ref().leader != 0) {
+                    let members = pb::MemberListRequest::default();
+                    let members = clients.cluster.member_list(members).await.unwrap();
+                    let member = members.into_inner().members.swap_remove(0);
+                    clients.member_id = member.id;
+                    clients.peer_url = member.peer_ur_ls.concat();
                     return clients;
                 }
             }

@@ -5,10 +5,15 @@
 //! newest or the compacted one, and a lease that a server chose by the order of its grant. Such a
 //! number is far above any that occurs: [`now`], [`compacted`], [`chosen`].
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bowline_proto::etcdserverpb as pb;
+use bowline_proto::v3electionpb::LeaderKey;
 use pb::compare::TargetUnion;
 use pb::request_op::Request as Op;
 use pb::watch_request::RequestUnion;
+
+use crate::calls::Call;
 
 const NOW: i64 = 1 << 41;
 const COMPACTED: i64 = 1 << 42;
@@ -48,10 +53,34 @@ pub(crate) enum Step {
     Alarm(pb::AlarmRequest),
     Status,
     HashKv(i64),
+    /// Of everything else.
+    Call(Call),
+    /// A step that concerns no stream, with metadata.
+    With(&'static str, &'static str, Box<Step>),
     /// On the stream with this number.
     Watch(usize, pb::WatchRequest),
     /// Waits for all events, and compares the streams.
     Settle,
+}
+
+impl Step {
+    /// See [`Call::queues_up`].
+    pub(crate) fn queues_up(&self) -> Option<(Vec<u8>, i64)> {
+        match self {
+            Step::Call(call) => call.queues_up(),
+            Step::With(_, _, inner) => inner.queues_up(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a watch that begins at this revision.
+    pub(crate) fn is_watch_from(&self, revision: i64) -> bool {
+        let Step::Watch(_, request) = self else {
+            return false;
+        };
+        matches!(&request.request_union, Some(RequestUnion::CreateRequest(create))
+            if create.start_revision == revision)
+    }
 }
 
 /// What the numbers of a sequence stand for on one server.
@@ -59,7 +88,18 @@ pub(crate) enum Step {
 pub(crate) struct Names {
     pub(crate) revision: i64,
     pub(crate) compacted: i64,
+    /// All there were.
+    pub(crate) compactions: Vec<i64>,
     pub(crate) chosen: Vec<i64>,
+    /// The server's own member.
+    pub(crate) member_id: u64,
+    pub(crate) peer_url: String,
+    /// Under which name and lease somebody has queued up.
+    pub(crate) queued: BTreeSet<(Vec<u8>, i64)>,
+    /// Who won an election last.
+    pub(crate) leader: Option<LeaderKey>,
+    /// By revision and compaction: the first hash that was told.
+    pub(crate) hashes: BTreeMap<(i64, i64), u32>,
 }
 
 impl Names {
@@ -105,6 +145,8 @@ impl Names {
                     self.resolve(&mut create.start_revision);
                 }
             }
+            Step::Call(call) => call.resolve(self),
+            Step::With(_, _, inner) => **inner = self.resolved(inner),
             Step::Delete(_)
             | Step::Leases
             | Step::Members(_)

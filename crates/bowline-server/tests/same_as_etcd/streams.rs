@@ -13,27 +13,23 @@ use std::time::Duration;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::Event;
 use pb::watch_request::RequestUnion;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use crate::call::{Metadata, shorten, with};
 use crate::servers::Clients;
 use crate::step::Names;
 
 /// How long a message may take that has to come. etcd looks at watches that start in the past every
 /// 100 ms.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The id in messages that concern no watch.
 const NO_WATCH: i64 = -1;
+/// What a part of several events is below: the largest request, and what gRPC may take besides.
+const FRAGMENT_BYTES: usize = 1 << 21;
 const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
-
-/// Something that was told of a watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Told {
-    /// Of an event.
-    order: Option<(i64, Vec<u8>)>,
-    text: String,
-}
 
 /// A stream to one server.
 #[derive(Debug)]
@@ -42,7 +38,8 @@ pub(crate) struct Stream {
     replies: Streaming<pb::WatchResponse>,
     /// Answers to requests, in order.
     control: Vec<String>,
-    watches: BTreeMap<i64, Vec<Told>>,
+    /// What was told of each watch, in order.
+    watches: BTreeMap<i64, Vec<String>>,
     /// Those that have been created and not ended.
     open: BTreeSet<i64>,
     /// By watch: the newest revision of a message that was no fragment.
@@ -100,11 +97,16 @@ fn is_empty_range(request: &pb::WatchRequest) -> bool {
 }
 
 impl Stream {
-    pub(crate) async fn open(clients: &mut Clients, names: &Names) -> Result<Stream, String> {
+    pub(crate) async fn open(
+        clients: &mut Clients,
+        metadata: Metadata,
+        names: &Names,
+    ) -> Result<Stream, String> {
         let (requests, receiver) = mpsc::channel(16);
         // A server may answer the call with the first message only.
         requests.send(barrier()).await.unwrap();
-        let replies = clients.watch.watch(ReceiverStream::new(receiver)).await;
+        let receiver = with(metadata, ReceiverStream::new(receiver));
+        let replies = clients.watch.watch(receiver).await;
         let replies = replies.map_err(|status| format!("no stream: {status:?}"))?;
         let mut stream = Stream {
             requests,
@@ -219,31 +221,28 @@ impl Stream {
             self.problems
                 .push(format!("watch {id}: {last} in a message of {revision}"));
         }
+        if message.fragment && message.events.len() > 1 && message.encoded_len() > FRAGMENT_BYTES {
+            let size = message.encoded_len();
+            self.problems
+                .push(format!("watch {id}: a fragment of {size} bytes"));
+        }
         if !message.fragment {
             self.ended.insert(id, last);
         }
         for mut event in message.events {
-            let order = of(&event);
-            let key = event
-                .kv
-                .as_ref()
-                .map(|kv| kv.key.to_vec())
-                .unwrap_or_default();
             for kv in event.kv.iter_mut().chain(&mut event.prev_kv) {
                 names.name_lease(&mut kv.lease);
+                shorten(&mut kv.value);
             }
-            self.watches.entry(id).or_default().push(Told {
-                order: Some((order, key)),
-                text: format!("{event:?}"),
-            });
+            let told = self.watches.entry(id).or_default();
+            told.push(format!("{event:?}"));
         }
     }
 
     fn tell(&mut self, id: i64, text: String) {
         // A watch of this id may begin anew, in the past.
         self.ended.remove(&id);
-        let told = Told { order: None, text };
-        self.watches.entry(id).or_default().push(told);
+        self.watches.entry(id).or_default().push(text);
     }
 
     fn counts(&self) -> BTreeMap<i64, usize> {
@@ -251,17 +250,8 @@ impl Stream {
         counts.map(|(id, told)| (*id, told.len())).collect()
     }
 
-    /// What was told of a watch, the events of one revision by key: see [`crate::differences`].
-    fn told(&self, id: i64) -> Vec<&str> {
-        let mut told: Vec<&Told> = self.watches.get(&id).into_iter().flatten().collect();
-        let same = |a: &&Told, b: &&Told| match (&a.order, &b.order) {
-            (Some(a), Some(b)) => a.0 == b.0,
-            _ => false,
-        };
-        for of_revision in told.chunk_by_mut(same) {
-            of_revision.sort_by(|a, b| a.order.cmp(&b.order));
-        }
-        told.into_iter().map(|told| &told.text[..]).collect()
+    fn told(&self, id: i64) -> &[String] {
+        self.watches.get(&id).map_or(&[], |told| told)
     }
 }
 
@@ -334,7 +324,7 @@ impl Both {
             .copied()
             .collect();
         for id in ids {
-            same(&format!("watch {id}"), &etcd.told(id), &bowline.told(id))?;
+            same(&format!("watch {id}"), etcd.told(id), bowline.told(id))?;
         }
         Ok(())
     }

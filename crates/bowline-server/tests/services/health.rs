@@ -87,6 +87,34 @@ async fn who_watches_hears_that_the_server_stops() {
     assert!(before.elapsed() < Duration::from_secs(10));
 }
 
+/// Neither side has ended the call, and the client goes on to keep it open.
+#[tokio::test]
+async fn a_tool_that_goes_on_asking_hears_that_the_server_stops() {
+    use pb::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1 as pb;
+    let running = start(&[("drain-timeout", "20s")]).await;
+    let mut client = ServerReflectionClient::new(running.channel().await);
+    let (asking, questions) = tokio::sync::mpsc::channel(1);
+    let question = pb::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(pb::server_reflection_request::MessageRequest::ListServices(
+            String::new(),
+        )),
+    };
+    asking.send(question).await.unwrap();
+    let questions = tokio_stream::wrappers::ReceiverStream::new(questions);
+    let answers = client.server_reflection_info(questions).await;
+    let mut answers = answers.unwrap().into_inner();
+    assert!(answers.message().await.unwrap().is_some());
+    let before = std::time::Instant::now();
+    let stopping = tokio::spawn(running.server.shutdown());
+    let end = timeout(Duration::from_secs(20), answers.message()).await;
+    assert_eq!(end.unwrap().unwrap_err().code(), Code::Unavailable);
+    stopping.await.unwrap().unwrap();
+    assert!(before.elapsed() < Duration::from_secs(10));
+    drop(asking);
+}
+
 /// No space is no reason to be taken away: reads and deletions go on.
 #[tokio::test]
 async fn a_server_without_space_is_healthy() {

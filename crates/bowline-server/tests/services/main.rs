@@ -15,5 +15,6 @@ mod plain_http;
 mod range_stream;
 mod restores;
 mod support;
+mod surface;
 mod watch_races;
 mod watches;

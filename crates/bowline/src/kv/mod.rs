@@ -1,6 +1,7 @@
 //! Keys and values: their records, ranges and iterators.
 
 pub(crate) mod iterator;
+pub(crate) mod order;
 pub(crate) mod range;
 pub(crate) mod record;
 

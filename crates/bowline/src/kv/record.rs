@@ -14,6 +14,7 @@ use bowline_storage::{EntryKind, Revision, Value};
 
 use crate::error::{Error, Result, show_key};
 use crate::lease::LeaseId;
+use crate::watch::{Change, ChangeKind};
 
 const FLAG_LEASE: u8 = 1;
 
@@ -34,13 +35,25 @@ pub struct Entry {
     pub lease: LeaseId,
 }
 
-/// One change of a key, as [`Db::history`](crate::Db::history) tells it.
+/// One change of a key, as [`Db::history`](crate::Db::history) tells it. A transaction that came through
+/// etcd's API may change a key more than once: then several have one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// When.
     pub revision: Revision,
     /// What was written; `None` for a deletion.
     pub entry: Option<Entry>,
+}
+
+impl Version {
+    /// What a change tells of its key.
+    pub(crate) fn of(change: &Change) -> Version {
+        let is_put = change.kind == ChangeKind::Put;
+        Version {
+            revision: change.entry.mod_revision,
+            entry: is_put.then(|| change.entry.clone()),
+        }
+    }
 }
 
 /// The metadata of a present key, without its value.

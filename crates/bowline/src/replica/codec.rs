@@ -32,8 +32,9 @@ use crate::options::Isolation;
 
 const VERSION: u8 = 1;
 
-/// How deep transactions may stand within transactions.
-pub const TXN_DEPTH_MAX: usize = 32;
+/// How deep transactions may stand within transactions: no message of etcd's API that is read holds
+/// more, as each takes two levels of the hundred that are read.
+pub const TXN_DEPTH_MAX: usize = 50;
 
 const TAG_TXN: u8 = 1;
 const TAG_LEASE_GRANT: u8 = 2;

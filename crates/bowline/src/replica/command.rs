@@ -78,6 +78,23 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether a client asks for it, rather than the members themselves: then it is refused while the
+    /// data of members are known to differ. Alarms can be ended even then.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        match self {
+            Command::Txn(_)
+            | Command::LeaseGrant { .. }
+            | Command::LeaseRevoke { .. }
+            | Command::Compact { .. }
+            | Command::Graph(_)
+            | Command::Commit(_) => true,
+            Command::LeaseExpire { .. }
+            | Command::LeaseCheckpoint { .. }
+            | Command::LeaseRemaining { .. }
+            | Command::Alarm { .. } => false,
+        }
+    }
+
     /// Whether it may take space: then it is refused while the space is used up.
     #[must_use]
     pub fn takes_space(&self) -> bool {
@@ -530,12 +547,15 @@ pub enum Refusal {
     /// A put that keeps the value or the lease found no key.
     #[error("the key was not found")]
     KeyNotFound,
-    /// A transaction writes a key twice.
-    #[error("a key is written twice in one transaction")]
+    /// A transaction puts a key twice.
+    #[error("a key is put twice in one transaction: put it once, with the last value")]
     DuplicateKey,
     /// A member's space is used up.
     #[error("the space is used up: delete and compact, then clear the alarm")]
     NoSpace,
+    /// A member's data differs from that of the others.
+    #[error("the data of members differ: find out which is right, then clear the alarm")]
+    Corrupt,
     /// An edge needs a block that is not there.
     #[error("block {id} does not exist: put it before its edges")]
     MissingBlock {

@@ -11,6 +11,8 @@
 //!   member, no history that another member may have given up earlier or later. That a key was changed
 //!   since some revision is no such history from the last compaction on; see `plan/commit.rs`.
 //! - A plan is made against everything applied before it, published or not.
+//! - The writes of keys stand in the batch in the order in which they were done; where that is not the
+//!   order of the keys, the batch tells it besides (`kv/order.rs`).
 
 mod commit;
 
@@ -31,7 +33,7 @@ use super::records;
 use crate::error::{Error, Result, show_key};
 use crate::graph::{self, Block, BlockId, Edge, KindId};
 use crate::kinds::{self, Kinds};
-use crate::kv::{Entry, record};
+use crate::kv::{Entry, order, record};
 use crate::lease::{self, Grant, LeaseId};
 use crate::options::Limits;
 use crate::trees;
@@ -70,6 +72,12 @@ impl Known {
             return Err(Refusal::FutureRevision { revision, newest });
         }
         Ok(())
+    }
+
+    /// Whether some member has raised the alarm that its data differs.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        let mut alarms = self.alarms.iter();
+        alarms.any(|(_, kind)| *kind == AlarmKind::Corrupt)
     }
 
     /// Whether some member has raised the alarm for space.
@@ -245,6 +253,9 @@ impl<'a> Planner<'a> {
     }
 
     fn command(&mut self, command: &Command) -> Result<Outcome, Stop> {
+        if self.known.is_corrupt() && command.is_asked_for() {
+            return Err(Refusal::Corrupt.into());
+        }
         match command {
             Command::Txn(txn) => self.txn(txn).map(Outcome::Txn),
             Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
@@ -371,13 +382,12 @@ impl<'a> Planner<'a> {
 
     fn txn(&mut self, txn: &Txn) -> Result<TxnReply, Stop> {
         let chosen = self.choose(txn)?;
-        let mut puts = HashSet::new();
-        self.check(&chosen, &mut puts)?;
-        if puts.len() > 1 || !puts.is_empty() && chosen.ops.len() > 1 {
-            self.check_deletions(&chosen, &puts)?;
+        self.check(&chosen, &mut HashSet::new())?;
+        let reply = self.carry_out(&chosen, chosen.ops.len() == 1)?;
+        if let Some(order) = order::of_batch(&self.batch) {
+            self.put_raw(trees::SYSTEM, &trees::order_key(), order);
         }
-        drop(puts);
-        self.carry_out(&chosen, chosen.ops.len() == 1)
+        Ok(reply)
     }
 
     fn choose<'t>(&self, txn: &'t Txn) -> Result<Chosen<'t>, Stop> {
@@ -474,23 +484,6 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// A key that is put may not be deleted in the same transaction.
-    fn check_deletions(&self, chosen: &Chosen<'_>, puts: &HashSet<&[u8]>) -> Result<(), Stop> {
-        for op in &chosen.ops {
-            match op {
-                ChosenOp::Txn(inner) => self.check_deletions(inner, puts)?,
-                ChosenOp::Plain(Op::DeleteRange(delete)) => {
-                    let span = Span::of(&delete.key, &delete.range_end);
-                    if puts.iter().any(|key| span.contains(key)) {
-                        return Err(Refusal::DuplicateKey.into());
-                    }
-                }
-                ChosenOp::Plain(_) => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Carries the operations out. `is_last` says that no other operation of the command follows the
     /// only one there is, so that nobody reads what it wrote.
     fn carry_out(&mut self, chosen: &Chosen<'_>, is_last: bool) -> Result<TxnReply, Stop> {
@@ -546,6 +539,10 @@ impl<'a> Planner<'a> {
             None if needs_value => None,
             None => self.meta(&put.key)?,
         };
+        if before.is_none() && (put.ignore_value || put.ignore_lease) {
+            // It was there, and an operation before this one has deleted it.
+            return Err(Refusal::KeyNotFound.into());
+        }
         let revision = self.last + 1;
         let meta = record::Meta {
             create_revision: before.map_or(revision, |meta| meta.create_revision),

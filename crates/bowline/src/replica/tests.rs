@@ -1,6 +1,7 @@
 //! A replica fed by a log that the test owns, on a disk that can lose power.
 
 mod commits;
+mod order;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::graph::{Block, BlockId, Edge};
 use crate::options::{Background, History, Isolation};
-use crate::{Direction, Value};
+use crate::{ChangeKind, Direction, Range, Value, Watcher};
 
 /// A member: its database, and the log, whose entries are commands and nothing else.
 struct Member {
@@ -98,6 +99,12 @@ impl Member {
         self.apply(index, &payload, true)
     }
 
+    /// What watches are told of the past, from a revision on.
+    fn events(&self, from: Revision) -> String {
+        let watch = self.replica.db().watch(Range::all()).from(from);
+        told(&mut watch.start().unwrap())
+    }
+
     /// Everything there is, as text.
     fn dump(&self) -> String {
         let db = self.replica.db();
@@ -115,6 +122,7 @@ impl Member {
                 out += &format!("{version:?}\n");
             }
         }
+        out += &self.events(self.replica.compacted_revision() + 1);
         let graph = db.snapshot().graph();
         for id in 0..6 {
             let block = graph.block(BlockId(id)).unwrap();
@@ -134,6 +142,32 @@ impl Member {
         out += &format!("{:?} {}\n", replica.alarms(), replica.compacted_revision());
         out
     }
+}
+
+/// A watch's changes, as text: one line for a revision.
+fn told(watch: &mut Watcher) -> String {
+    let mut out = String::new();
+    while let Some(changes) = watch.poll().unwrap() {
+        out += &format!("{}:", changes.revision);
+        for change in changes.changes {
+            let (entry, kind) = (change.entry, change.kind);
+            let key = String::from_utf8_lossy(&entry.key).into_owned();
+            assert_eq!(entry.mod_revision, changes.revision);
+            match kind {
+                ChangeKind::Delete => out += &format!(" -{key}"),
+                ChangeKind::Put => {
+                    let value = String::from_utf8_lossy(&entry.value).into_owned();
+                    let (created, version) = (entry.create_revision, entry.version);
+                    out += &format!(" {key}={value}@{created}.{version}");
+                    if entry.lease != 0 {
+                        out += &format!("/{}", entry.lease);
+                    }
+                }
+            }
+        }
+        out += "\n";
+    }
+    out
 }
 
 fn put(key: &str, value: &str) -> PutOp {
@@ -361,8 +395,7 @@ fn leases_end_with_their_keys_at_one_revision() {
     let replies = member.run(&[expire(1, Some(1))]);
     assert_eq!(replies[0].result, Ok(Outcome::LeaseEnded { deleted: 2 }));
     assert_eq!(replies[0].revision, 3);
-    let seen =
-        |watch: &mut crate::Watcher| watch.poll().unwrap().map(|c| (c.revision, c.changes.len()));
+    let seen = |watch: &mut Watcher| watch.poll().unwrap().map(|c| (c.revision, c.changes.len()));
     assert_eq!(seen(&mut watch), Some((2, 2)));
     assert_eq!(seen(&mut watch), Some((3, 2)));
     assert_eq!(seen(&mut watch), None);
@@ -670,7 +703,8 @@ fn command() -> impl Strategy<Value = Command> {
         1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),
         1 => (1u64..60).prop_map(|revision| Command::Compact { revision }),
         4 => prop::collection::vec(write, 1..4).prop_map(Command::Graph),
-        1 => any::<bool>().prop_map(|is_raised| Command::Alarm {
+        // While it is raised, little else is done.
+        1 => prop::bool::weighted(0.2).prop_map(|is_raised| Command::Alarm {
             member: 1,
             kind: AlarmKind::Corrupt,
             is_raised,

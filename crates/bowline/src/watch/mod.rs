@@ -19,6 +19,9 @@
 //! - Nothing is lost between history and ring: both are asked for exactly "the next revision".
 //! - A watcher's pin keeps the history it has not read, up to the lag limit; beyond it the watcher
 //!   gets [`Error::Compacted`](crate::Error::Compacted), never a gap.
+//! - The changes of one revision come in the order in which they were made, with those that were made
+//!   over by later ones, whether they are read from the ring or from the trees. Only of the revision
+//!   that history begins with there is no more than what each key has become, in both.
 //! - A change is delivered only after it is published, so never one that could be taken back
 //!   (with [`Durability::Sync`](crate::Durability::Sync)).
 
@@ -51,7 +54,7 @@ pub struct Change {
     /// The entry after a put. After a delete only its key and `mod_revision` (the revision of the
     /// deletion) are set, as in etcd.
     pub entry: Entry,
-    /// The entry before the change; only when asked for with [`WatchBuilder::with_previous`], and
+    /// The entry before the revision of the change; only when asked for with [`WatchBuilder::with_previous`], and
     /// absent for a new key or where history has been given up.
     pub previous: Option<Entry>,
 }
@@ -65,13 +68,21 @@ impl Change {
         }
     }
 
+    /// Whether it put a key that was absent, if only because the same transaction had deleted it before.
+    #[must_use]
+    pub fn creates_key(&self) -> bool {
+        self.kind == ChangeKind::Put && self.entry.create_revision == self.entry.mod_revision
+    }
+
     /// About how much memory it takes, in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
         (self.entry.key.len() + self.entry.value.len() + size_of::<Change>()) as u64
     }
 }
 
-/// All changes of one revision that are in the watched range, by key.
+/// All changes of one revision that are in the watched range, in the order in which they were made:
+/// that of the keys, but in a transaction that came through etcd's API. There a key may be changed more than
+/// once, by a put and a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// The revision.

@@ -1,6 +1,6 @@
 //! One watcher: a cursor over revisions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use bowline_storage::sync::Instant;
@@ -10,8 +10,7 @@ use bowline_storage::{EntryKind, Revision, Value};
 use super::{Change, ChangeKind, Changes};
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::kv::Range;
-use crate::kv::record;
+use crate::kv::{Range, order, record};
 use crate::trees;
 
 /// How much history a watcher reads at once, in bytes.
@@ -70,10 +69,12 @@ impl WatchBuilder {
             match db.core().engine.pin_watch(next) {
                 Ok(pin) => {
                     let ready = VecDeque::new();
+                    let oldest = db.core().engine.history_floor();
                     return Ok(Watcher {
                         db,
                         range,
                         next,
+                        oldest,
                         with_previous,
                         pin,
                         ready,
@@ -121,6 +122,8 @@ pub struct Watcher {
     db: Db,
     range: Range,
     next: Revision,
+    /// Where history began when the watch did: what was made over in this revision is no part of it.
+    oldest: Revision,
     with_previous: bool,
     pin: WatchPin,
     /// Read from history, not yet delivered; all below `next`.
@@ -176,7 +179,10 @@ impl Watcher {
                 Some(all) => {
                     self.next += 1;
                     let inside = |change: &&Change| self.range.contains(&change.entry.key);
-                    let changes: Vec<_> = all.changes.iter().filter(inside).cloned().collect();
+                    let mut changes: Vec<_> = all.changes.iter().filter(inside).cloned().collect();
+                    if all.revision <= self.oldest {
+                        keep_last(&mut changes);
+                    }
                     if changes.is_empty() {
                         self.advance_pin();
                     } else {
@@ -243,6 +249,21 @@ impl Watcher {
         if let Some(error) = failure {
             return Err(error);
         }
+        for changes in found.values_mut() {
+            changes.sort_by(|a, b| a.entry.key.cmp(&b.entry.key));
+        }
+        let revisions: Vec<Revision> = found.keys().copied().collect();
+        order::for_each(engine, &revisions, |revision, order| {
+            if let Some(changes) = found.get_mut(&revision) {
+                let wanted = |key: &[u8]| self.range.contains(key);
+                let arranged = order.arrange(changes, wanted);
+                *changes = arranged.ok_or_else(|| order::invalid(&trees::order_key()))?;
+                if revision <= self.oldest {
+                    keep_last(changes);
+                }
+            }
+            Ok(())
+        })?;
         // Asked after reading: whatever the read missed was given up before this.
         let oldest = engine.history_floor();
         if from < oldest {
@@ -252,10 +273,9 @@ impl Watcher {
                 current: visible,
             });
         }
-        for (revision, mut changes) in found {
-            changes.sort_by(|a, b| a.entry.key.cmp(&b.entry.key));
-            self.ready.push_back(Changes { revision, changes });
-        }
+        let found = found.into_iter();
+        let found = found.map(|(revision, changes)| Changes { revision, changes });
+        self.ready.extend(found);
         self.next = upto + 1;
         self.advance_pin();
         Ok(())
@@ -269,7 +289,7 @@ impl Watcher {
         let Some(before) = changes.revision.checked_sub(1) else {
             return Ok(());
         };
-        for change in &mut changes.changes {
+        for change in changes.changes.iter_mut().filter(|c| !c.creates_key()) {
             let key = change.entry.key.clone();
             let entry = engine.read_at(trees::KV, &key, before, |found| {
                 record::entry_of(&key, found)
@@ -282,6 +302,17 @@ impl Watcher {
         }
         Ok(())
     }
+}
+
+/// Leaves of the changes of a revision, which are in order, the last one of each key.
+fn keep_last(changes: &mut Vec<Change>) {
+    let mut later = HashSet::new();
+    let is_last = changes
+        .iter()
+        .rev()
+        .map(|change| later.insert(change.entry.key.clone()));
+    let mut is_last: Vec<bool> = is_last.collect();
+    changes.retain(|_| is_last.pop() == Some(true));
 }
 
 impl Drop for Watcher {

@@ -73,10 +73,11 @@ fn entry(term: u64, index: u64) -> Entry {
         13 => vec![Command::Compact {
             revision: 2 + index / 2,
         }],
-        17 => vec![Command::Alarm {
+        // While it is raised, little else is done.
+        17 | 18 => vec![Command::Alarm {
             member: 3,
             kind: AlarmKind::Corrupt,
-            is_raised: index % 40 == 17,
+            is_raised: index % 20 == 17,
         }],
         19 => vec![Command::Txn(Txn::of(Op::DeleteRange(DeleteRangeOp {
             key: key(&mut random),
