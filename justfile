@@ -22,9 +22,9 @@ fix:
 tour:
     cargo run --release -- tour
 
-# The benchmarks of the database crate.
+# Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
-    cargo bench -p bowline {{ ARGS }}
+    cargo run --release -p bowline-bench --features peers -- {{ ARGS }}
 
 # The crash tests of the database with a million images (or N): hours. Shows what was covered.
 crash-images N="1000000":

@@ -1,0 +1,266 @@
+//! Bowline's figures, and other stores' beside them.
+//!
+//! ```text
+//! cargo run --release -p bowline-bench --features peers -- peers      S1 to S11, F first
+//! cargo run --release -p bowline-bench -- reference                   the reference tables
+//! cargo run --release -p bowline-bench -- instructions                what the hot paths cost
+//! cargo run --release -p bowline-bench -- report                      docs/benchmarks.md, charts
+//! cargo run --release -p bowline-bench -- save | compare              the baseline
+//! ```
+//!
+//! `peers` and `reference` keep what they measured; the others use that. With `--quick` each takes
+//! some minutes. Without the feature `peers` no other store is compiled, and the tables have
+//! Bowline alone.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `measure`, `timing`, `statistics` | turns, rounds, samples; ratios within a round |
+//! | `result`, `table`, `chart`, `report` | what is kept of a run, and how it is shown |
+//! | `baseline`, `instructions` | what must not get worse |
+//! | `store` | the stores behind one interface, each with its configuration |
+//! | `peers` | the rows S1 to S11 |
+//! | `reference` | the rows of the reference tables |
+//! | `data`, `machine` | keys and values; disk, memory and kernel |
+
+mod arguments;
+mod baseline;
+mod chart;
+mod data;
+mod instructions;
+mod machine;
+mod measure;
+mod peers;
+mod reference;
+mod report;
+mod result;
+mod statistics;
+mod store;
+mod table;
+mod timing;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use arguments::{Arguments, BaselineArguments, Command, Results, RunArguments};
+use baseline::Baseline;
+use clap::Parser;
+use instructions::Instructions;
+use measure::{Fallible, MACHINE, Row, measure};
+use result::RunResult;
+use store::{SYSTEMS, System};
+
+const PEERS_FILE: &str = "peers.json";
+const REFERENCE_FILE: &str = "reference.json";
+
+fn main() -> ExitCode {
+    match work(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn work(command: Command) -> Fallible<ExitCode> {
+    match command {
+        Command::Peers { run, stores } => peers(&run, &stores)?,
+        Command::Reference { run } => reference(&run)?,
+        Command::Instructions => print!("{}", instructions::count()?.table()),
+        Command::Report { results, docs } => {
+            let docs = docs.unwrap_or_else(|| root().join("docs"));
+            let load = |file| RunResult::load(&path_of(&results, file)?);
+            report::write(&docs, &load(PEERS_FILE)?, &load(REFERENCE_FILE)?)?;
+        }
+        Command::Save { results, baseline } => {
+            let peers = RunResult::load(&path_of(&results, PEERS_FILE)?)?;
+            let now = Baseline::of(&peers, counted(&baseline)?);
+            let path = baseline.baseline.unwrap_or_else(default_baseline);
+            now.save(&path)?;
+            println!("saved {}", path.display());
+        }
+        Command::Compare {
+            results,
+            baseline,
+            tolerance,
+            instruction_tolerance,
+        } => {
+            let peers = RunResult::load(&path_of(&results, PEERS_FILE)?)?;
+            let now = Baseline::of(&peers, counted(&baseline)?);
+            let before = Baseline::load(&baseline.baseline.unwrap_or_else(default_baseline))?;
+            let comparison = before.compare(&now, tolerance, instruction_tolerance);
+            print!("{comparison}");
+            if comparison.is_worse() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::ChildMemory {
+            store,
+            path,
+            budget_bytes,
+            written_bytes,
+        } => println!(
+            "{}",
+            peers::memory_child(&store, &path, budget_bytes, written_bytes)?
+        ),
+        Command::ChildPath { name, count } => instructions::child(&name, count)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn counted(arguments: &BaselineArguments) -> Fallible<Instructions> {
+    if arguments.without_instructions {
+        return Ok(Instructions::default());
+    }
+    instructions::count()
+}
+
+fn peers(arguments: &RunArguments, stores: &[String]) -> Fallible<()> {
+    let scale = match (arguments.smoke, arguments.quick) {
+        (true, _) => peers::Scale::SMOKE,
+        (false, true) => peers::Scale::QUICK,
+        (false, false) => peers::Scale::FULL,
+    };
+    let systems: Vec<&'static System> = if stores.is_empty() {
+        SYSTEMS.iter().collect()
+    } else {
+        let named = stores.iter().map(|name| store::system(name));
+        named.collect::<Fallible<_>>()?
+    };
+    let directory = data_directory(arguments)?;
+    let stage = peers::Stage::new(scale, directory.path(), systems, std::env::current_exe()?);
+    let contestants = stage.systems.iter().map(|system| {
+        let what = format!("{}: {}", system.version, system.configuration);
+        (system.name.to_owned(), what)
+    });
+    let run = Run {
+        arguments,
+        directory: directory.path(),
+        scale: scale.name,
+        contestants: contestants.collect(),
+        ours: &[store::BOWLINE.name, MACHINE],
+        file: PEERS_FILE,
+    };
+    run.finish(peers::rows(&stage), table::peers)
+}
+
+fn reference(arguments: &RunArguments) -> Fallible<()> {
+    let scale = match (arguments.smoke, arguments.quick) {
+        (true, _) => reference::Scale::SMOKE,
+        (false, true) => reference::Scale::QUICK,
+        (false, false) => reference::Scale::FULL,
+    };
+    let directory = data_directory(arguments)?;
+    let place = reference::Place::new(scale, directory.path());
+    let version = |what: &str| format!("{}, {what}", store::BOWLINE.version);
+    let contestants = vec![
+        (
+            reference::SYNC.to_owned(),
+            version("each commit flushed before it returns"),
+        ),
+        (
+            reference::BATCHED.to_owned(),
+            version("flushed every 10 ms by a thread"),
+        ),
+    ];
+    let run = Run {
+        arguments,
+        directory: directory.path(),
+        scale: scale.name,
+        contestants,
+        ours: &[reference::SYNC, reference::BATCHED, MACHINE],
+        file: REFERENCE_FILE,
+    };
+    run.finish(reference::rows(&place), table::reference)
+}
+
+/// A run of rows, and what is told of it.
+struct Run<'a> {
+    arguments: &'a RunArguments,
+    directory: &'a Path,
+    scale: &'static str,
+    contestants: Vec<(String, String)>,
+    ours: &'a [&'a str],
+    file: &'a str,
+}
+
+impl Run<'_> {
+    /// Measures, prints and keeps the result.
+    fn finish(self, mut rows: Vec<Row<'_>>, shown: fn(&RunResult) -> String) -> Fallible<()> {
+        rows.retain(|row| row.name.contains(&self.arguments.only));
+        if rows.is_empty() {
+            return Err(format!("no row has {:?} in its name", self.arguments.only).into());
+        }
+        let plan = self.arguments.plan();
+        let load_before = machine::load_average();
+        let start = Instant::now();
+        let rows = measure(&mut rows, &plan, self.ours)?;
+        let mut circumstances = machine::surroundings(self.directory);
+        let mut tell = |what: &str, which: String| circumstances.push((what.to_owned(), which));
+        tell(
+            "load average",
+            format!("{load_before} before, {} after", machine::load_average()),
+        );
+        tell(
+            "rounds",
+            format!(
+                "{} of {:?} per row and store, {} of the long rows, {:.0?} in all",
+                plan.rounds,
+                plan.sample,
+                plan.long_rounds.min(plan.rounds),
+                start.elapsed()
+            ),
+        );
+        tell("data", self.scale.to_owned());
+        tell("seed", format!("{:#X}", data::SEED));
+        if cfg!(debug_assertions) {
+            tell("build", "without optimization: not figures".to_owned());
+        }
+        let result = RunResult {
+            circumstances,
+            contestants: self.contestants,
+            ours: self.ours.iter().map(|&name| name.to_owned()).collect(),
+            rows,
+        };
+        result.save(&path_of(&self.arguments.results, self.file)?)?;
+        print!("{}", shown(&result));
+        Ok(())
+    }
+}
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn default_baseline() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("baseline.json")
+}
+
+/// The directory that this program was built in: `target`, wherever that is.
+fn target() -> Fallible<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2);
+    Ok(target.ok_or("this program is nowhere")?.to_owned())
+}
+
+fn path_of(results: &Results, file: &str) -> Fallible<PathBuf> {
+    let directory = match &results.results {
+        Some(directory) => directory.clone(),
+        None => target()?.join("bowline-bench"),
+    };
+    Ok(directory.join(file))
+}
+
+/// Where the data goes. Removed with all that is in it.
+fn data_directory(arguments: &RunArguments) -> Fallible<tempfile::TempDir> {
+    let parent = match &arguments.dir {
+        Some(directory) => directory.clone(),
+        None => target()?,
+    };
+    let mut builder = tempfile::Builder::new();
+    Ok(builder
+        .prefix("bench-")
+        .tempdir_in(std::fs::canonicalize(parent)?)?)
+}

@@ -1,0 +1,202 @@
+//! S3, S4, S5 and S11: reads of data that is in memory, by key and in order.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fastrand::Rng;
+
+use super::stage::{Dataset, Stage};
+use crate::data::{KEY_BYTES, VALUE_BYTES, is_value_of, key, number_of, value};
+use crate::measure::{Fallible, Row, Sample, Turn, check};
+use crate::result::{Bound, Unit};
+use crate::store::{Store, flushing};
+use crate::timing::{BATCH, Timed, run_for, run_on};
+
+const SMALL: &str = "S3 get, 100 K keys, 1 thread";
+const LARGE: &str = "S3 get, 1 M keys, 1 thread";
+const ONE_VERSION: &str = "S11 newest of 1 version";
+
+pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
+    let everyone = || stage.names(|_| true);
+    let get = |name, dataset: Dataset, threads: usize| {
+        Row::new(name, Unit::Nanoseconds, everyone(), move |turn| {
+            get_random(stage, turn, dataset, threads)
+        })
+    };
+    let twice = Some(Bound::AtLeast(1.9));
+    let beside = Row::new(
+        "S3 get, 100 K keys, beside a writer",
+        Unit::Nanoseconds,
+        everyone(),
+        move |turn| beside_writer(stage, turn),
+    );
+    let scan = |name, dataset: Dataset, takes_part: Vec<_>| {
+        Row::new(name, Unit::Nanoseconds, takes_part, move |turn| {
+            scan(stage, turn, dataset)
+        })
+        .remark("per entry")
+    };
+    let with_memtable = || stage.names(|system| system.has_memtable);
+    vec![
+        peers(get(SMALL, Dataset::Small, 1), 6.0, None).bound(Bound::AtMost(60.0)),
+        get("S3 get, 100 K keys, 2 threads", Dataset::Small, 2).under(SMALL, "× 1 thread", twice),
+        beside.over(SMALL, 1.0, "of alone", Some(Bound::AtMost(1.3))),
+        peers(get(LARGE, Dataset::Large, 1), 6.0, None).bound(Bound::AtMost(200.0)),
+        get("S3 get, 1 M keys, 2 threads", Dataset::Large, 2).under(LARGE, "× 1 thread", twice),
+        peers(
+            get("S4 get, cached tables, 1 M keys", Dataset::Tables, 1),
+            1.0,
+            Some(3.0),
+        ),
+        scan(
+            "S5 scan of 100 K entries, just written",
+            Dataset::Small,
+            with_memtable(),
+        ),
+        peers(
+            scan(
+                "S5 scan of 100 K of 1 M entries, cached tables",
+                Dataset::Tables,
+                everyone(),
+            ),
+            1.0,
+            Some(2.0),
+        ),
+    ]
+}
+
+/// Beside LMDB and the merge trees, with goals, and the others without.
+fn peers(row: Row<'_>, of_lmdb: f64, of_trees: Option<f64>) -> Row<'_> {
+    row.beside("RocksDB", of_trees)
+        .beside("fjall", of_trees)
+        .beside("redb", None)
+        .beside("LMDB", Some(of_lmdb))
+        .beside("SurrealKV", None)
+}
+
+/// Reads random keys, each thread through a snapshot of its own.
+fn read(store: &dyn Store, keys: u64, threads: usize, turn: Turn) -> Fallible<Timed> {
+    run_on(threads, turn.sample, BATCH, |thread| {
+        let reader = store.reader()?;
+        let mut rng = Rng::with_seed(turn.seed ^ thread as u64);
+        Ok(move || {
+            let number = rng.u64(..keys);
+            let mut see = |value: &[u8]| {
+                let is_right = is_value_of(value, number, VALUE_BYTES);
+                check(is_right, "a read gave another value")
+            };
+            check(reader.get(&key(number), &mut see)?, "a read found nothing")
+        })
+    })
+}
+
+fn get_random(stage: &Stage, turn: Turn, dataset: Dataset, threads: usize) -> Fallible<Sample> {
+    let store = stage.store(stage.system(turn.contestant)?, dataset)?;
+    let before = store.counts().cache_misses;
+    let timed = read(&*store, stage.keys(dataset), threads, turn)?;
+    let after = store.counts().cache_misses;
+    check(before == after, "a read went to the disk")?;
+    Ok(Sample::time(timed))
+}
+
+/// Reads through one snapshot while another thread overwrites the same keys as fast as it can.
+fn beside_writer(stage: &Stage, turn: Turn) -> Fallible<Sample> {
+    let system = stage.system(turn.contestant)?;
+    let keys = stage.scale.small;
+    let store = stage.store(system, Dataset::Written)?;
+    let store = &*store;
+    let is_over = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
+    let timed = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rng = Rng::with_seed(!turn.seed);
+            while !is_over.load(Ordering::Relaxed) {
+                let number = rng.u64(..keys);
+                store.put(&key(number), &value(number))?;
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+            Fallible::Ok(())
+        });
+        // A short sample may be over before the writer has begun.
+        while written.load(Ordering::Relaxed) == 0 && !writer.is_finished() {
+            std::thread::yield_now();
+        }
+        let taken = flushing(system, store, || read(store, keys, 1, turn));
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().map_err(|_| "the writer panicked")??;
+        taken
+    })?;
+    let written = written.into_inner();
+    check(written > 0, "the writer wrote nothing")?;
+    let per_second = written as f64 / timed.elapsed.as_secs_f64();
+    Ok(Sample::time(timed).note("writes per second beside", per_second))
+}
+
+fn scan(stage: &Stage, turn: Turn, dataset: Dataset) -> Fallible<Sample> {
+    let store = stage.store(stage.system(turn.contestant)?, dataset)?;
+    let count = stage.scale.small;
+    let mut timed = run_for(turn.sample, 1, || {
+        let mut seen = 0;
+        let mut last = [0; KEY_BYTES];
+        let mut see = |key: &[u8], value: &[u8]| {
+            check(key > &last[..], "a scan out of order")?;
+            last.copy_from_slice(key);
+            let is_right = number_of(key).is_some_and(|n| is_value_of(value, n, VALUE_BYTES));
+            check(is_right, "a scan gave another value")?;
+            seen += 1;
+            Ok(())
+        };
+        store.reader()?.scan(count, &mut see)?;
+        check(seen == count, "a scan ended early")
+    })?;
+    // The latencies are those of whole scans: not told per entry.
+    timed.operations *= count;
+    Ok(Sample {
+        latency: None,
+        ..Sample::time(timed)
+    })
+}
+
+/// S11. They come last, since their stores hold what the other rows do not need.
+pub fn versions(stage: &Stage) -> Vec<Row<'_>> {
+    let names: [&str; 5] = [
+        ONE_VERSION,
+        "S11 newest of 10 versions",
+        "S11 newest of 100 versions",
+        "S11 newest of 1,000 versions",
+        "S11 newest of 100,000 versions",
+    ];
+    let row = |(name, count): (&'static str, u64)| {
+        let takes_part = stage.names(|system| system.has_memtable);
+        let row = Row::new(name, Unit::Nanoseconds, takes_part, move |turn| {
+            newest(stage, turn, count)
+        });
+        if name == ONE_VERSION {
+            return row;
+        }
+        row.over(ONE_VERSION, 1.0, "of 1 version", Some(Bound::AtMost(1.2)))
+    };
+    names
+        .into_iter()
+        .zip(stage.scale.versions)
+        .map(row)
+        .collect()
+}
+
+fn newest(stage: &Stage, turn: Turn, count: u64) -> Fallible<Sample> {
+    let store = stage.store(stage.system(turn.contestant)?, Dataset::Versions)?;
+    let store = &*store;
+    let timed = run_on(1, turn.sample, BATCH, |_| {
+        let reader = store.reader()?;
+        Ok(move || {
+            let mut see = |value: &[u8]| {
+                check(
+                    is_value_of(value, count, VALUE_BYTES),
+                    "not the newest value",
+                )
+            };
+            let key = key(std::hint::black_box(count));
+            check(reader.get(&key, &mut see)?, "a read found nothing")
+        })
+    })?;
+    Ok(Sample::time(timed))
+}

@@ -1,0 +1,93 @@
+//! Bowline itself.
+
+use std::path::Path;
+
+use bowline::{Db, Snapshot};
+
+use super::{BATCHED_EVERY, Counts, Durability, Reader, See, Settings, Store, System};
+use crate::data::Key;
+use crate::measure::Fallible;
+
+pub const BOWLINE: System = System {
+    name: "Bowline",
+    version: concat!("bowline ", env!("CARGO_PKG_VERSION")),
+    configuration: "default settings, but for the sizes of memtable and cache; `Batched` every 10 ms by its own thread",
+    has_log: true,
+    has_memtable: true,
+    has_budget: true,
+    flushes_itself: true,
+    open,
+};
+
+fn open(path: &Path, settings: &Settings) -> Fallible<Box<dyn Store>> {
+    let durability = match settings.durability {
+        Durability::Sync => bowline::Durability::Sync,
+        Durability::Batched => bowline::Durability::Batched {
+            every: BATCHED_EVERY,
+        },
+    };
+    let db = Db::builder()
+        .durability(durability)
+        .memtable_bytes(settings.memtable_bytes)
+        .cache_bytes(settings.cache_bytes as u64)
+        .open(path)?;
+    Ok(Box::new(Bowline { db }))
+}
+
+struct Bowline {
+    db: Db,
+}
+
+impl Store for Bowline {
+    fn put(&self, key: &[u8], value: &[u8]) -> Fallible<()> {
+        self.db.put(key, value)?;
+        Ok(())
+    }
+
+    fn put_all(&self, entries: &[(Key, Vec<u8>)]) -> Fallible<()> {
+        self.db.transact(|tx| {
+            entries
+                .iter()
+                .try_for_each(|(key, value)| tx.put(key, value))
+        })?;
+        Ok(())
+    }
+
+    fn sync(&self) -> Fallible<()> {
+        Ok(self.db.sync()?)
+    }
+
+    fn settle(&self) -> Fallible<()> {
+        Ok(self.db.compact_tables()?)
+    }
+
+    fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {
+        Ok(Box::new(self.db.snapshot()))
+    }
+
+    fn counts(&self) -> Counts {
+        let counters = self.db.stats().engine.counters;
+        Counts {
+            flushes: Some(counters.log_syncs),
+            cache_misses: Some(counters.cache_misses),
+            table_bytes: Some(counters.flush_bytes_written + counters.compaction_bytes_written),
+        }
+    }
+}
+
+impl Reader for Snapshot {
+    fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8]) -> Fallible<()>) -> Fallible<bool> {
+        match Snapshot::get(self, key)? {
+            Some(value) => see(&value).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn scan(&self, limit: u64, see: &mut See<'_>) -> Fallible<()> {
+        for entry in self.range(..)?.take(limit as usize) {
+            let entry = entry?;
+            see(&entry.key, &entry.value)?;
+        }
+        Ok(())
+    }
+}
