@@ -46,9 +46,14 @@ pub(crate) fn prefetch<T>(items: &[T]) {
 /// Asks for `lines` cache lines, the first of them that in which `first` lies.
 #[inline]
 pub(crate) fn prefetch_from<T>(first: &T, lines: usize) {
-    let first = std::ptr::from_ref(first).addr();
+    prefetch_at(std::ptr::from_ref(first).addr(), lines);
+}
+
+/// Asks for `lines` cache lines, the first of them that in which `address` lies.
+#[inline]
+pub(crate) fn prefetch_at(address: usize, lines: usize) {
     for line in 0..lines {
-        prefetch_line(first + line * LINE_BYTES);
+        prefetch_line(address.wrapping_add(line * LINE_BYTES));
     }
 }
 

@@ -16,6 +16,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
+use crate::prefetch::prefetch_at;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The unit of offsets, in bytes.
@@ -117,18 +118,8 @@ impl Arena {
     /// Has the processor fetch `lines` cache lines from `offset` on, all at once, without waiting for them.
     #[inline]
     pub(super) fn prefetch(&self, offset: u32, lines: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for line in 0..lines {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = self
-                .base
-                .as_ptr()
-                .wrapping_add(offset as usize * UNIT + line * 64);
-            // SAFETY: a hint: it reads nothing and cannot fault, wherever the address leads.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (offset, lines);
+        let start = self.base.as_ptr().addr();
+        prefetch_at(start.wrapping_add(offset as usize * UNIT), lines);
     }
 
     /// Copies `bytes` to `displacement` bytes after `offset`.
