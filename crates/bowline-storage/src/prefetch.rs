@@ -5,9 +5,12 @@
 //! to search. What is known early is asked for early, all of it at once, so that the waits run
 //! side by side. A [`Hint`] knows early what is otherwise known late.
 
-#![expect(
-    unsafe_code,
-    reason = "the instruction has no safe form; measured, see docs/benchmarks.md"
+#![cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(
+        unsafe_code,
+        reason = "the instruction has no safe form; measured, see docs/benchmarks.md"
+    )
 )]
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
