@@ -46,6 +46,7 @@ pub(crate) async fn run(
     asked: &mut Asked,
 ) -> Result<(), Difference> {
     let of = |clients: &Clients| Names {
+        began: Some(Instant::now()),
         revision: 1,
         member_id: clients.member_id,
         peer_url: clients.peer_url.clone(),

@@ -6,6 +6,7 @@
 //! number is far above any that occurs: [`now`], [`compacted`], [`chosen`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v3electionpb::LeaderKey;
@@ -86,6 +87,8 @@ impl Step {
 /// What the numbers of a sequence stand for on one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
+    /// When the sequence began.
+    pub(crate) began: Option<Instant>,
     pub(crate) revision: i64,
     pub(crate) compacted: i64,
     /// All there were.
