@@ -276,7 +276,13 @@ impl TableFile {
                 }
                 Payload::Decompressed(bytes) => Page::parse(bytes.into()),
             })
-            .map_err(|reason| self.corrupt(offset, "a page", reason))
+            .map_err(|reason| match reason {
+                frame::NEEDS_ZSTD => Error::Unsupported {
+                    path: self.path.clone(),
+                    feature: "zstd",
+                },
+                _ => self.corrupt(offset, "a page", reason),
+            })
     }
 
     /// Reads and checks everything but the pages.

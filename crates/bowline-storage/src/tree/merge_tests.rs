@@ -710,3 +710,29 @@ fn writers_are_slowed_before_they_are_stopped() {
     assert!(stats.table_write_amplification() > Some(0.0));
     assert!(stats.write_amplification() > stats.table_write_amplification());
 }
+
+#[cfg(feature = "zstd")]
+#[test]
+fn the_last_level_is_zstd_when_asked_and_read_whatever_is_asked_now() {
+    use crate::table::Compression;
+    let (disk, versions) = unmerged(9, |_| {});
+    let mut options = options(Strategy::LazyLeveling, History::All);
+    options.compaction.runs_max = 1000;
+    options.compaction.table_bytes = 1 << 20;
+    options.compaction.range_bytes_min = 1 << 20;
+    for tree in &mut options.trees {
+        tree.page_bytes = 4 << 10;
+    }
+    let mut bytes = Vec::new();
+    for level in [None, Some(3), None, Some(19)] {
+        options.compaction.last_level_compression = level.map(|level| Compression::Zstd { level });
+        let engine = open_idle(disk.clone(), &options);
+        // What was written under the setting before.
+        let engine = check(&disk, &options, engine, &versions);
+        engine.compact_tables().unwrap();
+        bytes.push(engine.stats().table_bytes);
+        check(&disk, &options, engine, &versions).close().unwrap();
+    }
+    let (lz4, zstd) = (bytes[0].min(bytes[2]), bytes[1].max(bytes[3]));
+    assert!(zstd + zstd / 16 < lz4, "{bytes:?}");
+}
