@@ -12,8 +12,8 @@
 //!                 after d     after m                 cuts behind d and behind m
 //! ```
 //!
-//! A cut lies right behind a key, so no page of the table that the key is from belongs to two ranges.
-//! Pages and tables of the other runs may: each range reads its own part of them.
+//! A cut is the shortest key that lies between two samples, since it is written down. Pages and tables
+//! may belong to two ranges: each reads its own part of them.
 //!
 //! Invariants:
 //!
@@ -74,7 +74,7 @@ pub fn cut(tables: &[Arc<Table>], parts: u64) -> Vec<Vec<u8>> {
     let mut samples = Vec::new();
     for table in tables {
         table.sample_keys(step_bytes, &mut |key, bytes| {
-            samples.push((key.to_vec(), bytes))
+            samples.push((key.to_vec(), bytes));
         });
     }
     cut_samples(samples, parts)
@@ -82,30 +82,32 @@ pub fn cut(tables: &[Arc<Table>], parts: u64) -> Vec<Vec<u8>> {
 
 fn cut_samples(mut samples: Vec<(Vec<u8>, u64)>, parts: u64) -> Vec<Vec<u8>> {
     samples.sort_unstable();
-    let total: u64 = samples.iter().map(|(_, bytes)| bytes).sum();
-    let Some((last, _)) = samples.last().cloned() else {
-        return Vec::new();
-    };
+    let parts = u128::from(parts);
+    let total: u128 = samples.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     let mut cuts: Vec<Vec<u8>> = Vec::new();
     let mut before = 0;
     let mut part = 1;
-    for (key, bytes) in samples {
-        before += bytes;
-        // Of one key there may be many samples. Behind the last key of all there is nothing.
-        let is_full =
-            u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(part);
-        if !is_full || key == last {
+    for (number, (key, bytes)) in samples.iter().enumerate() {
+        before += u128::from(*bytes);
+        if before * parts < total * part {
             continue;
         }
-        part = (u128::from(before) * u128::from(parts) / u128::from(total.max(1))) as u64 + 1;
-        let mut cut = key;
-        // The smallest key that is larger.
-        cut.push(0);
-        if cuts.last() != Some(&cut) {
-            cuts.push(cut);
+        // Of one key there may be many samples. Behind the last key of all there is nothing to cut.
+        let later = samples[number + 1..].iter().find(|(later, _)| later != key);
+        let Some((later, _)) = later else { break };
+        part = before * parts / total.max(1) + 1;
+        let cut = separator(key, later);
+        if cuts.last().is_none_or(|last| &last[..] < cut) {
+            cuts.push(cut.to_vec());
         }
     }
     cuts
+}
+
+/// The shortest key that is larger than `key` and not larger than `later`, which is larger.
+fn separator<'a>(key: &[u8], later: &'a [u8]) -> &'a [u8] {
+    let shared = key.iter().zip(later).take_while(|(a, b)| a == b).count();
+    &later[..later.len().min(shared + 1)]
 }
 
 #[cfg(test)]
@@ -154,9 +156,23 @@ mod tests {
             ("hot", 500),
             ("z", 10),
         ]);
-        assert_eq!(cut_samples(hot, 4), [b"hot\0".to_vec()]);
+        assert_eq!(cut_samples(hot, 4), [b"z".to_vec()]);
         assert_eq!(cut_samples(samples(&[("k", 9), ("k", 9)]), 4), [[0; 0]; 0]);
         assert_eq!(cut_samples(Vec::new(), 4), [[0; 0]; 0]);
+    }
+
+    #[test]
+    fn a_cut_is_short_however_long_the_keys_are() {
+        let long = |end: &str| format!("{}{end}", "k".repeat(5000));
+        let (a, b) = (long("a"), long("bbb"));
+        let of = [(a.as_str(), 10), (b.as_str(), 10), ("zzzz", 10)];
+        assert_eq!(
+            cut_samples(samples(&of), 3),
+            [long("b").into_bytes(), b"z".to_vec()]
+        );
+        for (key, later, cut) in [("", "abc", "a"), ("a", "ab", "ab"), ("abc", "abd", "abd")] {
+            assert_eq!(separator(key.as_bytes(), later.as_bytes()), cut.as_bytes());
+        }
     }
 
     #[test]

@@ -90,10 +90,10 @@ impl Shared {
     pub(super) fn compact_all(&self) -> Result<()> {
         for tree in self.tree_ids() {
             let _compacting = self.compacting.lock();
-            self.check_manifest()?;
             let current = self.super_version.load_full();
             if let Some(pick) = pick_all(current.version.tree(tree)) {
                 self.with_ballast(|| {
+                    self.check_manifest()?;
                     self.discard_merge(tree);
                     self.carry_out(&self.begin_merge(tree, &pick))
                 })?;

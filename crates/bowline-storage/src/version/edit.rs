@@ -386,7 +386,7 @@ impl State {
             };
             let is_inside = cuts
                 .get(number)
-                .is_none_or(|cut| &table.max_key[..] < &cut[..]);
+                .is_none_or(|cut| table.max_key[..] < cut[..]);
             let is_new = !self.tables.contains_key(&table.file_id)
                 && !named.contains(&table.file_id)
                 && ids.insert(table.file_id);
