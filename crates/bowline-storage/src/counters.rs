@@ -59,6 +59,10 @@ counters! {
     compaction_bytes_read,
     /// Compactions done.
     compactions,
+    /// Key ranges that compactions merged.
+    compaction_ranges,
+    /// Ranges that an interrupted compaction had finished, and that were not merged again.
+    compaction_ranges_resumed,
     /// Bytes written to the manifest.
     manifest_bytes_written,
     /// Pages answered from the page cache.
@@ -73,6 +77,11 @@ counters! {
     filter_false_positives,
     /// Milliseconds writers were held back because flush or compaction was behind.
     throttle_ms,
+    /// Rounds that were slowed in proportion to what they wrote, because flush or compaction was
+    /// behind.
+    rounds_slowed,
+    /// Rounds that had to wait until flush or compaction had caught up.
+    rounds_stopped,
 }
 
 /// One number that only grows.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::ranges::KeyRange;
 use super::retention::{KeyFilter, Retention};
 use crate::error::{Error, Result};
 use crate::memtable::MemtableVersionCursor;
@@ -24,21 +25,24 @@ pub enum VersionSource {
     Run(RunVersions),
 }
 
-/// The versions of a run.
+/// The versions of a run, or of a range of it.
 #[derive(Debug)]
 pub struct RunVersions {
     tables: std::vec::IntoIter<Arc<Table>>,
     current: Option<TableVersionCursor>,
-    use_cache: bool,
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
 }
 
 impl VersionSource {
-    /// A source over the tables of one run.
-    pub fn run(tables: Vec<Arc<Table>>, use_cache: bool) -> VersionSource {
+    /// A source over what the tables of one run have in a range. Reads past the page cache.
+    pub fn run(mut tables: Vec<Arc<Table>>, range: KeyRange<'_>) -> VersionSource {
+        tables.retain(|table| range.meets(&table.meta().min_key, &table.meta().max_key));
         VersionSource::Run(RunVersions {
             tables: tables.into_iter(),
             current: None,
-            use_cache,
+            lower: range.lower.map(<[u8]>::to_vec),
+            upper: range.upper.map(<[u8]>::to_vec),
         })
     }
 
@@ -63,6 +67,12 @@ impl VersionSource {
                     cursor.next()?;
                     if !cursor.valid() {
                         run.next_table()?;
+                    } else if run
+                        .upper
+                        .as_ref()
+                        .is_some_and(|upper| cursor.key() >= &upper[..])
+                    {
+                        run.current = None;
                     }
                 }
                 Ok(())
@@ -113,12 +123,20 @@ impl RunVersions {
     fn next_table(&mut self) -> Result<()> {
         self.current = None;
         for table in self.tables.by_ref() {
-            let mut cursor = table.version_cursor(self.use_cache);
-            cursor.seek_first()?;
-            if cursor.valid() {
-                self.current = Some(cursor);
-                break;
+            let mut cursor = table.version_cursor(false);
+            // Only the first has anything before the range.
+            match self.lower.take() {
+                Some(lower) => cursor.seek(&lower)?,
+                None => cursor.seek_first()?,
             }
+            if !cursor.valid() {
+                continue;
+            }
+            let ends_before = |upper: &Vec<u8>| cursor.key() >= &upper[..];
+            if !self.upper.as_ref().is_some_and(ends_before) {
+                self.current = Some(cursor);
+            }
+            break;
         }
         Ok(())
     }
@@ -129,7 +147,9 @@ impl RunVersions {
 #[derive(Debug)]
 pub struct VersionMerge {
     sources: Vec<VersionSource>,
-    current: Option<usize>,
+    /// The sources that have a version, by it, and of equal ones the newest first. A merge has few
+    /// of them, and mostly the one that went on stays in front: then a step is one comparison.
+    order: Vec<usize>,
 }
 
 impl VersionMerge {
@@ -139,43 +159,53 @@ impl VersionMerge {
             source.start()?;
         }
         let mut merge = VersionMerge {
+            order: Vec::with_capacity(sources.len()),
             sources,
-            current: None,
         };
-        merge.choose();
+        for number in (0..merge.sources.len()).rev() {
+            merge.order.insert(0, number);
+            merge.settle(0);
+        }
         Ok(merge)
     }
 
-    fn choose(&mut self) {
-        let mut best: Option<usize> = None;
-        for (at, source) in self
-            .sources
-            .iter()
-            .enumerate()
-            .filter(|(_, source)| source.valid())
-        {
-            let before = best.is_none_or(|best| {
-                let best = &self.sources[best];
-                (source.key(), std::cmp::Reverse(source.revision()))
-                    < (best.key(), std::cmp::Reverse(best.revision()))
-            });
-            if before {
-                best = Some(at);
-            }
+    /// Puts the source at `position` of the order where it belongs; those behind it are in order.
+    fn settle(&mut self, position: usize) {
+        let number = self.order[position];
+        let source = &self.sources[number];
+        if !source.valid() {
+            self.order.remove(position);
+            return;
         }
-        self.current = best;
+        let (key, revision) = (source.key(), source.revision());
+        let mut at = position;
+        while let Some(&other) = self.order.get(at + 1) {
+            let next = &self.sources[other];
+            let stays = match key.cmp(next.key()) {
+                std::cmp::Ordering::Less => true,
+                std::cmp::Ordering::Greater => false,
+                // The newer version first, and of the same one the newer source.
+                std::cmp::Ordering::Equal => (next.revision(), number) < (revision, other),
+            };
+            if stays {
+                break;
+            }
+            self.order[at] = other;
+            at += 1;
+        }
+        self.order[at] = number;
     }
 
     /// Whether there is a version.
     #[must_use]
     pub fn valid(&self) -> bool {
-        self.current.is_some()
+        !self.order.is_empty()
     }
 
     /// The current version; `None` at the end.
     #[must_use]
     pub fn current(&self) -> Option<(&[u8], Revision, EntryKind, &[u8])> {
-        let source = &self.sources[self.current?];
+        let source = &self.sources[*self.order.first()?];
         Some((
             source.key(),
             source.revision(),
@@ -186,22 +216,20 @@ impl VersionMerge {
 
     /// Goes to the next version.
     pub fn advance(&mut self) -> Result<()> {
-        let Some(current) = self.current else {
+        let Some(&current) = self.order.first() else {
             return Ok(());
         };
-        let (before, after) = self.sources.split_at_mut(current + 1);
-        let current = &mut before[current];
         // Older sources that repeat this very version are passed over.
-        for other in after {
-            let same = other.valid()
-                && other.revision() == current.revision()
-                && other.key() == current.key();
-            if same {
-                other.next()?;
+        while let Some(&other) = self.order.get(1) {
+            let (first, second) = (&self.sources[current], &self.sources[other]);
+            if first.revision() != second.revision() || first.key() != second.key() {
+                break;
             }
+            self.sources[other].next()?;
+            self.settle(1);
         }
-        current.next()?;
-        self.choose();
+        self.sources[current].next()?;
+        self.settle(0);
         Ok(())
     }
 }
@@ -211,7 +239,7 @@ pub struct MergeOutput<'a> {
     /// The file system.
     pub vfs: &'a Arc<dyn Vfs>,
     /// Gives a fresh file id and the path that belongs to it.
-    pub new_file: &'a mut dyn FnMut() -> (u64, PathBuf),
+    pub new_file: &'a dyn Fn() -> (u64, PathBuf),
     /// The tree.
     pub tree: TreeId,
     /// The tables' format.
@@ -222,15 +250,15 @@ pub struct MergeOutput<'a> {
     pub retention: &'a Retention,
     /// Whether nothing older exists below.
     pub bottom: bool,
-    /// Set to give up.
-    pub cancel: &'a AtomicBool,
+    /// Any of them is set to give up.
+    pub cancel: [&'a AtomicBool; 2],
 }
 
 /// Writes what `merge` yields and retention keeps as the tables of one run. On an error every
 /// file written so far is removed again.
-pub fn write_run(merge: &mut VersionMerge, mut output: MergeOutput<'_>) -> Result<Vec<TableMeta>> {
+pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<Vec<TableMeta>> {
     let mut done: Vec<(TableMeta, PathBuf)> = Vec::new();
-    let result = write_tables(merge, &mut output, &mut done);
+    let result = write_tables(merge, output, &mut done);
     match result {
         Ok(()) => Ok(done.into_iter().map(|(meta, _)| meta).collect()),
         Err(error) => {
@@ -246,7 +274,7 @@ pub fn write_run(merge: &mut VersionMerge, mut output: MergeOutput<'_>) -> Resul
 
 fn write_tables(
     merge: &mut VersionMerge,
-    output: &mut MergeOutput<'_>,
+    output: &MergeOutput<'_>,
     done: &mut Vec<(TableMeta, PathBuf)>,
 ) -> Result<()> {
     let mut filter = KeyFilter::new(output.retention);
@@ -255,7 +283,11 @@ fn write_tables(
     let mut is_first = true;
     let mut result = Ok(());
     while let Some((next_key, revision, kind, value)) = merge.current() {
-        if output.cancel.load(Ordering::Relaxed) {
+        if output
+            .cancel
+            .iter()
+            .any(|flag| flag.load(Ordering::Relaxed))
+        {
             result = Err(Error::Closed);
             break;
         }

@@ -57,6 +57,8 @@ mod tests;
 mod verify;
 mod version_cursor;
 mod writer;
+#[cfg(feature = "zstd")]
+mod zstd;
 
 pub use cache::PageCache;
 pub use meta::TableMeta;

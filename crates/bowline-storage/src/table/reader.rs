@@ -133,6 +133,12 @@ impl Table {
         filter + self.sections.index.memory_bytes()
     }
 
+    /// Keys of the table, ascending, about every `step_bytes` of its pages and at their end, each
+    /// with how many bytes lie between it and the one before. From the index: reads nothing.
+    pub fn sample_keys(&self, step_bytes: u64, visit: &mut dyn FnMut(&[u8], u64)) {
+        self.sections.index.sample(step_bytes, visit);
+    }
+
     /// The newest entry of `key` with a revision of at most `at`, be it a value or a tombstone.
     pub fn get(&self, key: &[u8], at: Revision) -> Result<Option<TableEntry>> {
         let hash = key_hash(key);
@@ -270,7 +276,13 @@ impl TableFile {
                 }
                 Payload::Decompressed(bytes) => Page::parse(bytes.into()),
             })
-            .map_err(|reason| self.corrupt(offset, "a page", reason))
+            .map_err(|reason| match reason {
+                frame::NEEDS_ZSTD => Error::Unsupported {
+                    path: self.path.clone(),
+                    feature: "zstd",
+                },
+                _ => self.corrupt(offset, "a page", reason),
+            })
     }
 
     /// Reads and checks everything but the pages.

@@ -1,6 +1,7 @@
 //! Flush and compaction: the jobs, and the threads that run them.
 //!
-//! One thread flushes, one compacts, and with [`SyncPolicy::Every`] one syncs the log. A job that
+//! One thread flushes, one compacts (with others that it starts for a large
+//! [merge](super::merges)), and with [`SyncPolicy::Every`] one syncs the log. A job that
 //! fails (a full disk, say) leaves no trace, is remembered for writers to be told when they have
 //! to wait for it, and is tried again a second later, or when a writer comes who waits for it. In
 //! `Manual` mode there are no threads, and the jobs run on the caller's.
@@ -13,14 +14,14 @@ use std::time::Duration;
 
 use super::{Job, Shared, SyncPolicy};
 use crate::compaction::{
-    MergeOutput, Pick, Retention, VersionMerge, VersionSource, pick, pick_all, write_run,
+    KeyRange, MergeOutput, Retention, VersionMerge, VersionSource, pick_all, write_run,
 };
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::sync::Instant;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
-use crate::table::{Table, TableMeta};
+use crate::table::{Compression, Table, TableMeta, TableOptions};
 use crate::version::{Edit, PlacedTable};
 use crate::{Index, Revision, TreeId};
 
@@ -187,7 +188,7 @@ impl Shared {
     }
 
     /// Does a job, a second time with the room of the ballast when the disk is full.
-    fn with_ballast<T>(&self, job: impl Fn() -> Result<T>) -> Result<T> {
+    pub(super) fn with_ballast<T>(&self, job: impl Fn() -> Result<T>) -> Result<T> {
         let mut result = job();
         if matches!(result, Err(Error::NoSpace { .. })) && self.ballast.take_release() {
             self.ballast.give_up();
@@ -233,6 +234,8 @@ impl Shared {
     pub(super) fn flush_into_tables(&self) -> Result<()> {
         let _flushing = self.flushing.lock();
         let _compacting = self.compacting.lock();
+        self.check_manifest()?;
+        self.tree_ids().for_each(|tree| self.discard_merge(tree));
         let all = self.super_version.load().sealed.clone();
         self.with_ballast(|| self.flush_memtables(&all, true))
     }
@@ -273,13 +276,15 @@ impl Shared {
                 for tables in pick.tables_by_run() {
                     edit.removed
                         .extend(tables.iter().map(|table| table.meta().file_id));
-                    sources.push(VersionSource::run(tables, false));
+                    sources.push(VersionSource::run(tables, KeyRange::default()));
                 }
                 (level, bottom) = (pick.output_level as u8, true);
             }
             bottom &= (current.sealed.last().zip(memtables.last()))
                 .is_some_and(|(oldest, last)| Arc::ptr_eq(oldest, last));
-            let metas = self.merge(tree, sources, &retention, bottom);
+            let compression = self.options.trees[usize::from(tree.0)].compression;
+            let is_over = &self.is_closing;
+            let metas = self.merge(tree, sources, &retention, bottom, compression, is_over);
             let metas = self.or_discard(metas, &edit)?;
             for meta in metas {
                 self.counters.flush_bytes_written.add(meta.file_bytes);
@@ -299,46 +304,60 @@ impl Shared {
         Ok(())
     }
 
-    fn tree_ids(&self) -> impl Iterator<Item = TreeId> + use<> {
+    pub(super) fn tree_ids(&self) -> impl Iterator<Item = TreeId> + use<> {
         (0..self.options.trees.len() as u8).map(TreeId)
     }
 
-    fn merge(
+    /// Writes what sources have as tables of one run. Given up when the engine closes, and when
+    /// `is_over` says so.
+    pub(super) fn merge(
         &self,
         tree: TreeId,
         sources: Vec<VersionSource>,
         retention: &Retention,
         bottom: bool,
+        compression: Compression,
+        is_over: &AtomicBool,
     ) -> Result<Vec<TableMeta>> {
         let mut merge = VersionMerge::new(sources)?;
         let output = MergeOutput {
             vfs: &self.vfs,
-            new_file: &mut || self.new_file(),
+            new_file: &|| self.new_file(),
             tree,
-            options: &self.options.trees[usize::from(tree.0)],
+            options: &TableOptions {
+                compression,
+                ..self.options.trees[usize::from(tree.0)]
+            },
             table_bytes: self.options.compaction.table_bytes,
             retention,
             bottom,
-            cancel: &self.is_closing,
+            cancel: [&self.is_closing, is_over],
         };
-        write_run(&mut merge, output)
+        write_run(&mut merge, &output)
+    }
+
+    pub(super) fn open_table(&self, meta: &TableMeta) -> Result<Table> {
+        let path = self.layout.table(meta.file_id);
+        let (cache, counters) = (self.cache.clone(), self.counters.clone());
+        Table::open(&self.vfs, path, meta, cache, counters)
+    }
+
+    pub(super) fn sync_tables_dir(&self) -> Result<()> {
+        let tables = self.layout.tables();
+        let synced = self.vfs.sync_dir(&tables);
+        synced.map_err(|e| Error::io("sync", &tables, e))
     }
 
     /// On an error, removes the files the edit would have added.
     fn or_discard<T>(&self, result: Result<T>, edit: &Edit) -> Result<T> {
         if result.is_err() {
-            for placed in &edit.added {
-                let path = self.layout.table(placed.meta.file_id);
-                if let Err(cause) = self.vfs.remove_file(&path) {
-                    tracing::warn!(path = %path.display(), %cause, "an unfinished table stays until the next open");
-                }
-            }
+            self.remove_tables(edit.added.iter().map(|placed| &placed.meta));
         }
         result
     }
 
     /// Opens an edit's new tables, makes their names durable, and applies the edit.
-    fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
+    pub(super) fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
         let result = (|| {
             let mut opened = Vec::new();
             for placed in edit
@@ -346,21 +365,10 @@ impl Shared {
                 .iter()
                 .filter(|p| !edit.removed.contains(&p.meta.file_id))
             {
-                let path = self.layout.table(placed.meta.file_id);
-                let table = Table::open(
-                    &self.vfs,
-                    path,
-                    &placed.meta,
-                    self.cache.clone(),
-                    self.counters.clone(),
-                )?;
-                opened.push(Arc::new(table));
+                opened.push(Arc::new(self.open_table(&placed.meta)?));
             }
             if !opened.is_empty() {
-                let tables = self.layout.tables();
-                self.vfs
-                    .sync_dir(&tables)
-                    .map_err(|e| Error::io("sync", &tables, e))?;
+                self.sync_tables_dir()?;
             }
             Ok(opened)
         })();
@@ -378,68 +386,5 @@ impl Shared {
         // When this fails the edit may be on disk or not, so the files stay; an open removes
         // those that are not named.
         self.apply_edit(&edit, &opened, flushed)
-    }
-
-    /// Does the most urgent compaction of any tree; `false` when there is none.
-    pub(super) fn compact_once(&self) -> Result<bool> {
-        let _compacting = self.compacting.lock();
-        let current = self.super_version.load_full();
-        for tree in self.tree_ids() {
-            if let Some(pick) = pick(current.version.tree(tree), &self.options.compaction) {
-                self.with_ballast(|| self.compact(tree, &pick))?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Merges each tree into one run.
-    pub(super) fn compact_all(&self) -> Result<()> {
-        for tree in self.tree_ids() {
-            let _compacting = self.compacting.lock();
-            let current = self.super_version.load_full();
-            if let Some(pick) = pick_all(current.version.tree(tree)) {
-                self.with_ballast(|| self.compact(tree, &pick))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn compact(&self, tree: TreeId, pick: &Pick) -> Result<()> {
-        let retention = self.retention();
-        let run = self.next_run_id.fetch_add(1, Ordering::Relaxed);
-        let by_run = pick.tables_by_run();
-        let inputs = by_run
-            .iter()
-            .flatten()
-            .map(|table| table.meta().file_id)
-            .collect();
-        let sources = by_run
-            .into_iter()
-            .map(|tables| VersionSource::run(tables, false))
-            .collect();
-        let metas = self.merge(tree, sources, &retention, pick.bottom)?;
-        let level = pick.output_level as u8;
-        let mut edit = Edit {
-            removed: inputs,
-            history_floor: Some(retention.floor),
-            next_run_id: Some(run + 1),
-            ..Edit::default()
-        };
-        for meta in metas {
-            self.counters.compaction_bytes_written.add(meta.file_bytes);
-            edit.added.push(PlacedTable { level, run, meta });
-        }
-        for table in &pick.kept {
-            edit.removed.push(table.meta().file_id);
-            edit.added.push(PlacedTable {
-                level,
-                run,
-                meta: table.meta().clone(),
-            });
-        }
-        self.install(edit, None)?;
-        self.counters.compactions.add(1);
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{self, Log};
-use crate::table::{PageCache, Table};
+use crate::table::{PageCache, Table, TableMeta};
 use crate::version::{Identity, Layout, Manifest, State};
 use crate::vfs::{UninterruptedVfs, Vfs};
 
@@ -111,18 +111,26 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
 
     let counters = Arc::new(Counters::default());
     let cache = Arc::new(PageCache::new(1 << 20, counters.clone()));
+    let verify = |meta: &TableMeta| {
+        let path = layout.table(meta.file_id);
+        let table = Table::open(vfs, path.clone(), meta, cache.clone(), counters.clone());
+        let result = table
+            .and_then(|table| table.verify())
+            .map(|found| format!("{} pages, {} entries", found.pages, found.entries));
+        (path, result)
+    };
     for placed in state.tables.values() {
-        let path = layout.table(placed.meta.file_id);
-        let result = Table::open(
-            vfs,
-            path.clone(),
-            &placed.meta,
-            cache.clone(),
-            counters.clone(),
-        )
-        .and_then(|table| table.verify())
-        .map(|found| format!("{} pages, {} entries", found.pages, found.entries));
+        let (path, result) = verify(&placed.meta);
         report.add(path, result);
+    }
+    for meta in state.merged_tables() {
+        // A copy of what the tables above hold: when it is damaged or gone, nothing is lost.
+        let (path, result) = verify(meta);
+        let summary = match result {
+            Ok(found) => format!("{found}, of a merge under way"),
+            Err(error) => format!("of a merge under way, which is to begin anew: {error}"),
+        };
+        report.add(path, Ok(summary));
     }
     check_log(vfs, &layout, Some((&identity, &state)), &mut report)?;
     Ok(report)

@@ -34,6 +34,9 @@ mod check;
 mod checkpoint;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+#[cfg(test)]
+mod merge_tests;
+mod merges;
 mod read;
 mod readers;
 mod recovery;
@@ -245,6 +248,48 @@ pub struct EngineStats {
     pub table_memory_bytes: u64,
     /// Per tree, per level: (runs, tables, bytes, entries).
     pub levels: Vec<Vec<LevelStats>>,
+    /// Bytes of the finished ranges of merges under way, which no reader sees yet.
+    pub merging_bytes: u64,
+}
+
+impl EngineStats {
+    /// How many bytes were written to tables for each byte that users committed, since the
+    /// opening: by flushes and merges, without the log. `None` before the first commit.
+    #[must_use]
+    pub fn table_write_amplification(&self) -> Option<f64> {
+        let counters = &self.counters;
+        self.per_user_byte(counters.flush_bytes_written + counters.compaction_bytes_written)
+    }
+
+    /// How many bytes were written for each byte that users committed, since the opening: to
+    /// tables, to the log and to the manifest. The zeros that the log writes ahead are counted.
+    /// `None` before the first commit.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        let counters = &self.counters;
+        let log = counters.log_bytes_written + counters.log_bytes_prepared;
+        let tables = counters.flush_bytes_written + counters.compaction_bytes_written;
+        self.per_user_byte(tables + log + counters.manifest_bytes_written)
+    }
+
+    /// How many bytes the tables have for each byte of the last level of each tree, where a key is
+    /// once when no history is kept. What lies above is newer versions, and versions that wait to be
+    /// merged; finished ranges of merges under way count. `None` without tables.
+    #[must_use]
+    pub fn space_amplification(&self) -> Option<f64> {
+        let last = |levels: &Vec<LevelStats>| {
+            let filled = levels.iter().rev().find(|level| level.bytes > 0);
+            filled.map_or(0, |level| level.bytes)
+        };
+        let last: u64 = self.levels.iter().map(last).sum();
+        let all = self.table_bytes + self.merging_bytes;
+        (last > 0).then(|| all as f64 / last as f64)
+    }
+
+    fn per_user_byte(&self, bytes: u64) -> Option<f64> {
+        let user = self.counters.user_bytes_written;
+        (user > 0).then(|| bytes as f64 / user as f64)
+    }
 }
 
 /// One level of one tree.
@@ -617,12 +662,18 @@ impl Shared {
             tree.levels.iter().map(level).collect()
         });
         let tables = || super_version.version.tables();
+        let (manifest_bytes, merging_bytes) = {
+            let ManifestState { manifest, state } = &*self.manifest.lock();
+            let merging = state.merged_tables().map(|meta| meta.file_bytes);
+            (manifest.size_bytes(), merging.sum())
+        };
         EngineStats {
             counters: self.counters.snapshot(),
             table_bytes: tables().map(|table| table.meta().file_bytes).sum(),
             table_memory_bytes: tables().map(|table| table.memory_bytes() as u64).sum(),
             log_bytes: self.commit.lock().log.as_ref().map_or(0, Log::size_bytes),
-            manifest_bytes: self.manifest.lock().manifest.size_bytes(),
+            manifest_bytes,
+            merging_bytes,
             memtable_bytes: super_version
                 .memtables()
                 .map(|m| m.used_bytes() as u64)
@@ -649,10 +700,16 @@ impl Shared {
         }
         let mut guard = self.manifest.lock();
         let ManifestState { manifest, state } = &mut *guard;
+        // What merges under way had finished, unless they still have it or it takes its place now.
+        let mut given_up: Vec<_> = state.merged_tables().cloned().collect();
         let mut next = state.clone();
         next.apply(edit).map_err(Error::Internal)?;
         manifest.append(edit)?;
         *state = next;
+        given_up.retain(|meta| {
+            let id = meta.file_id;
+            !state.tables.contains_key(&id) && state.merged_tables().all(|t| t.file_id != id)
+        });
 
         let mut retired = Vec::new();
         {
@@ -682,6 +739,7 @@ impl Shared {
         for table in retired {
             table.mark_obsolete();
         }
+        self.remove_tables(&given_up);
         self.rewrite_manifest_if_large(&mut guard);
         Ok(())
     }

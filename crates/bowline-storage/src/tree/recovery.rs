@@ -226,10 +226,13 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
             return Err(Error::MissingFile { path, reason });
         }
     }
+    // Whether the tables of a merge under way are all there is found out when it is taken up again.
+    let merged: Vec<u64> = scanned.state.merged_tables().map(|t| t.file_id).collect();
     for name in &scanned.table_names {
         let stem = name.strip_suffix(".table");
         let id = stem.and_then(|hex| u64::from_str_radix(hex, 16).ok());
-        if id.is_some_and(|id| !scanned.state.tables.contains_key(&id)) {
+        let is_named = |id| scanned.state.tables.contains_key(&id) || merged.contains(&id);
+        if id.is_some_and(|id| !is_named(id)) {
             leftovers.push(layout.tables().join(name));
         }
     }

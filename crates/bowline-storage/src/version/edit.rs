@@ -2,12 +2,17 @@
 //!
 //! An edit is a list of tagged fields; applying it is all or nothing because it is one checksummed
 //! record. A snapshot of the state is the edit that leads to it from the empty state.
+//!
+//! The state also names the merges that are under way ([`MergeUnderWay`]): what of them is finished,
+//! and can be taken up again after a crash. Their tables are no tables of the state yet. A tree has
+//! one such merge at most. It ends when one of its inputs goes, which the edit that completes it does
+//! to all of them, or when another begins in its tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::codec::{Reader, put_varint};
+use crate::codec::{Reader, put_bytes, put_varint};
 use crate::table::TableMeta;
-use crate::{Index, Revision};
+use crate::{Index, Revision, TreeId};
 
 const TAG_ADD_TABLE: u64 = 1;
 const TAG_REMOVE_TABLE: u64 = 2;
@@ -17,6 +22,8 @@ const TAG_NEXT_RUN_ID: u64 = 5;
 const TAG_HISTORY_FLOOR: u64 = 6;
 const TAG_LOG_STARTED: u64 = 7;
 const TAG_LOG_VOID: u64 = 8;
+const TAG_MERGE_BEGUN: u64 = 16;
+const TAG_RANGE_MERGED: u64 = 17;
 
 /// A table and its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +34,54 @@ pub struct PlacedTable {
     pub run: u64,
     /// What the table holds.
     pub meta: TableMeta,
+}
+
+/// A merge that was begun: what it merges, and how it is cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeBegun {
+    /// The tree.
+    pub tree: TreeId,
+    /// The id of the run that it makes.
+    pub run: u64,
+    /// Where that run goes.
+    pub level: u8,
+    /// Whether nothing older than the inputs exists in the tree.
+    pub bottom: bool,
+    /// The tables that are read, by file id.
+    pub inputs: Vec<u64>,
+    /// The tables that move into the run, unread.
+    pub kept: Vec<u64>,
+    /// Where each range but the first begins; ascending.
+    pub cuts: Vec<Vec<u8>>,
+}
+
+/// A range of a merge that is finished.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RangeMerged {
+    /// The tree of the merge.
+    pub tree: TreeId,
+    /// The id of its run.
+    pub run: u64,
+    /// Which range, from 0.
+    pub range: u64,
+    /// The tables it was merged into, in order. None, when nothing of it had to be kept.
+    pub tables: Vec<TableMeta>,
+}
+
+/// A merge and its finished ranges.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeUnderWay {
+    /// What was begun.
+    pub begun: MergeBegun,
+    /// The tables of each finished range.
+    pub done: BTreeMap<u64, Vec<TableMeta>>,
+}
+
+impl MergeUnderWay {
+    /// The tables of all finished ranges.
+    pub fn tables(&self) -> impl Iterator<Item = &TableMeta> {
+        self.done.values().flatten()
+    }
 }
 
 /// A change of the state.
@@ -49,6 +104,10 @@ pub struct Edit {
     /// What is in the log directory is void: the log starts anew behind `flushed`. Applied before
     /// `log_started`.
     pub log_void: bool,
+    /// Merges that begin. Applied after tables went and came.
+    pub merges_begun: Vec<MergeBegun>,
+    /// Ranges of merges that are finished. Applied last.
+    pub ranges_merged: Vec<RangeMerged>,
 }
 
 /// Everything the manifest knows.
@@ -68,6 +127,83 @@ pub struct State {
     pub history_floor: Revision,
     /// Whether a log must exist.
     pub log_started: bool,
+    /// The merge under way of each tree that has one.
+    pub merges: BTreeMap<TreeId, MergeUnderWay>,
+}
+
+impl MergeBegun {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.tree.0));
+        put_varint(out, self.run);
+        put_varint(out, u64::from(self.level));
+        put_varint(out, u64::from(self.bottom));
+        for ids in [&self.inputs, &self.kept] {
+            put_varint(out, ids.len() as u64);
+            for id in ids {
+                put_varint(out, *id);
+            }
+        }
+        put_varint(out, self.cuts.len() as u64);
+        for cut in &self.cuts {
+            put_bytes(out, cut);
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<MergeBegun> {
+        let mut merge = MergeBegun {
+            tree: TreeId(u8::try_from(reader.varint()?).ok()?),
+            run: reader.varint()?,
+            level: level(reader)?,
+            bottom: match reader.varint()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+            inputs: Vec::new(),
+            kept: Vec::new(),
+            cuts: Vec::new(),
+        };
+        // The counts are not believed: whatever they say, the bytes end.
+        for ids in [&mut merge.inputs, &mut merge.kept] {
+            for _ in 0..reader.varint()? {
+                ids.push(reader.varint()?);
+            }
+        }
+        for _ in 0..reader.varint()? {
+            merge.cuts.push(reader.bytes()?.to_vec());
+        }
+        Some(merge)
+    }
+}
+
+impl RangeMerged {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.tree.0));
+        put_varint(out, self.run);
+        put_varint(out, self.range);
+        put_varint(out, self.tables.len() as u64);
+        for table in &self.tables {
+            table.encode(out);
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<RangeMerged> {
+        let mut merged = RangeMerged {
+            tree: TreeId(u8::try_from(reader.varint()?).ok()?),
+            run: reader.varint()?,
+            range: reader.varint()?,
+            tables: Vec::new(),
+        };
+        for _ in 0..reader.varint()? {
+            merged.tables.push(TableMeta::decode(reader)?);
+        }
+        Some(merged)
+    }
+}
+
+fn level(reader: &mut Reader<'_>) -> Option<u8> {
+    let level = u8::try_from(reader.varint()?).ok()?;
+    (usize::from(level) < super::LEVELS_MAX).then_some(level)
 }
 
 impl Edit {
@@ -100,6 +236,14 @@ impl Edit {
                 put_varint(out, value);
             }
         }
+        for merge in &self.merges_begun {
+            put_varint(out, TAG_MERGE_BEGUN);
+            merge.encode(out);
+        }
+        for merged in &self.ranges_merged {
+            put_varint(out, TAG_RANGE_MERGED);
+            merged.encode(out);
+        }
     }
 
     /// Reads an edit back; `None` when the bytes are not one.
@@ -110,10 +254,7 @@ impl Edit {
         while !reader.is_empty() {
             match reader.varint()? {
                 TAG_ADD_TABLE => {
-                    let level = u8::try_from(reader.varint()?).ok()?;
-                    if usize::from(level) >= super::LEVELS_MAX {
-                        return None;
-                    }
+                    let level = level(&mut reader)?;
                     let run = reader.varint()?;
                     let meta = TableMeta::decode(&mut reader)?;
                     edit.added.push(PlacedTable { level, run, meta });
@@ -125,6 +266,14 @@ impl Edit {
                 TAG_HISTORY_FLOOR => edit.history_floor = Some(reader.varint()?),
                 TAG_LOG_STARTED => edit.log_started = reader.varint()? == 1,
                 TAG_LOG_VOID => edit.log_void = reader.varint()? == 1,
+                TAG_MERGE_BEGUN => {
+                    let merge = MergeBegun::decode(&mut reader)?;
+                    edit.merges_begun.push(merge);
+                }
+                TAG_RANGE_MERGED => {
+                    let merged = RangeMerged::decode(&mut reader)?;
+                    edit.ranges_merged.push(merged);
+                }
                 _ => return None,
             }
         }
@@ -137,6 +286,7 @@ impl State {
     /// one twice, going back) is refused with the reason, and the state is unchanged.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         let mut next = self.clone();
+        let removed: BTreeSet<u64> = edit.removed.iter().copied().collect();
         for id in &edit.removed {
             if next.tables.remove(id).is_none() {
                 return Err(format!("removes table {id}, which the state does not have"));
@@ -168,8 +318,92 @@ impl State {
         if !edit.added.is_empty() {
             next.check_runs()?;
         }
+        next.merges.retain(|_, merge| {
+            let MergeBegun { inputs, kept, .. } = &merge.begun;
+            !inputs.iter().chain(kept).any(|id| removed.contains(id))
+        });
+        for merge in &edit.merges_begun {
+            next.begin_merge(merge)?;
+        }
+        for merged in &edit.ranges_merged {
+            next.finish_range(merged)?;
+        }
         *self = next;
         Ok(())
+    }
+
+    fn begin_merge(&mut self, begun: &MergeBegun) -> Result<(), String> {
+        let run = begun.run;
+        let mut ids = BTreeSet::new();
+        for id in begun.inputs.iter().chain(&begun.kept) {
+            let is_there = self
+                .tables
+                .get(id)
+                .is_some_and(|placed| placed.meta.tree == begun.tree);
+            if !is_there || !ids.insert(*id) {
+                return Err(format!(
+                    "begins merge {run} of table {id}, which its tree does not have, or twice"
+                ));
+            }
+        }
+        if begun.inputs.is_empty() || !begun.cuts.is_sorted_by(|a, b| a < b) {
+            return Err(format!("begins merge {run} of nothing, or out of order"));
+        }
+        let merge = MergeUnderWay {
+            begun: begun.clone(),
+            done: BTreeMap::new(),
+        };
+        // The tree's merge before, if any, was given up.
+        self.merges.insert(begun.tree, merge);
+        Ok(())
+    }
+
+    fn finish_range(&mut self, merged: &RangeMerged) -> Result<(), String> {
+        let (run, range) = (merged.run, merged.range);
+        let named: BTreeSet<u64> = self.merged_tables().map(|meta| meta.file_id).collect();
+        let merge = self.merges.get_mut(&merged.tree);
+        let merge = merge.filter(|merge| merge.begun.run == run);
+        let Some(merge) = merge else {
+            return Err(format!(
+                "finishes a range of merge {run}, which was not begun"
+            ));
+        };
+        let cuts = &merge.begun.cuts;
+        let number = usize::try_from(range).unwrap_or(usize::MAX);
+        if number > cuts.len() || merge.done.contains_key(&range) {
+            return Err(format!(
+                "finishes range {range} of merge {run}, which does not have it, or twice"
+            ));
+        }
+        let lower = number
+            .checked_sub(1)
+            .map_or(&[][..], |before| &cuts[before]);
+        let mut ids = BTreeSet::new();
+        for (at, table) in merged.tables.iter().enumerate() {
+            let follows = match at.checked_sub(1) {
+                Some(before) => merged.tables[before].max_key < table.min_key,
+                None => lower <= &table.min_key[..],
+            };
+            let is_inside = cuts
+                .get(number)
+                .is_none_or(|cut| table.max_key[..] < cut[..]);
+            let is_new = !self.tables.contains_key(&table.file_id)
+                && !named.contains(&table.file_id)
+                && ids.insert(table.file_id);
+            if !follows || !is_inside || !is_new || table.tree != merged.tree {
+                let id = table.file_id;
+                return Err(format!(
+                    "puts table {id} into range {range} of merge {run}, where it does not belong"
+                ));
+            }
+        }
+        merge.done.insert(range, merged.tables.clone());
+        Ok(())
+    }
+
+    /// The tables of finished ranges of merges under way. They are not tables of the state yet.
+    pub fn merged_tables(&self) -> impl Iterator<Item = &TableMeta> {
+        self.merges.values().flat_map(MergeUnderWay::tables)
     }
 
     /// The tables of a run must not overlap: a point read asks one of them only.
@@ -202,6 +436,23 @@ impl State {
             history_floor: Some(self.history_floor),
             log_started: self.log_started,
             log_void: false,
+            merges_begun: self
+                .merges
+                .values()
+                .map(|merge| merge.begun.clone())
+                .collect(),
+            ranges_merged: self
+                .merges
+                .iter()
+                .flat_map(|(tree, merge)| {
+                    merge.done.iter().map(|(range, tables)| RangeMerged {
+                        tree: *tree,
+                        run: merge.begun.run,
+                        range: *range,
+                        tables: tables.clone(),
+                    })
+                })
+                .collect(),
         }
     }
 }
@@ -209,7 +460,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TreeId;
 
     fn placed(file_id: u64) -> PlacedTable {
         PlacedTable {
@@ -244,6 +494,35 @@ mod tests {
             history_floor: Some(50),
             log_started: true,
             log_void: true,
+            merges_begun: vec![merge(11)],
+            ranges_merged: vec![range(11, 1, &[(20, "h", "k"), (21, "l", "m")])],
+        }
+    }
+
+    /// A merge of table 7 into the ranges up to "g", up to "p", and the rest.
+    fn merge(run: u64) -> MergeBegun {
+        MergeBegun {
+            tree: TreeId(2),
+            run,
+            level: 2,
+            bottom: true,
+            inputs: vec![7],
+            kept: vec![8],
+            cuts: vec![b"g".to_vec(), b"p".to_vec()],
+        }
+    }
+
+    fn range(run: u64, range: u64, tables: &[(u64, &str, &str)]) -> RangeMerged {
+        let table = |(id, min, max): &(u64, &str, &str)| TableMeta {
+            min_key: min.as_bytes().into(),
+            max_key: max.as_bytes().into(),
+            ..placed(*id).meta
+        };
+        RangeMerged {
+            tree: TreeId(2),
+            run,
+            range,
+            tables: tables.iter().map(table).collect(),
         }
     }
 
@@ -267,6 +546,10 @@ mod tests {
     fn a_snapshot_leads_to_the_same_state() {
         let mut state = State::default();
         state.apply(&full_edit()).unwrap();
+        let mut copy = State::default();
+        copy.apply(&state.as_edit()).unwrap();
+        assert_eq!(copy, state);
+        assert_eq!(state.merged_tables().count(), 2);
         state
             .apply(&Edit {
                 removed: vec![7],
@@ -276,7 +559,92 @@ mod tests {
         let mut copy = State::default();
         copy.apply(&state.as_edit()).unwrap();
         assert_eq!(copy, state);
+        assert!(state.merges.is_empty(), "its input went");
         assert_eq!(state.tables.keys().copied().collect::<Vec<_>>(), [8]);
+    }
+
+    #[test]
+    fn a_merge_under_way_ends_when_an_input_goes_or_another_begins() {
+        let mut state = State::default();
+        state.apply(&full_edit()).unwrap();
+        let ids = |state: &State| state.merged_tables().map(|t| t.file_id).collect::<Vec<_>>();
+        assert_eq!(ids(&state), [20, 21]);
+        let edit = |ranges_merged| Edit {
+            ranges_merged,
+            ..Edit::default()
+        };
+        state.apply(&edit(vec![range(11, 0, &[])])).unwrap();
+        state
+            .apply(&edit(vec![range(11, 2, &[(22, "p", "q")])]))
+            .unwrap();
+        assert_eq!(ids(&state), [20, 21, 22]);
+        for gone in [7, 8] {
+            let mut state = state.clone();
+            let removed = vec![gone];
+            state
+                .apply(&Edit {
+                    removed,
+                    ..Edit::default()
+                })
+                .unwrap();
+            assert!(state.merges.is_empty(), "table {gone} went");
+        }
+        let merges_begun = vec![merge(12)];
+        state
+            .apply(&Edit {
+                merges_begun,
+                ..Edit::default()
+            })
+            .unwrap();
+        assert_eq!(state.merges[&TreeId(2)].begun.run, 12);
+        assert_eq!(ids(&state), [0; 0]);
+    }
+
+    #[test]
+    fn a_range_that_does_not_belong_to_its_merge_is_refused() {
+        let mut state = State::default();
+        state.apply(&full_edit()).unwrap();
+        let before = state.clone();
+        for (bad, what) in [
+            (range(12, 0, &[]), "another merge"),
+            (range(11, 1, &[]), "finished already"),
+            (range(11, 3, &[]), "no such range"),
+            (range(11, 0, &[(22, "a", "g")]), "beyond its range"),
+            (range(11, 2, &[(22, "o", "q")]), "before its range"),
+            (
+                range(11, 0, &[(22, "a", "c"), (23, "c", "d")]),
+                "overlapping",
+            ),
+            (range(11, 0, &[(7, "a", "c")]), "a table of the state"),
+            (range(11, 0, &[(20, "a", "c")]), "a table of another range"),
+            (range(11, 0, &[(22, "a", "b"), (22, "c", "d")]), "twice"),
+        ] {
+            let edit = Edit {
+                ranges_merged: vec![bad],
+                ..Edit::default()
+            };
+            assert!(state.apply(&edit).is_err(), "{what}");
+            assert_eq!(state, before);
+        }
+        let with = |change: fn(&mut MergeBegun)| {
+            let mut begun = merge(12);
+            change(&mut begun);
+            begun
+        };
+        for bad in [
+            with(|merge| merge.inputs.push(99)),
+            with(|merge| merge.inputs.push(8)),
+            with(|merge| merge.inputs.clear()),
+            with(|merge| merge.tree = TreeId(1)),
+            with(|merge| merge.cuts.push(b"p".to_vec())),
+        ] {
+            let edit = Edit {
+                merges_begun: vec![bad.clone()],
+                ..Edit::default()
+            };
+            assert!(state.apply(&edit).is_err(), "{bad:?}");
+            assert_eq!(state, before);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Edit, Identity, Layout, Manifest, PlacedTable, State};
+use super::{Edit, Identity, Layout, Manifest, MergeBegun, PlacedTable, RangeMerged, State};
 use crate::TreeId;
 use crate::counters::Counters;
 use crate::fuzzing::assert_blames_the_bytes;
@@ -111,7 +111,7 @@ fn records(data: &[u8], repair: bool) {
     assert!(!position.torn && position.end <= new.size_bytes());
 }
 
-/// A manifest with tables that come and go, an identity and an edit.
+/// A manifest with tables that come and go and a merge under way, an identity and an edit.
 pub fn manifest_seeds() -> Vec<Vec<u8>> {
     let placed = |file_id: u64, run: u64, min: &str, max: &str| PlacedTable {
         level: (run % 3) as u8,
@@ -144,6 +144,21 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
         added: vec![placed(9, 11, "a", "z")],
         removed: vec![7, 8],
         flushed: Some((200, 190)),
+        merges_begun: vec![MergeBegun {
+            tree: TreeId(2),
+            run: 12,
+            level: 1,
+            bottom: true,
+            inputs: vec![9],
+            kept: Vec::new(),
+            cuts: vec![b"g".to_vec(), b"p".to_vec()],
+        }],
+        ranges_merged: vec![RangeMerged {
+            tree: TreeId(2),
+            run: 12,
+            range: 1,
+            tables: vec![placed(10, 12, "g", "h").meta],
+        }],
         ..Edit::default()
     };
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
@@ -160,6 +175,7 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
     let body = &identity[..identity.len() - "crc32c 00000000\n".len()];
     let mut edit = Vec::new();
     first.encode(&mut edit);
+    second.encode(&mut edit);
     vec![
         [&[REPAIR][..], &manifest].concat(),
         [&[0][..], &manifest].concat(),

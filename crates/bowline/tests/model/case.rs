@@ -74,6 +74,9 @@ impl Sizes {
                 runs_max: rng.usize(2..5),
                 table_bytes: (1 << 10) << rng.u32(0..5),
                 level_base_bytes: (4 << 10) << rng.u32(0..4),
+                threads: rng.usize(1..5),
+                range_bytes_min: 256 << rng.u32(0..6),
+                ..CompactionOptions::default()
             },
         }
     }
