@@ -11,6 +11,7 @@
 //! This module exists in tests and with `--cfg fuzzing` only. `fuzz/` holds the targets, and the
 //! corpus that the tests replay.
 
+pub use crate::blob::fuzzing::{blob, blob_seeds};
 pub use crate::log::fuzzing::{segment, segment_seeds};
 pub use crate::table::fuzzing::{
     entries, entries_seeds, page, page_seeds, table_file, table_seeds,
@@ -79,6 +80,17 @@ mod tests {
             &corpus("table_file"),
             seeds,
             super::table_file,
+        );
+    }
+
+    #[test]
+    fn no_bytes_mislead_a_blob_file() {
+        let seeds = super::blob_seeds();
+        replay(
+            "no_bytes_mislead_a_blob_file",
+            &corpus("blob_file"),
+            seeds,
+            super::blob,
         );
     }
 

@@ -19,13 +19,14 @@
 //!   answer as the inputs.
 //! - A tombstone is dropped only where nothing older of its key can exist below.
 //! - All versions of a key are in one table of a run.
+//! - No pointer into a blob file that is to be emptied is in an output.
 
 mod merge;
 mod picker;
 mod retention;
 
-pub use merge::{MergeOutput, VersionMerge, VersionSource, write_run};
-pub use picker::{Pick, pick, pick_all};
+pub use merge::{MergeOutput, VersionMerge, VersionSource, WrittenRun, write_run};
+pub use picker::{BlobPick, Pick, emptied, pick, pick_all, pick_blobs};
 pub use retention::{KeyFilter, Retention};
 
 /// How runs are merged.

@@ -18,7 +18,7 @@
 use super::options::Compression;
 
 /// Bytes a frame adds to what it stores.
-pub(super) const OVERHEAD_BYTES: usize = 5;
+pub(crate) const OVERHEAD_BYTES: usize = 5;
 
 /// The best LZ4 can do: one more byte of a length extension stands for 255 bytes of output. A
 /// frame that claims more is damaged, and is refused before anything is allocated for it.
@@ -28,18 +28,18 @@ const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
 
 /// Why bytes of a table are not acceptable; the caller adds file and offset.
-pub(super) type Reason = &'static str;
+pub(crate) type Reason = &'static str;
 
 /// Appends frames to a buffer, keeping the memory that compression needs.
 #[derive(Debug, Default)]
-pub(super) struct FrameWriter {
+pub(crate) struct FrameWriter {
     compressed: Vec<u8>,
 }
 
 impl FrameWriter {
     /// Appends `payload` as a frame that will stand at `offset` of the file; returns the length
     /// of the frame.
-    pub(super) fn append(
+    pub(crate) fn append(
         &mut self,
         out: &mut Vec<u8>,
         payload: &[u8],
@@ -88,7 +88,7 @@ fn check(frame: &[u8], salt: u64, offset: u64) -> Result<(u8, &[u8]), Reason> {
 }
 
 /// The payload inside a checked frame.
-pub(super) enum Payload {
+pub(crate) enum Payload {
     /// The frame's own first bytes, this many.
     Plain(usize),
     /// Bytes that had to be decompressed.
@@ -96,7 +96,7 @@ pub(super) enum Payload {
 }
 
 /// Checks a frame whose payload must have `payload_bytes` bytes, and opens it.
-pub(super) fn open(
+pub(crate) fn open(
     frame: &[u8],
     payload_bytes: usize,
     salt: u64,
@@ -138,7 +138,7 @@ pub(super) fn justifies(frame_bytes: u64, payload_bytes: u64) -> bool {
 }
 
 /// CRC32C over `body`, the table's salt and the place in the file.
-pub(super) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
+pub(crate) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
     let checksum = crc32c::crc32c(body);
     let checksum = crc32c::crc32c_append(checksum, &salt.to_le_bytes());
     crc32c::crc32c_append(checksum, &offset.to_le_bytes())

@@ -8,20 +8,23 @@
 //! On a full disk a job gets a second chance with the room of the [`Ballast`](super::ballast), and
 //! a flush takes all waiting memtables at once, so that what a later one deletes is never written.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Job, Shared, SyncPolicy};
+use crate::blob::BlobFile;
 use crate::compaction::{
-    MergeOutput, Pick, Retention, VersionMerge, VersionSource, pick, pick_all, write_run,
+    BlobPick, MergeOutput, Pick, Retention, VersionMerge, VersionSource, WrittenRun, emptied, pick,
+    pick_all, pick_blobs, write_run,
 };
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, JoinHandle};
-use crate::table::{Table, TableMeta};
-use crate::version::{Edit, PlacedTable};
+use crate::table::Table;
+use crate::version::{Edit, PlacedTable, Version};
 use crate::{Index, Revision, TreeId};
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -279,12 +282,18 @@ impl Shared {
             }
             bottom &= (current.sealed.last().zip(memtables.last()))
                 .is_some_and(|(oldest, last)| Arc::ptr_eq(oldest, last));
-            let metas = self.merge(tree, sources, &retention, bottom);
-            let metas = self.or_discard(metas, &edit)?;
-            for meta in metas {
+            // What is there is carried on: no blob file is emptied, which would need room.
+            let none = BTreeSet::new();
+            let version = &current.version;
+            let written = self.merge(tree, sources, &retention, bottom, version, &none);
+            let written = self.or_discard(written, &edit)?;
+            for meta in &written.tables {
                 self.counters.flush_bytes_written.add(meta.file_bytes);
-                edit.added.push(PlacedTable { level, run, meta });
             }
+            for meta in &written.blobs {
+                self.counters.blob_flush_bytes_written.add(meta.file_bytes);
+            }
+            place(&mut edit, level, run, written);
         }
         let newest = memtables.first().map(|memtable| memtable.generation());
         self.install(edit, newest)?;
@@ -309,17 +318,27 @@ impl Shared {
         sources: Vec<VersionSource>,
         retention: &Retention,
         bottom: bool,
-    ) -> Result<Vec<TableMeta>> {
+        version: &Version,
+        emptied: &BTreeSet<u64>,
+    ) -> Result<WrittenRun> {
         let mut merge = VersionMerge::new(sources)?;
         let output = MergeOutput {
             vfs: &self.vfs,
             new_file: &mut || self.new_file(),
+            new_blob: &mut || {
+                let (id, _) = self.new_file();
+                (id, self.layout.blob(id))
+            },
             tree,
             options: &self.options.trees[usize::from(tree.0)],
             table_bytes: self.options.compaction.table_bytes,
             retention,
             bottom,
             cancel: &self.is_closing,
+            blobs: &self.options.blobs,
+            version,
+            emptied,
+            counters: &self.counters,
         };
         write_run(&mut merge, output)
     }
@@ -327,8 +346,10 @@ impl Shared {
     /// On an error, removes the files the edit would have added.
     fn or_discard<T>(&self, result: Result<T>, edit: &Edit) -> Result<T> {
         if result.is_err() {
-            for placed in &edit.added {
-                let path = self.layout.table(placed.meta.file_id);
+            let tables = edit.added.iter().map(|placed| placed.meta.file_id);
+            let tables = tables.map(|id| self.layout.table(id));
+            let blobs = edit.blobs.iter().map(|meta| self.layout.blob(meta.file_id));
+            for path in tables.chain(blobs) {
                 if let Err(cause) = self.vfs.remove_file(&path) {
                     tracing::warn!(path = %path.display(), %cause, "an unfinished table stays until the next open");
                 }
@@ -337,7 +358,7 @@ impl Shared {
         result
     }
 
-    /// Opens an edit's new tables, makes their names durable, and applies the edit.
+    /// Opens an edit's new tables and blob files, makes their names durable, and applies the edit.
     fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
         let result = (|| {
             let mut opened = Vec::new();
@@ -356,13 +377,18 @@ impl Shared {
                 )?;
                 opened.push(Arc::new(table));
             }
+            let blobs = edit.blobs.iter().map(|meta| {
+                let path = self.layout.blob(meta.file_id);
+                BlobFile::open(&self.vfs, path, meta, self.counters.clone()).map(Arc::new)
+            });
+            let blobs = blobs.collect::<Result<Vec<_>>>()?;
             if !opened.is_empty() {
                 let tables = self.layout.tables();
                 self.vfs
                     .sync_dir(&tables)
                     .map_err(|e| Error::io("sync", &tables, e))?;
             }
-            Ok(opened)
+            Ok((opened, blobs))
         })();
         let new_only = Edit {
             added: edit
@@ -371,13 +397,14 @@ impl Shared {
                 .filter(|placed| !edit.removed.contains(&placed.meta.file_id))
                 .cloned()
                 .collect(),
+            blobs: edit.blobs.clone(),
             ..Edit::default()
         };
-        let opened = self.or_discard(result, &new_only)?;
+        let (opened, blobs) = self.or_discard(result, &new_only)?;
         edit.next_file_id = Some(self.next_file_id.load(Ordering::Relaxed));
         // When this fails the edit may be on disk or not, so the files stay; an open removes
         // those that are not named.
-        self.apply_edit(&edit, &opened, flushed)
+        self.apply_edit_with_blobs(&edit, &opened, &blobs, flushed)
     }
 
     /// Does the most urgent compaction of any tree; `false` when there is none.
@@ -390,10 +417,16 @@ impl Shared {
                 return Ok(true);
             }
         }
+        for tree in self.tree_ids() {
+            if let Some(pick) = pick_blobs(&current.version, tree, &self.options.blobs) {
+                self.with_ballast(|| self.empty_blobs(tree, &pick))?;
+                return Ok(true);
+            }
+        }
         Ok(false)
     }
 
-    /// Merges each tree into one run.
+    /// Merges each tree into one run, and empties blob files that have too much garbage then.
     pub(super) fn compact_all(&self) -> Result<()> {
         for tree in self.tree_ids() {
             let _compacting = self.compacting.lock();
@@ -401,11 +434,40 @@ impl Shared {
             if let Some(pick) = pick_all(current.version.tree(tree)) {
                 self.with_ballast(|| self.compact(tree, &pick))?;
             }
+            loop {
+                let current = self.super_version.load_full();
+                let Some(pick) = pick_blobs(&current.version, tree, &self.options.blobs) else {
+                    break;
+                };
+                match self.with_ballast(|| self.empty_blobs(tree, &pick)) {
+                    // The merge is done, and has given back what it could.
+                    Err(Error::NoSpace { .. }) => break,
+                    result => result?,
+                }
+            }
         }
         Ok(())
     }
 
     fn compact(&self, tree: TreeId, pick: &Pick) -> Result<()> {
+        let version = self.super_version.load_full().version.clone();
+        let emptied = emptied(&version, tree, &self.options.blobs);
+        match self.merge_into_run(tree, pick, &version, &emptied) {
+            // What is carried on needs no room.
+            Err(Error::NoSpace { .. }) if !emptied.is_empty() => {
+                self.merge_into_run(tree, pick, &version, &BTreeSet::new())
+            }
+            result => result,
+        }
+    }
+
+    fn merge_into_run(
+        &self,
+        tree: TreeId,
+        pick: &Pick,
+        version: &Version,
+        emptied: &BTreeSet<u64>,
+    ) -> Result<()> {
         let retention = self.retention();
         let run = self.next_run_id.fetch_add(1, Ordering::Relaxed);
         let by_run = pick.tables_by_run();
@@ -418,7 +480,7 @@ impl Shared {
             .into_iter()
             .map(|tables| VersionSource::run(tables, false))
             .collect();
-        let metas = self.merge(tree, sources, &retention, pick.bottom)?;
+        let written = self.merge(tree, sources, &retention, pick.bottom, version, emptied)?;
         let level = pick.output_level as u8;
         let mut edit = Edit {
             removed: inputs,
@@ -426,10 +488,8 @@ impl Shared {
             next_run_id: Some(run + 1),
             ..Edit::default()
         };
-        for meta in metas {
-            self.counters.compaction_bytes_written.add(meta.file_bytes);
-            edit.added.push(PlacedTable { level, run, meta });
-        }
+        self.count_merged(&written);
+        place(&mut edit, level, run, written);
         for table in &pick.kept {
             edit.removed.push(table.meta().file_id);
             edit.added.push(PlacedTable {
@@ -442,4 +502,47 @@ impl Shared {
         self.counters.compactions.add(1);
         Ok(())
     }
+
+    /// Rewrites tables where they are, so that no pointer of theirs leads into the blob files that
+    /// are to go.
+    pub(super) fn empty_blobs(&self, tree: TreeId, pick: &BlobPick) -> Result<()> {
+        let retention = self.retention();
+        let version = self.super_version.load_full().version.clone();
+        let mut edit = Edit {
+            history_floor: Some(retention.floor),
+            ..Edit::default()
+        };
+        for table in &pick.tables {
+            let sources = vec![VersionSource::run(vec![table.clone()], false)];
+            // Never as if nothing older lay below, as this looks at one run only.
+            let written = self.merge(tree, sources, &retention, false, &version, &pick.emptied);
+            let written = self.or_discard(written, &edit)?;
+            self.count_merged(&written);
+            edit.removed.push(table.meta().file_id);
+            place(&mut edit, pick.level as u8, pick.run, written);
+        }
+        self.install(edit, None)?;
+        self.counters.blob_collections.add(1);
+        Ok(())
+    }
+
+    fn count_merged(&self, written: &WrittenRun) {
+        for meta in &written.tables {
+            self.counters.compaction_bytes_written.add(meta.file_bytes);
+        }
+        for meta in &written.blobs {
+            self.counters
+                .blob_compaction_bytes_written
+                .add(meta.file_bytes);
+        }
+    }
+}
+
+/// Adds what was written to an edit, as tables of one run.
+fn place(edit: &mut Edit, level: u8, run: u64, written: WrittenRun) {
+    let tables = written.tables.into_iter();
+    edit.added
+        .extend(tables.map(|meta| PlacedTable { level, run, meta }));
+    edit.references.extend(written.references);
+    edit.blobs.extend(written.blobs);
 }

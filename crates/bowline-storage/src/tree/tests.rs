@@ -1,5 +1,7 @@
 //! The engine against a map of versions, for every strategy of compaction.
 
+mod blobs;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ struct Harness {
     options: EngineOptions,
     engine: Engine,
     versions: Versions,
+    value_bytes_max: usize,
 }
 
 fn options(strategy: Strategy, history: History) -> EngineOptions {
@@ -49,14 +52,18 @@ fn open(vfs: &MemoryVfs, options: &EngineOptions) -> Engine {
 
 impl Harness {
     fn new(strategy: Strategy, history: History) -> Harness {
+        Harness::with(options(strategy, history))
+    }
+
+    fn with(options: EngineOptions) -> Harness {
         let vfs = MemoryVfs::default();
-        let options = options(strategy, history);
         let engine = open(&vfs, &options);
         Harness {
             vfs,
             options,
             engine,
             versions: Versions::new(),
+            value_bytes_max: 60,
         }
     }
 
@@ -68,7 +75,8 @@ impl Harness {
         for _ in 0..count {
             let tree = rng.u8(0..TREES);
             let key = format!("key-{:03}", rng.u32(0..200)).into_bytes();
-            let value = (rng.u8(0..4) > 0).then(|| vec![rng.u8(..); rng.usize(0..60)]);
+            let value =
+                (rng.u8(0..4) > 0).then(|| vec![rng.u8(..); rng.usize(0..self.value_bytes_max)]);
             match &value {
                 Some(value) => writer.put(TreeId(tree), &key, &[], value),
                 None => writer.delete(TreeId(tree), &key),
@@ -271,6 +279,7 @@ fn a_checkpoint_is_a_database_of_its_own() {
             options: harness.options.clone(),
             engine: copy,
             versions: Versions::new(),
+            value_bytes_max: 60,
         };
         for tree in 0..TREES {
             let found = other.scan(tree, revision, ScanDirection::Forward);

@@ -2,9 +2,15 @@
 //!
 //! An edit is a list of tagged fields; applying it is all or nothing because it is one checksummed
 //! record. A snapshot of the state is the edit that leads to it from the empty state.
+//!
+//! With each table stands how many bytes of which blob files its pointers refer to. What of a blob
+//! file no table refers to is garbage; a blob file that no table refers to leaves the state with
+//! the last table that did, without a field that says so.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::blob::BlobMeta;
 use crate::codec::{Reader, put_varint};
 use crate::table::TableMeta;
 use crate::{Index, Revision};
@@ -17,6 +23,8 @@ const TAG_NEXT_RUN_ID: u64 = 5;
 const TAG_HISTORY_FLOOR: u64 = 6;
 const TAG_LOG_STARTED: u64 = 7;
 const TAG_LOG_VOID: u64 = 8;
+const TAG_ADD_BLOB: u64 = 9;
+const TAG_REFERENCES: u64 = 10;
 
 /// A table and its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +36,18 @@ pub struct PlacedTable {
     /// What the table holds.
     pub meta: TableMeta,
 }
+
+/// How many bytes of a blob file's records a table refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobReference {
+    /// The blob file.
+    pub file_id: u64,
+    /// Bytes of the records referred to.
+    pub bytes: u64,
+}
+
+/// What a table refers to, by ascending blob file; empty for most.
+pub type BlobReferences = Arc<[BlobReference]>;
 
 /// A change of the state.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,6 +69,11 @@ pub struct Edit {
     /// What is in the log directory is void: the log starts anew behind `flushed`. Applied before
     /// `log_started`.
     pub log_void: bool,
+    /// Blob files that come. They go by themselves, with the last table that refers to them.
+    pub blobs: Vec<BlobMeta>,
+    /// What tables refer to: those that come, by id. One that only changes its place keeps what it
+    /// had.
+    pub references: Vec<(u64, BlobReferences)>,
 }
 
 /// Everything the manifest knows.
@@ -68,6 +93,10 @@ pub struct State {
     pub history_floor: Revision,
     /// Whether a log must exist.
     pub log_started: bool,
+    /// Live blob files by file id.
+    pub blobs: BTreeMap<u64, BlobMeta>,
+    /// What tables refer to, by the table's file id; none of them empty.
+    pub references: BTreeMap<u64, BlobReferences>,
 }
 
 impl Edit {
@@ -82,6 +111,19 @@ impl Edit {
             put_varint(out, u64::from(placed.level));
             put_varint(out, placed.run);
             placed.meta.encode(out);
+        }
+        for blob in &self.blobs {
+            put_varint(out, TAG_ADD_BLOB);
+            blob.encode(out);
+        }
+        for (table, references) in &self.references {
+            put_varint(out, TAG_REFERENCES);
+            put_varint(out, *table);
+            put_varint(out, references.len() as u64);
+            for reference in references.iter() {
+                put_varint(out, reference.file_id);
+                put_varint(out, reference.bytes);
+            }
         }
         if let Some((index, revision)) = self.flushed {
             put_varint(out, TAG_FLUSHED);
@@ -125,6 +167,12 @@ impl Edit {
                 TAG_HISTORY_FLOOR => edit.history_floor = Some(reader.varint()?),
                 TAG_LOG_STARTED => edit.log_started = reader.varint()? == 1,
                 TAG_LOG_VOID => edit.log_void = reader.varint()? == 1,
+                TAG_ADD_BLOB => edit.blobs.push(BlobMeta::decode(&mut reader)?),
+                TAG_REFERENCES => {
+                    let table = reader.varint()?;
+                    edit.references
+                        .push((table, decode_references(&mut reader)?));
+                }
                 _ => return None,
             }
         }
@@ -132,17 +180,37 @@ impl Edit {
     }
 }
 
+fn decode_references(reader: &mut Reader<'_>) -> Option<BlobReferences> {
+    let mut references: Vec<BlobReference> = Vec::new();
+    for _ in 0..reader.varint()? {
+        let (file_id, bytes) = (reader.varint()?, reader.varint()?);
+        let ascends = references.last().is_none_or(|last| last.file_id < file_id);
+        if !ascends || bytes == 0 {
+            return None;
+        }
+        references.push(BlobReference { file_id, bytes });
+    }
+    (!references.is_empty()).then(|| references.into())
+}
+
 impl State {
     /// Applies an edit. What does not fit the state (removing a table it does not have, adding
     /// one twice, going back) is refused with the reason, and the state is unchanged.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         let mut next = self.clone();
+        let mut moving = BTreeMap::new();
         for id in &edit.removed {
             if next.tables.remove(id).is_none() {
                 return Err(format!("removes table {id}, which the state does not have"));
             }
+            if let Some(references) = next.references.remove(id) {
+                moving.insert(*id, references);
+            }
         }
         for placed in &edit.added {
+            if let Some(references) = moving.remove(&placed.meta.file_id) {
+                next.references.insert(placed.meta.file_id, references);
+            }
             if next
                 .tables
                 .insert(placed.meta.file_id, placed.clone())
@@ -165,10 +233,62 @@ impl State {
         next.history_floor = edit.history_floor.unwrap_or(0).max(next.history_floor);
         next.log_started &= !edit.log_void;
         next.log_started |= edit.log_started;
+        for blob in &edit.blobs {
+            let is_taken = next.tables.contains_key(&blob.file_id);
+            if is_taken || next.blobs.insert(blob.file_id, blob.clone()).is_some() {
+                return Err(format!("adds blob file {} twice", blob.file_id));
+            }
+        }
+        for (table, references) in &edit.references {
+            next.references.insert(*table, references.clone());
+        }
         if !edit.added.is_empty() {
             next.check_runs()?;
         }
+        next.settle_blobs()?;
         *self = next;
+        Ok(())
+    }
+
+    /// How many bytes of each blob file's records are referred to.
+    #[must_use]
+    pub fn referred_bytes(&self) -> BTreeMap<u64, u64> {
+        let mut referred = BTreeMap::new();
+        for reference in self.references.values().flat_map(|all| all.iter()) {
+            let bytes: &mut u64 = referred.entry(reference.file_id).or_default();
+            *bytes = bytes.saturating_add(reference.bytes);
+        }
+        referred
+    }
+
+    /// Every reference leads from a table to a blob file of its tree, and all of them together to no
+    /// more than the file holds. Blob files that no table refers to go.
+    fn settle_blobs(&mut self) -> Result<(), String> {
+        for (table, references) in &self.references {
+            let Some(placed) = self.tables.get(table) else {
+                return Err(format!(
+                    "says what table {table} refers to, which is not there"
+                ));
+            };
+            for BlobReference { file_id, .. } in references.iter() {
+                let blob = self.blobs.get(file_id);
+                if blob.is_none_or(|blob| blob.tree != placed.meta.tree) {
+                    return Err(format!(
+                        "table {table} refers to blob file {file_id}, which its tree does not have"
+                    ));
+                }
+            }
+        }
+        let referred = self.referred_bytes();
+        self.blobs.retain(|id, _| referred.contains_key(id));
+        for (id, blob) in &self.blobs {
+            let (bytes, all) = (referred.get(id).copied(), blob.record_bytes());
+            if bytes.is_some_and(|bytes| bytes > all) {
+                return Err(format!(
+                    "tables refer to {bytes:?} bytes of blob file {id}, which has {all}"
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -202,6 +322,10 @@ impl State {
             history_floor: Some(self.history_floor),
             log_started: self.log_started,
             log_void: false,
+            blobs: self.blobs.values().cloned().collect(),
+            references: (self.references.iter())
+                .map(|(table, references)| (*table, references.clone()))
+                .collect(),
         }
     }
 }
@@ -232,6 +356,24 @@ mod tests {
         }
     }
 
+    fn blob(file_id: u64) -> BlobMeta {
+        BlobMeta {
+            file_id,
+            salt: 77,
+            tree: TreeId(2),
+            file_bytes: 1080,
+            records: 4,
+            value_bytes: 900,
+            content_crc: 6,
+        }
+    }
+
+    fn references(all: &[(u64, u64)]) -> BlobReferences {
+        let all = all.iter();
+        all.map(|&(file_id, bytes)| BlobReference { file_id, bytes })
+            .collect()
+    }
+
     fn full_edit() -> Edit {
         let mut later = placed(8);
         (later.meta.min_key, later.meta.max_key) = (b"zz".into(), b"zzz".into());
@@ -244,6 +386,11 @@ mod tests {
             history_floor: Some(50),
             log_started: true,
             log_void: true,
+            blobs: vec![blob(20), blob(21)],
+            references: vec![
+                (7, references(&[(20, 300), (21, 1)])),
+                (8, references(&[(20, 700)])),
+            ],
         }
     }
 
@@ -305,9 +452,82 @@ mod tests {
                 flushed: Some((100, 89)),
                 ..Edit::default()
             },
+            Edit {
+                blobs: vec![blob(20)],
+                ..Edit::default()
+            },
+            Edit {
+                blobs: vec![blob(7)],
+                references: vec![(8, references(&[(7, 1)]))],
+                ..Edit::default()
+            },
+            Edit {
+                references: vec![(8, references(&[(22, 1)]))],
+                ..Edit::default()
+            },
+            Edit {
+                references: vec![(9, references(&[(20, 1)]))],
+                ..Edit::default()
+            },
+            Edit {
+                references: vec![(8, references(&[(20, 701)]))],
+                ..Edit::default()
+            },
+            Edit {
+                blobs: vec![BlobMeta {
+                    tree: TreeId(1),
+                    ..blob(22)
+                }],
+                references: vec![(8, references(&[(22, 1)]))],
+                ..Edit::default()
+            },
         ] {
             assert!(state.apply(&bad).is_err(), "{bad:?}");
             assert_eq!(state, before);
+        }
+    }
+    #[test]
+    fn a_blob_file_goes_with_the_last_table_that_refers_to_it() {
+        let mut state = State::default();
+        state.apply(&full_edit()).unwrap();
+        let referred = |state: &State| Vec::from_iter(state.referred_bytes());
+        assert_eq!(referred(&state), [(20, 1000), (21, 1)]);
+        // A table that changes its place keeps what it refers to.
+        let moved = PlacedTable {
+            level: 2,
+            ..placed(7)
+        };
+        let change = Edit {
+            removed: vec![7],
+            added: vec![moved],
+            ..Edit::default()
+        };
+        state.apply(&change).unwrap();
+        assert_eq!(referred(&state), [(20, 1000), (21, 1)]);
+        let gone = |id| Edit {
+            removed: vec![id],
+            ..Edit::default()
+        };
+        state.apply(&gone(7)).unwrap();
+        assert_eq!(referred(&state), [(20, 700)]);
+        assert_eq!(Vec::from_iter(state.blobs.keys().copied()), [20]);
+        state.apply(&gone(8)).unwrap();
+        assert!(state.blobs.is_empty() && state.references.is_empty());
+    }
+
+    #[test]
+    fn references_have_one_encoding() {
+        let mut bytes = Vec::new();
+        full_edit().encode(&mut bytes);
+        assert_eq!(Edit::decode(&bytes), Some(full_edit()));
+        for bad in [
+            &[TAG_REFERENCES as u8, 7, 0][..],
+            &[TAG_REFERENCES as u8, 7, 1, 20, 0],
+            &[TAG_REFERENCES as u8, 7, 2, 20, 1, 20, 1],
+            &[TAG_REFERENCES as u8, 7, 2, 21, 1, 20, 1],
+            &[TAG_REFERENCES as u8, 7, 2, 20, 1],
+        ] {
+            assert_eq!(Edit::decode(bad), None, "{bad:?}");
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Edit, Identity, Layout, Manifest, PlacedTable, State};
+use super::{BlobReference, Edit, Identity, Layout, Manifest, PlacedTable, State};
 use crate::TreeId;
+use crate::blob::BlobMeta;
 use crate::counters::Counters;
 use crate::fuzzing::assert_blames_the_bytes;
 use crate::table::TableMeta;
@@ -138,6 +139,23 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
         next_run_id: Some(10),
         history_floor: Some(3),
         log_started: true,
+        blobs: vec![BlobMeta {
+            file_id: 10,
+            salt: 12,
+            tree: TreeId(2),
+            file_bytes: 5000,
+            records: 4,
+            value_bytes: 4800,
+            content_crc: 6,
+        }],
+        references: vec![(
+            8,
+            [BlobReference {
+                file_id: 10,
+                bytes: 700,
+            }]
+            .into(),
+        )],
         ..Edit::default()
     };
     let second = Edit {
