@@ -63,6 +63,14 @@ counters! {
     compaction_ranges,
     /// Ranges that an interrupted compaction had finished, and that were not merged again.
     compaction_ranges_resumed,
+    /// Bytes of blob files written by memtable flushes.
+    blob_flush_bytes_written,
+    /// Bytes of blob files written by compactions, to empty others.
+    blob_compaction_bytes_written,
+    /// Bytes of blob files read by compactions.
+    blob_compaction_bytes_read,
+    /// Jobs that rewrote tables only to empty blob files.
+    blob_collections,
     /// Bytes written to the manifest.
     manifest_bytes_written,
     /// Pages answered from the page cache.

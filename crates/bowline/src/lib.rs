@@ -73,8 +73,8 @@ pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal,
 pub use kv::{Entry, Range, RangeIter, Version};
 pub use lease::{Lease, LeaseId};
 pub use options::{
-    Background, CompactionOptions, Compression, DbBuilder, Durability, History, Isolation, Limits,
-    Strategy,
+    Background, BlobOptions, CompactionOptions, Compression, DbBuilder, Durability, History,
+    Isolation, Limits, Strategy,
 };
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};

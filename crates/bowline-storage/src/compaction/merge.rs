@@ -1,14 +1,21 @@
 //! The merge of versions: many sorted sources in, one sorted run out.
+//!
+//! Large values do not take part in it: a pointer into a blob file goes on to the next table as it
+//! is, unless its file is to be emptied; a large value that comes without one gets one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::ranges::KeyRange;
 use super::retention::{KeyFilter, Retention};
+use crate::blob::{BlobOptions, BlobPointer, BlobReader, BlobWriter};
+use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::memtable::MemtableVersionCursor;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::table::{Table, TableMeta, TableOptions, TableVersionCursor, TableWriter};
+use crate::table::{Table, TableOptions, TableVersionCursor, TableWriter};
+use crate::version::{BlobReference, Version, WrittenRun};
 use crate::vfs::Vfs;
 use crate::{EntryKind, Revision, TreeId};
 
@@ -117,6 +124,16 @@ impl VersionSource {
             VersionSource::Run(run) => run.current.as_ref().map_or(&[], |cursor| cursor.value()),
         }
     }
+
+    fn pointer(&self) -> Result<Option<BlobPointer>> {
+        match self {
+            VersionSource::Run(RunVersions {
+                current: Some(cursor),
+                ..
+            }) => cursor.pointer(),
+            _ => Ok(None),
+        }
+    }
 }
 
 impl RunVersions {
@@ -202,7 +219,15 @@ impl VersionMerge {
         !self.order.is_empty()
     }
 
-    /// The current version; `None` at the end.
+    /// Where the current version's value is, when it lies in a blob file.
+    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+        match self.order.first() {
+            Some(&current) => self.sources[current].pointer(),
+            None => Ok(None),
+        }
+    }
+
+    /// The current version; `None` at the end. Of a value in a blob file this has the head.
     #[must_use]
     pub fn current(&self) -> Option<(&[u8], Revision, EntryKind, &[u8])> {
         let source = &self.sources[*self.order.first()?];
@@ -238,8 +263,10 @@ impl VersionMerge {
 pub struct MergeOutput<'a> {
     /// The file system.
     pub vfs: &'a Arc<dyn Vfs>,
-    /// Gives a fresh file id and the path that belongs to it.
+    /// Gives a fresh file id and the path that belongs to it as a table.
     pub new_file: &'a dyn Fn() -> (u64, PathBuf),
+    /// The same for a blob file.
+    pub new_blob: &'a dyn Fn() -> (u64, PathBuf),
     /// The tree.
     pub tree: TreeId,
     /// The tables' format.
@@ -252,17 +279,25 @@ pub struct MergeOutput<'a> {
     pub bottom: bool,
     /// Any of them is set to give up.
     pub cancel: [&'a AtomicBool; 2],
+    /// Which values go to blob files.
+    pub blobs: &'a BlobOptions,
+    /// Has the blob files that the sources refer to.
+    pub version: &'a Version,
+    /// The blob files that are to be emptied: no pointer into them goes on.
+    pub emptied: &'a BTreeSet<u64>,
+    /// Where what is read is counted.
+    pub counters: &'a Counters,
 }
 
 /// Writes what `merge` yields and retention keeps as the tables of one run. On an error every
 /// file written so far is removed again.
-pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<Vec<TableMeta>> {
-    let mut done: Vec<(TableMeta, PathBuf)> = Vec::new();
+pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<WrittenRun> {
+    let mut done = Done::default();
     let result = write_tables(merge, output, &mut done);
     match result {
-        Ok(()) => Ok(done.into_iter().map(|(meta, _)| meta).collect()),
+        Ok(()) => Ok(done.run),
         Err(error) => {
-            for (_, path) in done {
+            for path in done.paths {
                 if let Err(cause) = output.vfs.remove_file(&path) {
                     tracing::warn!(path = %path.display(), %cause, "an unfinished table stays until the next open");
                 }
@@ -272,13 +307,25 @@ pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<V
     }
 }
 
-fn write_tables(
-    merge: &mut VersionMerge,
-    output: &MergeOutput<'_>,
-    done: &mut Vec<(TableMeta, PathBuf)>,
-) -> Result<()> {
+/// What is finished of a run.
+#[derive(Default)]
+struct Done {
+    run: WrittenRun,
+    paths: Vec<PathBuf>,
+}
+
+/// A table that is being written.
+struct OpenTable {
+    writer: TableWriter,
+    path: PathBuf,
+    /// What it refers to so far.
+    references: BTreeMap<u64, u64>,
+}
+
+fn write_tables(merge: &mut VersionMerge, output: &MergeOutput<'_>, done: &mut Done) -> Result<()> {
     let mut filter = KeyFilter::new(output.retention);
-    let mut writer: Option<(TableWriter, PathBuf)> = None;
+    let mut writer: Option<OpenTable> = None;
+    let mut values = Values::default();
     let mut key = Vec::new();
     let mut is_first = true;
     let mut result = Ok(());
@@ -303,7 +350,7 @@ fn write_tables(
             let full = is_new_key
                 && writer
                     .as_ref()
-                    .is_some_and(|(w, _)| w.written_bytes() >= output.table_bytes);
+                    .is_some_and(|open| open.writer.written_bytes() >= output.table_bytes);
             result = (|| {
                 if full {
                     finish(&mut writer, done)?;
@@ -314,10 +361,15 @@ fn write_tables(
                     let tree = output.tree;
                     let new =
                         TableWriter::create(vfs, path.clone(), file_id, tree, output.options)?;
-                    writer = Some((new, path));
+                    writer = Some(OpenTable {
+                        writer: new,
+                        path,
+                        references: BTreeMap::new(),
+                    });
                 }
-                if let Some((writer, _)) = &mut writer {
-                    writer.add(&key, revision, kind, value)?;
+                if let Some(open) = &mut writer {
+                    let version = (&key[..], revision, kind, value);
+                    values.add(version, merge.pointer()?, open, output, done)?;
                 }
                 Ok(())
             })();
@@ -330,24 +382,105 @@ fn write_tables(
             break;
         }
     }
+    let result = result.and_then(|()| values.finish(done));
     match result {
         Ok(()) => finish(&mut writer, done),
         Err(error) => {
-            if let Some((writer, _)) = writer {
-                writer.abandon();
+            if let Some(open) = writer {
+                open.writer.abandon();
             }
             Err(error)
         }
     }
 }
 
-fn finish(
-    writer: &mut Option<(TableWriter, PathBuf)>,
-    done: &mut Vec<(TableMeta, PathBuf)>,
-) -> Result<()> {
-    if let Some((writer, path)) = writer.take() {
-        let meta = writer.finish()?;
-        done.push((meta, path));
+/// Where the values of a merge go.
+#[derive(Default)]
+struct Values {
+    writer: Option<(BlobWriter, PathBuf)>,
+    reader: BlobReader,
+}
+
+impl Values {
+    /// Adds a version to the table, and its value to where that belongs.
+    fn add(
+        &mut self,
+        (key, revision, kind, value): (&[u8], Revision, EntryKind, &[u8]),
+        pointer: Option<BlobPointer>,
+        open: &mut OpenTable,
+        output: &MergeOutput<'_>,
+        done: &mut Done,
+    ) -> Result<()> {
+        let moved;
+        let value = match pointer {
+            Some(pointer) if output.emptied.contains(&pointer.file_id) => {
+                let file = output.version.blob(&pointer, output.tree)?;
+                let bytes_read = &output.counters.blob_compaction_bytes_read;
+                moved = self
+                    .reader
+                    .read(file, &pointer, key, revision, bytes_read)?;
+                &moved[..]
+            }
+            Some(pointer) => return open.add_pointer(key, revision, &pointer, value),
+            None => value,
+        };
+        if kind != EntryKind::Put || !output.blobs.takes(value.len()) {
+            return open.writer.add(key, revision, kind, value);
+        }
+        let is_full =
+            |(writer, _): &(BlobWriter, PathBuf)| writer.written_bytes() >= output.blobs.file_bytes;
+        if self.writer.as_ref().is_some_and(is_full) {
+            self.finish(done)?;
+        }
+        let (writer, _) = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let (file_id, path) = (output.new_blob)();
+                let (vfs, compression) = (output.vfs, output.options.compression);
+                let new = BlobWriter::create(vfs, path.clone(), file_id, output.tree, compression)?;
+                none.insert((new, path))
+            }
+        };
+        let pointer = writer.add(key, revision, value)?;
+        open.add_pointer(key, revision, &pointer, BlobPointer::head_of(value))
+    }
+
+    fn finish(&mut self, done: &mut Done) -> Result<()> {
+        if let Some((writer, path)) = self.writer.take() {
+            let meta = writer.finish()?;
+            done.paths.push(path);
+            done.run.blobs.push(meta);
+        }
+        Ok(())
+    }
+}
+
+impl OpenTable {
+    fn add_pointer(
+        &mut self,
+        key: &[u8],
+        revision: Revision,
+        pointer: &BlobPointer,
+        head: &[u8],
+    ) -> Result<()> {
+        self.writer.add_pointer(key, revision, pointer, head)?;
+        *self.references.entry(pointer.file_id).or_default() += pointer.record_bytes;
+        Ok(())
+    }
+}
+
+fn finish(writer: &mut Option<OpenTable>, done: &mut Done) -> Result<()> {
+    if let Some(open) = writer.take() {
+        let meta = open.writer.finish()?;
+        done.paths.push(open.path);
+        if !open.references.is_empty() {
+            let references = open.references.into_iter();
+            let references = references.map(|(file_id, bytes)| BlobReference { file_id, bytes });
+            done.run
+                .references
+                .push((meta.file_id, references.collect()));
+        }
+        done.run.tables.push(meta);
     }
     Ok(())
 }

@@ -15,8 +15,12 @@
 //! edit puts their tables in the place of the inputs; until then no reader sees any of it. How a merge
 //! goes on after a crash is told in `tree/merges.rs`.
 //!
+//! Large values are not read: the pointers into their blob files go on. Only what lies in a file that
+//! is to be emptied is written anew, by each range into files of its own.
+//!
 //! Memory: for each thread a chunk and a page of every input run, a chunk and a page of output, and
-//! what a table keeps until it is finished (its index, eight bytes per key). It does not depend on how
+//! what a table keeps until it is finished (its index, eight bytes per key); with values to move, a
+//! chunk of a blob file on each side and the longest of them. It does not depend on how
 //! much is merged.
 //!
 //! What goes where nothing older lies below may be compressed harder
@@ -29,6 +33,7 @@
 //!   answer as the inputs.
 //! - A tombstone is dropped only where nothing older of its key can exist below.
 //! - All versions of a key are in one table of a run.
+//! - No pointer into a blob file that is to be emptied is in an output.
 
 mod merge;
 mod picker;
@@ -36,7 +41,7 @@ mod ranges;
 mod retention;
 
 pub use merge::{MergeOutput, VersionMerge, VersionSource, write_run};
-pub use picker::{Pick, pick, pick_all};
+pub use picker::{BlobPick, Pick, emptied, pick, pick_all, pick_blobs};
 pub use ranges::{KeyRange, cut};
 pub use retention::{KeyFilter, Retention};
 
@@ -73,7 +78,8 @@ pub struct CompactionOptions {
     pub threads: usize,
     /// A merge is not cut into ranges of fewer bytes than this for the sake of threads, in bytes.
     pub range_bytes_min: u64,
-    /// How tables are compressed below which nothing older lies, if not as all others.
+    /// How tables, and the blob files made with them, are compressed below which nothing older lies,
+    /// if not as all others.
     pub last_level_compression: Option<Compression>,
 }
 

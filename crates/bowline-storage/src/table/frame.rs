@@ -19,7 +19,7 @@
 use super::options::Compression;
 
 /// Bytes a frame adds to what it stores.
-pub(super) const OVERHEAD_BYTES: usize = 5;
+pub(crate) const OVERHEAD_BYTES: usize = 5;
 
 /// The best LZ4 can do: one more byte of a length extension stands for 255 bytes of output. A
 /// frame that claims more is damaged, and is refused before anything is allocated for it. What zstd
@@ -31,14 +31,14 @@ const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
 /// Why bytes of a table are not acceptable; the caller adds file and offset.
-pub(super) type Reason = &'static str;
+pub(crate) type Reason = &'static str;
 
 /// The one that is no damage: what is there cannot be read by this build.
-pub(super) const NEEDS_ZSTD: Reason = "it is compressed with zstd";
+pub(crate) const NEEDS_ZSTD: Reason = "it is compressed with zstd";
 
 /// Appends frames to a buffer, keeping the memory that compression needs.
 #[derive(Debug, Default)]
-pub(super) struct FrameWriter {
+pub(crate) struct FrameWriter {
     compressed: Vec<u8>,
     #[cfg(feature = "zstd")]
     zstd: Option<super::zstd::Encoder>,
@@ -47,7 +47,7 @@ pub(super) struct FrameWriter {
 impl FrameWriter {
     /// Appends `payload` as a frame that will stand at `offset` of the file; returns the length
     /// of the frame.
-    pub(super) fn append(
+    pub(crate) fn append(
         &mut self,
         out: &mut Vec<u8>,
         payload: &[u8],
@@ -126,7 +126,7 @@ fn check(frame: &[u8], salt: u64, offset: u64) -> Result<(u8, &[u8]), Reason> {
 }
 
 /// The payload inside a checked frame.
-pub(super) enum Payload {
+pub(crate) enum Payload {
     /// The frame's own first bytes, this many.
     Plain(usize),
     /// Bytes that had to be decompressed.
@@ -134,7 +134,7 @@ pub(super) enum Payload {
 }
 
 /// Checks a frame whose payload must have `payload_bytes` bytes, and opens it.
-pub(super) fn open(
+pub(crate) fn open(
     frame: &[u8],
     payload_bytes: usize,
     salt: u64,
@@ -185,7 +185,7 @@ pub(super) fn justifies(frame_bytes: u64, payload_bytes: u64) -> bool {
 }
 
 /// CRC32C over `body`, the table's salt and the place in the file.
-pub(super) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
+pub(crate) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
     let checksum = crc32c::crc32c(body);
     let checksum = crc32c::crc32c_append(checksum, &salt.to_le_bytes());
     crc32c::crc32c_append(checksum, &offset.to_le_bytes())

@@ -40,7 +40,7 @@ mod cache;
 mod entry_cursor;
 mod filter;
 mod footer;
-mod frame;
+pub(crate) mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod index;

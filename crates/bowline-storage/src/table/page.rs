@@ -64,7 +64,13 @@ pub(super) struct PageEntry {
     pub(super) end: usize,
     pub(super) revision: Revision,
     pub(super) kind: EntryKind,
+    /// Whether the value is a pointer into a blob file, and its head.
+    pub(super) is_pointer: bool,
 }
+
+/// The byte of an entry whose value is a pointer into a blob file; other kinds are those of
+/// [`EntryKind`].
+pub(super) const POINTER: u8 = 3;
 
 impl PageEntry {
     /// An entry that is nowhere, for cursors that were not positioned yet.
@@ -75,6 +81,7 @@ impl PageEntry {
         end: 0,
         revision: 0,
         kind: EntryKind::Delete,
+        is_pointer: false,
     };
 
     /// The length of the key.
@@ -181,7 +188,10 @@ impl Page {
             let shared = reader.varint_u32()? as usize;
             let unshared = reader.varint_usize()?;
             let value_len = reader.varint_usize()?;
-            let kind = EntryKind::from_byte(reader.u8()?)?;
+            let (kind, is_pointer) = match reader.u8()? {
+                POINTER => (EntryKind::Put, true),
+                byte => (EntryKind::from_byte(byte)?, false),
+            };
             let revision = reader.varint()?;
             let suffix_start = offset + reader.position();
             reader.take(unshared)?;
@@ -195,6 +205,7 @@ impl Page {
                 end,
                 revision,
                 kind,
+                is_pointer,
             })
         };
         parse().ok_or("an entry is malformed")

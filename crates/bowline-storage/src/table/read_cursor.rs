@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::entry_cursor::EntryCursor;
 use super::reader::Table;
+use crate::blob::BlobPointer;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;
@@ -104,17 +105,26 @@ impl TableReadCursor {
         self.entries.entry().kind
     }
 
-    /// The value.
+    /// The value; of one that lies in a blob file, its head.
     #[must_use]
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.entries.page().value(self.entries.entry())
+        self.entries.value()
     }
 
-    /// The value, to keep.
+    /// Where the value is, when it lies in a blob file.
+    #[inline]
+    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+        self.entries.pointer()
+    }
+
+    /// The value, to keep; of one that lies in a blob file, its head.
     #[must_use]
     pub fn value_owned(&self) -> Value {
         let entry = self.entries.entry();
+        if entry.is_pointer {
+            return Value::copy_from(self.value());
+        }
         Value::slice_of(self.entries.page().bytes(), entry.value_start..entry.end)
     }
 }

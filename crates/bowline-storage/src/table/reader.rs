@@ -25,6 +25,7 @@ use super::page::Page;
 use super::read_cursor::TableReadCursor;
 use super::verify::{self, TableReport};
 use super::version_cursor::TableVersionCursor;
+use crate::blob::BlobPointer;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +40,10 @@ pub struct TableEntry {
     pub revision: Revision,
     /// Whether the entry is a value or says that the key is absent.
     pub kind: EntryKind,
-    /// The value; empty for a tombstone.
+    /// The value; empty for a tombstone; of one that lies in a blob file, its head.
     pub value: Value,
+    /// Where the value is, when it lies in a blob file.
+    pub pointer: Option<BlobPointer>,
 }
 
 /// An open table. It is kept as `Arc<Table>` and shared by all readers.
@@ -154,10 +157,23 @@ impl Table {
                 .find(key, hash, at)
                 .map_err(|reason| self.damaged(number, reason))?;
             if let Some(entry) = found {
+                let (value, pointer) = match entry.is_pointer {
+                    false => {
+                        let place = entry.value_start..entry.end;
+                        (Value::slice_of(page.bytes(), place), None)
+                    }
+                    true => {
+                        let decoded = BlobPointer::decode(page.value(&entry));
+                        let (pointer, head) = decoded
+                            .ok_or_else(|| self.damaged(number, "a pointer is malformed"))?;
+                        (Value::copy_from(head), Some(pointer))
+                    }
+                };
                 return Ok(Some(TableEntry {
                     revision: entry.revision,
                     kind: entry.kind,
-                    value: Value::slice_of(page.bytes(), entry.value_start..entry.end),
+                    value,
+                    pointer,
                 }));
             }
         }

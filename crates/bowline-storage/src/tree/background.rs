@@ -9,12 +9,14 @@
 //! On a full disk a job gets a second chance with the room of the [`Ballast`](super::ballast), and
 //! a flush takes all waiting memtables at once, so that what a later one deletes is never written.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Job, Shared, SyncPolicy};
+use crate::blob::{BlobFile, BlobMeta};
 use crate::compaction::{
-    KeyRange, MergeOutput, Retention, VersionMerge, VersionSource, pick_all, write_run,
+    BlobPick, KeyRange, MergeOutput, Retention, VersionMerge, VersionSource, pick_all, write_run,
 };
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
@@ -22,7 +24,7 @@ use crate::sync::Instant;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::table::{Compression, Table, TableMeta, TableOptions};
-use crate::version::{Edit, PlacedTable};
+use crate::version::{Edit, PlacedTable, Version, WrittenRun};
 use crate::{Index, Revision, TreeId};
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -282,14 +284,25 @@ impl Shared {
             }
             bottom &= (current.sealed.last().zip(memtables.last()))
                 .is_some_and(|(oldest, last)| Arc::ptr_eq(oldest, last));
-            let compression = self.options.trees[usize::from(tree.0)].compression;
-            let is_over = &self.is_closing;
-            let metas = self.merge(tree, sources, &retention, bottom, compression, is_over);
-            let metas = self.or_discard(metas, &edit)?;
-            for meta in metas {
+            let job = MergeJob {
+                tree,
+                retention: &retention,
+                bottom,
+                compression: self.options.trees[usize::from(tree.0)].compression,
+                version: &current.version,
+                // What is there is carried on: no blob file is emptied, which would need room.
+                emptied: &BTreeSet::new(),
+                is_over: &self.is_closing,
+            };
+            let written = self.merge(sources, &job);
+            let written = self.or_discard(written, &edit)?;
+            for meta in &written.tables {
                 self.counters.flush_bytes_written.add(meta.file_bytes);
-                edit.added.push(PlacedTable { level, run, meta });
             }
+            for meta in &written.blobs {
+                self.counters.blob_flush_bytes_written.add(meta.file_bytes);
+            }
+            place(&mut edit, level, run, written);
         }
         let newest = memtables.first().map(|memtable| memtable.generation());
         self.install(edit, newest)?;
@@ -308,30 +321,34 @@ impl Shared {
         (0..self.options.trees.len() as u8).map(TreeId)
     }
 
-    /// Writes what sources have as tables of one run. Given up when the engine closes, and when
-    /// `is_over` says so.
+    /// Writes what sources have as the files of one run. Given up when the engine closes, and when
+    /// the job says so.
     pub(super) fn merge(
         &self,
-        tree: TreeId,
         sources: Vec<VersionSource>,
-        retention: &Retention,
-        bottom: bool,
-        compression: Compression,
-        is_over: &AtomicBool,
-    ) -> Result<Vec<TableMeta>> {
+        job: &MergeJob<'_>,
+    ) -> Result<WrittenRun> {
         let mut merge = VersionMerge::new(sources)?;
         let output = MergeOutput {
             vfs: &self.vfs,
             new_file: &|| self.new_file(),
-            tree,
+            new_blob: &|| {
+                let (id, _) = self.new_file();
+                (id, self.layout.blob(id))
+            },
+            tree: job.tree,
             options: &TableOptions {
-                compression,
-                ..self.options.trees[usize::from(tree.0)]
+                compression: job.compression,
+                ..self.options.trees[usize::from(job.tree.0)]
             },
             table_bytes: self.options.compaction.table_bytes,
-            retention,
-            bottom,
-            cancel: [&self.is_closing, is_over],
+            retention: job.retention,
+            bottom: job.bottom,
+            cancel: [&self.is_closing, job.is_over],
+            blobs: &self.options.blobs,
+            version: job.version,
+            emptied: job.emptied,
+            counters: &self.counters,
         };
         write_run(&mut merge, &output)
     }
@@ -340,6 +357,11 @@ impl Shared {
         let path = self.layout.table(meta.file_id);
         let (cache, counters) = (self.cache.clone(), self.counters.clone());
         Table::open(&self.vfs, path, meta, cache, counters)
+    }
+
+    pub(super) fn open_blob(&self, meta: &BlobMeta) -> Result<BlobFile> {
+        let path = self.layout.blob(meta.file_id);
+        BlobFile::open(&self.vfs, path, meta, self.counters.clone())
     }
 
     pub(super) fn sync_tables_dir(&self) -> Result<()> {
@@ -351,12 +373,12 @@ impl Shared {
     /// On an error, removes the files the edit would have added.
     fn or_discard<T>(&self, result: Result<T>, edit: &Edit) -> Result<T> {
         if result.is_err() {
-            self.remove_tables(edit.added.iter().map(|placed| &placed.meta));
+            self.remove_files(edit.added.iter().map(|placed| &placed.meta), &edit.blobs);
         }
         result
     }
 
-    /// Opens an edit's new tables, makes their names durable, and applies the edit.
+    /// Opens an edit's new tables and blob files, makes their names durable, and applies the edit.
     pub(super) fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
         let result = (|| {
             let mut opened = Vec::new();
@@ -367,10 +389,13 @@ impl Shared {
             {
                 opened.push(Arc::new(self.open_table(&placed.meta)?));
             }
+            let blobs = edit.blobs.iter();
+            let blobs = blobs.map(|meta| self.open_blob(meta).map(Arc::new));
+            let blobs = blobs.collect::<Result<Vec<_>>>()?;
             if !opened.is_empty() {
                 self.sync_tables_dir()?;
             }
-            Ok(opened)
+            Ok((opened, blobs))
         })();
         let new_only = Edit {
             added: edit
@@ -379,12 +404,90 @@ impl Shared {
                 .filter(|placed| !edit.removed.contains(&placed.meta.file_id))
                 .cloned()
                 .collect(),
+            blobs: edit.blobs.clone(),
             ..Edit::default()
         };
-        let opened = self.or_discard(result, &new_only)?;
+        let (opened, blobs) = self.or_discard(result, &new_only)?;
         edit.next_file_id = Some(self.next_file_id.load(Ordering::Relaxed));
         // When this fails the edit may be on disk or not, so the files stay; an open removes
         // those that are not named.
-        self.apply_edit(&edit, &opened, flushed)
+        self.apply_edit_with_blobs(&edit, &opened, &blobs, flushed)
     }
+
+    /// Rewrites tables where they are, so that no pointer of theirs leads into the blob files that
+    /// are to go.
+    pub(super) fn empty_blobs(&self, tree: TreeId, pick: &BlobPick) -> Result<()> {
+        let retention = self.retention();
+        let version = self.super_version.load_full().version.clone();
+        let mut edit = Edit {
+            history_floor: Some(retention.floor),
+            ..Edit::default()
+        };
+        let last = version.tree(tree).runs().last();
+        let is_last = last.is_some_and(|run| run.id == pick.run);
+        let job = MergeJob {
+            tree,
+            retention: &retention,
+            // Never as if nothing older lay below, as this looks at one run only.
+            bottom: false,
+            compression: self.compression_of(tree, is_last),
+            version: &version,
+            emptied: &pick.emptied,
+            is_over: &self.is_closing,
+        };
+        for table in &pick.tables {
+            let run = VersionSource::run(vec![table.clone()], KeyRange::default());
+            let written = self.merge(vec![run], &job);
+            let written = self.or_discard(written, &edit)?;
+            self.count_merged(&written);
+            edit.removed.push(table.meta().file_id);
+            place(&mut edit, pick.level as u8, pick.run, written);
+        }
+        self.install(edit, None)?;
+        self.counters.blob_collections.add(1);
+        Ok(())
+    }
+
+    /// How a merge compresses what it writes, `bottom` if nothing older lies below.
+    pub(super) fn compression_of(&self, tree: TreeId, bottom: bool) -> Compression {
+        let of_tree = self.options.trees[usize::from(tree.0)].compression;
+        let of_last = self.options.compaction.last_level_compression;
+        of_last.filter(|_| bottom).unwrap_or(of_tree)
+    }
+
+    pub(super) fn count_merged(&self, written: &WrittenRun) {
+        for meta in &written.tables {
+            self.counters.compaction_bytes_written.add(meta.file_bytes);
+        }
+        for meta in &written.blobs {
+            self.counters
+                .blob_compaction_bytes_written
+                .add(meta.file_bytes);
+        }
+    }
+}
+
+/// What a flush or a merge writes, and by which rules.
+pub(super) struct MergeJob<'a> {
+    pub tree: TreeId,
+    /// What must be kept.
+    pub retention: &'a Retention,
+    /// Whether nothing older exists below.
+    pub bottom: bool,
+    pub compression: Compression,
+    /// Has the blob files that the sources refer to.
+    pub version: &'a Version,
+    /// The blob files that are to be emptied.
+    pub emptied: &'a BTreeSet<u64>,
+    /// Set to give up.
+    pub is_over: &'a AtomicBool,
+}
+
+/// Adds what was written to an edit, as tables of one run.
+pub(super) fn place(edit: &mut Edit, level: u8, run: u64, written: WrittenRun) {
+    let tables = written.tables.into_iter();
+    edit.added
+        .extend(tables.map(|meta| PlacedTable { level, run, meta }));
+    edit.references.extend(written.references);
+    edit.blobs.extend(written.blobs);
 }

@@ -1,7 +1,7 @@
-//! Merges in ranges: interrupted at every step, on a full disk, with threads, and what holds writers
+//! Merges in ranges, over tables and over blob files: interrupted at every step, on a full disk, with threads, and what holds writers
 //! back while merges are behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering as Order};
@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::tests::{Harness, STRATEGIES, TREES, Versions, options};
 use super::*;
 use crate::SystemClock;
+use crate::blob::BlobOptions;
 use crate::compaction::Strategy;
 use crate::vfs::{MemoryVfs, Metadata, OpenMode, VfsFile};
 
@@ -238,6 +239,41 @@ fn unmerged(seed: u64, change: impl FnOnce(&mut EngineOptions)) -> (MemoryVfs, V
     (harness.vfs.clone(), harness.versions)
 }
 
+/// The same with large values, most of which are older: they are in one run, in blob files that are
+/// garbage by about half.
+fn unmerged_with_blobs(seed: u64) -> (MemoryVfs, Versions) {
+    let mut options = with_blobs(options(Strategy::LazyLeveling, History::Revisions(5)));
+    options.blobs.garbage_percent_max = 99;
+    options.compaction.runs_max = 1000;
+    let mut harness = Harness::with(MemoryVfs::default(), options);
+    harness.value_bytes_max = 200;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..2 {
+        for _ in 0..40 {
+            harness.commit(&mut rng);
+        }
+        harness.engine.compact_tables().unwrap();
+    }
+    for _ in 0..25 {
+        harness.commit(&mut rng);
+    }
+    harness.engine.flush().unwrap();
+    assert!(harness.engine.stats().blob_garbage_bytes > 0);
+    harness.engine.close().unwrap();
+    (harness.vfs.clone(), harness.versions)
+}
+
+fn with_blobs(options: EngineOptions) -> EngineOptions {
+    EngineOptions {
+        blobs: BlobOptions {
+            threshold_bytes: Some(64),
+            garbage_percent_max: 20,
+            file_bytes: 1 << 10,
+        },
+        ..options
+    }
+}
+
 /// Opens without doing what is due.
 fn open_idle(vfs: impl Vfs + 'static, options: &EngineOptions) -> Engine {
     let clock = Arc::new(SystemClock::new());
@@ -263,6 +299,7 @@ fn check(disk: &MemoryVfs, options: &EngineOptions, engine: Engine, versions: &V
         options: options.clone(),
         engine,
         versions: versions.clone(),
+        value_bytes_max: 0,
     };
     let (floor, newest) = (harness.engine.history_floor(), harness.engine.visible());
     // At a floor that is too low there was hardly anything; a little above it there was.
@@ -270,7 +307,7 @@ fn check(disk: &MemoryVfs, options: &EngineOptions, engine: Engine, versions: &V
         harness.compare_at(at);
     }
     assert_eq!(files(disk), named(&harness.engine));
-    harness.check_files();
+    harness.check_garbage();
     harness.engine
 }
 
@@ -281,10 +318,10 @@ fn files(disk: &MemoryVfs) -> BTreeSet<String> {
 
 fn named(engine: &Engine) -> BTreeSet<String> {
     let version = engine.shared.super_version.load_full().version.clone();
-    let names = version
-        .tables()
-        .map(|table| table.path().file_name().unwrap());
-    names
+    let tables = version.tables().map(|table| table.path());
+    let paths = tables.chain(version.blobs.values().map(|blob| blob.file.path()));
+    paths
+        .map(|path| path.file_name().unwrap())
         .map(|name| name.to_string_lossy().into_owned())
         .collect()
 }
@@ -306,25 +343,43 @@ fn finished_ranges(state: &State) -> u64 {
 
 // --- interrupted ---
 
+/// Whether values are in the tables, or also in blob files.
+const KINDS: [bool; 2] = [false, true];
+
+type Merging = (MemoryVfs, Versions, EngineOptions, u64);
+
 /// What is merged, and how many ranges that takes when nothing comes between.
-fn merging(seed: u64) -> (MemoryVfs, Versions, EngineOptions, u64) {
-    let (disk, versions) = unmerged(seed, |_| {});
-    let options = options(Strategy::LazyLeveling, History::Revisions(5));
+fn merging(seed: u64, has_blobs: bool) -> Merging {
+    let mut options = options(Strategy::LazyLeveling, History::Revisions(5));
+    let (disk, versions) = match has_blobs {
+        false => unmerged(seed, |_| {}),
+        true => {
+            options = with_blobs(options);
+            unmerged_with_blobs(seed)
+        }
+    };
     let copy = copy_of(&disk);
     let engine = open_idle(copy.clone(), &options);
-    let merges = merge_all(&engine).unwrap();
-    let ranges = engine.stats().counters.compaction_ranges;
+    merge_all(&engine).unwrap();
+    let counters = engine.stats().counters;
+    let (merges, ranges) = (counters.compactions, counters.compaction_ranges);
     assert!(
         ranges >= 2 * merges && merges >= u64::from(TREES),
         "{ranges} in {merges}"
     );
+    assert_eq!(counters.blob_compaction_bytes_written > 0, has_blobs);
     check(&copy, &options, engine, &versions);
     (disk, versions, options, ranges)
 }
 
 #[test]
 fn a_merge_killed_at_any_step_loses_nothing_and_goes_on_where_it_was() {
-    let (disk, versions, options, all) = merging(1);
+    for has_blobs in KINDS {
+        kill_at_any_step(merging(1, has_blobs));
+    }
+}
+
+fn kill_at_any_step((disk, versions, options, all): Merging) {
     let (mut most_resumed, mut step) = (0, 0);
     loop {
         step += 1;
@@ -366,7 +421,12 @@ fn a_merge_killed_at_any_step_loses_nothing_and_goes_on_where_it_was() {
 
 #[test]
 fn a_merge_that_fails_at_any_step_is_taken_up_in_the_same_process() {
-    let (disk, versions, options, all) = merging(2);
+    for has_blobs in KINDS {
+        fail_at_any_step(merging(2, has_blobs));
+    }
+}
+
+fn fail_at_any_step((disk, versions, options, all): Merging) {
     let (mut resumed, mut step) = (0, 0);
     loop {
         step += 1;
@@ -407,7 +467,12 @@ fn a_merge_that_fails_at_any_step_is_taken_up_in_the_same_process() {
 
 #[test]
 fn a_merge_on_a_full_disk_gives_back_all_room_it_took() {
-    let (disk, versions, options, all) = merging(3);
+    for has_blobs in KINDS {
+        fill_at_any_step(merging(3, has_blobs));
+    }
+}
+
+fn fill_at_any_step((disk, versions, options, all): Merging) {
     let mut step = 0;
     loop {
         step += 1;
@@ -429,9 +494,10 @@ fn a_merge_on_a_full_disk_gives_back_all_room_it_took() {
     assert!(step > all, "{step} steps");
 }
 
-/// A database whose first merge was killed with some ranges finished.
-fn interrupted(seed: u64) -> (MemoryVfs, Versions, EngineOptions) {
-    let (disk, versions, options, _) = merging(seed);
+/// A database one of whose merges was killed with some ranges finished, in which values were moved
+/// if it has blob files.
+fn interrupted(seed: u64, has_blobs: bool) -> (MemoryVfs, Versions, EngineOptions) {
+    let (disk, versions, options, _) = merging(seed, has_blobs);
     for step in 1.. {
         let killed = copy_of(&disk);
         let vfs = TrippedVfs::new(&killed, Trip::Kill);
@@ -442,7 +508,9 @@ fn interrupted(seed: u64) -> (MemoryVfs, Versions, EngineOptions) {
             "no merge had two ranges finished"
         );
         drop(engine);
-        if finished_ranges(&under_way(&killed)) >= 2 {
+        let state = under_way(&killed);
+        let has_moved = state.finished_ranges().any(|files| !files.blobs.is_empty());
+        if finished_ranges(&state) >= 2 && has_moved == has_blobs {
             return (copy_of(&killed), versions, options);
         }
     }
@@ -451,37 +519,152 @@ fn interrupted(seed: u64) -> (MemoryVfs, Versions, EngineOptions) {
 
 #[test]
 fn a_finished_range_that_is_damaged_or_gone_is_merged_again() {
-    let (disk, versions, options) = interrupted(4);
-    let first = under_way(&disk).merged_tables().next().unwrap().clone();
-    let path = Layout::new("/db").table(first.file_id);
-    for offset in [None, Some(20), Some(first.file_bytes - 20)] {
-        let disk = copy_of(&disk);
-        match offset {
-            None => disk.remove_file(&path).unwrap(),
-            Some(offset) => {
-                let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
-                let mut byte = [0];
-                file.read_at(&mut byte, offset).unwrap();
-                file.write_at(&[byte[0] ^ 0x20], offset).unwrap();
+    for has_blobs in KINDS {
+        let (disk, versions, options) = interrupted(4, has_blobs);
+        let layout = Layout::new("/db");
+        let state = under_way(&disk);
+        let files = state.finished_ranges().collect::<Vec<_>>();
+        let tables = files.iter().flat_map(|files| &files.tables);
+        let table = tables.map(|meta| (layout.table(meta.file_id), meta.file_bytes));
+        let blobs = files.iter().flat_map(|files| &files.blobs);
+        let blob = blobs.map(|meta| (layout.blob(meta.file_id), meta.file_bytes));
+        let firsts = [{ table }.next(), { blob }.next()];
+        assert_eq!(firsts.iter().flatten().count(), 1 + usize::from(has_blobs));
+        for (path, bytes) in firsts.into_iter().flatten() {
+            for offset in [None, Some(20), Some(bytes - 20)] {
+                spoil(&copy_of(&disk), &path, offset, &versions, &options);
             }
         }
-        let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
-        let report = check_directory(&vfs, "/db").unwrap();
-        let told = report.files.iter().find(|file| file.path == path).unwrap();
-        assert!(
-            report.is_clean() && told.summary.contains("begin anew"),
-            "{told:?}"
-        );
-        let engine = open_idle(disk.clone(), &options);
-        merge_all(&engine).unwrap();
-        assert_eq!(engine.stats().counters.compaction_ranges_resumed, 0);
-        check(&disk, &options, engine, &versions);
     }
+}
+
+fn spoil(
+    disk: &MemoryVfs,
+    path: &Path,
+    offset: Option<u64>,
+    versions: &Versions,
+    options: &EngineOptions,
+) {
+    match offset {
+        None => disk.remove_file(path).unwrap(),
+        Some(offset) => {
+            let file = disk.open(path, OpenMode::ReadWrite).unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, offset).unwrap();
+            file.write_at(&[byte[0] ^ 0x20], offset).unwrap();
+        }
+    }
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let report = check_directory(&vfs, "/db").unwrap();
+    let told = report.files.iter().find(|file| file.path == path).unwrap();
+    assert!(
+        report.is_clean() && told.summary.contains("begin anew"),
+        "{told:?}"
+    );
+    let engine = open_idle(disk.clone(), options);
+    merge_all(&engine).unwrap();
+    assert_eq!(engine.stats().counters.compaction_ranges_resumed, 0);
+    check(disk, options, engine, versions);
+}
+
+/// What finished ranges made and refer to is there until it is the database's, and no copy, count of
+/// garbage or file of a version knows of it before.
+#[test]
+fn a_merge_over_blob_files_is_taken_up_with_the_values_its_ranges_moved() {
+    let (disk, versions, options) = interrupted(10, true);
+    let layout = Layout::new("/db");
+    let state = under_way(&disk);
+    let mut made: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut carried = 0;
+    for files in state.finished_ranges() {
+        made.extend(files.blobs.iter().map(|blob| (blob.file_id, 0)));
+        for to in files.references.iter().flat_map(|(_, all)| all.iter()) {
+            match made.get_mut(&to.file_id) {
+                Some(bytes) => *bytes += to.bytes,
+                None => carried += u64::from(state.blobs.contains_key(&to.file_id)),
+            }
+        }
+    }
+    assert!(
+        !made.is_empty() && carried > 0,
+        "{made:?}, {carried} carried"
+    );
+    assert!(made.keys().all(|id| !state.blobs.contains_key(id)));
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let report = check_directory(&vfs, "/db").unwrap();
+    let of_merge = |file: &&FileReport| file.summary.ends_with("values, of a merge under way");
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.files.iter().filter(of_merge).count(), made.len());
+
+    // Opened and closed, with a flush above it and a manifest that was written anew.
+    let mut quiet = options.clone();
+    quiet.compaction.runs_max = 1000;
+    let clock = Arc::new(SystemClock::new());
+    let (shared, _) =
+        recovery::open(Arc::new(disk.clone()), clock, layout.clone(), quiet, None).unwrap();
+    let stats = shared.stats();
+    let live: u64 = state.blobs.values().map(|blob| blob.file_bytes).sum();
+    assert_eq!(
+        (stats.blob_bytes, stats.blob_files),
+        (live, state.blobs.len() as u64)
+    );
+    assert!(stats.merging_bytes > 0);
+    drop(shared);
+    assert_eq!(under_way(&disk).merges, state.merges);
+
+    let finished = finished_ranges(&state);
+    let engine = open_idle(disk.clone(), &options);
+    engine.shared.compact_once().unwrap();
+    assert_eq!(engine.stats().counters.compaction_ranges_resumed, finished);
+    {
+        // Under their own numbers, and as much of them as was recorded.
+        let version = engine.shared.super_version.load_full().version.clone();
+        for (id, bytes) in &made {
+            assert_eq!(version.blobs[id].referred_bytes, *bytes, "blob file {id}");
+        }
+    }
+    let engine = check(&disk, &options, engine, &versions);
+    merge_all(&engine).unwrap();
+    check(&disk, &options, engine, &versions);
+}
+
+/// Emptying blob files rewrites tables that a merge under way reads: it ends, and leaves nothing.
+#[test]
+fn emptying_a_blob_file_that_a_merge_under_way_reads_ends_it() {
+    let (disk, versions, options) = interrupted(11, true);
+    let engine = open_idle(disk.clone(), &options);
+    let tree = *under_way(&disk).merges.keys().next().unwrap();
+    let pick = {
+        let version = engine.shared.super_version.load_full().version.clone();
+        let run = version.tree(tree).runs().last().unwrap().clone();
+        let levels = &version.tree(tree).levels;
+        let has = |runs: &Vec<Arc<Run>>| runs.iter().any(|other| other.id == run.id);
+        let blobs = version.blobs.iter();
+        let of_tree = blobs.filter(|(_, blob)| blob.file.meta().tree == tree);
+        crate::compaction::BlobPick {
+            level: levels.iter().position(has).unwrap(),
+            run: run.id,
+            tables: run.tables.clone(),
+            emptied: of_tree.map(|(id, _)| *id).collect(),
+        }
+    };
+    engine.shared.empty_blobs(tree, &pick).unwrap();
+    drop(pick);
+    assert!(engine.shared.manifest.lock().state.merges.is_empty());
+    let engine = check(&disk, &options, engine, &versions);
+    merge_all(&engine).unwrap();
+    assert_eq!(engine.stats().counters.compaction_ranges_resumed, 0);
+    check(&disk, &options, engine, &versions);
 }
 
 #[test]
 fn what_is_under_way_is_in_no_copy_and_ends_with_a_merge_of_all() {
-    let (disk, versions, options) = interrupted(5);
+    for has_blobs in KINDS {
+        give_up_for_a_merge_of_all(interrupted(5, has_blobs));
+    }
+}
+
+fn give_up_for_a_merge_of_all((disk, versions, options): (MemoryVfs, Versions, EngineOptions)) {
     let mut quiet = options.clone();
     quiet.compaction.runs_max = 1000;
     let engine = open_idle(disk.clone(), &quiet);
@@ -494,6 +677,13 @@ fn what_is_under_way_is_in_no_copy_and_ends_with_a_merge_of_all() {
     let copy = Engine::open(Arc::new(disk.clone()), clock, "/copy", quiet.clone()).unwrap();
     assert!(copy.shared.manifest.lock().state.merges.is_empty());
     assert_eq!(copy.stats().merging_bytes, 0);
+    let blobs = |engine: &Engine| {
+        let version = engine.shared.super_version.load_full().version.clone();
+        version.blobs.keys().copied().collect::<Vec<_>>()
+    };
+    assert_eq!(blobs(&copy), blobs(&engine));
+    let report = check_directory(&(Arc::new(disk.clone()) as Arc<dyn Vfs>), "/copy").unwrap();
+    assert!(report.is_clean(), "{report:?}");
     drop(copy);
     engine.compact_tables().unwrap();
     assert_eq!(engine.stats().counters.compaction_ranges_resumed, 0);
@@ -504,7 +694,7 @@ fn what_is_under_way_is_in_no_copy_and_ends_with_a_merge_of_all() {
 
 #[test]
 fn a_flush_above_a_merge_under_way_does_not_disturb_it() {
-    let (disk, versions, options) = interrupted(6);
+    let (disk, versions, options) = interrupted(6, true);
     let finished = finished_ranges(&under_way(&disk));
     let engine = open_idle(disk.clone(), &options);
     let mut harness = Harness {
@@ -512,6 +702,7 @@ fn a_flush_above_a_merge_under_way_does_not_disturb_it() {
         options: options.clone(),
         engine,
         versions,
+        value_bytes_max: 0,
     };
     let mut batch = Vec::new();
     let revision = harness.engine.visible() + 1;

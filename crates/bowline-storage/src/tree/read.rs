@@ -4,20 +4,34 @@
 //! first hit is the newest version, because every source is newer than the next. A scan merges one
 //! cursor per source; each yields at most one version per key, so a key with many versions costs
 //! what a key with one costs.
+//!
+//! A value in a blob file is read when it is known to be the one that is wanted, so a scan reads
+//! none that a newer version hides; and not at all by who looks at no more than its head.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::super_version::SuperVersion;
+use crate::blob::{BlobPointer, BlobReader};
 use crate::error::{Error, Result};
 use crate::memtable::MemtableReadCursor;
 use crate::table::TableReadCursor;
-use crate::version::Run;
+use crate::version::{Run, Version};
 use crate::{EntryKind, Revision, TreeId, Value};
 
 /// Takes a version: key, revision, kind, stored bytes. Returns whether to go on.
 pub type VersionVisit<'a> = dyn FnMut(&[u8], Revision, EntryKind, &[u8]) -> bool + 'a;
+
+/// How much of a value a reader looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Of one that lies in a blob file no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    Head,
+    /// All of it.
+    Whole,
+}
 
 /// A version found by a read.
 #[derive(Debug)]
@@ -27,6 +41,8 @@ pub struct Found<'a> {
     /// Put or tombstone.
     pub kind: EntryKind,
     value: Bytes<'a>,
+    /// How long the value is, also when this has its head only.
+    value_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -36,6 +52,12 @@ enum Bytes<'a> {
 }
 
 impl Found<'_> {
+    /// How long the stored bytes are, also of a value whose head alone was read.
+    #[must_use]
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes
+    }
+
     /// The stored bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -67,6 +89,7 @@ impl SuperVersion {
         key: &[u8],
         at: Revision,
         above: Revision,
+        want: Want,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
         for memtable in self.memtables() {
@@ -76,6 +99,7 @@ impl SuperVersion {
                     revision: entry.revision,
                     kind: entry.kind,
                     value,
+                    value_bytes: entry.value.len() as u64,
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
@@ -86,11 +110,23 @@ impl SuperVersion {
                 continue;
             }
             if let Some(entry) = table.get(key, at)? {
-                let value = Bytes::Owned(entry.value);
+                let is_wanted = want == Want::Whole && entry.revision > above;
+                let value = match entry.pointer.filter(|_| is_wanted) {
+                    Some(pointer) => {
+                        let file = self.version.blob(&pointer, tree)?;
+                        file.read(&pointer, key, entry.revision)?
+                    }
+                    None => entry.value,
+                };
+                let value_bytes = match &entry.pointer {
+                    Some(pointer) => pointer.value_bytes,
+                    None => value.len() as u64,
+                };
                 let found = Found {
                     revision: entry.revision,
                     kind: entry.kind,
-                    value,
+                    value: Bytes::Owned(value),
+                    value_bytes,
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
@@ -117,8 +153,8 @@ impl SuperVersion {
             tree,
             lower,
             upper,
-            since + 1,
-            Revision::MAX,
+            (since + 1, Revision::MAX),
+            Want::Head,
             &mut |_, _, _, _| {
                 changed = true;
                 false
@@ -135,8 +171,8 @@ impl SuperVersion {
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        from: Revision,
-        to: Revision,
+        (from, to): (Revision, Revision),
+        want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
         for memtable in self.memtables() {
@@ -165,7 +201,7 @@ impl SuperVersion {
                 cursor.next();
             }
         }
-        self.for_each_table_version(tree, lower, upper, from, to, visit)
+        self.for_each_table_version(tree, lower, upper, (from, to), want, visit)
     }
 
     fn for_each_table_version(
@@ -173,10 +209,11 @@ impl SuperVersion {
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        from: Revision,
-        to: Revision,
+        (from, to): (Revision, Revision),
+        want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
+        let mut blobs = BlobReader::default();
         for table in self.version.tree(tree).tables() {
             let meta = table.meta();
             if meta.max_revision < from
@@ -193,22 +230,42 @@ impl SuperVersion {
             }
             while cursor.valid() && is_before_end(cursor.key(), upper) {
                 let inside = (from..=to).contains(&cursor.revision());
-                if inside
-                    && is_after_start(cursor.key(), lower)
-                    && !visit(
-                        cursor.key(),
-                        cursor.revision(),
-                        cursor.kind(),
-                        cursor.value(),
-                    )
-                {
-                    return Ok(());
+                if inside && is_after_start(cursor.key(), lower) {
+                    let (key, revision) = (cursor.key(), cursor.revision());
+                    let loaded = match cursor.pointer()?.filter(|_| want == Want::Whole) {
+                        Some(pointer) => Some(load(
+                            &self.version,
+                            tree,
+                            &mut blobs,
+                            &pointer,
+                            key,
+                            revision,
+                        )?),
+                        None => None,
+                    };
+                    let value = loaded.as_deref().unwrap_or(cursor.value());
+                    if !visit(key, revision, cursor.kind(), value) {
+                        return Ok(());
+                    }
                 }
                 cursor.next()?;
             }
         }
         Ok(())
     }
+}
+
+/// The value of an entry, for who reads many.
+fn load(
+    version: &Version,
+    tree: TreeId,
+    blobs: &mut BlobReader,
+    pointer: &BlobPointer,
+    key: &[u8],
+    revision: Revision,
+) -> Result<Value> {
+    let file = version.blob(pointer, tree)?;
+    blobs.read(file, pointer, key, revision, file.bytes_read())
 }
 
 fn is_before_end(key: &[u8], upper: Bound<&[u8]>) -> bool {
@@ -267,6 +324,11 @@ pub struct Scan {
     upper: Bound<Vec<u8>>,
     current: Option<usize>,
     is_started: bool,
+    /// How much of the values is looked at.
+    want: Want,
+    /// The value, when it was in a blob file.
+    loaded: Option<Value>,
+    blobs: BlobReader,
     /// Why it does not even begin.
     refused: Option<Error>,
 }
@@ -312,8 +374,18 @@ impl Scan {
             upper,
             current: None,
             is_started: false,
+            want: Want::Whole,
+            loaded: None,
+            blobs: BlobReader::default(),
             refused: None,
         }
+    }
+
+    /// Reads of a large value no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    #[must_use]
+    pub fn heads(self) -> Scan {
+        self.wanting(Want::Head)
     }
 
     /// With an error, every attempt to advance gives it.
@@ -338,6 +410,12 @@ impl Scan {
             self.at,
             direction,
         )
+        .wanting(self.want)
+    }
+
+    fn wanting(mut self, want: Want) -> Scan {
+        self.want = want;
+        self
     }
 
     /// Goes to the next present key; `false` at the end.
@@ -345,6 +423,7 @@ impl Scan {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
+        self.loaded = None;
         if !self.is_started {
             self.is_started = true;
             self.start()?;
@@ -368,6 +447,15 @@ impl Scan {
                 return Ok(false);
             }
             if source.kind() == EntryKind::Put {
+                if self.want == Want::Whole
+                    && let Some(pointer) = source.pointer()?
+                {
+                    let (version, blobs) = (&self.super_version.version, &mut self.blobs);
+                    let (key, revision) = (source.key(), source.revision());
+                    let value = load(version, self.tree, blobs, &pointer, key, revision);
+                    // After an error it is nowhere.
+                    self.loaded = Some(value.inspect_err(|_| self.current = None)?);
+                }
                 return Ok(true);
             }
             self.sources[current].step(self.direction)?;
@@ -391,6 +479,9 @@ impl Scan {
     /// The stored bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
+        if let Some(loaded) = &self.loaded {
+            return loaded;
+        }
         self.current
             .map_or(&[], |current| self.sources[current].value())
     }
@@ -401,6 +492,9 @@ impl Scan {
     /// When `range` is not inside [`Scan::bytes`].
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Value {
+        if let Some(loaded) = &self.loaded {
+            return loaded.slice(range);
+        }
         match self.current.map(|current| &self.sources[current]) {
             Some(Source::Run(RunCursor {
                 cursor: Some(cursor),
@@ -506,6 +600,16 @@ impl Source {
         match self {
             Source::Memtable(cursor) => cursor.value(),
             Source::Run(run) => run.cursor.as_ref().map_or(&[], |cursor| cursor.value()),
+        }
+    }
+
+    fn pointer(&self) -> Result<Option<BlobPointer>> {
+        match self {
+            Source::Run(RunCursor {
+                cursor: Some(cursor),
+                ..
+            }) => cursor.pointer(),
+            _ => Ok(None),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The engine against a map of versions, for every strategy of compaction.
 
+mod blobs;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ pub(super) struct Harness {
     pub(super) options: EngineOptions,
     pub(super) engine: Engine,
     pub(super) versions: Versions,
+    pub(super) value_bytes_max: usize,
 }
 
 pub(super) fn options(strategy: Strategy, history: History) -> EngineOptions {
@@ -62,6 +65,7 @@ impl Harness {
             options,
             engine,
             versions: Versions::new(),
+            value_bytes_max: 60,
         }
     }
 
@@ -73,7 +77,8 @@ impl Harness {
         for _ in 0..count {
             let tree = rng.u8(0..TREES);
             let key = format!("key-{:03}", rng.u32(0..200)).into_bytes();
-            let value = (rng.u8(0..4) > 0).then(|| vec![rng.u8(..); rng.usize(0..60)]);
+            let value =
+                (rng.u8(0..4) > 0).then(|| vec![rng.u8(..); rng.usize(0..self.value_bytes_max)]);
             match &value {
                 Some(value) => writer.put(TreeId(tree), &key, &[], value),
                 None => writer.delete(TreeId(tree), &key),
@@ -282,6 +287,7 @@ fn a_checkpoint_is_a_database_of_its_own() {
             options: harness.options.clone(),
             engine: copy,
             versions: Versions::new(),
+            value_bytes_max: 60,
         };
         for tree in 0..TREES {
             let found = other.scan(tree, revision, ScanDirection::Forward);
