@@ -26,6 +26,8 @@ enum Trip {
     Once,
     /// There is no room.
     Full,
+    /// There is no room for blob files.
+    FullOfBlobs,
 }
 
 /// Passes on to a disk in memory, until the n-th operation that changes something.
@@ -62,6 +64,7 @@ impl TrippedVfs {
             Trip::Kill => number >= at,
             Trip::Once => number == at,
             Trip::Full => number >= at && takes_room,
+            Trip::FullOfBlobs => false,
         };
         match (fails, self.trip) {
             (false, _) => Ok(()),
@@ -78,6 +81,13 @@ impl Vfs for TrippedVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
         if mode == OpenMode::CreateNew {
             self.step(true)?;
+            let is_armed = self.at.load(Order::Relaxed) > 0;
+            let is_blob = path
+                .extension()
+                .is_some_and(|extension| extension == "blob");
+            if self.trip == Trip::FullOfBlobs && is_armed && is_blob {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
         }
         let file = self.disk.open(path, mode)?;
         Ok(Arc::new(TrippedFile(file, self.clone())))
@@ -759,6 +769,61 @@ fn a_merge_interrupted_by_a_close_goes_on_at_the_next_opening() {
     merge_all(&engine).unwrap();
     assert_eq!(engine.stats().counters.compaction_ranges_resumed, finished);
     check(&disk, &options, engine, &versions);
+}
+
+/// Values are moved to save room. When there is none for that, they stay where they are, and merges
+/// are done all the same.
+#[test]
+fn a_merge_that_finds_no_room_for_the_values_it_moves_carries_them_on() {
+    let (disk, versions, options) = interrupted(13, true);
+    let with_room = open_idle(copy_of(&disk), &options);
+    with_room.compact_tables().unwrap();
+    let expected = with_room.stats();
+    assert!(expected.counters.blob_compaction_bytes_written > 0);
+
+    let vfs = TrippedVfs::new(&disk, Trip::FullOfBlobs);
+    let engine = open_idle(vfs.clone(), &options);
+    vfs.arm(1);
+    engine.compact_tables().unwrap();
+    let stats = engine.stats();
+    let moved = stats.counters.blob_compaction_bytes_written;
+    assert_eq!((stats.counters.compactions, moved), (u64::from(TREES), 0));
+    assert!(stats.blob_garbage_bytes > expected.blob_garbage_bytes);
+    assert!(engine.shared.manifest.lock().state.merges.is_empty());
+    let engine = check(&disk, &options, engine, &versions);
+    vfs.arm(0);
+    merge_all(&engine).unwrap();
+    check(&disk, &options, engine, &versions);
+}
+
+/// A member of a cluster that lags behind gets the tables and blob files of another, in the middle of
+/// a merge.
+#[test]
+fn a_state_that_is_installed_ends_a_merge_under_way() {
+    for has_blobs in KINDS {
+        let (disk, versions, options) = interrupted(12, has_blobs);
+        let other = copy_of(&disk);
+        let engine = open_idle(other, &options);
+        // Members do not share numbers.
+        engine.shared.next_file_id.store(1 << 32, Ordering::Relaxed);
+        engine.compact_tables().unwrap();
+        let frozen = engine.freeze().unwrap();
+        let incoming = Path::new("/incoming");
+        disk.create_dir(incoming).unwrap();
+        for table in &frozen.tables {
+            let mut bytes = vec![0; table.file_bytes() as usize];
+            table.file().read_at(&mut bytes, 0).unwrap();
+            let path = incoming.join(table.name());
+            let file = disk.open(&path, OpenMode::CreateNew).unwrap();
+            crate::vfs::write_all_at(&*file, &path, &bytes, 0).unwrap();
+        }
+        let engine = open_idle(disk.clone(), &options);
+        assert!(!engine.shared.manifest.lock().state.merges.is_empty());
+        engine.install(&frozen.state, incoming, true).unwrap();
+        assert!(engine.shared.manifest.lock().state.merges.is_empty());
+        assert_eq!(engine.stats().merging_bytes, 0);
+        check(&disk, &options, engine, &versions);
+    }
 }
 
 // --- ranges ---
