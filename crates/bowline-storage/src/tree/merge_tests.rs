@@ -541,7 +541,7 @@ fn a_finished_range_that_is_damaged_or_gone_is_merged_again() {
         let firsts = [{ table }.next(), { blob }.next()];
         assert_eq!(firsts.iter().flatten().count(), 1 + usize::from(has_blobs));
         for (path, bytes) in firsts.into_iter().flatten() {
-            for offset in [None, Some(20), Some(bytes - 20)] {
+            for offset in [None, Some(20), Some(bytes / 2), Some(bytes - 20)] {
                 spoil(&copy_of(&disk), &path, offset, &versions, &options);
             }
         }
