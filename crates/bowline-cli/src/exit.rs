@@ -120,9 +120,10 @@ impl Exit {
             E::Io { .. } | E::NoSpace { .. } | E::Poisoned { .. } => Exit::Io,
             E::Corrupt { .. } | E::MissingFile { .. } => Exit::Corrupt,
             E::Locked { .. } => Exit::Locked,
-            E::NotADatabase { .. } | E::NewerFormat { .. } | E::BatchTooLarge { .. } => {
-                Exit::Invalid
-            }
+            E::NotADatabase { .. }
+            | E::NewerFormat { .. }
+            | E::Unsupported { .. }
+            | E::BatchTooLarge { .. } => Exit::Invalid,
             _ => Exit::Internal,
         }
     }

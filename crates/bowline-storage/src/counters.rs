@@ -64,6 +64,18 @@ counters! {
     ingest_bytes_written,
     /// Ingestions published.
     ingestions,
+    /// Key ranges that compactions merged.
+    compaction_ranges,
+    /// Ranges that an interrupted compaction had finished, and that were not merged again.
+    compaction_ranges_resumed,
+    /// Bytes of blob files written by memtable flushes.
+    blob_flush_bytes_written,
+    /// Bytes of blob files written by compactions, to empty others.
+    blob_compaction_bytes_written,
+    /// Bytes of blob files read by compactions.
+    blob_compaction_bytes_read,
+    /// Jobs that rewrote tables only to empty blob files.
+    blob_collections,
     /// Bytes written to the manifest.
     manifest_bytes_written,
     /// Pages answered from the page cache.
@@ -78,6 +90,11 @@ counters! {
     filter_false_positives,
     /// Milliseconds writers were held back because flush or compaction was behind.
     throttle_ms,
+    /// Rounds that were slowed in proportion to what they wrote, because flush or compaction was
+    /// behind.
+    rounds_slowed,
+    /// Rounds that had to wait until flush or compaction had caught up.
+    rounds_stopped,
 }
 
 /// How many parts a counter has. More threads than that share some.

@@ -89,6 +89,14 @@ pub enum Error {
         /// The newest version this program reads.
         supported: u32,
     },
+    /// The file needs what this program was built without.
+    #[error("{} needs {feature}, which this program was built without: use one that has the feature `{feature}`", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The feature it needs.
+        feature: &'static str,
+    },
     /// An earlier write or flush failed, so what is on disk is unknown. No write is accepted any
     /// more; reads go on. Reopening recovers everything that was acknowledged.
     #[error("writes are refused since an earlier failure ({reason}): reopen the database")]

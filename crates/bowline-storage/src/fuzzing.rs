@@ -11,6 +11,7 @@
 //! This module exists in tests and with `--cfg fuzzing` only. `fuzz/` holds the targets, and the
 //! corpus that the tests replay.
 
+pub use crate::blob::fuzzing::{blob, blob_seeds};
 pub use crate::log::fuzzing::{segment, segment_seeds};
 pub use crate::table::fuzzing::{
     entries, entries_seeds, page, page_seeds, table_file, table_seeds,
@@ -18,11 +19,16 @@ pub use crate::table::fuzzing::{
 pub use crate::tree::fuzzing::{batch, batch_seeds, varints};
 pub use crate::version::fuzzing::{manifest, manifest_seeds};
 
-/// Panics unless an error says that bytes are damaged, missing or newer than this program.
+/// Panics unless an error says that bytes are damaged, missing, newer than this program, or not for
+/// this build of it.
 #[track_caller]
 pub(crate) fn assert_blames_the_bytes(error: &crate::Error) {
     assert!(
-        error.is_corruption() || matches!(error, crate::Error::NewerFormat { .. }),
+        error.is_corruption()
+            || matches!(
+                error,
+                crate::Error::NewerFormat { .. } | crate::Error::Unsupported { .. }
+            ),
         "{error:?}"
     );
 }
@@ -79,6 +85,17 @@ mod tests {
             &corpus("table_file"),
             seeds,
             super::table_file,
+        );
+    }
+
+    #[test]
+    fn no_bytes_mislead_a_blob_file() {
+        let seeds = super::blob_seeds();
+        replay(
+            "no_bytes_mislead_a_blob_file",
+            &corpus("blob_file"),
+            seeds,
+            super::blob,
         );
     }
 

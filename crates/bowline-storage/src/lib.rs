@@ -12,6 +12,7 @@
 //! | [`log`] | the one segmented log: group append, one flush per group, recovery |
 //! | [`memtable`] | the newest versions in memory: hash for point reads, skiplist for order |
 //! | [`table`] | one immutable sorted file: pages, filter, index, footer |
+//! | [`blob`] | large values beside the tables |
 //! | [`version`] | which tables make up the database: manifest and its atomic edits |
 //! | [`compaction`] | which tables to merge, and the merge |
 //! | [`tree`] | the engine: reads, commit rounds, flush, recovery, retention |
@@ -19,6 +20,7 @@
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
 
+pub mod blob;
 pub mod clock;
 pub mod codec;
 pub mod compaction;

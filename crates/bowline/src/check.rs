@@ -132,7 +132,7 @@ impl Pass<'_> {
     fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
         let engine = &self.db.core().engine;
         Ok(
-            engine.read_at(tree, key, self.snapshot.revision(), |found| {
+            engine.peek_at(tree, key, self.snapshot.revision(), |found| {
                 found.is_some_and(|found| found.kind == EntryKind::Put)
             })?,
         )

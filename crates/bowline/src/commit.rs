@@ -204,7 +204,7 @@ impl Request {
             if write.tree == trees::KV {
                 let key = &write.key;
                 let meta = engine
-                    .read_newest(trees::KV, key, |found| record::meta_of(key, found.as_ref()))??;
+                    .peek_newest(trees::KV, key, |found| record::meta_of(key, found.as_ref()))??;
                 // The key may get or lose an attachment to a lease.
                 encoded_bytes += 2 * (write.key.len() as u64 + OPERATION_OVERHEAD_BYTES);
                 previous.push(meta);
@@ -564,7 +564,7 @@ fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
         })
     };
     for (tree, key) in &request.keys {
-        let newer = engine.read_since(*tree, key, snapshot, |found| found.map(|f| f.revision))?;
+        let newer = engine.peek_since(*tree, key, snapshot, |found| found.map(|f| f.revision))?;
         if let Some(revision) = newer {
             return conflict(format!("{} {}", tree_name(*tree), show_key(key)), revision);
         }
@@ -588,7 +588,7 @@ fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
     for guard in &request.guards {
         match guard {
             Guard::Revision { key, expected } => {
-                let meta = engine.read_since(trees::KV, key, 0, |found| {
+                let meta = engine.peek_since(trees::KV, key, 0, |found| {
                     record::meta_of(key, found.as_ref())
                 })??;
                 let actual = meta.map_or(0, |meta| meta.mod_revision);
@@ -623,7 +623,7 @@ fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
 }
 
 fn exists(engine: &Engine, tree: TreeId, key: &[u8]) -> Result<bool> {
-    let kind = engine.read_since(tree, key, 0, |found| found.map(|found| found.kind))?;
+    let kind = engine.peek_since(tree, key, 0, |found| found.map(|found| found.kind))?;
     Ok(kind == Some(EntryKind::Put))
 }
 
@@ -669,7 +669,7 @@ fn encode(
         let newer = if is_current {
             None
         } else {
-            engine.read_since(trees::KV, key, prepared.looked_up_at, |found| match found {
+            engine.peek_since(trees::KV, key, prepared.looked_up_at, |found| match found {
                 Some(found) => record::meta_of(key, Some(&found)).map(Some),
                 None => Ok(None),
             })??
@@ -678,7 +678,7 @@ fn encode(
             // Nothing newer also when a newer deletion has been merged away since the look-up,
             // together with what it deleted. Asked after reading: a merge raises the floor first.
             None if known.is_some() && engine.history_floor() > prepared.looked_up_at => {
-                engine.read_since(trees::KV, key, 0, |found| {
+                engine.peek_since(trees::KV, key, 0, |found| {
                     record::meta_of(key, found.as_ref())
                 })??
             }

@@ -163,7 +163,11 @@ impl Graph {
 
     /// Whether a block exists.
     pub fn has_block(&self, id: BlockId) -> Result<bool> {
-        self.raw(trees::BLOCK, &graph::block_key(id), |bytes| bytes.is_some())
+        let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
+        let is_put = |found: Option<bowline_storage::tree::Found<'_>>| {
+            found.is_some_and(|found| found.kind == EntryKind::Put)
+        };
+        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at, is_put)?)
     }
 
     /// An edge. `None` also when its kind was never used.
@@ -506,9 +510,12 @@ impl GraphSource for Graph {
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
-        self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
-            bytes.map(|b| b.len() as u64)
-        })
+        let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
+        let size = |found: Option<bowline_storage::tree::Found<'_>>| {
+            let put = found.filter(|found| found.kind == EntryKind::Put);
+            put.map(|found| found.value_bytes())
+        };
+        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at, size)?)
     }
 
     fn edge_attributes(
@@ -528,14 +535,20 @@ impl GraphSource for Graph {
     }
 
     fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
-        self.scan(trees::BLOCK, &[], |key, bytes| {
+        let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
+        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+        let scan = engine.scan(trees::BLOCK, lower, upper, at, ScanDirection::Forward);
+        // The kind stands at the beginning: large contents are not read.
+        let mut scan = scan.heads();
+        while scan.advance()? {
+            let key = scan.key();
             let id = key.try_into().map(BlockId::from_bytes);
             let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
-            let kind = graph::block_kind(bytes)
+            let kind = graph::block_kind(scan.bytes())
                 .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
             visit(id, kind);
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {

@@ -75,7 +75,8 @@ pub use ingest::Ingest;
 pub use kv::{Entry, Range, RangeIter, Version};
 pub use lease::{Lease, LeaseId};
 pub use options::{
-    Background, CompactionOptions, DbBuilder, Durability, History, Isolation, Limits, Strategy,
+    Background, BlobOptions, CompactionOptions, Compression, DbBuilder, Durability, History,
+    Isolation, Limits, Strategy,
 };
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bowline_storage::blob::BlobOptions;
 pub use bowline_storage::compaction::{CompactionOptions, Strategy};
 pub use bowline_storage::log::Background;
 use bowline_storage::log::Log;
-use bowline_storage::table::{Compression, TableOptions};
+pub use bowline_storage::table::Compression;
+use bowline_storage::table::TableOptions;
 pub use bowline_storage::tree::History;
 use bowline_storage::tree::{EngineOptions, SyncPolicy};
 use bowline_storage::vfs::{MemoryVfs, OsVfs, Vfs};
@@ -203,6 +205,14 @@ impl DbBuilder {
     #[must_use]
     pub fn compaction(mut self, options: CompactionOptions) -> DbBuilder {
         self.engine.compaction = options;
+        self
+    }
+
+    /// Which values go to blob files beside the tables, where merges do not copy them. Default:
+    /// those of 1 KiB and more.
+    #[must_use]
+    pub fn blobs(mut self, options: BlobOptions) -> DbBuilder {
+        self.engine.blobs = options;
         self
     }
 

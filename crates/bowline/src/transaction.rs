@@ -306,7 +306,7 @@ impl Transaction {
         drop(state);
         let engine = &self.db().core().engine;
         Ok(
-            engine.read_at(trees::BLOCK, &key, self.snapshot.revision(), |found| {
+            engine.peek_at(trees::BLOCK, &key, self.snapshot.revision(), |found| {
                 found.is_some_and(|found| found.kind == bowline_storage::EntryKind::Put)
             })?,
         )

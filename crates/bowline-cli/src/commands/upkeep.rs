@@ -10,7 +10,7 @@ use crate::units::show_size;
 
 pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
     let db = context.open()?;
-    let before = db.stats().engine.table_bytes;
+    let before = db.stats().engine;
     if let Some(revision) = args.revision {
         db.compact(revision)?;
     }
@@ -20,8 +20,10 @@ pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
     Ok(context.printer(false).record(&[
         ("oldest_revision", stats.oldest_revision.into()),
         ("revision", stats.revision.into()),
-        ("table_bytes_before", before.into()),
+        ("table_bytes_before", before.table_bytes.into()),
         ("table_bytes", stats.engine.table_bytes.into()),
+        ("blob_bytes_before", before.blob_bytes.into()),
+        ("blob_bytes", stats.engine.blob_bytes.into()),
     ])?)
 }
 
@@ -112,6 +114,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
         ("leases", stats.leases.into()),
         ("kinds", Field::List(stats.kinds.clone())),
         ("table_bytes", size(engine.table_bytes)),
+        ("blob_bytes", size(engine.blob_bytes)),
         ("log_bytes", size(engine.log_bytes)),
         ("manifest_bytes", size(engine.manifest_bytes)),
         ("memtable_bytes", size(engine.memtable_bytes)),

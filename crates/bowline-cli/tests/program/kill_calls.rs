@@ -202,8 +202,9 @@ impl Known {
     /// However many were killed, no files pile up.
     fn judge_files(&self, place: &Place, db: &Db, name: &str) {
         let named = || -> u64 {
-            let levels = db.stats().engine.levels;
-            levels.iter().flatten().map(|level| level.tables).sum()
+            let engine = db.stats().engine;
+            let levels = engine.levels.iter().flatten();
+            levels.map(|level| level.tables).sum::<u64>() + engine.blob_files
         };
         let start = Instant::now();
         while named() != files_in(&place.data().join("tables")).len() as u64 {

@@ -70,7 +70,7 @@ pub struct Status {
     pub is_learner: bool,
     /// Bytes of all files.
     pub size_bytes: u64,
-    /// Bytes of the tables and of what is in memory.
+    /// Bytes of the tables, of the blob files and of what is in memory.
     pub size_in_use_bytes: u64,
     /// The newest revision.
     pub revision: u64,
@@ -393,7 +393,8 @@ impl LocalClient {
         let core = &self.core;
         let stats = core.replica.db().stats();
         let log_bytes = core.log.with_log(bowline_storage::log::Log::size_bytes);
-        let in_use = stats.engine.table_bytes + stats.engine.memtable_bytes;
+        let files_bytes = stats.engine.table_bytes + stats.engine.blob_bytes;
+        let in_use = files_bytes + stats.engine.memtable_bytes;
         let Leadership { leader, term } = core.heard_leadership();
         Status {
             cluster_id: core.cluster_id,

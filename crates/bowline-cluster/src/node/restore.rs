@@ -207,6 +207,10 @@ mod tests {
         let dir = Path::new("old");
         let db = bowline::Db::builder()
             .vfs(vfs.clone())
+            .blobs(bowline::BlobOptions {
+                threshold_bytes: Some(64),
+                ..bowline::BlobOptions::default()
+            })
             .open(dir)
             .expect("open");
         for number in 0..20_u8 {

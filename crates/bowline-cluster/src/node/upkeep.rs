@@ -159,7 +159,7 @@ impl Core {
 async fn watch_space(core: &Core) {
     let quota = core.options.quota_bytes;
     let stats = core.replica.db().stats().engine;
-    let size = stats.table_bytes + stats.memtable_bytes;
+    let size = stats.table_bytes + stats.blob_bytes + stats.memtable_bytes;
     let has_failed = matches!(
         stats.background_error,
         Some(bowline_storage::Error::NoSpace { .. })

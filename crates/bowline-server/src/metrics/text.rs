@@ -153,6 +153,18 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             stats.engine.table_bytes,
         ),
         (
+            "blob_bytes",
+            "gauge",
+            "Bytes of the files of large values.",
+            stats.engine.blob_bytes,
+        ),
+        (
+            "blob_garbage_bytes",
+            "gauge",
+            "Bytes in these files that nothing refers to.",
+            stats.engine.blob_garbage_bytes,
+        ),
+        (
             "memtable_bytes",
             "gauge",
             "Bytes of what is not in tables yet.",

@@ -1,13 +1,21 @@
 //! The merge of versions: many sorted sources in, one sorted run out.
+//!
+//! Large values do not take part in it: a pointer into a blob file goes on to the next table as it
+//! is, unless its file is to be emptied; a large value that comes without one gets one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::ranges::KeyRange;
 use super::retention::{KeyFilter, Retention};
+use crate::blob::{BlobOptions, BlobPointer, BlobReader, BlobWriter};
+use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::memtable::MemtableVersionCursor;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::table::{Table, TableMeta, TableOptions, TableVersionCursor, TableWriter};
+use crate::table::{Table, TableOptions, TableVersionCursor, TableWriter};
+use crate::version::{BlobReference, Version, WrittenRun};
 use crate::vfs::Vfs;
 use crate::{EntryKind, Revision, TreeId};
 
@@ -24,21 +32,24 @@ pub enum VersionSource {
     Run(RunVersions),
 }
 
-/// The versions of a run.
+/// The versions of a run, or of a range of it.
 #[derive(Debug)]
 pub struct RunVersions {
     tables: std::vec::IntoIter<Arc<Table>>,
     current: Option<TableVersionCursor>,
-    use_cache: bool,
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
 }
 
 impl VersionSource {
-    /// A source over the tables of one run.
-    pub fn run(tables: Vec<Arc<Table>>, use_cache: bool) -> VersionSource {
+    /// A source over what the tables of one run have in a range. Reads past the page cache.
+    pub fn run(mut tables: Vec<Arc<Table>>, range: KeyRange<'_>) -> VersionSource {
+        tables.retain(|table| range.meets(&table.meta().min_key, &table.meta().max_key));
         VersionSource::Run(RunVersions {
             tables: tables.into_iter(),
             current: None,
-            use_cache,
+            lower: range.lower.map(<[u8]>::to_vec),
+            upper: range.upper.map(<[u8]>::to_vec),
         })
     }
 
@@ -63,6 +74,12 @@ impl VersionSource {
                     cursor.next()?;
                     if !cursor.valid() {
                         run.next_table()?;
+                    } else if run
+                        .upper
+                        .as_ref()
+                        .is_some_and(|upper| cursor.key() >= &upper[..])
+                    {
+                        run.current = None;
                     }
                 }
                 Ok(())
@@ -107,18 +124,36 @@ impl VersionSource {
             VersionSource::Run(run) => run.current.as_ref().map_or(&[], |cursor| cursor.value()),
         }
     }
+
+    fn pointer(&self) -> Result<Option<BlobPointer>> {
+        match self {
+            VersionSource::Run(RunVersions {
+                current: Some(cursor),
+                ..
+            }) => cursor.pointer(),
+            _ => Ok(None),
+        }
+    }
 }
 
 impl RunVersions {
     fn next_table(&mut self) -> Result<()> {
         self.current = None;
         for table in self.tables.by_ref() {
-            let mut cursor = table.version_cursor(self.use_cache);
-            cursor.seek_first()?;
-            if cursor.valid() {
-                self.current = Some(cursor);
-                break;
+            let mut cursor = table.version_cursor(false);
+            // Only the first has anything before the range.
+            match self.lower.take() {
+                Some(lower) => cursor.seek(&lower)?,
+                None => cursor.seek_first()?,
             }
+            if !cursor.valid() {
+                continue;
+            }
+            let ends_before = |upper: &Vec<u8>| cursor.key() >= &upper[..];
+            if !self.upper.as_ref().is_some_and(ends_before) {
+                self.current = Some(cursor);
+            }
+            break;
         }
         Ok(())
     }
@@ -129,7 +164,9 @@ impl RunVersions {
 #[derive(Debug)]
 pub struct VersionMerge {
     sources: Vec<VersionSource>,
-    current: Option<usize>,
+    /// The sources that have a version, by it, and of equal ones the newest first. A merge has few
+    /// of them, and mostly the one that went on stays in front: then a step is one comparison.
+    order: Vec<usize>,
 }
 
 impl VersionMerge {
@@ -139,43 +176,61 @@ impl VersionMerge {
             source.start()?;
         }
         let mut merge = VersionMerge {
+            order: Vec::with_capacity(sources.len()),
             sources,
-            current: None,
         };
-        merge.choose();
+        for number in (0..merge.sources.len()).rev() {
+            merge.order.insert(0, number);
+            merge.settle(0);
+        }
         Ok(merge)
     }
 
-    fn choose(&mut self) {
-        let mut best: Option<usize> = None;
-        for (at, source) in self
-            .sources
-            .iter()
-            .enumerate()
-            .filter(|(_, source)| source.valid())
-        {
-            let before = best.is_none_or(|best| {
-                let best = &self.sources[best];
-                (source.key(), std::cmp::Reverse(source.revision()))
-                    < (best.key(), std::cmp::Reverse(best.revision()))
-            });
-            if before {
-                best = Some(at);
-            }
+    /// Puts the source at `position` of the order where it belongs; those behind it are in order.
+    fn settle(&mut self, position: usize) {
+        let number = self.order[position];
+        let source = &self.sources[number];
+        if !source.valid() {
+            self.order.remove(position);
+            return;
         }
-        self.current = best;
+        let (key, revision) = (source.key(), source.revision());
+        let mut at = position;
+        while let Some(&other) = self.order.get(at + 1) {
+            let next = &self.sources[other];
+            let stays = match key.cmp(next.key()) {
+                std::cmp::Ordering::Less => true,
+                std::cmp::Ordering::Greater => false,
+                // The newer version first, and of the same one the newer source.
+                std::cmp::Ordering::Equal => (next.revision(), number) < (revision, other),
+            };
+            if stays {
+                break;
+            }
+            self.order[at] = other;
+            at += 1;
+        }
+        self.order[at] = number;
     }
 
     /// Whether there is a version.
     #[must_use]
     pub fn valid(&self) -> bool {
-        self.current.is_some()
+        !self.order.is_empty()
     }
 
-    /// The current version; `None` at the end.
+    /// Where the current version's value is, when it lies in a blob file.
+    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+        match self.order.first() {
+            Some(&current) => self.sources[current].pointer(),
+            None => Ok(None),
+        }
+    }
+
+    /// The current version; `None` at the end. Of a value in a blob file this has the head.
     #[must_use]
     pub fn current(&self) -> Option<(&[u8], Revision, EntryKind, &[u8])> {
-        let source = &self.sources[self.current?];
+        let source = &self.sources[*self.order.first()?];
         Some((
             source.key(),
             source.revision(),
@@ -186,22 +241,20 @@ impl VersionMerge {
 
     /// Goes to the next version.
     pub fn advance(&mut self) -> Result<()> {
-        let Some(current) = self.current else {
+        let Some(&current) = self.order.first() else {
             return Ok(());
         };
-        let (before, after) = self.sources.split_at_mut(current + 1);
-        let current = &mut before[current];
         // Older sources that repeat this very version are passed over.
-        for other in after {
-            let same = other.valid()
-                && other.revision() == current.revision()
-                && other.key() == current.key();
-            if same {
-                other.next()?;
+        while let Some(&other) = self.order.get(1) {
+            let (first, second) = (&self.sources[current], &self.sources[other]);
+            if first.revision() != second.revision() || first.key() != second.key() {
+                break;
             }
+            self.sources[other].next()?;
+            self.settle(1);
         }
-        current.next()?;
-        self.choose();
+        self.sources[current].next()?;
+        self.settle(0);
         Ok(())
     }
 }
@@ -210,8 +263,10 @@ impl VersionMerge {
 pub struct MergeOutput<'a> {
     /// The file system.
     pub vfs: &'a Arc<dyn Vfs>,
-    /// Gives a fresh file id and the path that belongs to it.
-    pub new_file: &'a mut dyn FnMut() -> (u64, PathBuf),
+    /// Gives a fresh file id and the path that belongs to it as a table.
+    pub new_file: &'a dyn Fn() -> (u64, PathBuf),
+    /// The same for a blob file.
+    pub new_blob: &'a dyn Fn() -> (u64, PathBuf),
     /// The tree.
     pub tree: TreeId,
     /// The tables' format.
@@ -222,19 +277,27 @@ pub struct MergeOutput<'a> {
     pub retention: &'a Retention,
     /// Whether nothing older exists below.
     pub bottom: bool,
-    /// Set to give up.
-    pub cancel: &'a AtomicBool,
+    /// Any of them is set to give up.
+    pub cancel: [&'a AtomicBool; 2],
+    /// Which values go to blob files.
+    pub blobs: &'a BlobOptions,
+    /// Has the blob files that the sources refer to.
+    pub version: &'a Version,
+    /// The blob files that are to be emptied: no pointer into them goes on.
+    pub emptied: &'a BTreeSet<u64>,
+    /// Where what is read is counted.
+    pub counters: &'a Counters,
 }
 
 /// Writes what `merge` yields and retention keeps as the tables of one run. On an error every
 /// file written so far is removed again.
-pub fn write_run(merge: &mut VersionMerge, mut output: MergeOutput<'_>) -> Result<Vec<TableMeta>> {
-    let mut done: Vec<(TableMeta, PathBuf)> = Vec::new();
-    let result = write_tables(merge, &mut output, &mut done);
+pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<WrittenRun> {
+    let mut done = Done::default();
+    let result = write_tables(merge, output, &mut done);
     match result {
-        Ok(()) => Ok(done.into_iter().map(|(meta, _)| meta).collect()),
+        Ok(()) => Ok(done.run),
         Err(error) => {
-            for (_, path) in done {
+            for path in done.paths {
                 if let Err(cause) = output.vfs.remove_file(&path) {
                     tracing::warn!(path = %path.display(), %cause, "an unfinished table stays until the next open");
                 }
@@ -244,18 +307,34 @@ pub fn write_run(merge: &mut VersionMerge, mut output: MergeOutput<'_>) -> Resul
     }
 }
 
-fn write_tables(
-    merge: &mut VersionMerge,
-    output: &mut MergeOutput<'_>,
-    done: &mut Vec<(TableMeta, PathBuf)>,
-) -> Result<()> {
+/// What is finished of a run.
+#[derive(Default)]
+struct Done {
+    run: WrittenRun,
+    paths: Vec<PathBuf>,
+}
+
+/// A table that is being written.
+struct OpenTable {
+    writer: TableWriter,
+    path: PathBuf,
+    /// What it refers to so far.
+    references: BTreeMap<u64, u64>,
+}
+
+fn write_tables(merge: &mut VersionMerge, output: &MergeOutput<'_>, done: &mut Done) -> Result<()> {
     let mut filter = KeyFilter::new(output.retention);
-    let mut writer: Option<(TableWriter, PathBuf)> = None;
+    let mut writer: Option<OpenTable> = None;
+    let mut values = Values::default();
     let mut key = Vec::new();
     let mut is_first = true;
     let mut result = Ok(());
     while let Some((next_key, revision, kind, value)) = merge.current() {
-        if output.cancel.load(Ordering::Relaxed) {
+        if output
+            .cancel
+            .iter()
+            .any(|flag| flag.load(Ordering::Relaxed))
+        {
             result = Err(Error::Closed);
             break;
         }
@@ -271,7 +350,7 @@ fn write_tables(
             let full = is_new_key
                 && writer
                     .as_ref()
-                    .is_some_and(|(w, _)| w.written_bytes() >= output.table_bytes);
+                    .is_some_and(|open| open.writer.written_bytes() >= output.table_bytes);
             result = (|| {
                 if full {
                     finish(&mut writer, done)?;
@@ -282,10 +361,15 @@ fn write_tables(
                     let tree = output.tree;
                     let new =
                         TableWriter::create(vfs, path.clone(), file_id, tree, output.options)?;
-                    writer = Some((new, path));
+                    writer = Some(OpenTable {
+                        writer: new,
+                        path,
+                        references: BTreeMap::new(),
+                    });
                 }
-                if let Some((writer, _)) = &mut writer {
-                    writer.add(&key, revision, kind, value)?;
+                if let Some(open) = &mut writer {
+                    let version = (&key[..], revision, kind, value);
+                    values.add(version, merge.pointer()?, open, output, done)?;
                 }
                 Ok(())
             })();
@@ -298,24 +382,105 @@ fn write_tables(
             break;
         }
     }
+    let result = result.and_then(|()| values.finish(done));
     match result {
         Ok(()) => finish(&mut writer, done),
         Err(error) => {
-            if let Some((writer, _)) = writer {
-                writer.abandon();
+            if let Some(open) = writer {
+                open.writer.abandon();
             }
             Err(error)
         }
     }
 }
 
-fn finish(
-    writer: &mut Option<(TableWriter, PathBuf)>,
-    done: &mut Vec<(TableMeta, PathBuf)>,
-) -> Result<()> {
-    if let Some((writer, path)) = writer.take() {
-        let meta = writer.finish()?;
-        done.push((meta, path));
+/// Where the values of a merge go.
+#[derive(Default)]
+struct Values {
+    writer: Option<(BlobWriter, PathBuf)>,
+    reader: BlobReader,
+}
+
+impl Values {
+    /// Adds a version to the table, and its value to where that belongs.
+    fn add(
+        &mut self,
+        (key, revision, kind, value): (&[u8], Revision, EntryKind, &[u8]),
+        pointer: Option<BlobPointer>,
+        open: &mut OpenTable,
+        output: &MergeOutput<'_>,
+        done: &mut Done,
+    ) -> Result<()> {
+        let moved;
+        let value = match pointer {
+            Some(pointer) if output.emptied.contains(&pointer.file_id) => {
+                let file = output.version.blob(&pointer, output.tree)?;
+                let bytes_read = &output.counters.blob_compaction_bytes_read;
+                moved = self
+                    .reader
+                    .read(file, &pointer, key, revision, bytes_read)?;
+                &moved[..]
+            }
+            Some(pointer) => return open.add_pointer(key, revision, &pointer, value),
+            None => value,
+        };
+        if kind != EntryKind::Put || !output.blobs.takes(value.len()) {
+            return open.writer.add(key, revision, kind, value);
+        }
+        let is_full =
+            |(writer, _): &(BlobWriter, PathBuf)| writer.written_bytes() >= output.blobs.file_bytes;
+        if self.writer.as_ref().is_some_and(is_full) {
+            self.finish(done)?;
+        }
+        let (writer, _) = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let (file_id, path) = (output.new_blob)();
+                let (vfs, compression) = (output.vfs, output.options.compression);
+                let new = BlobWriter::create(vfs, path.clone(), file_id, output.tree, compression)?;
+                none.insert((new, path))
+            }
+        };
+        let pointer = writer.add(key, revision, value)?;
+        open.add_pointer(key, revision, &pointer, BlobPointer::head_of(value))
+    }
+
+    fn finish(&mut self, done: &mut Done) -> Result<()> {
+        if let Some((writer, path)) = self.writer.take() {
+            let meta = writer.finish()?;
+            done.paths.push(path);
+            done.run.blobs.push(meta);
+        }
+        Ok(())
+    }
+}
+
+impl OpenTable {
+    fn add_pointer(
+        &mut self,
+        key: &[u8],
+        revision: Revision,
+        pointer: &BlobPointer,
+        head: &[u8],
+    ) -> Result<()> {
+        self.writer.add_pointer(key, revision, pointer, head)?;
+        *self.references.entry(pointer.file_id).or_default() += pointer.record_bytes;
+        Ok(())
+    }
+}
+
+fn finish(writer: &mut Option<OpenTable>, done: &mut Done) -> Result<()> {
+    if let Some(open) = writer.take() {
+        let meta = open.writer.finish()?;
+        done.paths.push(open.path);
+        if !open.references.is_empty() {
+            let references = open.references.into_iter();
+            let references = references.map(|(file_id, bytes)| BlobReference { file_id, bytes });
+            done.run
+                .references
+                .push((meta.file_id, references.collect()));
+        }
+        done.run.tables.push(meta);
     }
     Ok(())
 }

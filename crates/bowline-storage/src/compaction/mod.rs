@@ -10,8 +10,22 @@
 //! | leveled | one run each | one run | reads above all |
 //! | tiered | several runs | several runs | writes above all |
 //!
-//! A merge reads its inputs page by page and writes its outputs as it goes: its memory does not
-//! depend on how much it merges.
+//! A merge is cut into key ranges ([`cut`]), which threads take one after the other. A range reads
+//! its part of the inputs page by page and writes its own tables as it goes. When all are done, one
+//! edit puts their tables in the place of the inputs; until then no reader sees any of it. How a merge
+//! goes on after a crash is told in `tree/merges.rs`.
+//!
+//! Large values are not read: the pointers into their blob files go on. Only what lies in a file that
+//! is to be emptied is written anew, by each range into files of its own.
+//!
+//! Memory: for each thread a chunk and a page of every input run, a chunk and a page of output, and
+//! what a table keeps until it is finished (its index, eight bytes per key); with values to move, a
+//! chunk of a blob file on each side and the longest of them. It does not depend on how
+//! much is merged.
+//!
+//! What goes where nothing older lies below may be compressed harder
+//! ([`CompactionOptions::last_level_compression`]): most of the data is there, and is rewritten
+//! seldom.
 //!
 //! Invariants:
 //!
@@ -19,14 +33,19 @@
 //!   answer as the inputs.
 //! - A tombstone is dropped only where nothing older of its key can exist below.
 //! - All versions of a key are in one table of a run.
+//! - No pointer into a blob file that is to be emptied is in an output.
 
 mod merge;
 mod picker;
+mod ranges;
 mod retention;
 
 pub use merge::{MergeOutput, VersionMerge, VersionSource, write_run};
-pub use picker::{Pick, pick, pick_all};
+pub use picker::{BlobPick, Pick, emptied, pick, pick_all, pick_blobs};
+pub use ranges::{KeyRange, cut};
 pub use retention::{KeyFilter, Retention};
+
+use crate::table::Compression;
 
 /// How runs are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,15 +71,66 @@ pub struct CompactionOptions {
     /// The size of level 1 before the last level moves down, in bytes; each further level is
     /// `runs_max` times larger.
     pub level_base_bytes: u64,
+    /// How many threads work on a merge at most. With [`Background::Manual`] the caller's does, on
+    /// one range after the other.
+    ///
+    /// [`Background::Manual`]: crate::log::Background::Manual
+    pub threads: usize,
+    /// A merge is not cut into ranges of fewer bytes than this for the sake of threads, in bytes.
+    pub range_bytes_min: u64,
+    /// How tables, and the blob files made with them, are compressed below which nothing older lies,
+    /// if not as all others.
+    pub last_level_compression: Option<Compression>,
 }
 
 impl Default for CompactionOptions {
     fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         CompactionOptions {
             strategy: Strategy::LazyLeveling,
             runs_max: 4,
             table_bytes: 64 << 20,
             level_base_bytes: 256 << 20,
+            threads: cores.min(4),
+            range_bytes_min: 8 << 20,
+            last_level_compression: None,
+        }
+    }
+}
+
+impl CompactionOptions {
+    /// Into how many ranges to cut a merge of `bytes`: each makes about one table, and there is one
+    /// for each thread if that does not make them too small.
+    #[must_use]
+    pub fn ranges(&self, bytes: u64) -> u64 {
+        let by_size = bytes.div_ceil(self.table_bytes.max(1));
+        let for_threads = bytes / self.range_bytes_min.max(1);
+        by_size.max(for_threads.min(self.threads as u64)).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_a_table_each_or_one_for_each_thread() {
+        let options = CompactionOptions {
+            table_bytes: 100,
+            range_bytes_min: 10,
+            threads: 3,
+            ..CompactionOptions::default()
+        };
+        for (bytes, ranges) in [
+            (0, 1),
+            (19, 1),
+            (20, 2),
+            (35, 3),
+            (99, 3),
+            (301, 4),
+            (999, 10),
+        ] {
+            assert_eq!(options.ranges(bytes), ranges, "{bytes} bytes");
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Chooses the next merge of a tree. Pure: tables in, decision out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{CompactionOptions, Strategy};
+use crate::TreeId;
+use crate::blob::BlobOptions;
 use crate::table::Table;
-use crate::version::{LEVELS_MAX, Run, TreeVersion};
+use crate::version::{LEVELS_MAX, LiveBlob, Run, TreeVersion, Version};
 
 /// A merge to do.
 #[derive(Debug)]
@@ -70,6 +73,74 @@ pub fn pick_all(tree: &TreeVersion) -> Option<Pick> {
         kept: Vec::new(),
         output_level: deepest.max(1),
         bottom: true,
+    })
+}
+
+/// Tables of one run to rewrite in their place, so that blob files can go.
+#[derive(Debug)]
+pub struct BlobPick {
+    /// The run's level.
+    pub level: usize,
+    /// The run's number, which stays.
+    pub run: u64,
+    /// The tables. Each is rewritten by itself: between two of them others may lie.
+    pub tables: Vec<Arc<Table>>,
+    /// The blob files that end with it.
+    pub emptied: BTreeSet<u64>,
+}
+
+/// The blob files that a merge is to empty as far as it meets them.
+#[must_use]
+pub fn emptied(version: &Version, tree: TreeId, options: &BlobOptions) -> BTreeSet<u64> {
+    let blobs = version.blobs.iter();
+    let blobs = blobs.filter(|(_, blob)| {
+        let meta = blob.file.meta();
+        meta.tree == tree && options.is_over(blob.garbage_bytes(), meta.record_bytes())
+    });
+    blobs.map(|(id, _)| *id).collect()
+}
+
+/// What to rewrite when the blob files of a tree have too much garbage together, which merges that
+/// come by themselves have not met.
+#[must_use]
+pub fn pick_blobs(version: &Version, tree: TreeId, options: &BlobOptions) -> Option<BlobPick> {
+    let of_tree = |id: &u64| {
+        let blob = version.blobs.get(id);
+        blob.filter(|blob| blob.file.meta().tree == tree)
+    };
+    let blobs = || version.blobs.keys().filter_map(of_tree);
+    let all: u64 = blobs().map(|blob| blob.file.meta().record_bytes()).sum();
+    let garbage: u64 = blobs().map(LiveBlob::garbage_bytes).sum();
+    if !options.is_over(garbage, all) {
+        return None;
+    }
+    // Together they are over the bound, so some of them are.
+    let emptied = emptied(version, tree, options);
+    let worst = emptied.iter().max_by_key(|id| {
+        let blob = of_tree(id);
+        let ratio = blob.map(|blob| {
+            let all = u128::from(blob.file.meta().record_bytes().max(1));
+            (u128::from(blob.garbage_bytes()) << 32) / all
+        });
+        (ratio, std::cmp::Reverse(**id))
+    })?;
+    let refers_to = |table: &Arc<Table>, is_meant: &dyn Fn(u64) -> bool| {
+        let references = version.references.get(&table.meta().file_id);
+        references.is_some_and(|all| all.iter().any(|to| is_meant(to.file_id)))
+    };
+    let levels = version.tree(tree).levels.iter().enumerate();
+    let mut runs = levels.flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)));
+    let (level, run) = runs.find(|(_, run)| {
+        let mut tables = run.tables.iter();
+        tables.any(|table| refers_to(table, &|id| id == *worst))
+    })?;
+    let tables = run.tables.iter();
+    let tables = tables.filter(|table| refers_to(table, &|id| emptied.contains(&id)));
+    Some(BlobPick {
+        level,
+        run: run.id,
+        tables: tables.cloned().collect(),
+        emptied,
     })
 }
 

@@ -44,8 +44,18 @@ pub mod atomic {
 #[cfg(not(bowline_shuttle))]
 pub mod thread {
     pub use std::thread::{
-        Builder, JoinHandle, Thread, current, park, scope, sleep, spawn, yield_now,
+        Builder, JoinHandle, Scope, Thread, current, park, scope, sleep, spawn, yield_now,
     };
+
+    /// Starts a thread of a scope; `false` when the system has none to give.
+    pub fn spawn_in<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        name: &str,
+        body: impl FnOnce() + Send + 'scope,
+    ) -> bool {
+        let builder = Builder::new().name(name.to_owned());
+        builder.spawn_scoped(scope, body).is_ok()
+    }
 }
 
 /// A point at which another thread may come in; before an operation on something that threads

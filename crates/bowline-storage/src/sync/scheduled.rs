@@ -299,8 +299,18 @@ pub mod atomic {
 /// Shuttle's threads.
 pub mod thread {
     pub use shuttle::thread::{
-        Builder, JoinHandle, Thread, current, park, scope, sleep, spawn, yield_now,
+        Builder, JoinHandle, Scope, Thread, current, park, scope, sleep, spawn, yield_now,
     };
+
+    /// Starts a thread of a scope.
+    pub fn spawn_in<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        _name: &str,
+        body: impl FnOnce() + Send + 'scope,
+    ) -> bool {
+        scope.spawn(body);
+        true
+    }
 }
 
 /// `std::time::Instant`, by a clock that goes on when it is looked at.

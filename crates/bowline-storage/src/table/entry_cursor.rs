@@ -12,6 +12,7 @@ use super::page::{Page, PageEntry};
 use super::page_cursor::PageCursor;
 use super::read_ahead::ReadAhead;
 use super::reader::Table;
+use crate::blob::BlobPointer;
 use crate::error::Result;
 use crate::types::Revision;
 
@@ -63,6 +64,32 @@ impl EntryCursor {
     #[inline]
     pub(super) fn page(&self) -> &Page {
         self.cursor.page()
+    }
+
+    /// The value; of one that lies in a blob file, its head.
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        let value = self.page().value(self.entry());
+        if self.entry().is_pointer {
+            // That it is malformed is said by `pointer`.
+            return BlobPointer::decode(value).map_or(&[], |(_, head)| head);
+        }
+        value
+    }
+
+    /// Where the value is, when it lies in a blob file.
+    #[inline]
+    pub(super) fn pointer(&self) -> Result<Option<BlobPointer>> {
+        if !self.entry().is_pointer {
+            return Ok(None);
+        }
+        match BlobPointer::decode(self.page().value(self.entry())) {
+            Some((pointer, _)) => Ok(Some(pointer)),
+            None => {
+                let page = self.page_number.unwrap_or(0);
+                Err(self.table.damaged(page, "a pointer is malformed"))
+            }
+        }
     }
 
     /// Goes to the first entry.

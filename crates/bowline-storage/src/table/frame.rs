@@ -8,6 +8,7 @@
 //! +-----------------+-------------+--------+
 //!   compression 0: the stored bytes are the payload
 //!   compression 1: u32 payload length, then an LZ4 block
+//!   compression 2: u32 payload length, then a zstd frame
 //! ```
 //!
 //! The checksum covers the stored bytes, the compression byte, and then two numbers that are not
@@ -18,28 +19,35 @@
 use super::options::Compression;
 
 /// Bytes a frame adds to what it stores.
-pub(super) const OVERHEAD_BYTES: usize = 5;
+pub(crate) const OVERHEAD_BYTES: usize = 5;
 
 /// The best LZ4 can do: one more byte of a length extension stands for 255 bytes of output. A
-/// frame that claims more is damaged, and is refused before anything is allocated for it.
-const LZ4_RATIO_MAX: u64 = 256;
+/// frame that claims more is damaged, and is refused before anything is allocated for it. What zstd
+/// could make smaller still is left to LZ4.
+const RATIO_MAX: u64 = 256;
 
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
 
 /// Why bytes of a table are not acceptable; the caller adds file and offset.
-pub(super) type Reason = &'static str;
+pub(crate) type Reason = &'static str;
+
+/// The one that is no damage: what is there cannot be read by this build.
+pub(crate) const NEEDS_ZSTD: Reason = "it is compressed with zstd";
 
 /// Appends frames to a buffer, keeping the memory that compression needs.
 #[derive(Debug, Default)]
-pub(super) struct FrameWriter {
+pub(crate) struct FrameWriter {
     compressed: Vec<u8>,
+    #[cfg(feature = "zstd")]
+    zstd: Option<super::zstd::Encoder>,
 }
 
 impl FrameWriter {
     /// Appends `payload` as a frame that will stand at `offset` of the file; returns the length
     /// of the frame.
-    pub(super) fn append(
+    pub(crate) fn append(
         &mut self,
         out: &mut Vec<u8>,
         payload: &[u8],
@@ -49,11 +57,11 @@ impl FrameWriter {
     ) -> usize {
         let start = out.len();
         match self.compress(payload, compression) {
-            Some(block) => {
+            Some((kind, block)) => {
                 // Entries, and with them payloads, are limited to far less than 4 GiB.
                 out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
                 out.extend_from_slice(block);
-                out.push(LZ4);
+                out.push(kind);
             }
             None => {
                 out.extend_from_slice(payload);
@@ -65,15 +73,45 @@ impl FrameWriter {
         out.len() - start
     }
 
-    /// The LZ4 block of `payload`, when it is asked for and saves at least an eighth.
-    fn compress(&mut self, payload: &[u8], compression: Compression) -> Option<&[u8]> {
-        if compression == Compression::None {
-            return None;
-        }
+    /// What `payload` is compressed to, and how, when that is asked for and saves at least an eighth.
+    fn compress(&mut self, payload: &[u8], compression: Compression) -> Option<(u8, &[u8])> {
+        let most = (payload.len() - payload.len() / 8).checked_sub(4)?;
+        let (kind, len) = match compression {
+            Compression::None => return None,
+            Compression::Lz4 => (LZ4, self.lz4(payload)?),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd { level } => match self.zstd(payload, most, level) {
+                Some(len) => (ZSTD, len),
+                None => (LZ4, self.lz4(payload)?),
+            },
+        };
+        (len <= most).then(|| (kind, &self.compressed[..len]))
+    }
+
+    fn lz4(&mut self, payload: &[u8]) -> Option<usize> {
         self.compressed
             .resize(lz4_flex::block::get_maximum_output_size(payload.len()), 0);
-        let len = lz4_flex::block::compress_into(payload, &mut self.compressed).ok()?;
-        (len + 4 <= payload.len() - payload.len() / 8).then(|| &self.compressed[..len])
+        lz4_flex::block::compress_into(payload, &mut self.compressed).ok()
+    }
+
+    /// The length it is compressed to, unless that is more than `most`, or so little that a frame
+    /// with it would be taken for damage.
+    #[cfg(feature = "zstd")]
+    fn zstd(&mut self, payload: &[u8], most: usize, level: i32) -> Option<usize> {
+        use super::zstd::Encoder;
+        if self
+            .zstd
+            .as_ref()
+            .is_none_or(|encoder| encoder.level() != level)
+        {
+            self.zstd = Encoder::new(level);
+        }
+        if self.compressed.len() < most {
+            self.compressed.resize(most, 0);
+        }
+        let out = &mut self.compressed[..most];
+        let len = self.zstd.as_mut()?.compress(payload, out)?;
+        justifies(len as u64, payload.len() as u64).then_some(len)
     }
 }
 
@@ -88,7 +126,7 @@ fn check(frame: &[u8], salt: u64, offset: u64) -> Result<(u8, &[u8]), Reason> {
 }
 
 /// The payload inside a checked frame.
-pub(super) enum Payload {
+pub(crate) enum Payload {
     /// The frame's own first bytes, this many.
     Plain(usize),
     /// Bytes that had to be decompressed.
@@ -96,7 +134,7 @@ pub(super) enum Payload {
 }
 
 /// Checks a frame whose payload must have `payload_bytes` bytes, and opens it.
-pub(super) fn open(
+pub(crate) fn open(
     frame: &[u8],
     payload_bytes: usize,
     salt: u64,
@@ -106,7 +144,7 @@ pub(super) fn open(
     match compression {
         PLAIN if stored.len() == payload_bytes => Ok(Payload::Plain(payload_bytes)),
         PLAIN => Err("its length is not the one in the index"),
-        LZ4 => {
+        LZ4 | ZSTD => {
             let (len, block) = stored.split_first_chunk::<4>().ok_or("it is too short")?;
             if u32::from_le_bytes(*len) as usize != payload_bytes {
                 return Err("its uncompressed length is not the one in the index");
@@ -115,9 +153,18 @@ pub(super) fn open(
                 return Err("its uncompressed length is impossible");
             }
             let mut payload = vec![0; payload_bytes];
-            match lz4_flex::block::decompress_into(block, &mut payload) {
-                Ok(len) if len == payload_bytes => Ok(Payload::Decompressed(payload)),
-                _ => Err("it does not decompress to the length it states"),
+            let filled = match compression {
+                LZ4 => (lz4_flex::block::decompress_into(block, &mut payload).ok())
+                    .filter(|len| *len == payload_bytes)
+                    .map(drop),
+                #[cfg(feature = "zstd")]
+                _ => super::zstd::decompress(block, &mut payload),
+                #[cfg(not(feature = "zstd"))]
+                _ => return Err(NEEDS_ZSTD),
+            };
+            match filled {
+                Some(()) => Ok(Payload::Decompressed(payload)),
+                None => Err("it does not decompress to the length it states"),
             }
         }
         _ => Err("its compression is of an unknown kind"),
@@ -134,11 +181,11 @@ pub(super) fn open_plain(frame: &[u8], salt: u64, offset: u64) -> Result<&[u8], 
 
 /// Whether a frame of `frame_bytes` can hold a payload of `payload_bytes`.
 pub(super) fn justifies(frame_bytes: u64, payload_bytes: u64) -> bool {
-    payload_bytes <= frame_bytes.saturating_mul(LZ4_RATIO_MAX)
+    payload_bytes <= frame_bytes.saturating_mul(RATIO_MAX)
 }
 
 /// CRC32C over `body`, the table's salt and the place in the file.
-pub(super) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
+pub(crate) fn checksum(body: &[u8], salt: u64, offset: u64) -> u32 {
     let checksum = crc32c::crc32c(body);
     let checksum = crc32c::crc32c_append(checksum, &salt.to_le_bytes());
     crc32c::crc32c_append(checksum, &offset.to_le_bytes())
@@ -171,6 +218,47 @@ mod tests {
             }
         }
         assert!(frame(&text, Compression::Lz4).len() < 100);
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn zstd_gives_back_what_it_took_and_leaves_the_rest_to_lz4() {
+        let text: Vec<u8> = (0..400)
+            .flat_map(|i: u32| format!("k{i:05}").into_bytes())
+            .collect();
+        let zstd = Compression::Zstd { level: 3 };
+        let small = frame(&text, zstd);
+        assert_eq!(small[small.len() - 5], ZSTD);
+        assert!(small.len() < frame(&text, Compression::Lz4).len());
+        assert_eq!(opened(&small, text.len()).unwrap(), text);
+        // Levels change from frame to frame, as tables of one writer never do.
+        let mut writer = FrameWriter::default();
+        for level in [19, -5, 1, i32::MAX, i32::MIN] {
+            let mut out = Vec::new();
+            writer.append(&mut out, &text, Compression::Zstd { level }, 7, 4096);
+            assert_eq!(opened(&out, text.len()).unwrap(), text, "level {level}");
+        }
+        // So much smaller that its frame would be refused.
+        let zeros = vec![0; 1 << 20];
+        let tiny = frame(&zeros, zstd);
+        assert_eq!(tiny[tiny.len() - 5], LZ4);
+        assert_eq!(opened(&tiny, zeros.len()).unwrap(), zeros);
+        for payload in [&b""[..], b"x"] {
+            assert_eq!(frame(payload, zstd), frame(payload, Compression::None));
+        }
+        for cut in 0..small.len() {
+            assert!(opened(&small[..cut], text.len()).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    #[test]
+    fn without_zstd_its_frames_are_refused_by_name() {
+        let mut body = 9u32.to_le_bytes().to_vec();
+        body.extend_from_slice(&[1, 2, 3, ZSTD]);
+        let checksum = checksum(&body, 7, 4096);
+        body.extend_from_slice(&checksum.to_le_bytes());
+        assert_eq!(opened(&body, 9).unwrap_err(), NEEDS_ZSTD);
     }
 
     #[test]

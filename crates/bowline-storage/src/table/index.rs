@@ -193,6 +193,19 @@ impl Index {
         low
     }
 
+    /// Calls `visit` about every `step_bytes` of the pages, and at their end, with the last key so
+    /// far and how many bytes lie between it and the one before.
+    pub(super) fn sample(&self, step_bytes: u64, visit: &mut dyn FnMut(&[u8], u64)) {
+        let mut begin = 0;
+        for (number, page) in self.pages.iter().enumerate() {
+            let bytes = page.end - begin;
+            if bytes >= step_bytes || (number + 1 == self.pages.len() && bytes > 0) {
+                visit(self.last_key(number), bytes);
+                begin = page.end;
+            }
+        }
+    }
+
     /// Bytes held in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.keys.len() + size_of_val(&*self.pages) + size_of_val(&*self.prefixes)
@@ -328,6 +341,24 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn samples_cover_every_byte_once() {
+        let index = Index::decode(&section(), 460).unwrap();
+        let samples = |step| {
+            let mut samples = Vec::new();
+            index.sample(step, &mut |key, bytes| samples.push((key.to_vec(), bytes)));
+            samples
+        };
+        let keys = |keys: [&[u8]; 2], bytes: [u64; 2]| {
+            let keys = keys.into_iter().map(<[u8]>::to_vec);
+            keys.zip(bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(samples(1).len(), 4);
+        assert_eq!(samples(150), keys([b"hot", b"m"], [210, 250]));
+        assert_eq!(samples(300), keys([b"hot", b"m"], [330, 130]));
+        assert_eq!(samples(1 << 30), [(b"m".to_vec(), 460)]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod cache;
 mod entry_cursor;
 mod filter;
 mod footer;
-mod frame;
+pub(crate) mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod index;
@@ -57,6 +57,8 @@ mod tests;
 mod verify;
 mod version_cursor;
 mod writer;
+#[cfg(feature = "zstd")]
+mod zstd;
 
 pub use cache::PageCache;
 pub use filter::KeyHash;

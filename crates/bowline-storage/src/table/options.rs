@@ -1,12 +1,20 @@
 //! How a table is written. Reading needs none of this: the file says what it holds.
 
-/// How the pages of a table are compressed.
+/// How the pages of a table are compressed. Each page says how it was, so what is read does not
+/// depend on what is set now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compression {
     /// Pages are stored as they are.
     None,
     /// Each page is an LZ4 block, unless that saves less than an eighth of it.
     Lz4,
+    /// Each page is a zstd frame, on the same terms; smaller, and slower to make and to open. What
+    /// zstd cannot do is done as with [`Compression::Lz4`].
+    #[cfg(feature = "zstd")]
+    Zstd {
+        /// zstd's level, from the fastest (1) to the smallest (22); taken as the nearest there is.
+        level: i32,
+    },
 }
 
 /// How a table is written.

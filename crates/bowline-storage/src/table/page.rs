@@ -88,7 +88,13 @@ pub(super) struct PageEntry {
     pub(super) end: usize,
     pub(super) revision: Revision,
     pub(super) kind: EntryKind,
+    /// Whether the value is a pointer into a blob file, and its head.
+    pub(super) is_pointer: bool,
 }
+
+/// The byte of an entry whose value is a pointer into a blob file; other kinds are those of
+/// [`EntryKind`].
+pub(super) const POINTER: u8 = 3;
 
 impl PageEntry {
     /// An entry that is nowhere, for cursors that were not positioned yet.
@@ -99,6 +105,7 @@ impl PageEntry {
         end: 0,
         revision: 0,
         kind: EntryKind::Delete,
+        is_pointer: false,
     };
 
     /// The length of the key.
@@ -237,7 +244,10 @@ impl Page {
                     )
                 }
             };
-            let kind = EntryKind::from_byte(reader.u8()?)?;
+            let (kind, is_pointer) = match reader.u8()? {
+                POINTER => (EntryKind::Put, true),
+                byte => (EntryKind::from_byte(byte)?, false),
+            };
             let revision = reader.varint()?;
             let suffix_start = self.entries_bytes - reader.remaining();
             let value_start = suffix_start.checked_add(unshared)?;
@@ -249,6 +259,7 @@ impl Page {
                 end,
                 revision,
                 kind,
+                is_pointer,
             })
         };
         parse().ok_or("an entry is malformed")

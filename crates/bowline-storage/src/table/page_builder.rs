@@ -3,7 +3,9 @@
 use super::filter::key_hash;
 use super::page::{HAS_SLOTS, SLOT_EMPTY, SLOT_INTERVALS_MAX, common_prefix, slot_of, tag_of};
 use crate::codec::{put_varint, varint_len};
-use crate::types::{EntryKind, Revision};
+#[cfg(any(test, fuzzing))]
+use crate::types::EntryKind;
+use crate::types::Revision;
 
 /// An interval also ends when it has this many bytes. A search walks half an interval, and with
 /// larger entries each step of the walk waits for another cache line.
@@ -57,7 +59,13 @@ impl PageBuilder {
     }
 
     /// Adds an entry, which the caller has checked to be larger than the one before.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn add(&mut self, key: &[u8], revision: Revision, kind: EntryKind, value: &[u8]) {
+        self.add_stored(key, revision, kind as u8, value);
+    }
+
+    /// The same with the byte that says what the entry is.
+    pub(super) fn add_stored(&mut self, key: &[u8], revision: Revision, kind: u8, value: &[u8]) {
         let new_key = self.is_empty() || self.last_key != key;
         let interval_bytes = self.bytes.len() - self.restarts.last().map_or(0, |at| *at as usize);
         let full = self.since_restart == self.restart_interval || interval_bytes >= INTERVAL_BYTES;
@@ -75,7 +83,7 @@ impl PageBuilder {
         put_varint(&mut self.bytes, shared as u64);
         put_varint(&mut self.bytes, (key.len() - shared) as u64);
         put_varint(&mut self.bytes, value.len() as u64);
-        self.bytes.push(kind as u8);
+        self.bytes.push(kind);
         put_varint(&mut self.bytes, revision);
         self.bytes.extend_from_slice(&key[shared..]);
         self.bytes.extend_from_slice(value);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::entry_cursor::EntryCursor;
 use super::reader::Table;
+use crate::blob::BlobPointer;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;
@@ -105,11 +106,11 @@ impl TableReadCursor {
         self.entries.entry().kind
     }
 
-    /// The value.
+    /// The value; of one that lies in a blob file, its head.
     #[must_use]
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.entries.page().value(self.entries.entry())
+        self.entries.value()
     }
 
     /// Sets `value` to a part of the entry's. A large one shares the page's memory.
@@ -119,6 +120,16 @@ impl TableReadCursor {
     #[inline]
     pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
         let entry = self.entries.entry();
-        self.entries.page().slice_into(entry, range, value);
+        if entry.is_pointer {
+            value.assign(&self.value()[range]);
+        } else {
+            self.entries.page().slice_into(entry, range, value);
+        }
+    }
+
+    /// Where the value is, when it lies in a blob file.
+    #[inline]
+    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+        self.entries.pointer()
     }
 }

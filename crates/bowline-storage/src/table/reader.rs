@@ -29,6 +29,7 @@ use super::page::{Page, PageEntry};
 use super::read_cursor::TableReadCursor;
 use super::verify::{self, TableReport};
 use super::version_cursor::TableVersionCursor;
+use crate::blob::BlobPointer;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -43,8 +44,10 @@ pub struct TableEntry {
     pub revision: Revision,
     /// Whether the entry is a value or says that the key is absent.
     pub kind: EntryKind,
-    /// The value; empty for a tombstone.
+    /// The value; empty for a tombstone; of one that lies in a blob file, its head.
     pub value: Value,
+    /// Where the value is, when it lies in a blob file.
+    pub pointer: Option<BlobPointer>,
 }
 
 /// An entry where it lies in its table. It keeps the page in memory: hold it shortly.
@@ -52,6 +55,7 @@ pub struct TableEntry {
 pub struct TableHit {
     page: PageRef,
     entry: PageEntry,
+    pointer: Option<BlobPointer>,
 }
 
 impl TableHit {
@@ -69,7 +73,14 @@ impl TableHit {
         self.entry.kind
     }
 
-    /// The value; empty for a tombstone.
+    /// Where the value is, when it lies in a blob file.
+    #[must_use]
+    #[inline]
+    pub fn pointer(&self) -> Option<&BlobPointer> {
+        self.pointer.as_ref()
+    }
+
+    /// The value; empty for a tombstone; of one that lies in a blob file, its head.
     #[must_use]
     #[inline]
     pub fn value(&self) -> &[u8] {
@@ -187,6 +198,12 @@ impl Table {
         filter + self.sections.index.memory_bytes() + self.shelf.memory_bytes()
     }
 
+    /// Keys of the table, ascending, about every `step_bytes` of its pages and at their end, each
+    /// with how many bytes lie between it and the one before. From the index: reads nothing.
+    pub fn sample_keys(&self, step_bytes: u64, visit: &mut dyn FnMut(&[u8], u64)) {
+        self.sections.index.sample(step_bytes, visit);
+    }
+
     /// [`Table::find`], with the value to keep.
     pub fn get(&self, key: &[u8], at: Revision) -> Result<Option<TableEntry>> {
         let found = self.find(key, KeyHash::of(key), at)?;
@@ -194,6 +211,7 @@ impl Table {
             revision: hit.revision(),
             kind: hit.kind(),
             value: hit.slice(0..hit.value().len()),
+            pointer: hit.pointer,
         }))
     }
 
@@ -221,8 +239,22 @@ impl Table {
             let found = page
                 .find(key, hash, at)
                 .map_err(|reason| self.damaged(number, reason))?;
-            if let Some(entry) = found {
-                return Ok(Some(TableHit { page, entry }));
+            if let Some(mut entry) = found {
+                let pointer = match entry.is_pointer {
+                    false => None,
+                    true => {
+                        let decoded = BlobPointer::decode(page.value(&entry));
+                        let (pointer, head) = decoded
+                            .ok_or_else(|| self.damaged(number, "a pointer is malformed"))?;
+                        entry.value_start = entry.end - head.len();
+                        Some(pointer)
+                    }
+                };
+                return Ok(Some(TableHit {
+                    page,
+                    entry,
+                    pointer,
+                }));
             }
         }
         if filter.is_some() {
@@ -338,7 +370,13 @@ impl TableFile {
                 }
                 Payload::Decompressed(bytes) => Page::parse(bytes.into()),
             })
-            .map_err(|reason| self.corrupt(offset, "a page", reason))
+            .map_err(|reason| match reason {
+                frame::NEEDS_ZSTD => Error::Unsupported {
+                    path: self.path.clone(),
+                    feature: "zstd",
+                },
+                _ => self.corrupt(offset, "a page", reason),
+            })
     }
 
     /// Reads and checks everything but the pages.

@@ -7,6 +7,7 @@ use super::page::Page;
 use super::page_cursor::PageCursor;
 use super::read_ahead::ReadAhead;
 use super::reader::{Sections, TableFile};
+use crate::blob::BlobPointer;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision};
@@ -22,6 +23,8 @@ pub struct TableReport {
     pub entries: u64,
     /// Entries that say a key is absent.
     pub tombstones: u64,
+    /// Entries whose values lie in blob files.
+    pub pointers: u64,
     /// Bytes of all keys.
     pub raw_key_bytes: u64,
     /// Bytes of all values.
@@ -148,6 +151,12 @@ impl Check<'_> {
         let found = cursor.page().find(key, hash, entry.revision)?;
         if found.is_none_or(|found| found.end != entry.end) {
             return Err("an entry is not found by a search");
+        }
+        if entry.is_pointer {
+            if BlobPointer::decode(cursor.page().value(entry)).is_none() {
+                return Err("a pointer is malformed");
+            }
+            report.pointers += 1;
         }
         report.keys += u64::from(new_key);
         report.entries += 1;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::entry_cursor::EntryCursor;
 use super::reader::Table;
+use crate::blob::BlobPointer;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision};
 
@@ -72,10 +73,16 @@ impl TableVersionCursor {
         self.entries.entry().kind
     }
 
-    /// The value.
+    /// The value; of one that lies in a blob file, its head.
     #[must_use]
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.entries.page().value(self.entries.entry())
+        self.entries.value()
+    }
+
+    /// Where the value is, when it lies in a blob file.
+    #[inline]
+    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+        self.entries.pointer()
     }
 }

@@ -15,7 +15,9 @@ use super::frame::{FrameWriter, OVERHEAD_BYTES};
 use super::index::IndexBuilder;
 use super::meta::{Properties, TableMeta};
 use super::options::{Compression, TableOptions};
+use super::page::POINTER;
 use super::page_builder::PageBuilder;
+use crate::blob::BlobPointer;
 use crate::error::{Error, Result};
 use crate::types::{EntryKind, Revision, TreeId};
 use crate::value::Value;
@@ -49,6 +51,8 @@ pub struct TableWriter {
     last_key: Vec<u8>,
     last_revision: Revision,
     raw_key_bytes: u64,
+    /// A pointer while it is added.
+    pointer: Vec<u8>,
     /// Distinct keys.
     keys: u64,
     pub(super) meta: TableMeta,
@@ -85,6 +89,7 @@ impl TableWriter {
             last_key: Vec::new(),
             last_revision: 0,
             raw_key_bytes: 0,
+            pointer: Vec::new(),
             keys: 0,
             meta: TableMeta {
                 file_id,
@@ -109,6 +114,33 @@ impl TableWriter {
         key: &[u8],
         revision: Revision,
         kind: EntryKind,
+        value: &[u8],
+    ) -> Result<()> {
+        self.add_stored(key, revision, kind, kind as u8, value)
+    }
+
+    /// Adds a put whose value lies in a blob file; its head stays with the pointer.
+    pub fn add_pointer(
+        &mut self,
+        key: &[u8],
+        revision: Revision,
+        pointer: &BlobPointer,
+        head: &[u8],
+    ) -> Result<()> {
+        let mut stored = std::mem::take(&mut self.pointer);
+        stored.clear();
+        pointer.encode(head, &mut stored);
+        let added = self.add_stored(key, revision, EntryKind::Put, POINTER, &stored);
+        self.pointer = stored;
+        added
+    }
+
+    fn add_stored(
+        &mut self,
+        key: &[u8],
+        revision: Revision,
+        kind: EntryKind,
+        kind_byte: u8,
         value: &[u8],
     ) -> Result<()> {
         let first = self.meta.entries == 0;
@@ -137,7 +169,7 @@ impl TableWriter {
         {
             self.finish_page()?;
         }
-        self.page.add(key, revision, kind, value);
+        self.page.add_stored(key, revision, kind_byte, value);
 
         if new_key {
             if self.options.filter_bits_per_key > 0 {

@@ -1,6 +1,7 @@
 //! Flush and compaction: the jobs, and the threads that run them.
 //!
-//! One thread flushes, one compacts, and with [`SyncPolicy::Every`] one syncs the log. A job that
+//! One thread flushes, one compacts (with others that it starts for a large
+//! [merge](super::merges)), and with [`SyncPolicy::Every`] one syncs the log. A job that
 //! fails (a full disk, say) leaves no trace, is remembered for writers to be told when they have
 //! to wait for it, and is tried again a second later, or when a writer comes who waits for it. In
 //! `Manual` mode there are no threads, and the jobs run on the caller's.
@@ -8,20 +9,22 @@
 //! On a full disk a job gets a second chance with the room of the [`Ballast`](super::ballast), and
 //! a flush takes all waiting memtables at once, so that what a later one deletes is never written.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Job, Shared, SyncPolicy};
+use crate::blob::{BlobFile, BlobMeta};
 use crate::compaction::{
-    MergeOutput, Pick, Retention, VersionMerge, VersionSource, pick, pick_all, write_run,
+    BlobPick, KeyRange, MergeOutput, Retention, VersionMerge, VersionSource, pick_all, write_run,
 };
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::sync::Instant;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
-use crate::table::{Table, TableMeta};
-use crate::version::{Edit, PlacedTable};
+use crate::table::{Compression, Table, TableMeta, TableOptions};
+use crate::version::{Edit, PlacedTable, Version, WrittenRun};
 use crate::{Index, Revision, TreeId};
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -191,7 +194,7 @@ impl Shared {
     }
 
     /// Does a job, a second time with the room of the ballast when the disk is full.
-    fn with_ballast<T>(&self, job: impl Fn() -> Result<T>) -> Result<T> {
+    pub(super) fn with_ballast<T>(&self, job: impl Fn() -> Result<T>) -> Result<T> {
         let mut result = job();
         if matches!(result, Err(Error::NoSpace { .. })) && self.ballast.take_release() {
             self.ballast.give_up();
@@ -237,6 +240,8 @@ impl Shared {
     pub(super) fn flush_into_tables(&self) -> Result<()> {
         let _flushing = self.flushing.lock();
         let _compacting = self.compacting.lock();
+        self.check_manifest()?;
+        self.tree_ids().for_each(|tree| self.discard_merge(tree));
         let all = self.super_version.load().sealed.clone();
         self.with_ballast(|| self.flush_memtables(&all, true))
     }
@@ -294,18 +299,31 @@ impl Shared {
                 for tables in pick.tables_by_run() {
                     edit.removed
                         .extend(tables.iter().map(|table| table.meta().file_id));
-                    sources.push(VersionSource::run(tables, false));
+                    sources.push(VersionSource::run(tables, KeyRange::default()));
                 }
                 (level, bottom) = (pick.output_level as u8, true);
             }
             bottom &= (current.sealed.last().zip(memtables.last()))
                 .is_some_and(|(oldest, last)| Arc::ptr_eq(oldest, last));
-            let metas = self.merge(tree, sources, &retention, bottom);
-            let metas = self.or_discard(metas, &edit)?;
-            for meta in metas {
+            let job = MergeJob {
+                tree,
+                retention: &retention,
+                bottom,
+                compression: self.options.trees[usize::from(tree.0)].compression,
+                version: &current.version,
+                // What is there is carried on: no blob file is emptied, which would need room.
+                emptied: &BTreeSet::new(),
+                is_over: &self.is_closing,
+            };
+            let written = self.merge(sources, &job);
+            let written = self.or_discard(written, &edit)?;
+            for meta in &written.tables {
                 self.counters.flush_bytes_written.add(meta.file_bytes);
-                edit.added.push(PlacedTable { level, run, meta });
             }
+            for meta in &written.blobs {
+                self.counters.blob_flush_bytes_written.add(meta.file_bytes);
+            }
+            place(&mut edit, level, run, written);
         }
         let newest = memtables.first().map(|memtable| memtable.generation());
         self.install(edit, newest)?;
@@ -313,45 +331,68 @@ impl Shared {
         Ok(())
     }
 
-    fn tree_ids(&self) -> impl Iterator<Item = TreeId> + use<> {
+    pub(super) fn tree_ids(&self) -> impl Iterator<Item = TreeId> + use<> {
         (0..self.options.trees.len() as u8).map(TreeId)
     }
 
-    fn merge(
+    /// Writes what sources have as the files of one run. Given up when the engine closes, and when
+    /// the job says so.
+    pub(super) fn merge(
         &self,
-        tree: TreeId,
         sources: Vec<VersionSource>,
-        retention: &Retention,
-        bottom: bool,
-    ) -> Result<Vec<TableMeta>> {
+        job: &MergeJob<'_>,
+    ) -> Result<WrittenRun> {
         let mut merge = VersionMerge::new(sources)?;
         let output = MergeOutput {
             vfs: &self.vfs,
-            new_file: &mut || self.new_file(),
-            tree,
-            options: &self.options.trees[usize::from(tree.0)],
+            new_file: &|| self.new_file(),
+            new_blob: &|| {
+                let (id, _) = self.new_file();
+                (id, self.layout.blob(id))
+            },
+            tree: job.tree,
+            options: &TableOptions {
+                compression: job.compression,
+                ..self.options.trees[usize::from(job.tree.0)]
+            },
             table_bytes: self.options.compaction.table_bytes,
-            retention,
-            bottom,
-            cancel: &self.is_closing,
+            retention: job.retention,
+            bottom: job.bottom,
+            cancel: [&self.is_closing, job.is_over],
+            blobs: &self.options.blobs,
+            version: job.version,
+            emptied: job.emptied,
+            counters: &self.counters,
         };
-        write_run(&mut merge, output)
+        write_run(&mut merge, &output)
+    }
+
+    pub(super) fn open_table(&self, meta: &TableMeta) -> Result<Table> {
+        let path = self.layout.table(meta.file_id);
+        let (cache, counters) = (self.cache.clone(), self.counters.clone());
+        Table::open(&self.vfs, path, meta, cache, counters)
+    }
+
+    pub(super) fn open_blob(&self, meta: &BlobMeta) -> Result<BlobFile> {
+        let path = self.layout.blob(meta.file_id);
+        BlobFile::open(&self.vfs, path, meta, self.counters.clone())
+    }
+
+    pub(super) fn sync_tables_dir(&self) -> Result<()> {
+        let tables = self.layout.tables();
+        let synced = self.vfs.sync_dir(&tables);
+        synced.map_err(|e| Error::io("sync", &tables, e))
     }
 
     /// On an error, removes the files the edit would have added.
     fn or_discard<T>(&self, result: Result<T>, edit: &Edit) -> Result<T> {
         if result.is_err() {
-            for placed in &edit.added {
-                let path = self.layout.table(placed.meta.file_id);
-                if let Err(cause) = self.vfs.remove_file(&path) {
-                    tracing::warn!(path = %path.display(), %cause, "an unfinished table stays until the next open");
-                }
-            }
+            self.remove_files(edit.added.iter().map(|placed| &placed.meta), &edit.blobs);
         }
         result
     }
 
-    /// Opens an edit's new tables, makes their names durable, and applies the edit.
+    /// Opens an edit's new tables and blob files, makes their names durable, and applies the edit.
     pub(super) fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
         let result = (|| {
             let mut opened = Vec::new();
@@ -360,23 +401,15 @@ impl Shared {
                 .iter()
                 .filter(|p| !edit.removed.contains(&p.meta.file_id))
             {
-                let path = self.layout.table(placed.meta.file_id);
-                let table = Table::open(
-                    &self.vfs,
-                    path,
-                    &placed.meta,
-                    self.cache.clone(),
-                    self.counters.clone(),
-                )?;
-                opened.push(Arc::new(table));
+                opened.push(Arc::new(self.open_table(&placed.meta)?));
             }
+            let blobs = edit.blobs.iter();
+            let blobs = blobs.map(|meta| self.open_blob(meta).map(Arc::new));
+            let blobs = blobs.collect::<Result<Vec<_>>>()?;
             if !opened.is_empty() {
-                let tables = self.layout.tables();
-                self.vfs
-                    .sync_dir(&tables)
-                    .map_err(|e| Error::io("sync", &tables, e))?;
+                self.sync_tables_dir()?;
             }
-            Ok(opened)
+            Ok((opened, blobs))
         })();
         let new_only = Edit {
             added: edit
@@ -385,75 +418,90 @@ impl Shared {
                 .filter(|placed| !edit.removed.contains(&placed.meta.file_id))
                 .cloned()
                 .collect(),
+            blobs: edit.blobs.clone(),
             ..Edit::default()
         };
-        let opened = self.or_discard(result, &new_only)?;
+        let (opened, blobs) = self.or_discard(result, &new_only)?;
         edit.next_file_id = Some(self.next_file_id.load(Ordering::Relaxed));
         // When this fails the edit may be on disk or not, so the files stay; an open removes
         // those that are not named.
-        self.apply_edit(&edit, &opened, flushed)
+        self.apply_edit_with_blobs(&edit, &opened, &blobs, flushed)
     }
 
-    /// Does the most urgent compaction of any tree; `false` when there is none.
-    pub(super) fn compact_once(&self) -> Result<bool> {
-        let _compacting = self.compacting.lock();
-        let current = self.super_version.load_full();
-        for tree in self.tree_ids() {
-            if let Some(pick) = pick(current.version.tree(tree), &self.options.compaction) {
-                self.with_ballast(|| self.compact(tree, &pick))?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Merges each tree into one run.
-    pub(super) fn compact_all(&self) -> Result<()> {
-        for tree in self.tree_ids() {
-            let _compacting = self.compacting.lock();
-            let current = self.super_version.load_full();
-            if let Some(pick) = pick_all(current.version.tree(tree)) {
-                self.with_ballast(|| self.compact(tree, &pick))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn compact(&self, tree: TreeId, pick: &Pick) -> Result<()> {
+    /// Rewrites tables where they are, so that no pointer of theirs leads into the blob files that
+    /// are to go.
+    pub(super) fn empty_blobs(&self, tree: TreeId, pick: &BlobPick) -> Result<()> {
         let retention = self.retention();
-        let run = self.next_run_id.fetch_add(1, Ordering::Relaxed);
-        let by_run = pick.tables_by_run();
-        let inputs = by_run
-            .iter()
-            .flatten()
-            .map(|table| table.meta().file_id)
-            .collect();
-        let sources = by_run
-            .into_iter()
-            .map(|tables| VersionSource::run(tables, false))
-            .collect();
-        let metas = self.merge(tree, sources, &retention, pick.bottom)?;
-        let level = pick.output_level as u8;
+        let version = self.super_version.load_full().version.clone();
         let mut edit = Edit {
-            removed: inputs,
             history_floor: Some(retention.floor),
-            next_run_id: Some(run + 1),
             ..Edit::default()
         };
-        for meta in metas {
-            self.counters.compaction_bytes_written.add(meta.file_bytes);
-            edit.added.push(PlacedTable { level, run, meta });
-        }
-        for table in &pick.kept {
+        let last = version.tree(tree).runs().last();
+        let is_last = last.is_some_and(|run| run.id == pick.run);
+        let job = MergeJob {
+            tree,
+            retention: &retention,
+            // Never as if nothing older lay below, as this looks at one run only.
+            bottom: false,
+            compression: self.compression_of(tree, is_last),
+            version: &version,
+            emptied: &pick.emptied,
+            is_over: &self.is_closing,
+        };
+        for table in &pick.tables {
+            let run = VersionSource::run(vec![table.clone()], KeyRange::default());
+            let written = self.merge(vec![run], &job);
+            let written = self.or_discard(written, &edit)?;
+            self.count_merged(&written);
             edit.removed.push(table.meta().file_id);
-            edit.added.push(PlacedTable {
-                level,
-                run,
-                meta: table.meta().clone(),
-            });
+            place(&mut edit, pick.level as u8, pick.run, written);
         }
         self.install(edit, None)?;
-        self.counters.compactions.add(1);
+        self.counters.blob_collections.add(1);
         Ok(())
     }
+
+    /// How a merge compresses what it writes, `bottom` if nothing older lies below.
+    pub(super) fn compression_of(&self, tree: TreeId, bottom: bool) -> Compression {
+        let of_tree = self.options.trees[usize::from(tree.0)].compression;
+        let of_last = self.options.compaction.last_level_compression;
+        of_last.filter(|_| bottom).unwrap_or(of_tree)
+    }
+
+    pub(super) fn count_merged(&self, written: &WrittenRun) {
+        for meta in &written.tables {
+            self.counters.compaction_bytes_written.add(meta.file_bytes);
+        }
+        for meta in &written.blobs {
+            self.counters
+                .blob_compaction_bytes_written
+                .add(meta.file_bytes);
+        }
+    }
+}
+
+/// What a flush or a merge writes, and by which rules.
+pub(super) struct MergeJob<'a> {
+    pub tree: TreeId,
+    /// What must be kept.
+    pub retention: &'a Retention,
+    /// Whether nothing older exists below.
+    pub bottom: bool,
+    pub compression: Compression,
+    /// Has the blob files that the sources refer to.
+    pub version: &'a Version,
+    /// The blob files that are to be emptied.
+    pub emptied: &'a BTreeSet<u64>,
+    /// Set to give up.
+    pub is_over: &'a AtomicBool,
+}
+
+/// Adds what was written to an edit, as tables of one run.
+pub(super) fn place(edit: &mut Edit, level: u8, run: u64, written: WrittenRun) {
+    let tables = written.tables.into_iter();
+    edit.added
+        .extend(tables.map(|meta| PlacedTable { level, run, meta }));
+    edit.references.extend(written.references);
+    edit.blobs.extend(written.blobs);
 }

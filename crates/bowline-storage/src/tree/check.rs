@@ -1,14 +1,16 @@
 //! Verifies every file of a directory without opening it as a database, so that it can also be
 //! asked of one that refuses to open. Goes on after damage and lists all of it. Changes nothing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::blob::{BlobFile, BlobMeta, BlobReader};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{self, Log};
-use crate::table::{PageCache, Table};
-use crate::version::{Identity, Layout, Manifest, State};
+use crate::table::{PageCache, Table, TableMeta};
+use crate::version::{BlobReference, BlobReferences, Identity, Layout, Manifest, State};
 use crate::vfs::{UninterruptedVfs, Vfs};
 
 /// One file's verdict.
@@ -103,29 +105,129 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
         ""
     };
     let summary = format!(
-        "{} tables, {} bytes{torn}",
+        "{} tables, {} blob files, {} bytes{torn}",
         state.tables.len(),
+        state.blobs.len(),
         position.end
     );
     report.add(manifest_path, Ok(summary));
 
     let counters = Arc::new(Counters::default());
     let cache = Arc::new(PageCache::new(1 << 20, counters.clone()));
-    for placed in state.tables.values() {
-        let path = layout.table(placed.meta.file_id);
-        let result = Table::open(
-            vfs,
-            path.clone(),
-            &placed.meta,
-            cache.clone(),
-            counters.clone(),
-        )
-        .and_then(|table| table.verify())
-        .map(|found| format!("{} pages, {} entries", found.pages, found.entries));
+    let verify_blob = |meta: &BlobMeta, blobs: &mut BTreeMap<u64, Arc<BlobFile>>| {
+        let path = layout.blob(meta.file_id);
+        let result = BlobFile::open(vfs, path.clone(), meta, counters.clone()).and_then(|blob| {
+            let found = blob.verify()?;
+            blobs.insert(meta.file_id, Arc::new(blob));
+            Ok(format!("{} values", found.records))
+        });
+        (path, result)
+    };
+    // A blob file that is damaged or gone has its own line in the report.
+    let verify_table = |meta: &TableMeta,
+                        references: Option<&BlobReferences>,
+                        blobs: &BTreeMap<u64, Arc<BlobFile>>,
+                        is_known: &dyn Fn(u64) -> bool| {
+        let path = layout.table(meta.file_id);
+        let table = Table::open(vfs, path.clone(), meta, cache.clone(), counters.clone());
+        let result = table.and_then(|table| {
+            let found = table.verify()?;
+            let blob = |id| blobs.get(&id).cloned();
+            verify_pointers(
+                &Arc::new(table),
+                found.pointers,
+                references,
+                is_known,
+                &blob,
+            )?;
+            Ok(format!("{} pages, {} entries", found.pages, found.entries))
+        });
+        (path, result)
+    };
+    let mut blobs = BTreeMap::new();
+    for meta in state.blobs.values() {
+        let (path, result) = verify_blob(meta, &mut blobs);
         report.add(path, result);
+    }
+    for placed in state.tables.values() {
+        let id = placed.meta.file_id;
+        let is_known = |id: u64| state.blobs.contains_key(&id);
+        let (path, result) =
+            verify_table(&placed.meta, state.references.get(&id), &blobs, &is_known);
+        report.add(path, result);
+    }
+    for files in state.finished_ranges() {
+        // A copy of what the tables above hold: when it is damaged or gone, nothing is lost.
+        let mut add = |(path, result): (PathBuf, Result<String>)| {
+            let summary = match result {
+                Ok(found) => format!("{found}, of a merge under way"),
+                Err(error) => format!("of a merge under way, which is to begin anew: {error}"),
+            };
+            report.add(path, Ok(summary));
+        };
+        let mut own = BTreeMap::new();
+        for meta in &files.blobs {
+            add(verify_blob(meta, &mut own));
+        }
+        let is_known = |id: u64| {
+            state.blobs.contains_key(&id) || files.blobs.iter().any(|blob| blob.file_id == id)
+        };
+        for meta in &files.tables {
+            let references = files.references_of(meta.file_id);
+            add(verify_table(meta, references, &own, &is_known));
+        }
     }
     check_log(vfs, &layout, Some((&identity, &state)), &mut report)?;
     Ok(report)
+}
+
+/// Checks every pointer of a table that has passed its own check: that it leads to the value of its
+/// entry, and that the table refers to what the manifest says it does. `pointers` is how many it
+/// has. A blob file that `is_known` and cannot be had is passed over.
+pub(super) fn verify_pointers(
+    table: &Arc<Table>,
+    pointers: u64,
+    references: Option<&BlobReferences>,
+    is_known: impl Fn(u64) -> bool,
+    blob: &dyn Fn(u64) -> Option<Arc<BlobFile>>,
+) -> Result<()> {
+    if pointers == 0 && references.is_none() {
+        return Ok(());
+    }
+    let damaged = |reason| Err(Error::corrupt(table.path(), 0, reason));
+    let mut found: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut reader = BlobReader::default();
+    let mut cursor = table.version_cursor(false);
+    cursor.seek_first()?;
+    while cursor.valid() {
+        if let Some(pointer) = cursor.pointer()? {
+            let id = pointer.file_id;
+            let (key, revision) = (cursor.key(), cursor.revision());
+            match blob(id) {
+                Some(file) => {
+                    let value = reader.read(&file, &pointer, key, revision, file.bytes_read())?;
+                    if !value.starts_with(cursor.value()) {
+                        return damaged(format!(
+                            "the head of \"{}\" at revision {revision} is not that of its value",
+                            key.escape_ascii()
+                        ));
+                    }
+                }
+                None if is_known(id) => {}
+                None => return damaged(format!("it refers to blob file {id}, which is none")),
+            }
+            *found.entry(id).or_default() += pointer.record_bytes;
+        }
+        cursor.next()?;
+    }
+    let found = found.into_iter();
+    let found: Vec<_> = found
+        .map(|(file_id, bytes)| BlobReference { file_id, bytes })
+        .collect();
+    if found[..] != *references.map_or(&[][..], |references| references) {
+        return damaged("it refers to other bytes of blob files than the manifest says".to_owned());
+    }
+    Ok(())
 }
 
 /// Whether a directory without `BOWLINE` holds what only a database has.

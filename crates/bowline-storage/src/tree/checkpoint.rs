@@ -1,6 +1,6 @@
 //! A consistent copy of the database in another directory, made while writes go on.
 //!
-//! The memtables are flushed, then the tables of one version are verified and copied (a damaged one
+//! The memtables are flushed, then the tables and blob files of one version are verified and copied (a damaged one
 //! is an error: a copy is what one falls back on), a manifest that names them is written, and
 //! `BOWLINE` comes last: an unfinished copy is not a database, and a mark says that it is not an
 //! unfinished creation either. The copy has no log; its revision is that of the version. When it
@@ -10,6 +10,7 @@
 use std::path::Path;
 
 use super::Engine;
+use super::check::verify_pointers;
 use crate::Revision;
 use crate::error::{Error, Result};
 use crate::version::{Identity, Layout, Manifest, PlacedTable, State};
@@ -53,7 +54,10 @@ impl Engine {
                     for table in &run.tables {
                         let meta = table.meta().clone();
                         // A copy of damage would only be found when it is needed.
-                        table.verify()?;
+                        let found = table.verify()?;
+                        let references = version.references.get(&meta.file_id);
+                        let blob = |id| version.blobs.get(&id).map(|blob| blob.file.clone());
+                        verify_pointers(table, found.pointers, references, |_| false, &blob)?;
                         copy(vfs, table.path(), &layout.table(meta.file_id))?;
                         state.next_file_id = state.next_file_id.max(meta.file_id + 1);
                         let placed = PlacedTable {
@@ -66,6 +70,12 @@ impl Engine {
                 }
             }
         }
+        for (id, blob) in &version.blobs {
+            blob.file.verify()?;
+            copy(vfs, blob.file.path(), &layout.blob(*id))?;
+            state.next_file_id = state.next_file_id.max(id + 1);
+        }
+        version.add_blobs_to(&mut state);
         let tables = layout.tables();
         vfs.sync_dir(&tables)
             .map_err(|e| Error::io("sync", &tables, e))?;

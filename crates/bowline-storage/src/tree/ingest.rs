@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{CommitState, Engine, Shared};
-use crate::compaction::{VersionMerge, VersionSource};
+use crate::compaction::{KeyRange, VersionMerge, VersionSource};
 use crate::error::{Error, Result};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -181,7 +181,7 @@ impl StagedTables {
             Table::open(&shared.vfs, path.clone(), meta, cache, counters).map(Arc::new)
         };
         let tables: Result<Vec<_>> = self.tables.iter().map(open).collect();
-        VersionMerge::new(vec![VersionSource::run(tables?, false)])
+        VersionMerge::new(vec![VersionSource::run(tables?, KeyRange::default())])
     }
 }
 

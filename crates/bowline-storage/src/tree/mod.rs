@@ -35,6 +35,9 @@ mod checkpoint;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod ingest;
+#[cfg(test)]
+mod merge_tests;
+mod merges;
 mod read;
 mod readers;
 mod recovery;
@@ -54,7 +57,7 @@ use std::time::Duration;
 pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
 pub use ingest::{IngestRound, StagedTables};
-pub use read::{Found, Scan, ScanDirection, VersionVisit};
+pub use read::{Found, Scan, ScanDirection, VersionVisit, Want};
 pub use readers::{History, PinError, Readers, SnapshotPin, WatchPin};
 pub use replicated::{FrozenTable, FrozenTables, Installed, Replicated};
 pub use restore::{FrozenContents, Restore, RestoreOptions, frozen_contents};
@@ -63,6 +66,7 @@ pub use super_version::SuperVersion;
 
 use ballast::Ballast;
 
+use crate::blob::{BlobFile, BlobOptions};
 use crate::compaction::{CompactionOptions, Retention};
 use crate::counters::{Counters, CountersSnapshot};
 use crate::error::{Error, Result};
@@ -72,7 +76,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table, TableOptions};
-use crate::version::{Edit, Identity, Layout, Manifest, Run, State, Version};
+use crate::version::{Edit, Identity, Layout, LiveBlob, Manifest, Run, State, Version, WrittenRun};
 use crate::vfs::{UninterruptedVfs, Vfs, VfsLock};
 use crate::{Clock, Index, Revision, TreeId};
 
@@ -110,6 +114,8 @@ pub struct EngineOptions {
     pub sync: SyncPolicy,
     /// Compaction.
     pub compaction: CompactionOptions,
+    /// Which values go to files of their own.
+    pub blobs: BlobOptions,
     /// How much of the past stays readable.
     pub history: History,
     /// How many revisions of history a slow watch may hold back.
@@ -135,6 +141,7 @@ impl EngineOptions {
             log: LogOptions::default(),
             sync: SyncPolicy::Always,
             compaction: CompactionOptions::default(),
+            blobs: BlobOptions::default(),
             history: History::None,
             watch_lag_max: 1_000_000,
             round_bytes_max: 512 << 20,
@@ -234,6 +241,12 @@ pub struct EngineStats {
     pub counters: CountersSnapshot,
     /// Bytes of all tables.
     pub table_bytes: u64,
+    /// Bytes of all blob files.
+    pub blob_bytes: u64,
+    /// Blob files.
+    pub blob_files: u64,
+    /// Bytes in blob files that no table refers to.
+    pub blob_garbage_bytes: u64,
     /// Bytes of the log's files.
     pub log_bytes: u64,
     /// Bytes of the manifest.
@@ -250,6 +263,55 @@ pub struct EngineStats {
     pub table_memory_bytes: u64,
     /// Per tree, per level: (runs, tables, bytes, entries).
     pub levels: Vec<Vec<LevelStats>>,
+    /// Bytes of the finished ranges of merges under way, which no reader sees yet.
+    pub merging_bytes: u64,
+}
+
+impl EngineStats {
+    /// How many bytes were written to tables and blob files for each byte that users committed, since
+    /// the opening: by flushes and merges, without the log. `None` before the first commit.
+    #[must_use]
+    pub fn table_write_amplification(&self) -> Option<f64> {
+        self.per_user_byte(self.table_and_blob_bytes_written())
+    }
+
+    /// How many bytes were written for each byte that users committed, since the opening: to
+    /// tables, blob files, the log and the manifest. The zeros that the log writes ahead are counted.
+    /// `None` before the first commit.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        let counters = &self.counters;
+        let log = counters.log_bytes_written + counters.log_bytes_prepared;
+        let tables = self.table_and_blob_bytes_written();
+        self.per_user_byte(tables + log + counters.manifest_bytes_written)
+    }
+
+    /// How many bytes the tables and blob files have for each byte of the last level of each tree and
+    /// of the values that it refers to, where a key is once when no history is kept. What lies above
+    /// is newer versions, and versions that wait to be merged; garbage in blob files and finished
+    /// ranges of merges under way count. `None` without tables.
+    #[must_use]
+    pub fn space_amplification(&self) -> Option<f64> {
+        let last = |levels: &Vec<LevelStats>| {
+            let filled = levels.iter().rev().find(|level| level.bytes > 0);
+            filled.map_or(0, |level| level.bytes + level.referred_bytes)
+        };
+        let last: u64 = self.levels.iter().map(last).sum();
+        let all = self.table_bytes + self.blob_bytes + self.merging_bytes;
+        (last > 0).then(|| all as f64 / last as f64)
+    }
+
+    fn table_and_blob_bytes_written(&self) -> u64 {
+        let counters = &self.counters;
+        let tables = counters.flush_bytes_written + counters.compaction_bytes_written;
+        let blobs = counters.blob_flush_bytes_written + counters.blob_compaction_bytes_written;
+        tables + blobs
+    }
+
+    fn per_user_byte(&self, bytes: u64) -> Option<f64> {
+        let user = self.counters.user_bytes_written;
+        (user > 0).then(|| bytes as f64 / user as f64)
+    }
 }
 
 /// One level of one tree.
@@ -261,6 +323,8 @@ pub struct LevelStats {
     pub tables: u64,
     /// Bytes on disk.
     pub bytes: u64,
+    /// Bytes in blob files that the tables refer to.
+    pub referred_bytes: u64,
     /// Entries, tombstones and old versions included.
     pub entries: u64,
 }
@@ -364,12 +428,23 @@ impl Engine {
         key: &[u8],
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
+        self.newest(tree, key, Want::Whole, read)
+    }
+
+    #[inline]
+    fn newest<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        want: Want,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
         // First the sources, then the revision: whatever is visible is then in the sources.
         loop {
             let super_version = self.shared.super_version.load();
             let at = self.visible();
             if at >= self.shared.readers.replaced_floor() {
-                return super_version.get(tree, key, at, 0, read);
+                return super_version.get(tree, key, at, 0, want, read);
             }
             // Between the tables of another member and their revision.
             crate::sync::thread::yield_now();
@@ -387,7 +462,34 @@ impl Engine {
     ) -> Result<R> {
         let super_version = self.shared.super_version.load();
         self.check_replaced(at)?;
-        super_version.get(tree, key, at, 0, read)
+        super_version.get(tree, key, at, 0, Want::Whole, read)
+    }
+
+    /// Reads a key at the newest revision, but of a large value no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    #[inline]
+    pub fn peek_newest<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        self.newest(tree, key, Want::Head, read)
+    }
+
+    /// Reads a key at a pinned revision, but of a large value no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    #[inline]
+    pub fn peek_at<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        let super_version = self.shared.super_version.load();
+        self.check_replaced(at)?;
+        super_version.get(tree, key, at, 0, Want::Head, read)
     }
 
     #[inline]
@@ -412,7 +514,23 @@ impl Engine {
         self.shared
             .super_version
             .load()
-            .get(tree, key, Revision::MAX, since, read)
+            .get(tree, key, Revision::MAX, since, Want::Whole, read)
+    }
+
+    /// The same, but of a large value no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES): enough to decide by.
+    #[inline]
+    pub fn peek_since<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        since: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        self.shared
+            .super_version
+            .load()
+            .get(tree, key, Revision::MAX, since, Want::Head, read)
     }
 
     /// Whether a key in the range has a version, published or not, above `since`.
@@ -444,18 +562,32 @@ impl Engine {
         Scan::new(super_version, tree, lower, upper, at, direction).refused(refused)
     }
 
-    /// Visits every kept version of the range with a revision in `from..=to`; see
+    /// Visits every kept version of the range with a revision in `span`, both ends included; see
     /// [`SuperVersion::for_each_version`].
     pub fn for_each_version(
         &self,
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        (from, to): (Revision, Revision),
+        span: (Revision, Revision),
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
         let super_version = self.shared.super_version.load_full();
-        super_version.for_each_version(tree, lower, upper, from, to, visit)
+        super_version.for_each_version(tree, lower, upper, span, Want::Whole, visit)
+    }
+
+    /// The same, but of a large value `visit` gets no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    pub fn peek_versions(
+        &self,
+        tree: TreeId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        span: (Revision, Revision),
+        visit: &mut VersionVisit<'_>,
+    ) -> Result<()> {
+        let super_version = self.shared.super_version.load_full();
+        super_version.for_each_version(tree, lower, upper, span, Want::Head, visit)
     }
 
     /// Flushes the log to the disk. With [`SyncPolicy::Always`] there is nothing left to do.
@@ -621,6 +753,12 @@ impl Shared {
                 runs: runs.len() as u64,
                 tables: runs.iter().map(|run| run.tables.len() as u64).sum(),
                 bytes: runs.iter().map(|run| run.bytes()).sum(),
+                referred_bytes: runs
+                    .iter()
+                    .flat_map(|run| &run.tables)
+                    .filter_map(|t| super_version.version.references.get(&t.meta().file_id))
+                    .flat_map(|references| references.iter().map(|to| to.bytes))
+                    .sum(),
                 entries: runs
                     .iter()
                     .flat_map(|run| &run.tables)
@@ -630,12 +768,28 @@ impl Shared {
             tree.levels.iter().map(level).collect()
         });
         let tables = || super_version.version.tables();
+        let (manifest_bytes, merging_bytes) = {
+            let ManifestState { manifest, state } = &*self.manifest.lock();
+            let of_range = |files: &WrittenRun| {
+                let tables = files.tables.iter().map(|meta| meta.file_bytes);
+                tables
+                    .chain(files.blobs.iter().map(|meta| meta.file_bytes))
+                    .sum::<u64>()
+            };
+            let merging = state.finished_ranges().map(of_range);
+            (manifest.size_bytes(), merging.sum())
+        };
+        let blobs = || super_version.version.blobs.values();
         EngineStats {
             counters: self.counters.snapshot(),
             table_bytes: tables().map(|table| table.meta().file_bytes).sum(),
+            blob_bytes: blobs().map(|blob| blob.file.meta().file_bytes).sum(),
+            blob_files: blobs().count() as u64,
+            blob_garbage_bytes: blobs().map(LiveBlob::garbage_bytes).sum(),
             table_memory_bytes: tables().map(|table| table.memory_bytes() as u64).sum(),
             log_bytes: self.commit.lock().log.as_ref().map_or(0, Log::size_bytes),
-            manifest_bytes: self.manifest.lock().manifest.size_bytes(),
+            manifest_bytes,
+            merging_bytes,
             memtable_bytes: super_version
                 .memtables()
                 .map(|m| m.used_bytes() as u64)
@@ -655,6 +809,17 @@ impl Shared {
     /// Records an edit durably, then publishes the version it leads to. `opened` are the tables
     /// the edit adds; `flushed` is the newest memtable they came from, with all before it.
     fn apply_edit(&self, edit: &Edit, opened: &[Arc<Table>], flushed: Option<u64>) -> Result<()> {
+        self.apply_edit_with_blobs(edit, opened, &[], flushed)
+    }
+
+    /// The same of an edit that adds blob files, opened as `new_blobs`.
+    fn apply_edit_with_blobs(
+        &self,
+        edit: &Edit,
+        opened: &[Arc<Table>],
+        new_blobs: &[Arc<BlobFile>],
+        flushed: Option<u64>,
+    ) -> Result<()> {
         if let (Some(_), Some(log)) = (edit.history_floor, &self.log_sync) {
             // A crash that took back revisions up to the floor would leave a database that is
             // older than its own history, and refuses every reader.
@@ -662,12 +827,23 @@ impl Shared {
         }
         let mut guard = self.manifest.lock();
         let ManifestState { manifest, state } = &mut *guard;
+        // What merges under way had finished, unless they still have it or it takes its place now.
+        let mut given_up: Vec<WrittenRun> = state.finished_ranges().cloned().collect();
         let mut next = state.clone();
         next.apply(edit).map_err(Error::Internal)?;
         manifest.append(edit)?;
         *state = next;
+        let stays = |id: &u64| {
+            let is_live = state.tables.contains_key(id) || state.blobs.contains_key(id);
+            is_live || state.merged_file_ids().any(|merged| merged == *id)
+        };
+        for files in &mut given_up {
+            files.tables.retain(|meta| !stays(&meta.file_id));
+            files.blobs.retain(|meta| !stays(&meta.file_id));
+        }
 
         let mut retired = Vec::new();
+        let mut retired_blobs = Vec::new();
         {
             let _update = self.super_version_update.lock();
             let current = self.super_version.load_full();
@@ -677,11 +853,20 @@ impl Shared {
                 .chain(opened)
                 .map(|table| (table.meta().file_id, table.clone()))
                 .collect();
-            let version = Version::from_state(state, self.options.trees.len(), &mut |id| {
-                tables.remove(&id)
-            });
+            let held = current.version.blobs.values().map(|blob| &blob.file);
+            let mut blobs: HashMap<u64, Arc<BlobFile>> = held
+                .chain(new_blobs)
+                .map(|blob| (blob.meta().file_id, blob.clone()))
+                .collect();
+            let version = Version::from_state(
+                state,
+                self.options.trees.len(),
+                &mut |id| tables.remove(&id),
+                &mut |id| blobs.remove(&id),
+            );
             // What the state no longer names goes when its last reader lets go of it.
             retired.extend(tables.into_values());
+            retired_blobs.extend(blobs.into_values());
             let mut sealed = current.sealed.clone();
             sealed.retain(|memtable| flushed.is_none_or(|newest| memtable.generation() > newest));
             let active = current.active.clone();
@@ -695,6 +880,10 @@ impl Shared {
         for table in retired {
             table.mark_obsolete();
         }
+        for blob in retired_blobs {
+            blob.mark_obsolete();
+        }
+        self.remove_written(&given_up);
         self.rewrite_manifest_if_large(&mut guard);
         Ok(())
     }

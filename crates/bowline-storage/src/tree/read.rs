@@ -4,21 +4,35 @@
 //! first hit is the newest version, because every source is newer than the next. A scan merges one
 //! cursor per source (see [`Scan`]); each yields at most one version per key, so a key with many versions costs
 //! what a key with one costs.
+//!
+//! A value in a blob file is read when it is known to be the one that is wanted, so a scan reads
+//! none that a newer version hides; and not at all by who looks at no more than its head.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::super_version::SuperVersion;
+use crate::blob::{BlobPointer, BlobReader};
 use crate::codec::prefix_of;
 use crate::error::{Error, Result};
 use crate::memtable::MemtableReadCursor;
 use crate::table::{KeyHash, TableHit, TableReadCursor};
-use crate::version::Run;
+use crate::version::{Run, Version};
 use crate::{EntryKind, Revision, TreeId, Value};
 
 /// Takes a version: key, revision, kind, stored bytes. Returns whether to go on.
 pub type VersionVisit<'a> = dyn FnMut(&[u8], Revision, EntryKind, &[u8]) -> bool + 'a;
+
+/// How much of a value a reader looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Of one that lies in a blob file no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    Head,
+    /// All of it.
+    Whole,
+}
 
 /// A version found by a read.
 #[derive(Debug)]
@@ -28,15 +42,24 @@ pub struct Found<'a> {
     /// Put or tombstone.
     pub kind: EntryKind,
     value: Bytes<'a>,
+    /// How long the value is, also when this has its head only.
+    value_bytes: u64,
 }
 
 #[derive(Debug)]
 enum Bytes<'a> {
     Borrowed(&'a [u8]),
     InTable(TableHit),
+    Owned(Value),
 }
 
 impl Found<'_> {
+    /// How long the stored bytes are, also of a value whose head alone was read.
+    #[must_use]
+    pub fn value_bytes(&self) -> u64 {
+        self.value_bytes
+    }
+
     /// The stored bytes.
     #[must_use]
     #[inline]
@@ -44,6 +67,7 @@ impl Found<'_> {
         match &self.value {
             Bytes::Borrowed(bytes) => bytes,
             Bytes::InTable(hit) => hit.value(),
+            Bytes::Owned(value) => value,
         }
     }
 
@@ -53,6 +77,7 @@ impl Found<'_> {
         match &self.value {
             Bytes::Borrowed(bytes) => value.assign(&bytes[range]),
             Bytes::InTable(hit) => hit.slice_into(range, value),
+            Bytes::Owned(owned) => *value = owned.slice(range),
         }
     }
 
@@ -66,6 +91,7 @@ impl Found<'_> {
         match &self.value {
             Bytes::Borrowed(bytes) => Value::copy_from(&bytes[range]),
             Bytes::InTable(hit) => hit.slice(range),
+            Bytes::Owned(value) => value.slice(range),
         }
     }
 }
@@ -80,6 +106,7 @@ impl SuperVersion {
         key: &[u8],
         at: Revision,
         above: Revision,
+        want: Want,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
         for memtable in self.memtables() {
@@ -89,6 +116,7 @@ impl SuperVersion {
                     revision: entry.revision,
                     kind: entry.kind,
                     value,
+                    value_bytes: entry.value.len() as u64,
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
@@ -101,10 +129,23 @@ impl SuperVersion {
             }
             let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
             if let Some(hit) = table.find(key, hash, at)? {
+                let (revision, kind) = (hit.revision(), hit.kind());
+                let mut value_bytes = hit.value().len() as u64;
+                let mut value = Bytes::InTable(hit);
+                if let Bytes::InTable(hit) = &value
+                    && let Some(pointer) = hit.pointer()
+                {
+                    value_bytes = pointer.value_bytes;
+                    if want == Want::Whole && revision > above {
+                        let file = self.version.blob(pointer, tree)?;
+                        value = Bytes::Owned(file.read(pointer, key, revision)?);
+                    }
+                }
                 let found = Found {
-                    revision: hit.revision(),
-                    kind: hit.kind(),
-                    value: Bytes::InTable(hit),
+                    revision,
+                    kind,
+                    value,
+                    value_bytes,
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
@@ -131,8 +172,8 @@ impl SuperVersion {
             tree,
             lower,
             upper,
-            since + 1,
-            Revision::MAX,
+            (since + 1, Revision::MAX),
+            Want::Head,
             &mut |_, _, _, _| {
                 changed = true;
                 false
@@ -149,8 +190,8 @@ impl SuperVersion {
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        from: Revision,
-        to: Revision,
+        (from, to): (Revision, Revision),
+        want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
         for memtable in self.memtables() {
@@ -179,7 +220,7 @@ impl SuperVersion {
                 cursor.next();
             }
         }
-        self.for_each_table_version(tree, lower, upper, from, to, visit)
+        self.for_each_table_version(tree, lower, upper, (from, to), want, visit)
     }
 
     fn for_each_table_version(
@@ -187,10 +228,11 @@ impl SuperVersion {
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        from: Revision,
-        to: Revision,
+        (from, to): (Revision, Revision),
+        want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
+        let mut blobs = BlobReader::default();
         for table in self.version.tree(tree).tables() {
             let meta = table.meta();
             if meta.max_revision < from
@@ -207,22 +249,42 @@ impl SuperVersion {
             }
             while cursor.valid() && is_before_end(cursor.key(), upper) {
                 let inside = (from..=to).contains(&cursor.revision());
-                if inside
-                    && is_after_start(cursor.key(), lower)
-                    && !visit(
-                        cursor.key(),
-                        cursor.revision(),
-                        cursor.kind(),
-                        cursor.value(),
-                    )
-                {
-                    return Ok(());
+                if inside && is_after_start(cursor.key(), lower) {
+                    let (key, revision) = (cursor.key(), cursor.revision());
+                    let loaded = match cursor.pointer()?.filter(|_| want == Want::Whole) {
+                        Some(pointer) => Some(load(
+                            &self.version,
+                            tree,
+                            &mut blobs,
+                            &pointer,
+                            key,
+                            revision,
+                        )?),
+                        None => None,
+                    };
+                    let value = loaded.as_deref().unwrap_or(cursor.value());
+                    if !visit(key, revision, cursor.kind(), value) {
+                        return Ok(());
+                    }
                 }
                 cursor.next()?;
             }
         }
         Ok(())
     }
+}
+
+/// The value of an entry, for who reads many.
+fn load(
+    version: &Version,
+    tree: TreeId,
+    blobs: &mut BlobReader,
+    pointer: &BlobPointer,
+    key: &[u8],
+    revision: Revision,
+) -> Result<Value> {
+    let file = version.blob(pointer, tree)?;
+    blobs.read(file, pointer, key, revision, file.bytes_read())
 }
 
 fn is_before_end(key: &[u8], upper: Bound<&[u8]>) -> bool {
@@ -303,6 +365,11 @@ pub struct Scan {
     upper: Bound<Vec<u8>>,
     current: Option<usize>,
     is_started: bool,
+    /// How much of the values is looked at.
+    want: Want,
+    /// The value, when it was in a blob file.
+    loaded: Option<Value>,
+    blobs: BlobReader,
     /// Why it does not even begin.
     refused: Option<Error>,
 }
@@ -358,8 +425,18 @@ impl Scan {
             upper,
             current: None,
             is_started: false,
+            want: Want::Whole,
+            loaded: None,
+            blobs: BlobReader::default(),
             refused: None,
         }
+    }
+
+    /// Reads of a large value no more than its first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
+    #[must_use]
+    pub fn heads(self) -> Scan {
+        self.wanting(Want::Head)
     }
 
     /// With an error, every attempt to advance gives it.
@@ -384,6 +461,12 @@ impl Scan {
             self.at,
             direction,
         )
+        .wanting(self.want)
+    }
+
+    fn wanting(mut self, want: Want) -> Scan {
+        self.want = want;
+        self
     }
 
     /// Goes to the next present key; `false` at the end.
@@ -391,6 +474,7 @@ impl Scan {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
+        self.loaded = None;
         if !self.is_started {
             self.is_started = true;
             self.start()?;
@@ -408,7 +492,17 @@ impl Scan {
                 self.current = None;
                 return Ok(false);
             }
-            if self.sources[current].kind() == EntryKind::Put {
+            let source = &self.sources[current];
+            if source.kind() == EntryKind::Put {
+                if self.want == Want::Whole
+                    && let Some(pointer) = source.pointer()?
+                {
+                    let (version, blobs) = (&self.super_version.version, &mut self.blobs);
+                    let (key, revision) = (source.key(), source.revision());
+                    let value = load(version, self.tree, blobs, &pointer, key, revision);
+                    // After an error it is nowhere.
+                    self.loaded = Some(value.inspect_err(|_| self.current = None)?);
+                }
                 return Ok(true);
             }
             self.step(current)?;
@@ -455,6 +549,9 @@ impl Scan {
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
+        if let Some(loaded) = &self.loaded {
+            return loaded;
+        }
         self.current
             .map_or(&[], |current| self.sources[current].value())
     }
@@ -476,6 +573,10 @@ impl Scan {
     /// When `range` is not inside [`Scan::bytes`].
     #[inline]
     pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
+        if let Some(loaded) = &self.loaded {
+            *value = loaded.slice(range);
+            return;
+        }
         match self.current.map(|current| &self.sources[current]) {
             Some(Source::Run(RunCursor {
                 cursor: Some(cursor),
@@ -613,6 +714,16 @@ impl Source {
         match self {
             Source::Memtable(cursor) => cursor.value(),
             Source::Run(run) => run.cursor.as_ref().map_or(&[], |cursor| cursor.value()),
+        }
+    }
+
+    fn pointer(&self) -> Result<Option<BlobPointer>> {
+        match self {
+            Source::Run(RunCursor {
+                cursor: Some(cursor),
+                ..
+            }) => cursor.pointer(),
+            _ => Ok(None),
         }
     }
 

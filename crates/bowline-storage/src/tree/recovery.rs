@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::ballast::Ballast;
@@ -24,6 +25,7 @@ use super::replicated::Replicated;
 use super::{
     CommitState, EngineOptions, ManifestState, Readers, Shared, Signals, SuperVersion, SyncPolicy,
 };
+use crate::blob::BlobFile;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions};
@@ -219,8 +221,10 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
 
 fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
     let mut leftovers = Vec::new();
-    for id in scanned.state.tables.keys() {
-        let path = layout.table(*id);
+    let state = &scanned.state;
+    let tables = state.tables.keys().map(|id| layout.table(*id));
+    let blobs = state.blobs.keys().map(|id| layout.blob(*id));
+    for path in tables.chain(blobs) {
         let is_there = path
             .file_name()
             .is_some_and(|name| scanned.table_names.iter().any(|other| **other == *name));
@@ -229,10 +233,21 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
             return Err(Error::MissingFile { path, reason });
         }
     }
+    // Whether the files of a merge under way are all there is found out when it is taken up again.
+    let (mut merged_tables, mut merged_blobs) = (HashSet::new(), HashSet::new());
+    for files in state.finished_ranges() {
+        merged_tables.extend(files.tables.iter().map(|meta| meta.file_id));
+        merged_blobs.extend(files.blobs.iter().map(|meta| meta.file_id));
+    }
     for name in &scanned.table_names {
-        let stem = name.strip_suffix(".table");
-        let id = stem.and_then(|hex| u64::from_str_radix(hex, 16).ok());
-        if id.is_some_and(|id| !scanned.state.tables.contains_key(&id)) {
+        let id_before = |suffix| {
+            let stem = name.strip_suffix(suffix);
+            stem.and_then(|hex: &str| u64::from_str_radix(hex, 16).ok())
+        };
+        let (table, blob) = (id_before(".table"), id_before(".blob"));
+        let is_table = |id| state.tables.contains_key(&id) || merged_tables.contains(&id);
+        let is_blob = |id| state.blobs.contains_key(&id) || merged_blobs.contains(&id);
+        if table.is_some_and(|id| !is_table(id)) || blob.is_some_and(|id| !is_blob(id)) {
             leftovers.push(layout.tables().join(name));
         }
     }
@@ -324,7 +339,15 @@ fn apply(
         let table = Table::open(&vfs, path, &placed.meta, cache.clone(), counters.clone())?;
         opened.insert(id, Arc::new(table));
     }
-    let version = Version::from_state(&state, trees, &mut |id| opened.remove(&id));
+    let mut blobs = std::collections::HashMap::new();
+    for meta in state.blobs.values() {
+        let path = layout.blob(meta.file_id);
+        let blob = BlobFile::open(&vfs, path, meta, counters.clone())?;
+        blobs.insert(meta.file_id, Arc::new(blob));
+    }
+    let version = Version::from_state(&state, trees, &mut |id| opened.remove(&id), &mut |id| {
+        blobs.remove(&id)
+    });
 
     let is_replicated = replicated.is_some();
     if is_replicated && !state.log_started {

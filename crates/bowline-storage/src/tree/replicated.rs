@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CommitState, Engine, Shared, recovery};
+use crate::blob::BlobFile;
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::sync::atomic::Ordering;
@@ -60,25 +61,37 @@ impl std::fmt::Debug for Replicated<'_> {
     }
 }
 
-/// A table of a frozen state. Its file stays as long as this lives.
+/// A table or a blob file of a frozen state. It stays as long as this lives.
 #[derive(Debug, Clone)]
 pub struct FrozenTable {
-    table: Arc<Table>,
+    source: FrozenFile,
     file: Arc<dyn VfsFile>,
+}
+
+#[derive(Debug, Clone)]
+enum FrozenFile {
+    Table(Arc<Table>),
+    Blob(Arc<BlobFile>),
 }
 
 impl FrozenTable {
     /// The name of its file.
     #[must_use]
     pub fn name(&self) -> String {
-        let name = self.table.path().file_name();
+        let name = match &self.source {
+            FrozenFile::Table(table) => table.path().file_name(),
+            FrozenFile::Blob(blob) => blob.path().file_name(),
+        };
         name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
     /// The size of its file, in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        self.table.meta().file_bytes
+        match &self.source {
+            FrozenFile::Table(table) => table.meta().file_bytes,
+            FrozenFile::Blob(blob) => blob.meta().file_bytes,
+        }
     }
 
     /// Its file, to be read.
@@ -97,7 +110,7 @@ pub struct FrozenTables {
     pub revision: Revision,
     /// What [`Engine::install`] needs to know.
     pub state: Vec<u8>,
-    /// The tables.
+    /// The tables, and behind them the blob files they refer to.
     pub tables: Vec<FrozenTable>,
     version: Arc<Version>,
 }
@@ -112,11 +125,25 @@ impl FrozenTables {
             let Some(table) = run.find(key) else { continue };
             if let Some(entry) = table.get(key, Revision::MAX)? {
                 let is_put = entry.kind == EntryKind::Put;
-                return Ok(is_put.then(|| entry.value.to_vec()));
+                let value = match entry.pointer {
+                    Some(pointer) => {
+                        let file = self.version.blob(&pointer, tree)?;
+                        file.read(&pointer, key, entry.revision)?
+                    }
+                    None => entry.value,
+                };
+                return Ok(is_put.then(|| value.to_vec()));
             }
         }
         Ok(None)
     }
+}
+
+/// The files of a state, in their place, and the edit that names them.
+struct Opened {
+    edit: Edit,
+    tables: Vec<Arc<Table>>,
+    blobs: Vec<Arc<BlobFile>>,
 }
 
 /// What an installation led to.
@@ -198,12 +225,20 @@ impl Engine {
                             meta,
                         };
                         state.tables.insert(placed.meta.file_id, placed);
-                        let table = table.clone();
-                        tables.push(FrozenTable { table, file });
+                        let source = FrozenFile::Table(table.clone());
+                        tables.push(FrozenTable { source, file });
                     }
                 }
             }
         }
+        for blob in version.blobs.values() {
+            let path = blob.file.path();
+            let file = shared.vfs.open(path, OpenMode::Read);
+            let file = file.map_err(|e| Error::io("open", path, e))?;
+            let source = FrozenFile::Blob(blob.file.clone());
+            tables.push(FrozenTable { source, file });
+        }
+        version.add_blobs_to(&mut state);
         let mut bytes = Vec::new();
         state.as_edit().encode(&mut bytes);
         Ok(FrozenTables {
@@ -265,7 +300,11 @@ impl Engine {
         taken: &mut Vec<PathBuf>,
     ) -> Result<Installed> {
         let shared = &*self.shared;
-        let (mut edit, opened) = self.take_tables(incoming, directory, taken)?;
+        let Opened {
+            mut edit,
+            tables,
+            blobs,
+        } = self.take_tables(incoming, directory, taken)?;
         edit.next_run_id = Some(incoming.next_run_id);
         edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
         edit.history_floor = Some(incoming.history_floor);
@@ -275,7 +314,7 @@ impl Engine {
         let newest = shared.super_version.load().active.generation();
         // First the readers, who load the sources before they look at this.
         let before = shared.readers.replace(incoming.history_floor);
-        if let Err(error) = shared.apply_edit(&edit, &opened, Some(newest)) {
+        if let Err(error) = shared.apply_edit_with_blobs(&edit, &tables, &blobs, Some(newest)) {
             // The old state goes on. Below a floor that it never reaches, its readers would wait for
             // ever.
             shared.readers.restore(&before);
@@ -302,7 +341,7 @@ impl Engine {
         incoming: &State,
         directory: &Path,
         taken: &mut Vec<PathBuf>,
-    ) -> Result<(Edit, Vec<Arc<Table>>)> {
+    ) -> Result<Opened> {
         let shared = &*self.shared;
         let (vfs, layout) = (&shared.vfs, &shared.layout);
         let current = shared.super_version.load_full();
@@ -321,12 +360,27 @@ impl Engine {
                 None => {}
             }
         }
-        for placed in incoming.tables.values() {
-            edit.added.push(placed.clone());
-            if kept.contains(&placed.meta.file_id) {
-                continue;
+        for live in current.version.blobs.values() {
+            let meta = live.file.meta();
+            match incoming.blobs.get(&meta.file_id).map(|same| same == meta) {
+                Some(true) => drop(kept.insert(meta.file_id)),
+                Some(false) => {
+                    let reason = "two blob files of the cluster have its number".to_owned();
+                    return Err(Error::corrupt(live.file.path(), 0, reason));
+                }
+                None => {}
             }
-            let path = layout.table(placed.meta.file_id);
+        }
+        edit.added.extend(incoming.tables.values().cloned());
+        let references = incoming.references.iter();
+        edit.references
+            .extend(references.map(|(table, references)| (*table, references.clone())));
+        let is_new = |id: &u64| !kept.contains(id);
+        let new_tables: Vec<u64> = incoming.tables.keys().copied().filter(is_new).collect();
+        let new_blobs: Vec<u64> = incoming.blobs.keys().copied().filter(is_new).collect();
+        let table_paths = new_tables.iter().map(|id| layout.table(*id));
+        let blob_paths = new_blobs.iter().map(|id| layout.blob(*id));
+        for path in table_paths.chain(blob_paths) {
             self.wait_until_gone(&path)?;
             let from = match path.file_name() {
                 Some(name) => directory.join(name),
@@ -341,15 +395,25 @@ impl Engine {
             vfs.sync_dir(directory)
                 .map_err(|e| Error::io("sync", directory, e))?;
         }
-        let open = |path: PathBuf| {
+        let mut opened_tables = Vec::new();
+        for placed in new_tables.iter().filter_map(|id| incoming.tables.get(id)) {
             let (cache, counters) = (shared.cache.clone(), shared.counters.clone());
-            let by_path = |placed: &&PlacedTable| layout.table(placed.meta.file_id) == path;
-            let placed = incoming.tables.values().find(by_path);
-            let placed = placed.ok_or_else(|| Error::Internal("an unnamed table".to_owned()))?;
-            Table::open(vfs, path, &placed.meta, cache, counters).map(Arc::new)
-        };
-        let opened: Result<Vec<_>> = taken.iter().cloned().map(open).collect();
-        Ok((edit, opened?))
+            let path = layout.table(placed.meta.file_id);
+            let table = Table::open(vfs, path, &placed.meta, cache, counters)?;
+            opened_tables.push(Arc::new(table));
+        }
+        let mut blobs = Vec::new();
+        for meta in new_blobs.iter().filter_map(|id| incoming.blobs.get(id)) {
+            let path = layout.blob(meta.file_id);
+            let blob = BlobFile::open(vfs, path, meta, shared.counters.clone())?;
+            blobs.push(Arc::new(blob));
+            edit.blobs.push(meta.clone());
+        }
+        Ok(Opened {
+            edit,
+            tables: opened_tables,
+            blobs,
+        })
     }
 
     /// Puts the files of a state that found no room back to where they were brought from, so that it

@@ -20,10 +20,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::check::verify_pointers;
 use super::checkpoint::{begin, claim, remove_unfinished};
+use crate::blob::{BlobFile, BlobMeta};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::table::{PageCache, Table, TableOptions, TableWriter};
+use crate::table::{PageCache, Table, TableMeta, TableOptions, TableWriter};
 use crate::version::{Edit, Identity, Layout, Manifest, PlacedTable, State};
 use crate::vfs::{self, OpenMode, Vfs};
 use crate::{EntryKind, Index, Revision, TreeId};
@@ -59,8 +61,15 @@ pub struct Restore {
     file_id_base: u64,
     /// Which tables are there already.
     written: BTreeMap<u64, Arc<Table>>,
+    written_blobs: BTreeMap<u64, Arc<BlobFile>>,
     counters: Arc<Counters>,
     is_finished: bool,
+}
+
+/// A file that a state names.
+enum Named {
+    Table(Box<TableMeta>),
+    Blob(BlobMeta),
 }
 
 /// What the tables of a state hold.
@@ -90,7 +99,7 @@ fn decode(bytes: &[u8]) -> std::result::Result<State, String> {
     let edit = Edit::decode(bytes).ok_or("its state does not decode")?;
     let mut state = State::default();
     state.apply(&edit)?;
-    if state.flushed_index == 0 || state.log_started {
+    if state.flushed_index == 0 || state.log_started || !state.merges.is_empty() {
         return Err("its state is not that of tables which stand alone".to_owned());
     }
     Ok(state)
@@ -120,6 +129,7 @@ impl Restore {
             },
             file_id_base: options.file_id_base,
             written: BTreeMap::new(),
+            written_blobs: BTreeMap::new(),
             counters: Arc::default(),
             is_finished: false,
             vfs,
@@ -135,25 +145,34 @@ impl Restore {
         (self.state.flushed_index, self.state.flushed_revision)
     }
 
-    /// Writes the table `name`, of `bytes` bytes, from `contents`, and verifies it.
+    /// Writes the table (or blob file) `name`, of `bytes` bytes, from `contents`, and verifies it.
     ///
     /// # Errors
     /// `Corrupt` when the state has no such table, or it is not the one that the state means; `Io`.
     pub fn table(&mut self, name: &str, bytes: u64, contents: &mut dyn Read) -> Result<()> {
         let damaged = |reason: String| Error::corrupt(&self.source, 0, reason);
-        let named = |id: &u64| {
-            let path = self.layout.table(*id);
-            path.file_name().is_some_and(|own| *own == *name)
+        let is_named = |path: &PathBuf| path.file_name().is_some_and(|own| *own == *name);
+        let tables = self.state.tables.values();
+        let tables = tables.map(|placed| {
+            let meta = &placed.meta;
+            let path = self.layout.table(meta.file_id);
+            (path, meta.file_bytes, Named::Table(Box::new(meta.clone())))
+        });
+        let blobs = self.state.blobs.values().map(|meta| {
+            let path = self.layout.blob(meta.file_id);
+            (path, meta.file_bytes, Named::Blob(meta.clone()))
+        });
+        let found = tables.chain(blobs).find(|(path, ..)| is_named(path));
+        let found = found.ok_or_else(|| damaged(format!("its state has no table {name:?}")))?;
+        let (path, stated, named) = found;
+        let is_there = match &named {
+            Named::Table(meta) => self.written.contains_key(&meta.file_id),
+            Named::Blob(meta) => self.written_blobs.contains_key(&meta.file_id),
         };
-        let id = self.state.tables.keys().copied().find(named);
-        let id = id.ok_or_else(|| damaged(format!("its state has no table {name:?}")))?;
-        let meta = self.state.tables[&id].meta.clone();
-        if bytes != meta.file_bytes || self.written.contains_key(&id) {
-            let stated = meta.file_bytes;
+        if bytes != stated || is_there {
             let reason = format!("table {name} of {bytes} bytes, where one of {stated} is to be");
             return Err(damaged(reason));
         }
-        let path = self.layout.table(id);
         let file = self.vfs.open(&path, OpenMode::CreateNew);
         let file = file.map_err(|e| Error::io("create", &path, e))?;
         let mut buffer = vec![0; COPY_BYTES];
@@ -166,11 +185,24 @@ impl Restore {
             offset += len as u64;
         }
         vfs::sync_data(&*file, &path)?;
-        let cache = Arc::new(PageCache::new(CACHE_BYTES, self.counters.clone()));
         let counters = self.counters.clone();
-        let table = Table::open(&self.vfs, path, &meta, cache, counters)?;
-        table.verify()?;
-        self.written.insert(id, Arc::new(table));
+        match named {
+            Named::Table(meta) => {
+                let cache = Arc::new(PageCache::new(CACHE_BYTES, counters.clone()));
+                let table = Table::open(&self.vfs, path, &meta, cache, counters)?;
+                let found = table.verify()?;
+                if found.pointers > 0 && !self.state.references.contains_key(&meta.file_id) {
+                    let reason = format!("table {name} refers to what its state does not name");
+                    return Err(Error::corrupt(&self.source, 0, reason));
+                }
+                self.written.insert(meta.file_id, Arc::new(table));
+            }
+            Named::Blob(meta) => {
+                let blob = BlobFile::open(&self.vfs, path, &meta, counters)?;
+                blob.verify()?;
+                self.written_blobs.insert(meta.file_id, Arc::new(blob));
+            }
+        }
         Ok(())
     }
 
@@ -222,15 +254,26 @@ impl Restore {
         tree: TreeId,
         changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     ) -> Result<()> {
-        let mut names = self.state.tables.keys();
-        if let Some(id) = names.find(|id| !self.written.contains_key(id)) {
+        let tables = self.state.tables.keys();
+        let tables = tables.filter(|id| !self.written.contains_key(id));
+        let blobs = self.state.blobs.keys();
+        let blobs = blobs.filter(|id| !self.written_blobs.contains_key(id));
+        if let Some(id) = tables.chain(blobs).next() {
             let reason = format!("table {id:016x} of its state is missing");
             return Err(Error::corrupt(&self.source, 0, reason));
         }
+        for (id, table) in &self.written {
+            let references = self.state.references.get(id);
+            let blob = |id| self.written_blobs.get(&id).cloned();
+            let pointers = u64::from(references.is_some());
+            verify_pointers(table, pointers, references, |_| false, &blob)?;
+        }
         self.written.clear();
+        self.written_blobs.clear();
         // A member of this number may have made some of the tables.
         let is_own = |id: &&u64| **id >> 32 == self.file_id_base >> 32;
-        let newest = self.state.tables.keys().filter(is_own).max();
+        let ids = self.state.tables.keys().chain(self.state.blobs.keys());
+        let newest = ids.filter(is_own).max();
         let file_id = newest.map_or(self.file_id_base, |id| *id) + 1;
         self.state.next_file_id = file_id + 1;
         if !changes.is_empty() {
@@ -268,6 +311,7 @@ impl Drop for Restore {
             return;
         }
         self.written.clear();
+        self.written_blobs.clear();
         let (vfs, layout) = (&*self.vfs, &self.layout);
         // The directory was empty: whatever is in it was made for this. `BOWLINE` goes first.
         let mut names = vfs.read_dir(layout.root()).unwrap_or_default();

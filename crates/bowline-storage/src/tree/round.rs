@@ -260,6 +260,7 @@ impl CommitState {
             self.throttle_debt_ns = 0;
             return;
         }
+        shared.counters.rounds_slowed.add(1);
         let ns_per_byte = 20.0 * pressure / (1.0 - pressure).max(0.001);
         self.throttle_debt_ns += (bytes as f64 * ns_per_byte) as u64;
         if self.throttle_debt_ns >= 1_000_000 {
@@ -283,6 +284,7 @@ impl Shared {
         if pressure < 1.0 {
             return Ok(pressure);
         }
+        self.counters.rounds_stopped.add(1);
         let start = self.clock.monotonic();
         let mut signals = self.signals.lock();
         let came_at = [signals.flush.begun, signals.compaction.begun];

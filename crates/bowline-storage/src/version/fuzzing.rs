@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Edit, Identity, Layout, Manifest, PlacedTable, State};
+use super::{
+    BlobReference, BlobReferences, Edit, Identity, Layout, Manifest, MergeBegun, PlacedTable,
+    RangeMerged, State, WrittenRun,
+};
 use crate::TreeId;
+use crate::blob::BlobMeta;
 use crate::counters::Counters;
 use crate::fuzzing::assert_blames_the_bytes;
 use crate::table::TableMeta;
@@ -111,7 +115,7 @@ fn records(data: &[u8], repair: bool) {
     assert!(!position.torn && position.end <= new.size_bytes());
 }
 
-/// A manifest with tables that come and go, an identity and an edit.
+/// A manifest with tables and blob files that come and go and a merge under way, an identity and an edit.
 pub fn manifest_seeds() -> Vec<Vec<u8>> {
     let placed = |file_id: u64, run: u64, min: &str, max: &str| PlacedTable {
         level: (run % 3) as u8,
@@ -131,6 +135,20 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
             content_crc: 5,
         },
     };
+    let blob = |file_id: u64| BlobMeta {
+        file_id,
+        salt: 12,
+        tree: TreeId(2),
+        file_bytes: 5000,
+        records: 4,
+        value_bytes: 4800,
+        content_crc: 6,
+    };
+    let refers = |to: &[(u64, u64)]| -> BlobReferences {
+        let to = to.iter();
+        to.map(|&(file_id, bytes)| BlobReference { file_id, bytes })
+            .collect()
+    };
     let first = Edit {
         added: vec![placed(7, 9, "a", "m"), placed(8, 9, "n", "z")],
         flushed: Some((100, 90)),
@@ -138,12 +156,35 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
         next_run_id: Some(10),
         history_floor: Some(3),
         log_started: true,
+        blobs: vec![blob(10)],
+        references: vec![(8, refers(&[(10, 700)]))],
         ..Edit::default()
     };
     let second = Edit {
         added: vec![placed(9, 11, "a", "z")],
         removed: vec![7, 8],
         flushed: Some((200, 190)),
+        blobs: vec![blob(11)],
+        references: vec![(9, refers(&[(11, 60)]))],
+        merges_begun: vec![MergeBegun {
+            tree: TreeId(2),
+            run: 12,
+            level: 1,
+            bottom: true,
+            inputs: vec![9],
+            kept: Vec::new(),
+            cuts: vec![b"g".to_vec(), b"p".to_vec()],
+        }],
+        ranges_merged: vec![RangeMerged {
+            tree: TreeId(2),
+            run: 12,
+            range: 1,
+            files: WrittenRun {
+                tables: vec![placed(12, 12, "g", "h").meta],
+                references: vec![(12, refers(&[(11, 5), (13, 700)]))],
+                blobs: vec![blob(13)],
+            },
+        }],
         ..Edit::default()
     };
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
@@ -160,6 +201,7 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
     let body = &identity[..identity.len() - "crc32c 00000000\n".len()];
     let mut edit = Vec::new();
     first.encode(&mut edit);
+    second.encode(&mut edit);
     vec![
         [&[REPAIR][..], &manifest].concat(),
         [&[0][..], &manifest].concat(),

@@ -274,11 +274,7 @@ impl Manifest {
     /// When the write fails (a full disk) nothing has happened and the call may be repeated. When
     /// the sync fails, what is on disk is unknown and every later call fails too.
     pub fn append(&mut self, edit: &Edit) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(Error::Poisoned {
-                reason: error.to_string().into(),
-            });
-        }
+        self.check_intact()?;
         self.buffer.clear();
         encode_record(&self.identity, self.end, edit, &mut self.buffer);
         if let Err(error) = vfs::write_all_at(&*self.file, &self.path, &self.buffer, self.end) {
@@ -305,9 +301,7 @@ impl Manifest {
     /// Makes sure, durably, that nothing of an append that has failed is there. Fails when that cannot
     /// be said, and every later append with it.
     pub fn retract(&mut self) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check_intact()?;
         let cut = self.file.set_len(self.end);
         let result = cut
             .map_err(|error| Error::io("cut", &self.path, error))
@@ -316,6 +310,19 @@ impl Manifest {
             self.failed = Some(error.clone());
         }
         result
+    }
+
+    /// Whether every edit so far is known to be on the disk, or known not to be.
+    ///
+    /// # Errors
+    /// `Poisoned` when that of one is unknown: every later append is refused.
+    pub fn check_intact(&self) -> Result<()> {
+        match &self.failed {
+            None => Ok(()),
+            Some(error) => Err(Error::Poisoned {
+                reason: error.to_string().into(),
+            }),
+        }
     }
 
     /// Refuses every later append: this may no longer be the current manifest.

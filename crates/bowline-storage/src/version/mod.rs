@@ -4,6 +4,7 @@
 //! BOWLINE            says: format, database id, which manifest is current
 //! manifest-<n>       a snapshot of the state, then one record per change (an Edit)
 //! tables/<id>.table  the tables the state names; any other is an orphan
+//! tables/<id>.blob   the blob files that these tables refer to; any other is an orphan
 //! log/               what is not in tables yet
 //! ```
 //!
@@ -18,6 +19,8 @@
 //! - A version is published only after the edit that leads to it is durable.
 //! - A table's file is removed only after an edit that no longer names it is durable, and no
 //!   reader holds it.
+//! - The tables of a merge that is under way are in no version, and are removed when it is given up;
+//!   the edit that completes the merge makes them tables of the state and removes its inputs.
 //! - `flushed_index` and `flushed_revision` belong to exactly the tables beside them: replaying
 //!   the log from `flushed_index + 1` on top of the tables gives the database.
 
@@ -27,13 +30,19 @@ pub(crate) mod fuzzing;
 mod identity;
 mod manifest;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use edit::{Edit, PlacedTable, State};
+pub use edit::{
+    BlobReference, BlobReferences, Edit, MergeBegun, MergeUnderWay, PlacedTable, RangeMerged,
+    State, WrittenRun,
+};
 pub use identity::Identity;
 pub use manifest::{Manifest, ManifestPosition};
 
+use crate::blob::{BlobFile, BlobPointer};
+use crate::error::{Error, Result};
 use crate::table::Table;
 use crate::{Index, Revision, TreeId};
 
@@ -117,6 +126,12 @@ impl Layout {
     #[must_use]
     pub fn table(&self, file_id: u64) -> PathBuf {
         self.tables().join(format!("{file_id:016x}.table"))
+    }
+
+    /// The blob file with this id.
+    #[must_use]
+    pub fn blob(&self, file_id: u64) -> PathBuf {
+        self.tables().join(format!("{file_id:016x}.blob"))
     }
 
     /// The number in a manifest's name.
@@ -210,9 +225,52 @@ pub struct Version {
     pub flushed_revision: Revision,
     /// Versions superseded at or below this revision may be gone.
     pub history_floor: Revision,
+    /// The blob files by id.
+    pub blobs: BTreeMap<u64, LiveBlob>,
+    /// What tables refer to, by the table's id.
+    pub references: BTreeMap<u64, BlobReferences>,
+}
+
+/// A blob file that tables refer to.
+#[derive(Debug, Clone)]
+pub struct LiveBlob {
+    /// The file.
+    pub file: Arc<BlobFile>,
+    /// How many bytes of its records are referred to.
+    pub referred_bytes: u64,
+}
+
+impl LiveBlob {
+    /// How many bytes of its records nobody refers to.
+    #[must_use]
+    pub fn garbage_bytes(&self) -> u64 {
+        let all = self.file.meta().record_bytes();
+        all.saturating_sub(self.referred_bytes)
+    }
 }
 
 impl Version {
+    /// The blob file that a pointer found in `tree` leads to.
+    pub fn blob(&self, pointer: &BlobPointer, tree: TreeId) -> Result<&Arc<BlobFile>> {
+        let found = self.blobs.get(&pointer.file_id);
+        let found = found.filter(|blob| blob.file.meta().tree == tree);
+        match found {
+            Some(blob) => Ok(&blob.file),
+            None => Err(Error::corrupt(
+                Path::new(&format!("{:016x}.blob", pointer.file_id)),
+                pointer.offset,
+                "a table has a pointer into it, but the manifest does not say so",
+            )),
+        }
+    }
+
+    /// Copies what the state needs to know of the blob files.
+    pub(crate) fn add_blobs_to(&self, state: &mut State) {
+        let metas = self.blobs.values().map(|blob| blob.file.meta().clone());
+        state.blobs = metas.map(|meta| (meta.file_id, meta)).collect();
+        state.references = self.references.clone();
+    }
+
     /// One tree's levels.
     #[must_use]
     pub fn tree(&self, tree: TreeId) -> &TreeVersion {
@@ -224,19 +282,31 @@ impl Version {
         self.trees.iter().flat_map(TreeVersion::tables)
     }
 
-    /// Builds the version a state describes from its opened tables.
+    /// Builds the version a state describes from its opened tables and blob files.
     #[must_use]
     pub fn from_state(
         state: &State,
         trees: usize,
         table: &mut dyn FnMut(u64) -> Option<Arc<Table>>,
+        blob: &mut dyn FnMut(u64) -> Option<Arc<BlobFile>>,
     ) -> Version {
         let mut version = Version {
             trees: vec![TreeVersion::default(); trees],
             flushed_index: state.flushed_index,
             flushed_revision: state.flushed_revision,
             history_floor: state.history_floor,
+            blobs: BTreeMap::new(),
+            references: state.references.clone(),
         };
+        for (id, referred_bytes) in state.referred_bytes() {
+            if let Some(file) = blob(id) {
+                let live = LiveBlob {
+                    file,
+                    referred_bytes,
+                };
+                version.blobs.insert(id, live);
+            }
+        }
         for placed in state.tables.values() {
             let Some(table) = table(placed.meta.file_id) else {
                 continue;

@@ -68,6 +68,9 @@ pub(crate) struct Meta {
 /// The longest head, in bytes.
 pub(crate) const HEAD_MAX_BYTES: usize = 31;
 
+// What an engine tells of a value without reading it is enough for the metadata.
+const _: () = assert!(HEAD_MAX_BYTES <= bowline_storage::blob::HEAD_BYTES);
+
 /// Encodes the record's head into `out`, which is cleared.
 pub(crate) fn encode_head(meta: &Meta, out: &mut Vec<u8>) {
     out.clear();

@@ -350,7 +350,7 @@ impl<'a> Planner<'a> {
         }
         let kind = self
             .engine
-            .read_since(tree, key, 0, |found| found.map(|found| found.kind))?;
+            .peek_since(tree, key, 0, |found| found.map(|found| found.kind))?;
         Ok(kind == Some(EntryKind::Put))
     }
 
@@ -373,7 +373,7 @@ impl<'a> Planner<'a> {
                 lease: entry.lease,
             }));
         }
-        self.engine.read_since(trees::KV, key, 0, |found| {
+        self.engine.peek_since(trees::KV, key, 0, |found| {
             record::meta_of(key, found.as_ref())
         })?
     }
@@ -856,7 +856,8 @@ impl<'a> Planner<'a> {
         let lower = Bound::Included(prefix.to_vec());
         let mut scan = self
             .engine
-            .scan(tree, lower, upper, Revision::MAX, ScanDirection::Forward);
+            .scan(tree, lower, upper, Revision::MAX, ScanDirection::Forward)
+            .heads();
         while scan.advance()? {
             if self.overlay.get(tree, scan.key()).is_none() && !visit(scan.key(), false) {
                 return Ok(());

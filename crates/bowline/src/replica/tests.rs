@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::graph::{Block, BlockId, Edge};
-use crate::options::{Background, History, Isolation};
+use crate::options::{Background, BlobOptions, History, Isolation};
 use crate::{ChangeKind, Direction, Range, Value, Watcher};
 
 /// A member: its database, and the log, whose entries are commands and nothing else.
@@ -32,6 +32,11 @@ fn builder(vfs: Arc<dyn Vfs>) -> DbBuilder {
         .history(History::All)
         .memtable_bytes(8 << 10)
         .log_segment_bytes(16 << 10)
+        .blobs(BlobOptions {
+            threshold_bytes: Some(64),
+            garbage_percent_max: 20,
+            file_bytes: 2 << 10,
+        })
 }
 
 impl Member {

@@ -26,7 +26,7 @@ mod workload;
 
 use std::time::Duration;
 
-use bowline::{Background, Durability, Error, History};
+use bowline::{Background, BlobOptions, Durability, Error, History};
 use bowline_testing::crash::{ImageId, ImageKind};
 use bowline_testing::disk::Recording;
 use bowline_testing::{CrashImage, Images, Seed};
@@ -256,6 +256,41 @@ fn keys_survive_any_crash() {
         "{crossed:?}"
     );
     assert!(crossed.tables_removed > 0, "{crossed:?}");
+}
+
+/// Most values in blob files, which are cut early and emptied often.
+#[test]
+fn large_values_survive_any_crash() {
+    let _entered = ledger::enter();
+    let test = Test::new("large_values_survive_any_crash", 6, 31);
+    let _guard = test.guard();
+    let crossed = test.crash(Workload {
+        name: "blobs",
+        mix: &[
+            (50, Action::Put),
+            (4, Action::PutLarge),
+            (8, Action::Delete),
+            (20, Action::Transaction),
+            (3, Action::Flush),
+            (2, Action::CompactTables),
+            (1, Action::Checkpoint),
+            (1, Action::Reopen),
+            (1, Action::Kill),
+        ],
+        before: 100,
+        recorded: 250,
+        blobs: Some(BlobOptions {
+            threshold_bytes: Some(64),
+            garbage_percent_max: 20,
+            file_bytes: 2 << 10,
+        }),
+        ..Workload::default()
+    });
+    assert!(
+        crossed.flushes > 0 && crossed.compactions > 0,
+        "{crossed:?}"
+    );
+    assert!(crossed.blobs_removed > 0, "{crossed:?}");
 }
 
 #[test]

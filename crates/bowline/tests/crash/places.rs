@@ -167,6 +167,7 @@ fn kind_of(path: &str) -> &'static str {
         _ if name.ends_with(".log") => "segment",
         _ if name.starts_with("spare-") => "spare",
         _ if name.ends_with(".table") => "table",
+        _ if name.ends_with(".blob") => "blob file",
         _ if !path.contains('/') => "directory",
         _ => "other file",
     }
@@ -216,7 +217,10 @@ pub fn refine(places: &mut [Place]) {
             rotating = !(place.call == "sync" && place.file.contains("segment"));
             continue;
         }
-        if matches!(place.file, "table" | "tables directory" | "manifest") {
+        if matches!(
+            place.file,
+            "table" | "blob file" | "tables directory" | "manifest"
+        ) {
             let first = *unit.get_or_insert(at);
             if (place.call, place.file) == ("sync", "manifest") {
                 name_unit(places, first, at);
@@ -228,9 +232,12 @@ pub fn refine(places: &mut [Place]) {
 
 /// Names the phase of the edit whose first operation is `first` and which was synced at `synced`.
 fn name_unit(places: &mut [Place], first: usize, synced: usize) {
-    let of_tables = |place: &Place| place.file == "table" || place.file == "tables directory";
+    let of_tables =
+        |place: &Place| matches!(place.file, "table" | "blob file" | "tables directory");
     let mut end = synced + 1;
-    while let Some(("remove", "table")) = places.get(end).map(|place| (place.call, place.file)) {
+    while let Some(("remove", "table" | "blob file")) =
+        places.get(end).map(|place| (place.call, place.file))
+    {
         end += 1;
     }
     let removed = end > synced + 1;

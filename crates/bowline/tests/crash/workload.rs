@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bowline::{Background, CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision};
+use bowline::{
+    Background, BlobOptions, CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision,
+};
 use bowline_testing::disk::{Inode, Operation};
 use bowline_testing::model::Change;
 use bowline_testing::{ManualClock, Model, SimDisk};
@@ -96,6 +98,8 @@ pub struct Workload {
     pub recorded: usize,
     /// With threads, a run is not repeatable: nothing but the workload itself is, by the seed.
     pub background: Background,
+    /// Which values go to files of their own.
+    pub blobs: Option<BlobOptions>,
 }
 
 impl Default for Workload {
@@ -109,6 +113,7 @@ impl Default for Workload {
             before: 0,
             recorded: 0,
             background: Background::Manual,
+            blobs: None,
         }
     }
 }
@@ -147,6 +152,9 @@ pub struct Crossed {
     pub manifest_bytes: u64,
     pub manifest_replacements: u64,
     pub tables_removed: u64,
+    pub blobs_removed: u64,
+    /// Jobs that did nothing but empty blob files.
+    pub blob_collections: u64,
     pub checkpoints: u64,
 }
 
@@ -323,9 +331,11 @@ impl Run {
             durability,
             history,
             background,
+            blobs,
             ..
         } = self.workload;
         small_database(&self.disk, &self.clock)
+            .blobs(blobs.unwrap_or_default())
             .background(background)
             .durability(durability)
             .history(history)
@@ -401,6 +411,7 @@ impl Run {
                 }
                 Operation::Remove { at, .. } => {
                     crossed.tables_removed += u64::from(is(&at.path, ".table"));
+                    crossed.blobs_removed += u64::from(is(&at.path, ".blob"));
                 }
                 _ => {}
             }
@@ -414,12 +425,14 @@ impl Run {
             flushes,
             compactions,
             manifest_bytes_written,
+            blob_collections,
             ..
         } = self.db().stats().engine.counters;
         self.crossed.commits += commits;
         self.crossed.flushes += flushes;
         self.crossed.compactions += compactions;
         self.crossed.manifest_bytes += manifest_bytes_written;
+        self.crossed.blob_collections += blob_collections;
     }
 
     /// Issues steps (already in the model) by one call, and marks the last when it succeeds.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::vfs::Vfs;
-use bowline::{Db, Durability, Error, Revision, StorageError};
+use bowline::{BlobOptions, Db, Durability, Error, Revision, StorageError};
 use bowline_testing::fault::Traced;
 use bowline_testing::model::Change;
 use bowline_testing::{FaultVfs, ManualClock, Model, SimDisk};
@@ -290,9 +290,22 @@ impl Run {
         }
     }
 
+    /// In one script most values have files of their own.
+    fn blobs(&self) -> BlobOptions {
+        match self.script {
+            Script::Batched => BlobOptions {
+                threshold_bytes: Some(64),
+                garbage_percent_max: 20,
+                file_bytes: 2 << 10,
+            },
+            _ => BlobOptions::default(),
+        }
+    }
+
     fn open_on(&self, vfs: Arc<dyn Vfs>, path: &str) -> Result<Db, Error> {
         small_database(&self.disk, &self.clock)
             .vfs(vfs)
+            .blobs(self.blobs())
             .durability(self.durability())
             .open(path)
     }

@@ -111,6 +111,7 @@ fn file_kind(call: &Traced) -> &'static str {
         },
         "MEMBER" => "MEMBER",
         _ if name.ends_with(".table") => "table",
+        _ if name.ends_with(".blob") => "blob file",
         _ if name.ends_with(".log") => "log segment",
         _ if name.ends_with(".tmp") => "spare segment",
         _ if name.starts_with("manifest-") => "manifest",

@@ -135,6 +135,7 @@ impl World {
             runs_max: 2,
             table_bytes: 8 << 10,
             level_base_bytes: 16 << 10,
+            ..CompactionOptions::default()
         };
         let builder = Db::builder()
             .vfs(vfs)

@@ -146,6 +146,7 @@ fn builder(at: u64, half: bool) -> (DbBuilder, Arc<Trigger>) {
             runs_max: 2,
             table_bytes: 8 << 10,
             level_base_bytes: 16 << 10,
+            ..CompactionOptions::default()
         });
     (builder, trigger)
 }

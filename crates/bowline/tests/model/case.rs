@@ -6,8 +6,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use bowline::{
-    CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, History, Range, Revision, Snapshot,
-    Strategy,
+    BlobOptions, CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, History, Range,
+    Revision, Snapshot, Strategy,
 };
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
@@ -59,6 +59,7 @@ struct Sizes {
     page_bytes: usize,
     ring_bytes: u64,
     compaction: CompactionOptions,
+    blobs: BlobOptions,
 }
 
 impl Sizes {
@@ -74,6 +75,14 @@ impl Sizes {
                 runs_max: rng.usize(2..5),
                 table_bytes: (1 << 10) << rng.u32(0..5),
                 level_base_bytes: (4 << 10) << rng.u32(0..4),
+                threads: rng.usize(1..5),
+                range_bytes_min: 256 << rng.u32(0..6),
+                ..CompactionOptions::default()
+            },
+            blobs: BlobOptions {
+                threshold_bytes: [None, Some(64), Some(64), Some(128)][rng.usize(0..4)],
+                garbage_percent_max: rng.u8(0..80),
+                file_bytes: (1 << 10) << rng.u32(0..5),
             },
         }
     }
@@ -85,6 +94,7 @@ impl Sizes {
             .page_bytes(self.page_bytes)
             .watch_ring_bytes(self.ring_bytes)
             .compaction(self.compaction.clone())
+            .blobs(self.blobs)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bowline_testing::SimDisk;
 
-use crate::layout::{log_frames, page_frames, table_parts};
+use crate::layout::{blob_records, log_frames, page_frames, table_parts};
 use crate::victim::{Files, Victim};
 
 /// What is hit.
@@ -23,9 +23,12 @@ pub enum Part {
     TableIndex,
     TableProperties,
     TableFooter,
+    BlobHeader,
+    BlobRecords,
+    BlobFooter,
 }
 
-pub const PARTS: [Part; 10] = [
+pub const PARTS: [Part; 13] = [
     Part::Identity,
     Part::Manifest,
     Part::LogHeader,
@@ -36,6 +39,9 @@ pub const PARTS: [Part; 10] = [
     Part::TableIndex,
     Part::TableProperties,
     Part::TableFooter,
+    Part::BlobHeader,
+    Part::BlobRecords,
+    Part::BlobFooter,
 ];
 
 /// What happens to it.
@@ -112,6 +118,10 @@ pub fn is_table(path: &str) -> bool {
     path.ends_with(".table")
 }
 
+pub fn is_blob(path: &str) -> bool {
+    path.ends_with(".blob")
+}
+
 pub fn is_log(path: &str) -> bool {
     path.ends_with(".log") || path.ends_with(".tmp")
 }
@@ -138,6 +148,9 @@ fn ranges(part: Part, path: &str, bytes: &[u8]) -> Vec<Range<usize>> {
         Part::TableIndex if is_table(path) => one(table(2)),
         Part::TableProperties if is_table(path) => one(table(3)),
         Part::TableFooter if is_table(path) => one(table(4)),
+        Part::BlobHeader if is_blob(path) => one(0..40),
+        Part::BlobRecords if is_blob(path) => one(40..bytes.len() - 40),
+        Part::BlobFooter if is_blob(path) => one(bytes.len() - 40..bytes.len()),
         _ => vec![],
     };
     found
@@ -148,11 +161,15 @@ fn ranges(part: Part, path: &str, bytes: &[u8]) -> Vec<Range<usize>> {
 
 /// Whether two files are of one kind.
 fn alike(a: &str, b: &str) -> bool {
-    (is_table(a) && is_table(b)) || (is_log(a) && is_log(b)) || (is_small(a) && is_small(b))
+    let both_are = |is: fn(&str) -> bool| is(a) && is(b);
+    both_are(is_table)
+        || both_are(is_blob)
+        || (is_log(a) && is_log(b))
+        || (is_small(a) && is_small(b))
 }
 
 fn is_small(path: &str) -> bool {
-    !is_table(path) && !is_log(path)
+    !is_table(path) && !is_blob(path) && !is_log(path)
 }
 
 /// The sector of `size` bytes that holds `at`.
@@ -161,10 +178,12 @@ fn sector(at: usize, size: usize, len: usize) -> Range<usize> {
     start..(start + size).min(len)
 }
 
-/// The pages of a table or the groups of a segment.
+/// The pages of a table, the records of a blob file or the groups of a segment.
 fn units(path: &str, bytes: &[u8]) -> Vec<Range<usize>> {
     if is_table(path) {
         page_frames(bytes)
+    } else if is_blob(path) {
+        blob_records(bytes)
     } else if path.ends_with(".log") {
         log_frames(path, bytes)
             .iter()

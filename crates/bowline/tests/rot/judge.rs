@@ -9,7 +9,7 @@ use bowline_storage::log::Log;
 use bowline_storage::tree::check_directory;
 use bowline_testing::SimDisk;
 
-use crate::damage::{Damage, Decay, Part, is_log, is_table};
+use crate::damage::{Damage, Decay, Part, is_blob, is_log, is_table};
 use crate::layout::{Frame, log_frames, manifest_records};
 use crate::reads::{PROBE, Reader, Truth};
 use crate::victim::{Ending, Files, Step, Victim, files_of};
@@ -164,7 +164,10 @@ impl<'a> Judge<'a> {
         let hit = damage.changes.iter().any(|(hit, _)| {
             *hit == *path
                 || (is_log(hit) && path.starts_with(&log))
-                || (!is_log(hit) && !is_table(hit) && path.starts_with(self.victim.path))
+                || (!is_log(hit)
+                    && !is_table(hit)
+                    && !is_blob(hit)
+                    && path.starts_with(self.victim.path))
         });
         if !hit {
             return Err(format!("{path} was not hit"));

@@ -103,3 +103,15 @@ pub fn page_frames(bytes: &[u8]) -> Vec<Range<usize>> {
     }
     frames
 }
+
+/// The records of a blob file.
+pub fn blob_records(bytes: &[u8]) -> Vec<Range<usize>> {
+    let (mut at, end) = (40, bytes.len() - 40);
+    let mut records = Vec::new();
+    while at < end {
+        let start = at;
+        at += 16 + u32_at(bytes, at + 8);
+        records.push(start..at);
+    }
+    records
+}

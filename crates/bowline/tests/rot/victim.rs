@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use bowline::{Db, DbBuilder, History, Revision};
+use bowline::{BlobOptions, Db, DbBuilder, History, Revision};
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
 
@@ -33,6 +33,8 @@ pub enum Shape {
     Rewritten,
     /// A checkpoint of a database: tables and a manifest, no log.
     Checkpoint,
+    /// Most values in blob files.
+    Blobs,
 }
 
 /// How its last process ended.
@@ -43,7 +45,7 @@ pub enum Ending {
 }
 
 /// All that is tried.
-pub const SHAPES: [(Shape, Ending); 12] = [
+pub const SHAPES: [(Shape, Ending); 14] = [
     (Shape::Tiny, Ending::Closed),
     (Shape::Tiny, Ending::Killed),
     (Shape::Levels, Ending::Closed),
@@ -56,6 +58,8 @@ pub const SHAPES: [(Shape, Ending); 12] = [
     (Shape::Reopened, Ending::Killed),
     (Shape::Rewritten, Ending::Killed),
     (Shape::Checkpoint, Ending::Closed),
+    (Shape::Blobs, Ending::Closed),
+    (Shape::Blobs, Ending::Killed),
 ];
 
 /// One entry of the commit order.
@@ -115,6 +119,11 @@ fn builder(shape: Shape, disk: &SimDisk) -> DbBuilder {
             .page_bytes(8 << 10)
             .memtable_bytes(128 << 10)
             .log_segment_bytes(48 << 10),
+        Shape::Blobs => builder.blobs(BlobOptions {
+            threshold_bytes: Some(64),
+            garbage_percent_max: 20,
+            file_bytes: 4 << 10,
+        }),
         _ => builder,
     }
 }
@@ -179,7 +188,7 @@ impl Work {
                     self.keep_versions();
                 }
             }
-            Shape::Levels | Shape::Checkpoint | Shape::Rewritten => self.levels(),
+            Shape::Levels | Shape::Checkpoint | Shape::Rewritten | Shape::Blobs => self.levels(),
             Shape::LogOnly => self.mixed(140),
             Shape::LargePages => {
                 for _ in 0..3 {

@@ -97,9 +97,10 @@ fn cycle(path: &Path, span: Duration, seed: Seed) -> Result<Clean> {
     let levels = stats.engine.levels.iter().flatten();
     let tables: u64 = levels.map(|level| level.tables).sum();
     let files = |name| std::fs::read_dir(path.join(name)).map_or(0, Iterator::count) as u64;
-    assert_eq!(files("tables"), tables, "tables that nothing names");
+    let named = tables + stats.engine.blob_files;
+    assert_eq!(files("tables"), named, "tables that nothing names");
     assert!(files("log") <= SEGMENTS_MAX, "{} segments", files("log"));
-    let table_bytes = stats.engine.table_bytes;
+    let table_bytes = stats.engine.table_bytes + stats.engine.blob_bytes;
     assert!(
         table_bytes <= TABLES_MAX_BYTES,
         "{table_bytes} bytes of nothing"

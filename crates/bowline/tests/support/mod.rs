@@ -97,6 +97,7 @@ pub fn small_database(disk: &SimDisk, clock: &ManualClock) -> DbBuilder {
             runs_max: 2,
             table_bytes: 4 << 10,
             level_base_bytes: 8 << 10,
+            ..CompactionOptions::default()
         })
 }
 

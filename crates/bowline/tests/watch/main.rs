@@ -73,6 +73,7 @@ pub(crate) fn small() -> DbBuilder {
             runs_max: 2,
             table_bytes: 16 << 10,
             level_base_bytes: 32 << 10,
+            ..CompactionOptions::default()
         })
 }
 

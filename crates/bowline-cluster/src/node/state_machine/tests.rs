@@ -17,7 +17,7 @@
 use std::path::Path;
 
 use bowline::replica::{AlarmKind, Command, DeleteRangeOp, Op, PutOp, ReplicaOptions, Txn};
-use bowline::{Background, Db, History, Value};
+use bowline::{Background, BlobOptions, Db, History, Value};
 use bowline_storage::vfs::{OpenMode, Vfs};
 use bowline_testing::{CrashImage, Images, Seed, SimDisk};
 use openraft::RaftLogReader;
@@ -126,7 +126,12 @@ impl Member {
             .background(Background::Manual)
             .history(History::All)
             .memtable_bytes(8 << 10)
-            .log_segment_bytes(16 << 10);
+            .log_segment_bytes(16 << 10)
+            .blobs(BlobOptions {
+                threshold_bytes: Some(64),
+                garbage_percent_max: 20,
+                file_bytes: 2 << 10,
+            });
         let (replica, log) = Replica::open(database, DIR, options).expect("replica");
         let dir = Path::new(DIR);
         let member = match MemberFile::exists(disk, dir).expect("stat") {

@@ -181,7 +181,7 @@ impl Planner<'_> {
 
     fn check_point(&self, tree: TreeId, key: &[u8], since: Revision) -> Result<(), Stop> {
         let newer = |found: Option<bowline_storage::tree::Found<'_>>| found.map(|f| f.revision);
-        match self.engine.read_since(tree, key, since, newer)? {
+        match self.engine.peek_since(tree, key, since, newer)? {
             Some(revision) => Err(self.conflict(tree, key, revision, since)?),
             None => Ok(()),
         }
@@ -201,7 +201,7 @@ impl Planner<'_> {
         let mut first: Option<(Vec<u8>, Revision)> = None;
         let span = (since + 1, Revision::MAX);
         self.engine
-            .for_each_version(tree, lower, upper, span, &mut |key, revision, _, _| {
+            .peek_versions(tree, lower, upper, span, &mut |key, revision, _, _| {
                 match &mut first {
                     Some((known, _)) if key > &known[..] => {}
                     Some((known, newest)) if key == &known[..] => *newest = revision.max(*newest),

@@ -291,7 +291,7 @@ fn multiple_aborts_no_accumulation() {
         (
             engine.memtable_bytes,
             engine.log_bytes,
-            engine.table_bytes,
+            engine.table_bytes + engine.blob_bytes,
             db.revision(),
         )
     };
