@@ -85,6 +85,17 @@ impl Engine {
     /// What a flush meets, a full disk above all. Nothing has changed then. A log that belongs to a
     /// cluster takes no part in this, so there it is refused.
     pub fn begin_ingest(&self) -> Result<IngestRound<'_>> {
+        let round = self.flush_for_ingest();
+        if let Err(Error::Poisoned { reason }) = &round {
+            // The manifest takes no more edits, so nothing that is written from here on would come
+            // to tables; and who is told to open anew is not acknowledged anything after it.
+            let mut commit = self.shared.commit.lock();
+            commit.failure.get_or_insert_with(|| reason.clone());
+        }
+        round
+    }
+
+    fn flush_for_ingest(&self) -> Result<IngestRound<'_>> {
         let shared = &*self.shared;
         if shared.is_replicated {
             let reason = "an ingestion beside a log that belongs to a cluster";
