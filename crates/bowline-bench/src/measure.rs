@@ -149,6 +149,8 @@ pub struct Row<'a> {
     pub comparisons: Vec<Comparison>,
     pub contestants: Vec<&'static str>,
     pub is_long: bool,
+    /// Of a row that is long: how many rounds are enough.
+    pub rounds_max: usize,
     /// What has to be known to read the row, such as the figures published elsewhere.
     pub remark: String,
     /// The same row elsewhere.
@@ -179,6 +181,7 @@ impl<'a> Row<'a> {
             comparisons: Vec::new(),
             contestants,
             is_long: false,
+            rounds_max: usize::MAX,
             remark: String::new(),
             reference: None,
             run: None,
@@ -188,6 +191,14 @@ impl<'a> Row<'a> {
     pub fn long(mut self) -> Row<'a> {
         self.is_long = true;
         self
+    }
+
+    /// Taken in one round: it takes minutes, and is not noisy.
+    pub fn once(self) -> Row<'a> {
+        Row {
+            rounds_max: 1,
+            ..self.long()
+        }
     }
 
     pub fn bound(mut self, bound: Bound) -> Row<'a> {
@@ -301,7 +312,8 @@ pub fn measure(rows: &mut [Row<'_>], plan: &Plan, ours: &[&str]) -> Fallible<Vec
         for at in 0..rows.len() {
             let row = &mut rows[at];
             // Rows that are long do without the warming, and without the last rounds.
-            if row.is_long && !(1..=plan.long_rounds).contains(&round) {
+            let long_rounds = plan.long_rounds.min(row.rounds_max);
+            if row.is_long && !(1..=long_rounds).contains(&round) {
                 continue;
             }
             let Some(run) = &mut row.run else {
@@ -428,7 +440,7 @@ impl Progress {
     fn new(rows: &[Row<'_>], plan: &Plan) -> Progress {
         let steps = |row: &Row<'_>| {
             let rounds = if row.is_long {
-                plan.long_rounds.min(plan.rounds)
+                plan.long_rounds.min(row.rounds_max).min(plan.rounds)
             } else {
                 plan.rounds + 1
             };
@@ -574,6 +586,19 @@ mod tests {
         let results = measure(&mut rows, &PLAN, &["us"]).unwrap();
         assert_eq!(results[0].cells[0].figures, [2.0]);
         assert_eq!(results[1].cells[0].figures, [7.0]);
+    }
+
+    #[test]
+    fn a_row_of_one_round_takes_one() {
+        let plan = Plan {
+            long_rounds: 2,
+            ..PLAN
+        };
+        let row = |name| Row::new(name, Unit::Bytes, vec!["us"], |_| Ok(Sample::figure(1.0)));
+        let mut rows = [row("long").long(), row("once").once()];
+        let results = measure(&mut rows, &plan, &["us"]).unwrap();
+        let counts = results.iter().map(|row| row.cells[0].figures.len());
+        assert_eq!(counts.collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]

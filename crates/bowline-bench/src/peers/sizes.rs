@@ -30,7 +30,7 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
     );
     vec![
         memory
-            .long()
+            .once()
             .remark(format!(
                 "the most anonymous memory of a process with a budget of {} MiB, while {} MiB are written, merged and scanned",
                 budget >> 20,

@@ -71,6 +71,14 @@ impl Arena {
         Arena { base, bytes }
     }
 
+    /// No memory, and so no places.
+    pub(super) fn none() -> Arena {
+        Arena {
+            base: NonNull::dangling(),
+            bytes: 0,
+        }
+    }
+
     fn layout(bytes: usize) -> Layout {
         // More than the unit would make the system allocator clear the block by hand, and so
         // commit all of it.
@@ -171,7 +179,10 @@ fn ask_for_huge_pages(_base: NonNull<u8>, _bytes: usize) {}
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, and nothing borrowed from it is left.
+        if self.bytes == 0 {
+            return;
+        }
+        // SAFETY: allocated in `new`, since it is not `none`, with the same layout, and nothing borrowed from it is left.
         unsafe { dealloc(self.base.as_ptr(), Arena::layout(self.bytes)) }
     }
 }

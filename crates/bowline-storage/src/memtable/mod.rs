@@ -22,6 +22,7 @@
 //! * `skiplist`: keys in order, one node per key, for scans.
 //! * [`MemtableBuilder`]: fills a memtable that nobody reads yet, and puts its keys in order at the
 //!   end; for recovery.
+//! * [`Retirement`]: where a memtable leaves its memory, so that who drops it need not free it.
 //! * [`MemtableWriter`]: the single writer. Cursors: [`MemtableReadCursor`] shows what one revision
 //!   sees, [`MemtableVersionCursor`] shows every version, for the flush.
 //!
@@ -48,15 +49,18 @@ mod builder;
 mod cursor;
 mod hash;
 mod record;
+mod retirement;
 mod skiplist;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 pub use builder::{BuilderWriter, MemtableBuilder};
 pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
+pub use retirement::Retirement;
 pub use writer::MemtableWriter;
 
 use crate::sync::Mutex;
@@ -140,6 +144,17 @@ pub struct Memtable {
     trees: Box<[Tree]>,
     counts: Counts,
     writer: Mutex<WriterState>,
+    /// Where the memory goes in the end.
+    retirement: Option<Arc<Retirement>>,
+}
+
+impl Drop for Memtable {
+    fn drop(&mut self) {
+        if let Some(retirement) = &self.retirement {
+            let arena = std::mem::replace(&mut self.arena, Arena::none());
+            retirement.take_in(arena, std::mem::take(&mut self.trees));
+        }
+    }
 }
 
 impl std::fmt::Debug for Memtable {
@@ -182,7 +197,13 @@ impl Memtable {
             trees,
             counts: Counts::default(),
             writer,
+            retirement: None,
         }
+    }
+
+    /// Dropping it leaves its memory to `retirement`, however much that is, in the time of a push.
+    pub fn retire_to(&mut self, retirement: Arc<Retirement>) {
+        self.retirement = Some(retirement);
     }
 
     /// The number given to [`Memtable::new`].

@@ -150,6 +150,7 @@ impl Shared {
             self.readers.tick(&self.visible, self.clock.wall_ms());
             // What a reader was in when it was replaced.
             self.super_version.reclaim();
+            self.retirement.free();
             signals = self.signals.lock();
         }
     }
@@ -219,6 +220,7 @@ impl Shared {
     /// Flushes every sealed memtable, oldest first.
     pub(super) fn flush_all(&self) -> Result<()> {
         loop {
+            self.retirement.free();
             let _flushing = self.flushing.lock();
             let oldest = self.super_version.load().sealed.last().cloned();
             let Some(oldest) = oldest else {

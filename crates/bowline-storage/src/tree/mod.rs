@@ -71,7 +71,7 @@ use crate::compaction::{CompactionOptions, Retention};
 use crate::counters::{Counters, CountersSnapshot};
 use crate::error::{Error, Result};
 use crate::log::{Background, Log, LogOptions, LogSync};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Retirement};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex, Swap};
@@ -175,6 +175,8 @@ struct Shared {
     commit: Mutex<CommitState>,
     log_sync: Option<LogSync>,
     super_version: Swap<SuperVersion>,
+    /// Memory of memtables, to be freed by who has the time.
+    retirement: Arc<Retirement>,
     /// Held while a new super-version is built from the current one.
     super_version_update: Mutex<()>,
     manifest: Mutex<ManifestState>,
@@ -730,11 +732,9 @@ impl Shared {
             sealed.insert(0, current.active.clone());
         }
         let generation = current.active.generation() + 1;
-        let active = Arc::new(Memtable::new(
-            generation,
-            self.options.trees.len(),
-            capacity,
-        ));
+        let mut active = Memtable::new(generation, self.options.trees.len(), capacity);
+        active.retire_to(self.retirement.clone());
+        let active = Arc::new(active);
         let version = current.version.clone();
         self.super_version.store(Arc::new(SuperVersion {
             active,

@@ -29,7 +29,7 @@ use crate::blob::BlobFile;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions};
-use crate::memtable::{Memtable, MemtableBuilder, MemtableWriter};
+use crate::memtable::{Memtable, MemtableBuilder, MemtableWriter, Retirement};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table};
@@ -417,10 +417,16 @@ fn apply(
         last_revision,
         last_index,
     } = replayed;
-    let active = memtables
+    let mut active = memtables
         .pop()
         .unwrap_or_else(|| Arc::new(Memtable::new(1, trees, options.memtable_bytes)));
     memtables.reverse();
+    let retirement = Retirement::new();
+    for memtable in memtables.iter_mut().chain([&mut active]) {
+        if let Some(memtable) = Arc::get_mut(memtable) {
+            memtable.retire_to(retirement.clone());
+        }
+    }
     let super_version = SuperVersion {
         active,
         sealed: memtables,
@@ -453,6 +459,7 @@ fn apply(
         log_sync,
         commit: Mutex::new(commit),
         super_version: Swap::new(Arc::new(super_version)),
+        retirement,
         super_version_update: Mutex::new(()),
         visible: AtomicU64::new(last_revision),
         next_file_id: AtomicU64::new(state.next_file_id),
