@@ -9,7 +9,7 @@
 //!
 //! Beside it, a budget of memory through which far more passes ([`budget`]).
 //!
-//! `BOWLINE_SOAK_SECONDS` sets how long (default 120). Threads run as they like, so a seed repeats
+//! `BOWLINE_SOAK_SECONDS` sets how long (default 60). Threads run as they like, so a seed repeats
 //! the choices, not the interleaving.
 
 mod budget;
@@ -171,7 +171,7 @@ fn everything_at_once_leaves_nothing_behind() -> Result<()> {
     let _alone = alone();
     let seed = Seed::from_env_or(41);
     let _guard = seed.print_on_failure("-p bowline --test soak everything_at_once");
-    let seconds = setting("BOWLINE_SOAK_SECONDS", 120);
+    let seconds = setting("BOWLINE_SOAK_SECONDS", 60);
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("data");
     let mut clean = Vec::new();
