@@ -11,8 +11,6 @@
 //!                        ▲─prev──┘                              └─newest─► a 4
 //! ```
 //!
-//! The sort looks at eight bytes of each key at a time, behind what all of them have in common, so
-//! that keys with a long common beginning do not cost a look at both keys for every comparison.
 //! Entries of one key stay in the order in which they were written.
 //!
 //! Invariant: what [`MemtableBuilder::finish`] gives is read and written to like what the same
@@ -20,14 +18,10 @@
 //! versions, since each was written with a node, and less for the hash, which never had to grow.
 
 use super::hash::{HashIndex, Tag};
-use super::record::{Node, NodeAt, prefix_of};
+use super::record::{Node, NodeAt};
+use super::sort::{Sorted, key, sort};
 use super::{Arena, Memtable, MemtableWriter, Tree};
 use crate::{EntryKind, Error, Index, Result, Revision, TreeId};
-
-/// Groups of keys up to this size are compared as they are.
-const COMPARED_MAX: usize = 24;
-/// How often a group of keys is cut by eight more bytes before its keys are compared as they are.
-const CUTS_MAX: usize = 16;
 
 /// An entry, by the node that it was written with.
 #[derive(Clone, Copy)]
@@ -42,6 +36,20 @@ struct Loose {
 impl Loose {
     fn is_of_key_of(self, arena: &Arena, other: Loose) -> bool {
         self.tag == other.tag && key(arena, self) == key(arena, other)
+    }
+}
+
+impl Sorted for Loose {
+    fn node(self) -> NodeAt {
+        self.node
+    }
+
+    fn part(self) -> u64 {
+        self.prefix
+    }
+
+    fn set_part(&mut self, part: u64) {
+        self.prefix = part;
     }
 }
 
@@ -195,75 +203,6 @@ impl BuilderWriter<'_> {
     pub fn set_max_index(&mut self, index: Index) {
         self.writer.set_max_index(index);
     }
-}
-
-/// Sorts entries by key, those of one key by their places, which is the order of their insertion.
-fn sort(arena: &Arena, nodes: &mut [Loose]) {
-    // Groups that are still to be sorted: where, from which byte on, and after how many cuts.
-    let mut groups = vec![(0..nodes.len(), 0, 0)];
-    while let Some((range, from, cuts)) = groups.pop() {
-        let (start, group) = (range.start, &mut nodes[range]);
-        if group.len() <= COMPARED_MAX || cuts >= CUTS_MAX {
-            compare(arena, group);
-            continue;
-        }
-        let from = from + common(arena, group, from);
-        for loose in &mut *group {
-            loose.prefix = prefix_of(&key(arena, *loose)[from..]);
-        }
-        group.sort_unstable_by_key(|loose| loose.prefix);
-        let mut at = 0;
-        while at < group.len() {
-            let prefix = group[at].prefix;
-            let same = group[at..].iter().take_while(|it| it.prefix == prefix);
-            let count = same.count();
-            if count > 1 {
-                // A key that ends within its eight bytes has zeros for the rest: it is a beginning
-                // of every longer one here.
-                let alike = &mut group[at..at + count];
-                let end = from + size_of::<u64>();
-                alike.sort_unstable_by_key(|it| (key(arena, *it).len().min(end + 1), it.node));
-                let ended = alike.partition_point(|it| key(arena, *it).len() <= end);
-                let longer = &mut alike[ended..];
-                if longer.len() <= COMPARED_MAX {
-                    compare(arena, longer);
-                } else {
-                    groups.push((start + at + ended..start + at + count, end, cuts + 1));
-                }
-            }
-            at += count;
-        }
-    }
-}
-
-/// Sorts by whole keys.
-fn compare(arena: &Arena, group: &mut [Loose]) {
-    group.sort_unstable_by(|a, b| {
-        let by_key = key(arena, *a).cmp(key(arena, *b));
-        by_key.then_with(|| a.node.cmp(&b.node))
-    });
-}
-
-/// How many bytes from `from` on all keys of the group have in common.
-fn common(arena: &Arena, group: &[Loose], from: usize) -> usize {
-    let Some((first, others)) = group.split_first() else {
-        return 0;
-    };
-    let first = &key(arena, *first)[from..];
-    let mut common = first.len();
-    for other in others {
-        let other = &key(arena, *other)[from..];
-        let pairs = first[..common].iter().zip(other);
-        common = pairs.take_while(|(a, b)| a == b).count();
-        if common == 0 {
-            break;
-        }
-    }
-    common
-}
-
-fn key(arena: &Arena, loose: Loose) -> &[u8] {
-    Node::new(arena, loose.node).key()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@
 //! * `record`: what lies in it. A record is one version of a key; versions form a chain from the
 //!   newest backwards, with jumps, so that old versions are found in logarithmic time.
 //! * `hash`: key to newest record, for point reads: one slot, one record, no more.
-//! * `skiplist`: keys in order, one node per key, for scans.
+//! * `skiplist`: keys in order, one node per key, for scans. The order is made by who asks for it.
 //! * [`MemtableBuilder`]: fills a memtable that nobody reads yet, and puts its keys in order at the
 //!   end; for recovery.
 //! * [`Retirement`]: where a memtable leaves its memory, so that who drops it need not free it.
@@ -28,8 +28,8 @@
 //!
 //! # Who may do what
 //!
-//! One writer at a time (a mutex, taken once per batch), any number of readers, who take no lock
-//! and are never waited for. A writer makes an entry whole before it stores a link to it with
+//! One writer at a time (a mutex, taken once per batch), any number of readers, who are never waited
+//! for and take no lock, but for a scan that finds keys which are not in order yet. A writer makes an entry whole before it stores a link to it with
 //! `Release`; readers load links with `Acquire`. Nothing reachable is ever changed but links.
 //!
 //! Entries become reachable when they are inserted, which may be before their commit is visible:
@@ -40,8 +40,8 @@
 //!
 //! * The versions of a key are inserted in revisions that do not fall; the second of two entries
 //!   with one key and revision replaces the first.
-//! * A key is in the hash index if and only if it is in the skiplist, once the writer is done with
-//!   the insertion; both lead to the same newest record.
+//! * A key is in the hash index if and only if it is in the skiplist or waits to be put there, once
+//!   the writer is done with the insertion; both lead to the same newest record.
 //! * An insertion either happens or fails without a trace.
 
 mod arena;
@@ -51,6 +51,7 @@ mod hash;
 mod record;
 mod retirement;
 mod skiplist;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -189,7 +190,7 @@ impl Memtable {
                 counts: TreeCounts::default(),
             })
             .collect();
-        let writer = Mutex::new(WriterState::new(generation, space, &trees));
+        let writer = Mutex::new(WriterState::new(generation, space, trees.len()));
         Memtable {
             generation,
             capacity_bytes,

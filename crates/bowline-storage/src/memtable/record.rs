@@ -89,6 +89,20 @@ impl RecordAt {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct NodeAt(NonZeroU32);
 
+impl NodeAt {
+    /// As a number for a link; never 0.
+    #[inline]
+    pub(super) fn to_bits(self) -> u32 {
+        self.0.get()
+    }
+
+    /// From a number that [`NodeAt::to_bits`] made; `None` for 0.
+    #[inline]
+    pub(super) fn from_bits(bits: u32) -> Option<NodeAt> {
+        NonZeroU32::new(bits).map(NodeAt)
+    }
+}
+
 #[repr(C)]
 struct RecordHeader {
     revision: AtomicU64,

@@ -1,8 +1,8 @@
 //! The writing side of a memtable: where entries get their place and become reachable.
 //!
 //! An insertion makes room in the hash index, checks the contract, reserves all the memory it
-//! needs at once, fills it, and links it: counts first, then the order, then the hash slot. A
-//! failure leaves no trace, because nothing fails after the reservation.
+//! needs at once, fills it, and links it: counts first, then the nodes to be put in order, then the
+//! hash slot. A failure leaves no trace, because nothing fails after the reservation.
 //!
 //! The counts go first so that whoever can reach an entry also reads a tree's largest revision
 //! that includes it ([`Memtable::changed_since`] relies on it).
@@ -12,7 +12,6 @@ use super::hash::Tag;
 use super::record::{
     MAX_HEIGHT, MAX_KEY_BYTES, MAX_VALUE_BYTES, Node, NodeAt, Version, node_bytes, record_bytes,
 };
-use super::skiplist::Splice;
 use super::{Memtable, Tree};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::AtomicU64;
@@ -27,24 +26,17 @@ pub(super) struct WriterState {
     trees: Box<[TreeState]>,
 }
 
+#[derive(Clone, Default)]
 struct TreeState {
-    splice: Splice,
     keys: u64,
 }
 
 impl WriterState {
-    pub(super) fn new(seed: u64, space: Space, trees: &[Tree]) -> WriterState {
-        let trees = trees
-            .iter()
-            .map(|tree| TreeState {
-                splice: Splice::at_start_of(&tree.list),
-                keys: 0,
-            })
-            .collect();
+    pub(super) fn new(seed: u64, space: Space, trees: usize) -> WriterState {
         WriterState {
             space,
             rng: fastrand::Rng::with_seed(seed),
-            trees,
+            trees: vec![TreeState::default(); trees].into_boxed_slice(),
         }
     }
 }
@@ -162,8 +154,7 @@ impl<'a> MemtableWriter<'a> {
                 Some((node, record)) => {
                     self.memtable.count(tree, revision, 1);
                     state.keys += 1;
-                    state.splice.seek(&tree.list, arena, key);
-                    state.splice.link(arena, node);
+                    tree.list.add(arena, node);
                     probe.publish(record.at());
                     Ok(())
                 }

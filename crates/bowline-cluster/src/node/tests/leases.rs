@@ -88,7 +88,7 @@ async fn move_leader(three: &Three, from: usize, clock: &ManualClock) -> (usize,
     let to = (from + 1) % 3;
     let client = three.client(to);
     let target = client.status().member_id;
-    three.client(from).move_leader(target).await.unwrap();
+    three.move_leader(target).await;
     eventually("it leads", || client.status().leader == Some(target)).await;
     (to, time_is_kept(&client, clock).await)
 }
