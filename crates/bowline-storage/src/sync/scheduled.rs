@@ -270,6 +270,18 @@ pub mod atomic {
                     self.0.swap(value, order)
                 }
 
+                /// As in the standard library.
+                pub fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    step();
+                    self.0.compare_exchange(current, new, success, failure)
+                }
+
                 atomic!(@ $value, $($arithmetic)*);
             }
         };
