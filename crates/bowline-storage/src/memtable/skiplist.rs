@@ -38,9 +38,9 @@ use std::cmp::Ordering;
 use super::arena::{Arena, Space};
 use super::record::{MAX_HEIGHT, Node, NodeAt, prefix_of};
 use super::sort::{Sorted, sort};
+use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU32};
-use crate::sync::{Mutex, MutexGuard};
 
 /// The keys of one tree, in order.
 pub(super) struct SkipList {
@@ -118,25 +118,9 @@ impl SkipList {
         }
     }
 
-    #[cfg(not(miri))]
-    fn lock_splice(&self) -> MutexGuard<'_, Splice> {
-        self.splice.lock()
-    }
-
-    /// Miri's strict provenance refuses what `parking_lot` does to wait.
-    #[cfg(miri)]
-    fn lock_splice(&self) -> MutexGuard<'_, Splice> {
-        loop {
-            match self.splice.try_lock() {
-                Some(splice) => return splice,
-                None => std::thread::yield_now(),
-            }
-        }
-    }
-
     #[cold]
     fn link_unordered(&self, arena: &Arena) {
-        let mut splice = self.lock_splice();
+        let mut splice = self.splice.lock();
         let Unordered { latest, is_taken } = &self.unordered;
         is_taken.store(true, Relaxed);
         let mut next = NodeAt::from_bits(latest.swap(0, AcqRel));

@@ -15,6 +15,8 @@
 
 #[cfg(bowline_shuttle)]
 mod scheduled;
+#[cfg(miri)]
+mod spinning;
 mod swap;
 
 pub use swap::{Held, Swap};
@@ -24,11 +26,16 @@ pub use scheduled::{
     ArcSwap, ArcSwapOption, Condvar, Instant, Mutex, MutexGuard, atomic, step, thread,
 };
 
+#[cfg(miri)]
+pub use spinning::Mutex;
+
 pub use arc_swap::Guard;
 #[cfg(not(bowline_shuttle))]
 pub use arc_swap::{ArcSwap, ArcSwapOption};
+#[cfg(not(any(bowline_shuttle, miri)))]
+pub use parking_lot::Mutex;
 #[cfg(not(bowline_shuttle))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use parking_lot::{Condvar, MutexGuard};
 #[cfg(not(bowline_shuttle))]
 pub use std::time::Instant;
 
