@@ -432,6 +432,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_lets_go_of_is_not_what_it_still_holds() {
+        let living = AtomicUsize::new(0);
+        let swap = Swap::new(Counted::new(1, &living));
+        let held = swap.load();
+        drop(swap.load());
+        swap.store(Counted::new(2, &living));
+        assert_eq!(living.load(SeqCst), 2, "the first is still held");
+        assert_eq!(held.0, 1);
+    }
+
+    #[test]
+    fn a_thread_that_goes_from_one_to_another_is_seen_there() {
+        let living = AtomicUsize::new(0);
+        let swaps = [1, 2].map(|number| Swap::new(Counted::new(number, &living)));
+        drop(swaps[0].load());
+        let held = swaps[1].load();
+        swaps[1].store(Counted::new(3, &living));
+        assert_eq!(living.load(SeqCst), 3, "what is held is still there");
+        assert_eq!(held.0, 2);
+    }
+
+    #[test]
     fn slots_of_ended_threads_are_used_again() {
         let swap = Swap::new(Arc::new(7));
         for _ in 0..5 {
