@@ -562,6 +562,13 @@ impl Core {
     pub(crate) async fn ask_leader(&self, question: Question) -> Result<Answer> {
         const PAUSE: Duration = Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        // A leader that loses the lead while it removes a member may have removed it: then the next
+        // attempt finds what was asked for done.
+        let is_known = match &question {
+            Question::MemberRemove(id) => self.info(*id).is_some(),
+            _ => false,
+        };
+        let mut is_repeated = false;
         loop {
             self.check_running()?;
             let attempt = async {
@@ -589,7 +596,11 @@ impl Core {
                     if tokio::time::Instant::now() + PAUSE >= deadline {
                         return Err(Error::NoLeader);
                     }
+                    is_repeated = true;
                     tokio::time::sleep(PAUSE).await;
+                }
+                Ok(Answer::Refused(Error::MemberNotFound { .. })) if is_known && is_repeated => {
+                    return Ok(Answer::Done);
                 }
                 Ok(Answer::Refused(error)) => return Err(error),
                 answer => return answer,

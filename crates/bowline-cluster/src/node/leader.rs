@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    fn info(&self, id: NodeId) -> Option<MemberInfo> {
+    pub(crate) fn info(&self, id: NodeId) -> Option<MemberInfo> {
         self.members().into_iter().find(|member| member.id == id)
     }
 
