@@ -141,7 +141,7 @@ impl Pass<'_> {
     fn keys(&mut self) -> Result<()> {
         self.each(trees::KV, &[], |pass, key, revision, bytes| {
             pass.check.keys += 1;
-            let Some((meta, _)) = record::decode(bytes, revision) else {
+            let Some((record::Head { meta, .. }, _)) = record::decode(bytes, revision) else {
                 pass.check
                     .problem(format!("key {}: its record does not decode", show_key(key)));
                 return Ok(());

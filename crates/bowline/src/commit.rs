@@ -31,10 +31,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_storage::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use bowline_storage::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use bowline_storage::sync::thread::{self, Thread};
 use bowline_storage::sync::{Instant, Mutex};
-use bowline_storage::tree::{BatchWriter, Engine, Round};
+use bowline_storage::tree::{BatchWriter, Engine, Found, Round};
 use bowline_storage::{EntryKind, Revision, TreeId, Value};
 use smallvec::SmallVec;
 
@@ -116,10 +116,42 @@ struct Prepared {
     request: Request,
     /// For each kv write: what its key held at `looked_up_at`, so that the leader need only look
     /// at what is newer.
-    previous: SmallVec<[Option<Meta>; 1]>,
+    previous: SmallVec<[Before; 1]>,
     looked_up_at: Revision,
     encoded_bytes: u64,
 }
+
+/// What a key held before a write.
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    Absent,
+    Present(Meta),
+    /// Nobody has looked: a table would have to be read, for a put that can do without.
+    Unknown {
+        /// How many records of this kind the key has in memory, the newest of which is its newest.
+        blind_below: u8,
+    },
+}
+
+impl Before {
+    /// What is found of a key. Without a look further down where that is not needed (`is_blind`).
+    fn of(key: &[u8], found: Option<&Found<'_>>, is_blind: bool) -> Result<Before> {
+        if is_blind
+            && let Some(head) = record::head_of(key, found)?
+            && head.is_blind
+            && head.blind_below < record::BLIND_BELOW_MAX
+        {
+            let blind_below = head.blind_below + 1;
+            return Ok(Before::Unknown { blind_below });
+        }
+        let meta = record::meta_of(key, found)?;
+        Ok(meta.map_or(Before::Absent, Before::Present))
+    }
+}
+
+/// Up to this size of its value a put may be blind, in bytes. Beside a larger one the look-up costs
+/// little, and a blob file takes only what is complete.
+const BLIND_VALUE_MAX_BYTES: usize = 512;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +196,9 @@ pub(crate) struct CommitQueue {
     last_round: AtomicUsize,
     /// A moving average of what a round takes, in ns.
     round_ns: AtomicU64,
+    /// Whether a key may be attached to a lease. Then no put is blind: it may have to detach the key.
+    /// Set in the order of commits, and never taken back.
+    has_leases: AtomicBool,
     scratch: Mutex<Scratch>,
 }
 
@@ -188,7 +223,7 @@ impl Scratch {
 
 impl Request {
     /// Looks the kv keys up ahead of the round, on the committer's own thread.
-    fn prepare(self, engine: &Engine) -> Result<Prepared> {
+    fn prepare(self, engine: &Engine, may_be_blind: bool) -> Result<Prepared> {
         const OPERATION_OVERHEAD_BYTES: u64 = 32;
         // Taken before the look-ups, so nothing newer can be missed later.
         let looked_up_at = engine.visible();
@@ -202,12 +237,10 @@ impl Request {
             };
             encoded_bytes += write.key.len() as u64 + value_bytes + OPERATION_OVERHEAD_BYTES;
             if write.tree == trees::KV {
-                let key = &write.key;
-                let meta = engine
-                    .peek_newest(trees::KV, key, |found| record::meta_of(key, found.as_ref()))??;
+                let is_blind = may_be_blind && write.action.may_be_blind();
                 // The key may get or lose an attachment to a lease.
                 encoded_bytes += 2 * (write.key.len() as u64 + OPERATION_OVERHEAD_BYTES);
-                previous.push(meta);
+                previous.push(look_up(engine, &write.key, is_blind)?);
             }
         }
         Ok(Prepared {
@@ -216,6 +249,30 @@ impl Request {
             looked_up_at,
             encoded_bytes,
         })
+    }
+}
+
+/// What a key holds now, or that only a table could tell.
+fn look_up(engine: &Engine, key: &[u8], is_blind: bool) -> Result<Before> {
+    let read = |found: Option<Found<'_>>| Before::of(key, found.as_ref(), is_blind);
+    match is_blind {
+        true => {
+            let found = engine.peek_memtables(trees::KV, key, read);
+            found.unwrap_or(Ok(Before::Unknown { blind_below: 0 }))
+        }
+        false => engine.peek_newest(trees::KV, key, read)?,
+    }
+}
+
+impl Action {
+    /// Whether it can be written without knowing what its key held.
+    fn may_be_blind(&self) -> bool {
+        match self {
+            Action::PutEntry { value, lease } => {
+                *lease == 0 && value.len() <= BLIND_VALUE_MAX_BYTES
+            }
+            _ => false,
+        }
     }
 }
 
@@ -233,8 +290,10 @@ impl Prepared {
 }
 
 impl CommitQueue {
-    pub(crate) fn new() -> CommitQueue {
+    /// A queue for a database in which keys may be attached to leases, or none is.
+    pub(crate) fn new(has_leases: bool) -> CommitQueue {
         CommitQueue {
+            has_leases: AtomicBool::new(has_leases),
             queue: Mutex::new(Queue::default()),
             waiting: AtomicUsize::new(0),
             last_round: AtomicUsize::new(1),
@@ -245,7 +304,8 @@ impl CommitQueue {
 
     /// Commits a request: returns when it is decided and, in the default durability, flushed.
     pub(crate) fn commit(&self, engine: &Engine, hub: &Hub, request: Request) -> Result<Committed> {
-        let request = request.prepare(engine)?;
+        let may_be_blind = !hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
+        let request = request.prepare(engine, may_be_blind)?;
         let (size, limit) = (request.encoded_bytes, Limits::TRANSACTION_SIZE_BYTES);
         if size > limit {
             return Err(Error::TransactionTooLarge { size, limit });
@@ -430,7 +490,11 @@ impl CommitQueue {
         };
         let scratch = &mut *self.scratch.lock();
         scratch.published.clear();
-        let (outcomes, finished) = decide_all(engine, hub, round, requests, scratch);
+        let around = Surroundings {
+            is_watched: hub.is_watched(),
+            has_leases: &self.has_leases,
+        };
+        let (outcomes, finished) = decide_all(engine, around, round, requests, scratch);
         if let Err(error) = finished {
             // Refused requests were refused for their own reason; the others are lost.
             let lost = |outcome: Result<Committed>| match outcome {
@@ -508,14 +572,20 @@ type Outcomes = SmallVec<[Result<Committed>; 1]>;
 
 type Decided = (Outcomes, bowline_storage::Result<Revision>);
 
+/// What all requests of a round are encoded by.
+#[derive(Clone, Copy)]
+struct Surroundings<'a> {
+    is_watched: bool,
+    has_leases: &'a AtomicBool,
+}
+
 fn decide_all(
     engine: &Engine,
-    hub: &Hub,
+    around: Surroundings<'_>,
     mut round: Round<'_>,
     requests: &[&Prepared],
     scratch: &mut Scratch,
 ) -> Decided {
-    let is_watched = hub.is_watched();
     let mut newest = round.last_revision();
     let mut outcomes = Outcomes::with_capacity(requests.len());
     let mut broken = None;
@@ -525,13 +595,13 @@ fn decide_all(
             continue;
         }
         let decided = decide(engine, &round, &request.request)
-            .and_then(|()| encode(engine, &round, request, is_watched, scratch));
+            .and_then(|()| encode(engine, &round, request, around, scratch));
         outcomes.push(match decided {
             Ok(committed) if !committed.changed => Ok(committed),
             Ok(committed) => match round.apply(&scratch.batch) {
                 Ok(_) => {
                     // Also without changes of keys: watchers then need not look for them.
-                    if is_watched && committed.revision > newest {
+                    if around.is_watched && committed.revision > newest {
                         newest = committed.revision;
                         let changes = std::mem::take(&mut scratch.changes);
                         scratch.published.push((committed.revision, changes));
@@ -633,9 +703,13 @@ fn encode(
     engine: &Engine,
     round: &Round<'_>,
     prepared: &Prepared,
-    is_watched: bool,
+    around: Surroundings<'_>,
     scratch: &mut Scratch,
 ) -> Result<Committed> {
+    let Surroundings {
+        is_watched,
+        has_leases,
+    } = around;
     let Scratch {
         batch,
         head,
@@ -644,7 +718,7 @@ fn encode(
     } = scratch;
     changes.clear();
     // Leases and kinds are not numbered: a batch of nothing else keeps the last revision.
-    let mut metas: SmallVec<[Option<Meta>; 1]> = SmallVec::new();
+    let mut metas: SmallVec<[Before; 1]> = SmallVec::new();
     // For each write outside the kv tree: whether it deletes what is not there.
     let mut voids = Vec::new();
     // Every commit of a key takes a revision: without one since the look-up, there is nothing newer.
@@ -664,32 +738,48 @@ fn encode(
             voids.push(is_void);
             continue;
         }
-        let known = previous.next().copied().flatten();
+        let known = previous.next().copied();
+        let known = known.unwrap_or(Before::Unknown { blind_below: 0 });
         let key = &write.key;
+        // Somebody may want to know since the look-up.
+        let must_know = is_watched || has_leases.load(Ordering::Relaxed);
+        let is_blind = !must_know && write.action.may_be_blind();
         let newer = if is_current {
             None
         } else {
-            engine.peek_since(trees::KV, key, prepared.looked_up_at, |found| match found {
-                Some(found) => record::meta_of(key, Some(&found)).map(Some),
-                None => Ok(None),
+            engine.peek_since(trees::KV, key, prepared.looked_up_at, |found| {
+                let before = found.map(|found| Before::of(key, Some(&found), is_blind));
+                before.transpose()
             })??
         };
-        let meta = match newer {
+        let must_look = match known {
+            Before::Absent => false,
             // Nothing newer also when a newer deletion has been merged away since the look-up,
             // together with what it deleted. Asked after reading: a merge raises the floor first.
-            None if known.is_some() && engine.history_floor() > prepared.looked_up_at => {
-                engine.peek_since(trees::KV, key, 0, |found| {
-                    record::meta_of(key, found.as_ref())
-                })??
-            }
+            Before::Present(_) => engine.history_floor() > prepared.looked_up_at,
+            Before::Unknown { .. } => must_know,
+        };
+        let before = match newer {
+            None if must_look => engine.peek_since(trees::KV, key, 0, |found| {
+                Before::of(key, found.as_ref(), false)
+            })??,
             None => known,
             Some(newer) => newer,
         };
-        if meta.is_some() || !matches!(write.action, Action::Delete) {
-            is_numbered = true;
-            changed = true;
+        match (&write.action, before) {
+            (Action::Delete, Before::Absent) => {}
+            (action, _) => {
+                if let Action::PutEntry {
+                    lease: 1.. | ..=-1, ..
+                } = action
+                {
+                    has_leases.store(true, Ordering::Relaxed);
+                }
+                is_numbered = true;
+                changed = true;
+            }
         }
-        metas.push(meta);
+        metas.push(before);
     }
     if !changed {
         let revision = round.last_revision();
@@ -720,7 +810,18 @@ fn encode(
             }
             continue;
         }
-        let before = metas.next().flatten();
+        let before = match metas.next() {
+            Some(Before::Present(meta)) => Some(meta),
+            Some(Before::Unknown { blind_below }) => {
+                let Action::PutEntry { value, .. } = &write.action else {
+                    return Err(internal("only a put can do without a look-up"));
+                };
+                record::encode_blind_head(revision, blind_below, head);
+                out.put(trees::KV, key, head, value);
+                continue;
+            }
+            Some(Before::Absent) | None => None,
+        };
         let old_lease = before.map_or(0, |meta| meta.lease);
         let new_lease = match &write.action {
             Action::PutEntry { value, lease } => {

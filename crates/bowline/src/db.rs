@@ -8,7 +8,9 @@ use bowline_storage::log::{Background, Log};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Condvar, Instant, Mutex};
-use bowline_storage::tree::{Engine, EngineOptions, EngineStats, Found, Replicated, SyncPolicy};
+use bowline_storage::tree::{
+    Engine, EngineOptions, EngineStats, Found, Replicated, SyncPolicy, Want,
+};
 use bowline_storage::vfs::Vfs;
 use bowline_storage::{Clock, EntryKind, Revision, Value};
 
@@ -94,7 +96,7 @@ impl Core {
         let leases = LeaseTable::load(&engine, &*clock)?;
         Ok(Arc::new(Core {
             engine,
-            queue: CommitQueue::new(),
+            queue: CommitQueue::new(!leases.is_empty()),
             hub: Hub::new(watch_ring_bytes),
             leases,
             kinds,
@@ -341,26 +343,22 @@ impl Db {
         let mut failure = None;
         let bound = std::ops::Bound::Included(key);
         let span = (0, pin.revision());
-        engine.for_each_version(
-            trees::KV,
-            bound,
-            bound,
-            span,
-            &mut |_, revision, kind, bytes| {
-                let entry = match kind {
-                    EntryKind::Delete => None,
-                    EntryKind::Put => match record::entry_of_record(key, revision, bytes) {
-                        Ok(entry) => Some(entry),
-                        Err(error) => {
-                            failure = Some(error);
-                            return false;
-                        }
-                    },
-                };
-                versions.push(Version { revision, entry });
-                true
-            },
-        )?;
+        let sources = engine.super_version();
+        let mut visit = |_: &[u8], revision, kind, bytes: &[u8]| {
+            let entry = match kind {
+                EntryKind::Delete => None,
+                EntryKind::Put => match record::entry_of_version(key, revision, bytes, &sources) {
+                    Ok(entry) => Some(entry),
+                    Err(error) => {
+                        failure = Some(error);
+                        return false;
+                    }
+                },
+            };
+            versions.push(Version { revision, entry });
+            true
+        };
+        sources.for_each_version(trees::KV, bound, bound, span, Want::Whole, &mut visit)?;
         if let Some(error) = failure {
             return Err(error);
         }

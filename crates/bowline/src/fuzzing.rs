@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bowline_storage::compaction::MergeOperator;
 use bowline_storage::tree::BatchWriter;
 use bytes::Bytes;
 
@@ -52,16 +53,34 @@ fn order(data: &[u8]) {
 
 fn entry(data: &[u8]) {
     let (mod_revision, value) = revision(data);
-    let Some((meta, start)) = record::decode(value, mod_revision) else {
+    let Some((head, start)) = record::decode(value, mod_revision) else {
         return;
     };
+    let meta = head.meta;
     assert!(meta.create_revision <= mod_revision && meta.version > 0);
-    let mut head = Vec::new();
-    record::encode_head(&meta, &mut head);
-    assert_eq!(head, value[..start], "two encodings of one entry");
-    assert!(head.len() <= record::HEAD_MAX_BYTES);
-    let entry = record::entry_of_record(b"key", mod_revision, value).expect("it decodes");
-    assert_eq!(entry.value, value[start..]);
+    let mut again = Vec::new();
+    record::encode(&head, &mut again);
+    assert_eq!(again, value[..start], "two encodings of one entry");
+    assert!(again.len() <= record::HEAD_MAX_BYTES);
+    assert_eq!(record::Metadata.is_operand(value), head.is_blind);
+    if head.is_blind {
+        let mut alone = Vec::new();
+        let completed = record::Metadata.apply((mod_revision, value), None, &mut alone);
+        completed.expect("it decodes");
+        assert!(!record::Metadata.is_operand(&alone));
+        // On top of itself, as far as that goes.
+        let below = mod_revision.saturating_sub(1);
+        let mut both = Vec::new();
+        if record::Metadata
+            .apply((mod_revision, value), Some((below, value)), &mut both)
+            .is_some()
+        {
+            assert!(record::decode(&both, mod_revision).is_some());
+        }
+    } else {
+        let entry = record::entry_of_record(b"key", mod_revision, value).expect("it decodes");
+        assert_eq!(entry.value, value[start..]);
+    }
 }
 
 fn ttl(data: &[u8]) {

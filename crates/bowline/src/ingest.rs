@@ -258,7 +258,7 @@ impl Tables {
         let mut again = Tables::new(core, round.last_revision());
         let mut entries: VersionMerge = self.keys.read()?;
         while let Some((key, revision, _, bytes)) = entries.current() {
-            let (_, start) = record::decode(bytes, revision).ok_or_else(|| invalid(key))?;
+            let (_, start) = record::decode(bytes, revision).ok_or_else(|| record::invalid(key))?;
             again.add(core, key, &bytes[start..])?;
             entries.advance()?;
         }
@@ -306,8 +306,8 @@ impl Existing {
                 Ordering::Greater => return Ok(None),
                 Ordering::Equal => {
                     let found = record::decode(scan.bytes(), scan.revision());
-                    let (meta, _) = found.ok_or_else(|| invalid(key))?;
-                    return Ok(Some(meta));
+                    let (head, _) = found.ok_or_else(|| record::invalid(key))?;
+                    return head.complete(key, scan.sources()).map(Some);
                 }
                 Ordering::Less if passed < PASSED_MAX => passed += 1,
                 Ordering::Less => {
@@ -318,13 +318,5 @@ impl Existing {
             self.is_at_key = scan.advance()?;
         }
         Ok(None)
-    }
-}
-
-fn invalid(key: &[u8]) -> Error {
-    Error::InvalidRecord {
-        what: "entry",
-        key: show_key(key),
-        reason: "its head is damaged",
     }
 }

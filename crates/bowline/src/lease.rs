@@ -241,6 +241,10 @@ impl LeaseTable {
         self.held.lock().remove(&id);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.lock().is_empty()
+    }
+
     pub(crate) fn contains(&self, id: LeaseId) -> bool {
         self.held.lock().contains_key(&id)
     }

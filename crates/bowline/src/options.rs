@@ -18,6 +18,7 @@ use bowline_storage::{Clock, SystemClock};
 use crate::commit::MEMBERS_MAX_BYTES;
 use crate::db::Db;
 use crate::error::Result;
+use crate::kv::Metadata;
 use crate::replica::ReplicaOptions;
 use crate::trees;
 
@@ -116,6 +117,7 @@ pub struct DbBuilder {
 impl DbBuilder {
     pub(crate) fn new() -> DbBuilder {
         let mut engine = EngineOptions::new(trees::COUNT);
+        engine.merge_operators.insert(trees::KV, Arc::new(Metadata));
         // Single transactions are limited before they come to a round.
         engine.round_bytes_max = Limits::TRANSACTION_SIZE_BYTES + MEMBERS_MAX_BYTES;
         for (tree, options) in engine.trees.iter_mut().enumerate() {

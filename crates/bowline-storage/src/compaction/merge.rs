@@ -1,12 +1,14 @@
 //! The merge of versions: many sorted sources in, one sorted run out.
 //!
 //! Large values do not take part in it: a pointer into a blob file goes on to the next table as it
-//! is, unless its file is to be emptied; a large value that comes without one gets one.
+//! is, unless its file is to be emptied; a large value that comes without one gets one. What stands in
+//! for a value that is not known yet is completed on the way (`compaction/operands.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::operands::{MergeOperator, Pending};
 use super::ranges::KeyRange;
 use super::retention::{KeyFilter, Retention};
 use crate::blob::{BlobOptions, BlobPointer, BlobReader, BlobWriter};
@@ -285,6 +287,8 @@ pub struct MergeOutput<'a> {
     pub version: &'a Version,
     /// The blob files that are to be emptied: no pointer into them goes on.
     pub emptied: &'a BTreeSet<u64>,
+    /// Applies the operands among the values, if there may be any.
+    pub operator: Option<&'a dyn MergeOperator>,
     /// Where what is read is counted.
     pub counters: &'a Counters,
 }
@@ -323,74 +327,97 @@ struct OpenTable {
 }
 
 fn write_tables(merge: &mut VersionMerge, output: &MergeOutput<'_>, done: &mut Done) -> Result<()> {
+    let mut sink = VersionSink {
+        output,
+        done,
+        writer: None,
+        values: Values::default(),
+        begins_key: true,
+    };
+    let written = write_versions(merge, output, &mut sink);
+    let written = written.and_then(|()| sink.values.finish(sink.done));
+    match written {
+        Ok(()) => finish(&mut sink.writer, sink.done),
+        Err(error) => {
+            if let Some(open) = sink.writer {
+                open.writer.abandon();
+            }
+            Err(error)
+        }
+    }
+}
+
+fn write_versions(
+    merge: &mut VersionMerge,
+    output: &MergeOutput<'_>,
+    sink: &mut VersionSink<'_, '_>,
+) -> Result<()> {
     let mut filter = KeyFilter::new(output.retention);
-    let mut writer: Option<OpenTable> = None;
-    let mut values = Values::default();
+    let mut pending = Pending::new(output.operator);
     let mut key = Vec::new();
     let mut is_first = true;
-    let mut result = Ok(());
     while let Some((next_key, revision, kind, value)) = merge.current() {
         if output
             .cancel
             .iter()
             .any(|flag| flag.load(Ordering::Relaxed))
         {
-            result = Err(Error::Closed);
-            break;
+            return Err(Error::Closed);
         }
-        let is_new_key = is_first || next_key != key;
-        if is_new_key {
+        if is_first || next_key != key {
+            pending.end_key(&key, output.bottom, sink)?;
             is_first = false;
             key.clear();
             key.extend_from_slice(next_key);
             filter.next_key();
+            sink.begins_key = true;
         }
-        if filter.keep(revision, kind, output.bottom) {
-            // A key's versions stay in one table, so tables are cut only between keys.
-            let full = is_new_key
-                && writer
-                    .as_ref()
-                    .is_some_and(|open| open.writer.written_bytes() >= output.table_bytes);
-            result = (|| {
-                if full {
-                    finish(&mut writer, done)?;
-                }
-                if writer.is_none() {
-                    let (file_id, path) = (output.new_file)();
-                    let vfs = output.vfs;
-                    let tree = output.tree;
-                    let new =
-                        TableWriter::create(vfs, path.clone(), file_id, tree, output.options)?;
-                    writer = Some(OpenTable {
-                        writer: new,
-                        path,
-                        references: BTreeMap::new(),
-                    });
-                }
-                if let Some(open) = &mut writer {
-                    let version = (&key[..], revision, kind, value);
-                    values.add(version, merge.pointer()?, open, output, done)?;
-                }
-                Ok(())
-            })();
-            if result.is_err() {
-                break;
-            }
+        let is_kept = filter.keep(revision, kind, output.bottom);
+        pending.meets(&key, (revision, kind, value), !is_kept, sink)?;
+        if is_kept && !pending.takes(revision, kind, value) {
+            sink.add((&key, revision, kind, value), merge.pointer()?)?;
         }
-        result = merge.advance();
-        if result.is_err() {
-            break;
-        }
+        merge.advance()?;
     }
-    let result = result.and_then(|()| values.finish(done));
-    match result {
-        Ok(()) => finish(&mut writer, done),
-        Err(error) => {
-            if let Some(open) = writer {
-                open.writer.abandon();
-            }
-            Err(error)
+    pending.end_key(&key, output.bottom, sink)
+}
+
+/// Takes the versions of a run in order, and cuts it into tables.
+pub(super) struct VersionSink<'a, 'b> {
+    output: &'a MergeOutput<'b>,
+    done: &'a mut Done,
+    writer: Option<OpenTable>,
+    values: Values,
+    /// Whether the next version is the first of its key. All of a key are in one table, so tables are
+    /// cut only there.
+    begins_key: bool,
+}
+
+impl VersionSink<'_, '_> {
+    pub(super) fn add(
+        &mut self,
+        version: (&[u8], Revision, EntryKind, &[u8]),
+        pointer: Option<BlobPointer>,
+    ) -> Result<()> {
+        let output = self.output;
+        let is_full = |open: &OpenTable| open.writer.written_bytes() >= output.table_bytes;
+        if std::mem::take(&mut self.begins_key) && self.writer.as_ref().is_some_and(is_full) {
+            finish(&mut self.writer, self.done)?;
         }
+        let open = match &mut self.writer {
+            Some(open) => open,
+            none => {
+                let (file_id, path) = (output.new_file)();
+                let (vfs, tree) = (output.vfs, output.tree);
+                let new = TableWriter::create(vfs, path.clone(), file_id, tree, output.options)?;
+                none.insert(OpenTable {
+                    writer: new,
+                    path,
+                    references: BTreeMap::new(),
+                })
+            }
+        };
+        self.values.add(version, pointer, open, output, self.done)
     }
 }
 
@@ -424,7 +451,13 @@ impl Values {
             Some(pointer) => return open.add_pointer(key, revision, &pointer, value),
             None => value,
         };
-        if kind != EntryKind::Put || !output.blobs.takes(value.len()) {
+        // An operand is needed whole until it is complete.
+        let is_operand = || {
+            output
+                .operator
+                .is_some_and(|operator| operator.is_operand(value))
+        };
+        if kind != EntryKind::Put || !output.blobs.takes(value.len()) || is_operand() {
             return open.writer.add(key, revision, kind, value);
         }
         let is_full =

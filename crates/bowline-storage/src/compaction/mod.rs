@@ -33,14 +33,18 @@
 //!   answer as the inputs.
 //! - A tombstone is dropped only where nothing older of its key can exist below.
 //! - All versions of a key are in one table of a run.
+//! - A value that depends on the version below it ([`MergeOperator`]) means the same afterwards: a
+//!   version it depends on is applied to it before that version is dropped.
 //! - No pointer into a blob file that is to be emptied is in an output.
 
 mod merge;
+mod operands;
 mod picker;
 mod ranges;
 mod retention;
 
 pub use merge::{MergeOutput, VersionMerge, VersionSource, write_run};
+pub use operands::MergeOperator;
 pub use picker::{BlobPick, Pick, emptied, pick, pick_all, pick_blobs};
 pub use ranges::{KeyRange, cut};
 pub use retention::{KeyFilter, Retention};

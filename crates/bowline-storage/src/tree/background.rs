@@ -364,6 +364,11 @@ impl Shared {
             blobs: &self.options.blobs,
             version: job.version,
             emptied: job.emptied,
+            operator: self
+                .options
+                .merge_operators
+                .get(&job.tree)
+                .map(|operator| &**operator),
             counters: &self.counters,
         };
         write_run(&mut merge, &output)

@@ -48,7 +48,7 @@ mod super_version;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub use super_version::SuperVersion;
 use ballast::Ballast;
 
 use crate::blob::{BlobFile, BlobOptions};
-use crate::compaction::{CompactionOptions, Retention};
+use crate::compaction::{CompactionOptions, MergeOperator, Retention};
 use crate::counters::{Counters, CountersSnapshot};
 use crate::error::{Error, Result};
 use crate::log::{Background, Log, LogOptions, LogSync};
@@ -116,6 +116,8 @@ pub struct EngineOptions {
     pub compaction: CompactionOptions,
     /// Which values go to files of their own.
     pub blobs: BlobOptions,
+    /// For the trees whose values may be operands: how they are applied.
+    pub merge_operators: BTreeMap<TreeId, Arc<dyn MergeOperator>>,
     /// How much of the past stays readable.
     pub history: History,
     /// How many revisions of history a slow watch may hold back.
@@ -142,6 +144,7 @@ impl EngineOptions {
             sync: SyncPolicy::Always,
             compaction: CompactionOptions::default(),
             blobs: BlobOptions::default(),
+            merge_operators: BTreeMap::new(),
             history: History::None,
             watch_lag_max: 1_000_000,
             round_bytes_max: 512 << 20,
@@ -533,6 +536,27 @@ impl Engine {
             .super_version
             .load()
             .get(tree, key, Revision::MAX, since, Want::Head, read)
+    }
+
+    /// What the memtables say of a key at the newest revision. `None` when they say nothing and a table
+    /// might.
+    #[inline]
+    pub fn peek_memtables<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Option<R> {
+        // First the sources, then the revision: whatever is visible is then in the sources.
+        let super_version = self.shared.super_version.load();
+        let at = self.visible();
+        super_version.get_from_memtables(tree, key, at, read)
+    }
+
+    /// All that there is to read from, as it is now.
+    #[must_use]
+    pub fn super_version(&self) -> Arc<SuperVersion> {
+        self.shared.super_version.load_full()
     }
 
     /// Whether a key in the range has a version, published or not, above `since`.

@@ -44,6 +44,7 @@ pub struct Found<'a> {
     value: Bytes<'a>,
     /// How long the value is, also when this has its head only.
     value_bytes: u64,
+    sources: &'a SuperVersion,
 }
 
 #[derive(Debug)]
@@ -54,6 +55,12 @@ enum Bytes<'a> {
 }
 
 impl Found<'_> {
+    /// What it was read from: the versions below it are found there as they were when it was read.
+    #[must_use]
+    pub fn sources(&self) -> &SuperVersion {
+        self.sources
+    }
+
     /// How long the stored bytes are, also of a value whose head alone was read.
     #[must_use]
     pub fn value_bytes(&self) -> u64 {
@@ -117,10 +124,52 @@ impl SuperVersion {
                     kind: entry.kind,
                     value,
                     value_bytes: entry.value.len() as u64,
+                    sources: self,
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
         }
+        self.get_from_tables(tree, key, at, above, want, read)
+    }
+
+    /// What the memtables say of a key's newest version not above `at`. `None` when they say nothing and
+    /// a table might.
+    #[inline]
+    pub fn get_from_memtables<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Option<R> {
+        for memtable in self.memtables() {
+            if let Some(entry) = memtable.get(tree, key, at) {
+                return Some(read(Some(Found {
+                    revision: entry.revision,
+                    kind: entry.kind,
+                    value: Bytes::Borrowed(entry.value),
+                    value_bytes: entry.value.len() as u64,
+                    sources: self,
+                })));
+            }
+        }
+        let mut runs = self.version.tree(tree).runs();
+        match runs.any(|run| run.find(key).is_some()) {
+            true => None,
+            false => Some(read(None)),
+        }
+    }
+
+    #[inline]
+    fn get_from_tables<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Revision,
+        above: Revision,
+        want: Want,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
         let mut hash = None;
         for run in self.version.tree(tree).runs() {
             let Some(table) = run.find(key) else { continue };
@@ -146,6 +195,7 @@ impl SuperVersion {
                     kind,
                     value,
                     value_bytes,
+                    sources: self,
                 };
                 return Ok(read((found.revision > above).then_some(found)));
             }
@@ -430,6 +480,12 @@ impl Scan {
             blobs: BlobReader::default(),
             refused: None,
         }
+    }
+
+    /// What it reads from: the versions below those it yields are found there.
+    #[must_use]
+    pub fn sources(&self) -> &SuperVersion {
+        &self.super_version
     }
 
     /// Reads of a large value no more than its first

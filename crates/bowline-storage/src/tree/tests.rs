@@ -1,6 +1,7 @@
 //! The engine against a map of versions, for every strategy of compaction.
 
 mod blobs;
+mod operands;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

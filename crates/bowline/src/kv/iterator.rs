@@ -4,8 +4,8 @@ use bowline_storage::tree::{Engine, Scan, ScanDirection, SnapshotPin};
 use bowline_storage::{Revision, Value};
 
 use super::range::Range;
-use super::record::{Entry, decode};
-use crate::error::{Error, Result, show_key};
+use super::record::{self, Entry, decode};
+use crate::error::Result;
 use crate::trees;
 
 /// The entries of a range at one revision, in key order, from both ends.
@@ -53,13 +53,16 @@ impl RangeIter {
 #[inline]
 fn read_into(scan: &Scan, item: &mut Option<Result<Entry>>) {
     let bytes = scan.bytes();
-    let Some((meta, start)) = decode(bytes, scan.revision()) else {
-        *item = Some(Err(Error::InvalidRecord {
-            what: "entry",
-            key: show_key(scan.key()),
-            reason: "its head is damaged",
-        }));
+    let Some((head, start)) = decode(bytes, scan.revision()) else {
+        *item = Some(Err(record::invalid(scan.key())));
         return;
+    };
+    let meta = match head.complete(scan.key(), scan.sources()) {
+        Ok(meta) => meta,
+        Err(error) => {
+            *item = Some(Err(error));
+            return;
+        }
     };
     *item = Some(Ok(meta.entry(&[], Value::EMPTY)));
     if let Some(Ok(entry)) = item {

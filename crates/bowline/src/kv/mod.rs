@@ -7,4 +7,5 @@ pub(crate) mod record;
 
 pub use iterator::RangeIter;
 pub use range::Range;
+pub(crate) use record::Metadata;
 pub use record::{Entry, Version};

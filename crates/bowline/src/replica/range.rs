@@ -10,7 +10,7 @@ use super::command::{
 };
 use super::overlay::Overlay;
 use super::plan::{entry_holds, is_below_all, is_newest};
-use crate::error::{Error, Result, show_key};
+use crate::error::Result;
 use crate::kv::{Entry, record};
 use crate::trees;
 
@@ -86,13 +86,9 @@ pub(crate) fn for_each_entry(
             continue;
         }
         let bytes = scan.bytes();
-        let Some((meta, start)) = record::decode(bytes, scan.revision()) else {
-            return Err(Error::InvalidRecord {
-                what: "entry",
-                key: show_key(key),
-                reason: "its head is damaged",
-            });
-        };
+        let decoded = record::decode(bytes, scan.revision());
+        let (head, start) = decoded.ok_or_else(|| record::invalid(key))?;
+        let meta = head.complete(key, scan.sources())?;
         if !visit(meta.entry(key, scan.slice(start..bytes.len())))? {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use bowline_storage::sync::Instant;
-use bowline_storage::tree::{PinError, WatchPin};
+use bowline_storage::tree::{PinError, Want, WatchPin};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use super::{Change, ChangeKind, Changes};
@@ -214,6 +214,7 @@ impl Watcher {
     /// at most `visible` and as near as the chunk's size makes it.
     fn read_history(&mut self, visible: Revision) -> Result<()> {
         let engine = &self.db.core().engine;
+        let sources = engine.super_version();
         let from = self.next;
         let mut upto = visible;
         let mut found: BTreeMap<Revision, Vec<Change>> = BTreeMap::new();
@@ -226,7 +227,7 @@ impl Watcher {
             }
             let change = match kind {
                 EntryKind::Delete => Change::deletion(Value::copy_from(key), revision),
-                EntryKind::Put => match record::entry_of_record(key, revision, record) {
+                EntryKind::Put => match record::entry_of_version(key, revision, record, &sources) {
                     Ok(entry) => Change::new(ChangeKind::Put, entry),
                     Err(error) => {
                         failure = Some(error);
@@ -245,7 +246,8 @@ impl Watcher {
             }
             true
         };
-        engine.for_each_version(trees::KV, lower, upper, (from, visible), &mut visit)?;
+        let span = (from, visible);
+        sources.for_each_version(trees::KV, lower, upper, span, Want::Whole, &mut visit)?;
         if let Some(error) = failure {
             return Err(error);
         }

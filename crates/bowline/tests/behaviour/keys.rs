@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use bowline::{Db, Error, History, Range, Result, Value};
+use bowline::{Db, Entry, Error, History, Range, Result, Value};
 
 use crate::support::{Disk, Stage, assert_error, contents, entry, in_every_stage, keys_of, manual};
 
@@ -112,6 +112,111 @@ fn entries_carry_etcds_metadata() {
             Ok(())
         },
     );
+}
+
+/// Where a table would have to be read for it, a put does not look at what it writes over. What that
+/// was is told all the same, by whoever reads, also while it is in several tables.
+#[test]
+fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
+    let open = |disk: &Disk| disk.open(manual().history(History::All));
+    let disk = Disk::new();
+    let mut db = open(&disk);
+    let mut expected: Vec<Entry> = Vec::new();
+    let mut create_revision = 0;
+    let mut snapshots = Vec::new();
+    for round in 0..40_u64 {
+        let version = expected.last().map_or(0, |last| last.version) + 1;
+        let value = match round % 9 {
+            // These are looked up, and then lie in a blob file.
+            4 => vec![7; 3000],
+            _ => round.to_be_bytes().to_vec(),
+        };
+        let revision = match round % 13 {
+            6 => {
+                let mut ingest = db.ingest()?;
+                ingest.put("j", "")?;
+                ingest.put("k", &value)?;
+                ingest.commit()?.revision
+            }
+            _ => db.put("k", &value)?,
+        };
+        if create_revision == 0 {
+            create_revision = revision;
+        }
+        expected.push(Entry {
+            key: Value::copy_from(b"k"),
+            value: Value::copy_from(&value),
+            create_revision,
+            mod_revision: revision,
+            version,
+            lease: 0,
+        });
+        snapshots.push(db.snapshot());
+        match round % 6 {
+            // Twice in one memtable, too.
+            0 => {}
+            5 if round % 4 == 1 => db.compact_tables()?,
+            _ => db.flush()?,
+        }
+        if round == 20 {
+            snapshots.clear();
+            db.close()?;
+            db = open(&disk);
+        }
+
+        let last = expected.last().expect("there is one");
+        assert_eq!(db.entry("k")?.as_ref(), Some(last));
+        assert_eq!(db.begin().entry("k")?.as_ref(), Some(last));
+        let ranged = db.range("k"..="k")?.collect::<Result<Vec<_>>>()?;
+        assert_eq!(&ranged, std::slice::from_ref(last));
+        let backward = db.range("k"..="k")?.rev().collect::<Result<Vec<_>>>()?;
+        assert_eq!(&backward, std::slice::from_ref(last));
+        for snapshot in &snapshots {
+            let at = snapshot.revision();
+            let found = snapshot.entry("k")?.expect("it is there");
+            assert_eq!(
+                expected.iter().rfind(|e| e.mod_revision <= at),
+                Some(&found)
+            );
+        }
+        let history = db.history("k")?;
+        let told = history
+            .into_iter()
+            .rev()
+            .filter_map(|version| version.entry);
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+    let mut watcher = db.watch(Range::key("k")).from(2).start()?;
+    for entry in &expected {
+        let changes = watcher.poll()?.expect("it is in history");
+        assert_eq!(&changes.changes[0].entry, entry);
+    }
+    drop(watcher);
+    // However often it is written in memory.
+    db.flush()?;
+    for put in 1..30 {
+        db.put("k", "often")?;
+        let entry = db.entry("k")?.expect("it is there");
+        let last = expected.last().expect("there is one");
+        assert_eq!(
+            (entry.create_revision, entry.version),
+            (create_revision, last.version + put)
+        );
+    }
+    // A deletion begins anew, whether or not it was looked up.
+    db.flush()?;
+    db.delete("k")?;
+    for put in 1..4 {
+        db.flush()?;
+        let revision = db.put("k", "again")?;
+        let entry = db.entry("k")?.expect("it is there");
+        assert_eq!(
+            (entry.create_revision, entry.version),
+            (revision - put + 1, put)
+        );
+    }
+    assert!(db.check()?.is_clean());
+    Ok(())
 }
 
 #[test]

@@ -73,3 +73,38 @@ fn a_lease_that_was_kept_alive_keeps_its_key() {
         assert_eq!(get(&db, "k"), 0);
     });
 }
+
+/// A put that does not look what its key held, since nothing is attached to a lease, and the first
+/// attachment beside it: whichever comes last, the key belongs to the lease or it does not.
+#[test]
+fn a_put_that_does_not_look_leaves_no_attachment() {
+    let test = "a_put_that_does_not_look_leaves_no_attachment";
+    explore(test, 6_000, || {
+        let vfs = StepVfs::new(MemoryVfs::default());
+        let db = builder(Arc::new(vfs)).open("/db").expect("it opens");
+        db.put("k", bytes(1)).expect("a put");
+        // From here on a table would have to be read for it.
+        db.flush().expect("a flush");
+        let attacher = {
+            let db = db.clone();
+            thread::spawn(move || {
+                let lease = db.grant_lease(Duration::from_secs(60)).expect("a lease");
+                db.put_with_lease("k", bytes(2), lease).expect("a put");
+                // In memory it would be seen without a look into tables.
+                db.flush().expect("a flush");
+                lease
+            })
+        };
+        db.put("k", bytes(3)).expect("a put");
+        let lease = attacher.join().expect("no panic");
+        let entry = db.entry("k").expect("a read").expect("it is there");
+        assert_eq!((entry.create_revision, entry.version), (2, 3));
+        let is_attached = get(&db, "k") == 2;
+        assert_eq!(entry.lease, if is_attached { lease } else { 0 });
+        let keys = db.lease_keys(lease).expect("it exists");
+        assert_eq!(keys.len(), usize::from(is_attached));
+        let deleted = db.revoke_lease(lease).expect("it exists");
+        assert_eq!(deleted, u64::from(is_attached));
+        assert_eq!(db.get("k").expect("a read").is_none(), is_attached);
+    });
+}

@@ -31,7 +31,10 @@ fn follow(mut watcher: Watcher, from: u64, last: u64) {
         };
         assert_eq!(seen.revision, revision);
         assert_eq!(seen.changes.len(), 1);
-        assert_eq!(seen.changes[0].entry.value[..], bytes(revision));
+        let entry = &seen.changes[0].entry;
+        assert_eq!(entry.value[..], bytes(revision));
+        // The first one is at revision 2. Whatever was not looked up when it was written is known here.
+        assert_eq!((entry.create_revision, entry.version), (2, revision - 1));
     }
     assert!(watcher.poll().expect("nothing was given up").is_none());
 }

@@ -60,6 +60,8 @@ struct Sizes {
     ring_bytes: u64,
     compaction: CompactionOptions,
     blobs: BlobOptions,
+    /// Without leases and watches, which need to know what each put writes over, puts do not look.
+    is_plain: bool,
 }
 
 impl Sizes {
@@ -84,6 +86,7 @@ impl Sizes {
                 garbage_percent_max: rng.u8(0..80),
                 file_bytes: (1 << 10) << rng.u32(0..5),
             },
+            is_plain: rng.bool(),
         }
     }
 
@@ -190,7 +193,7 @@ impl Case {
             30..33 => self.delete_range(),
             33..39 => self.swap(),
             39..49 => self.change_graph(),
-            49..52 => self.lease(),
+            49..52 if !self.sizes.is_plain => self.lease(),
             52..55 => self.expire(),
             55..57 => self.compact(),
             57 => self.reopen(),
@@ -202,7 +205,7 @@ impl Case {
             75..78 => self.key_history(),
             78..84 => self.graph_reads(),
             84..88 => self.hold_snapshot(),
-            88..94 => self.watch(),
+            88..94 if !self.sizes.is_plain => self.watch(),
             115.. => self.ingest(),
             _ => self.transaction(),
         }
