@@ -658,10 +658,10 @@ fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
     for guard in &request.guards {
         match guard {
             Guard::Revision { key, expected } => {
-                let meta = engine.peek_since(trees::KV, key, 0, |found| {
-                    record::meta_of(key, found.as_ref())
+                let head = engine.peek_since(trees::KV, key, 0, |found| {
+                    record::head_of(key, found.as_ref())
                 })??;
-                let actual = meta.map_or(0, |meta| meta.mod_revision);
+                let actual = head.map_or(0, |head| head.meta.mod_revision);
                 if actual != *expected {
                     let key = show_key(key);
                     return Err(Error::CompareFailed {

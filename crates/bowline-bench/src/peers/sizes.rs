@@ -1,16 +1,16 @@
 //! S9 and S10: memory under a budget, and what an empty database takes.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use super::stage::Stage;
 use crate::data::{ENTRY_BYTES, VALUE_BYTES, is_value_of, key, number_of, value};
 use crate::machine::{allocated_bytes, anonymous_bytes, wait_until_nothing_is_written};
-use crate::measure::{Fallible, Row, Sample, Turn, check};
+use crate::measure::{Fallible, Row, Sample, Turn, Void, check};
 use crate::result::{Bound, Unit};
 use crate::store::{Durability, Settings, System, flushing, system};
 
@@ -57,14 +57,28 @@ fn memory(stage: &Stage, turn: Turn) -> Fallible<Sample> {
     let system = stage.system(turn.contestant)?;
     let path = stage.fresh_directory(system.name);
     let scale = &stage.scale;
-    let output = Command::new(&stage.program)
+    let mut child = Command::new(&stage.program)
         .args(["child-memory", system.name])
         .arg(&path)
         .args([
             scale.budget_bytes.to_string(),
             scale.budget_written_bytes.to_string(),
         ])
-        .output()?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let start = Instant::now();
+    while child.try_wait()?.is_none() {
+        if start.elapsed() > scale.budget_max {
+            child.kill()?;
+            child.wait()?;
+            std::fs::remove_dir_all(&path)?;
+            let took = format!("took longer than {} s", scale.budget_max.as_secs());
+            return Err(Void(took).into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let peak: Option<f64> = text.trim().parse().ok();
     let Some(peak) = peak.filter(|_| output.status.success()) else {

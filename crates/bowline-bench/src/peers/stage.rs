@@ -34,6 +34,8 @@ pub struct Scale {
     /// S9: the budget, and how much is written under it.
     pub budget_bytes: u64,
     pub budget_written_bytes: u64,
+    /// S9: how long a store may take over it.
+    pub budget_max: Duration,
 }
 
 impl Scale {
@@ -49,6 +51,7 @@ impl Scale {
         recovered_bytes: 1 << 30,
         budget_bytes: 256 << 20,
         budget_written_bytes: 4 << 30,
+        budget_max: Duration::from_secs(180),
     };
     pub const QUICK: Scale = Scale {
         name: "quick",
@@ -74,6 +77,7 @@ impl Scale {
         recovered_bytes: 100 << 10,
         budget_bytes: 64 << 20,
         budget_written_bytes: 1 << 20,
+        budget_max: Duration::from_secs(180),
     };
 }
 
