@@ -461,22 +461,18 @@ fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
 }
 
 pub(crate) fn kind_name(db: &Db, id: KindId) -> Result<Arc<str>> {
-    let name = db.core().kinds.name(id);
-    name.ok_or_else(|| unregistered(id))
-}
-
-#[cold]
-fn unregistered(id: KindId) -> Error {
     let key = trees::kind_key(id.0);
-    invalid("kind", &key, "it is used but not registered")
+    db.core()
+        .kinds
+        .name(id)
+        .ok_or_else(|| invalid("kind", &key, "it is used but not registered"))
 }
 
 pub(crate) fn block_of(db: &Db, id: BlockId, bytes: &[u8]) -> Result<Block> {
     let key = graph::block_key(id);
     let (kind, attributes, content) = graph::decode_block(bytes)
         .ok_or_else(|| invalid("block", &key, "its record does not decode"))?;
-    let name = db.core().kinds.owned_name(kind);
-    let kind = name.ok_or_else(|| unregistered(kind))?;
+    let kind = kind_name(db, kind)?.to_string();
     Ok(Block {
         id,
         kind,
