@@ -16,7 +16,7 @@ use super::super_version::SuperVersion;
 use crate::blob::{BlobPointer, BlobReader};
 use crate::codec::prefix_of;
 use crate::error::{Error, Result};
-use crate::memtable::MemtableReadCursor;
+use crate::memtable::{Entry, MemtableReadCursor};
 use crate::table::{KeyHash, TableHit, TableReadCursor};
 use crate::version::{Run, Version};
 use crate::{EntryKind, Revision, TreeId, Value};
@@ -54,7 +54,18 @@ enum Bytes<'a> {
     Owned(Value),
 }
 
-impl Found<'_> {
+impl<'a> Found<'a> {
+    #[inline]
+    fn in_memory(entry: Entry<'a>, sources: &'a SuperVersion) -> Found<'a> {
+        Found {
+            revision: entry.revision,
+            kind: entry.kind,
+            value: Bytes::Borrowed(entry.value),
+            value_bytes: entry.value.len() as u64,
+            sources,
+        }
+    }
+
     /// What it was read from: the versions below it are found there as they were when it was read.
     #[must_use]
     pub fn sources(&self) -> &SuperVersion {
@@ -118,14 +129,7 @@ impl SuperVersion {
     ) -> Result<R> {
         for memtable in self.memtables() {
             if let Some(entry) = memtable.get(tree, key, at) {
-                let value = Bytes::Borrowed(entry.value);
-                let found = Found {
-                    revision: entry.revision,
-                    kind: entry.kind,
-                    value,
-                    value_bytes: entry.value.len() as u64,
-                    sources: self,
-                };
+                let found = Found::in_memory(entry, self);
                 return Ok(read((found.revision > above).then_some(found)));
             }
         }
@@ -144,13 +148,7 @@ impl SuperVersion {
     ) -> Option<R> {
         for memtable in self.memtables() {
             if let Some(entry) = memtable.get(tree, key, at) {
-                return Some(read(Some(Found {
-                    revision: entry.revision,
-                    kind: entry.kind,
-                    value: Bytes::Borrowed(entry.value),
-                    value_bytes: entry.value.len() as u64,
-                    sources: self,
-                })));
+                return Some(read(Some(Found::in_memory(entry, self))));
             }
         }
         let mut runs = self.version.tree(tree).runs();

@@ -22,8 +22,9 @@
 //! Merges complete blind records when they meet the version below ([`Metadata`]); who reads one before
 //! completes it from the sources it was read from ([`complete`]). So that this takes few steps however
 //! often a key is written, a record counts the blind ones that it was put on top of in memory; on top
-//! of [`BLIND_BELOW_MAX`] of them a put looks. What is above that is complete, too. A record with a lease is never blind,
-//! and none is written where a lease may be attached to the key: it would have to be detached.
+//! of [`BLIND_BELOW_MAX`] of them a put looks. What is above that is complete, too. A record with a
+//! lease is never blind, and none is written where a lease may be attached to the key: it would have to
+//! be detached.
 
 use bowline_storage::codec::{Reader, put_varint};
 use bowline_storage::compaction::MergeOperator;
