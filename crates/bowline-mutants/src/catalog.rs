@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 /// All mutants, in the order of their files' names and their places there.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Catalog {
     #[serde(default, rename = "mutant")]
@@ -15,7 +15,7 @@ pub(crate) struct Catalog {
 }
 
 /// A bug.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mutant {
     /// What `BOWLINE_MUTANT` is set to.
@@ -33,7 +33,7 @@ pub(crate) struct Mutant {
 }
 
 /// A change of a file.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Edit {
     /// Its path from the root of the workspace.
