@@ -327,6 +327,7 @@ impl CommitQueue {
             self.waiting.store(queue.waiting.len(), Ordering::Release);
             seat
         };
+        self.linger(&seat);
         loop {
             match seat.state.load(Ordering::Acquire) {
                 WAITING => thread::park(),
@@ -418,6 +419,22 @@ impl CommitQueue {
         let patience = (round / 2).min(GATHER_MAX);
         let start = Instant::now();
         while self.waiting.load(Ordering::Acquire) + 1 < cohort && start.elapsed() < patience {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits for a round that takes less than parking and waking do, as rounds without a flush do:
+    /// yielding, for as long as some rounds take.
+    fn linger(&self, seat: &Seat) {
+        const ROUND_MAX: Duration = Duration::from_micros(20);
+        const ROUNDS: u32 = 4;
+        let round = Duration::from_nanos(self.round_ns.load(Ordering::Relaxed));
+        if round > ROUND_MAX {
+            return;
+        }
+        let patience = round * ROUNDS;
+        let start = Instant::now();
+        while seat.state.load(Ordering::Acquire) == WAITING && start.elapsed() < patience {
             thread::yield_now();
         }
     }
