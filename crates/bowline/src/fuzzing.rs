@@ -115,6 +115,9 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
     };
     record::encode_head(&meta, &mut head);
     let entry = [&300_u64.to_le_bytes()[..], &head, b"value"].concat();
+    let mut blind_head = Vec::new();
+    record::encode_blind_head(300, 3, &mut blind_head);
+    let blind_entry = [&300_u64.to_le_bytes()[..], &blind_head, b"value"].concat();
     let [block, edge, key, id] = graph::seeds();
     let ttl = lease::encode_ttl(Duration::from_secs(60));
     let attachment = trees::attachment_key(77, b"key");
@@ -129,6 +132,7 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
     let order = [&300_u64.to_le_bytes()[..], &order].concat();
     [
         (0, entry),
+        (0, blind_entry),
         (1, block),
         (2, edge),
         (3, key),

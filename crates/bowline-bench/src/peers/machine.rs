@@ -10,7 +10,7 @@ use crate::data::{Key, SEED, VALUE_BYTES, is_value_of, key, value};
 use crate::machine::{RAW_BYTES, RawFile};
 use crate::measure::{Fallible, MACHINE, Row, Sample, check};
 use crate::result::Unit;
-use crate::timing::{BATCH, run_for, run_on};
+use crate::timing::{BATCH, run_for, run_on, time};
 
 pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
     let mut raw = None;
@@ -29,7 +29,32 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
         load("dependent load, 160 MB", 160 * scale.large as usize),
         map("`std::collections::HashMap`, 100 K keys", scale.small),
         map("`std::collections::HashMap`, 1 M keys", scale.large),
+        Row::new(
+            "first touch of memory",
+            Unit::BytesPerSecond,
+            vec![MACHINE],
+            |_| touch(),
+        )
+        .long()
+        .remark("1 GiB that no process had a moment before: what recovery fills at best"),
     ]
+}
+
+/// How fast the system gives memory. On a virtual machine it may have to come from the host first,
+/// at a tenth of the speed.
+fn touch() -> Fallible<Sample> {
+    const BYTES: usize = 1 << 30;
+    const PAGE_BYTES: usize = 4096;
+    let (elapsed, ()) = time(|| {
+        let mut memory = vec![0u8; BYTES];
+        for page in memory.chunks_mut(PAGE_BYTES) {
+            page[0] = 1;
+        }
+        let touched = std::hint::black_box(&memory).iter().step_by(PAGE_BYTES);
+        let pages: usize = touched.map(|&byte| usize::from(byte)).sum();
+        check(pages == BYTES / PAGE_BYTES, "memory forgets")
+    })?;
+    Ok(Sample::figure(BYTES as f64 / elapsed.as_secs_f64()))
 }
 
 /// One cache line that says where to go next.

@@ -73,6 +73,7 @@ fn overwrite(stage: &Stage, turn: Turn) -> Fallible<Sample> {
     let tag = turn.seed << 40;
     let mut rng = Rng::with_seed(turn.seed);
     let before = written_bytes()?;
+    let parts_before = store.counts().written;
     let start = Instant::now();
     let mut puts = 0;
     let mut last = Vec::new();
@@ -98,9 +99,20 @@ fn overwrite(stage: &Stage, turn: Turn) -> Fallible<Sample> {
     let written = written_bytes()? - before;
     let sampled = last.len().div_ceil(1_000);
     check_values(store, last.into_iter().step_by(sampled), tag, VALUE_BYTES)?;
-    let bytes_per_byte = written as f64 / (puts * ENTRY_BYTES) as f64;
+    let per_byte = |bytes: u64| bytes as f64 / (puts * ENTRY_BYTES) as f64;
     let sample = Sample::figure(puts as f64 / elapsed.as_secs_f64());
-    Ok(sample.also(OVERWRITE_BYTES, bytes_per_byte))
+    let sample = sample.also(OVERWRITE_BYTES, per_byte(written));
+    let (Some(before), Some(after)) = (parts_before, store.counts().written) else {
+        return Ok(sample);
+    };
+    Ok(sample
+        .note(
+            "bytes per byte, of the log",
+            per_byte(after.log - before.log),
+        )
+        .note("zeros before it", per_byte(after.zeros - before.zeros))
+        .note("of flushes", per_byte(after.flushed - before.flushed))
+        .note("of merges", per_byte(after.merged - before.merged)))
 }
 
 fn check_values(
@@ -158,7 +170,7 @@ fn amplification(stage: &Stage, turn: Turn) -> Fallible<Sample> {
         (PASSES - 1) << 40,
         LARGE_VALUE_BYTES,
     )?;
-    let tables = store.counts().table_bytes;
+    let tables = store.counts().written.map(|it| it.flushed + it.merged);
     drop(store);
     std::fs::remove_dir_all(&path)?;
     let sample = Sample::figure(written as f64 / put as f64);

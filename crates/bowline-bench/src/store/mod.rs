@@ -62,8 +62,21 @@ pub struct Counts {
     pub flushes: Option<u64>,
     /// Reads that had to go to a file.
     pub cache_misses: Option<u64>,
-    /// Bytes of sorted files written, by flushes of the memtable and by merges.
-    pub table_bytes: Option<u64>,
+    /// What it wrote.
+    pub written: Option<Written>,
+}
+
+/// Bytes that a store wrote, by what they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    /// Records of the log.
+    pub log: u64,
+    /// What stood in the place of records before them.
+    pub zeros: u64,
+    /// Sorted files, by flushes of the memtable.
+    pub flushed: u64,
+    /// Sorted files, by merges.
+    pub merged: u64,
 }
 
 /// An open store. Dropping it closes it.
