@@ -1,7 +1,10 @@
 //! The memory of a memtable: one zeroed block, handed out from the front, freed as a whole.
 //!
 //! The block is requested at its full capacity, and the operating system commits its pages when
-//! they are first touched, so an unused tail costs address space only. Places in it are numbers
+//! they are first touched, so an unused tail costs address space only. It is asked of the system
+//! itself: an allocator that has given back a block of some megabytes may keep later ones of that
+//! size in its heap, where they leave holes that nothing else fits, and clears them by hand
+//! (glibc's `M_MMAP_THRESHOLD` moves so). Places in it are numbers
 //! of 8-byte units from its start, held in 32 bits: half the size of a pointer, and nothing in
 //! the block ever holds an address. Unit 0 is never handed out, so that 0 can mean *nothing*.
 //!
@@ -12,9 +15,11 @@
 
 #![expect(unsafe_code, reason = "the one place that turns offsets into memory")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::prefetch::prefetch_at;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -45,6 +50,16 @@ unsafe impl Shared for AtomicU32 {}
 // SAFETY: an atomic, valid as zero, aligned to 8.
 unsafe impl Shared for AtomicU64 {}
 
+/// What [`held_bytes`] tells. Of the standard library: it is none of what a scheduler should try.
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The address space, in bytes, that the memtables of this process hold, those included whose memory is
+/// still to be given back. An allocator that counts does not see it.
+#[must_use]
+pub fn held_bytes() -> usize {
+    HELD_BYTES.load(Relaxed)
+}
+
 /// One zeroed block of memory. See the module's head.
 pub(super) struct Arena {
     base: NonNull<u8>,
@@ -62,12 +77,11 @@ impl Arena {
     pub(super) fn new(bytes: usize) -> Arena {
         let bytes = bytes.clamp(UNIT, MAX_BYTES).next_multiple_of(UNIT);
         let layout = Arena::layout(bytes);
-        // SAFETY: the layout is not empty, since `bytes` is at least one unit.
-        let block = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(block) else {
+        let Some(base) = block::ask_for(layout) else {
             handle_alloc_error(layout)
         };
-        ask_for_huge_pages(base, bytes);
+        HELD_BYTES.fetch_add(bytes, Relaxed);
+        block::ask_for_huge_pages(base, bytes);
         Arena { base, bytes }
     }
 
@@ -151,39 +165,85 @@ impl Arena {
     }
 }
 
-/// Asks for pages of 2 MiB, of which the processor keeps the places of more at hand than of small ones: a read of a
-/// large memtable otherwise waits for the page table as well (docs/benchmarks.md). The first part of a block, 1 MiB at
-/// least, keeps its small pages, so that a small database stays small. To be refused is no failure.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn ask_for_huge_pages(base: NonNull<u8>, bytes: usize) {
-    const HUGE_BYTES: usize = 2 << 20;
-    let address = base.as_ptr().addr();
-    // Both from the start of the block.
-    let first = (address + HUGE_BYTES / 2).next_multiple_of(HUGE_BYTES) - address;
-    let end = ((address + bytes) / HUGE_BYTES * HUGE_BYTES).saturating_sub(address);
-    if first >= end {
-        return;
+/// Where blocks come from: the system.
+#[cfg(all(target_os = "linux", not(miri), not(bowline_sanitizer)))]
+mod block {
+    use std::alloc::Layout;
+    use std::ptr::{NonNull, null_mut};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    /// A zeroed block, if there is one.
+    pub(super) fn ask_for(layout: Layout) -> Option<NonNull<u8>> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping of its own, where the system likes: it takes the place of nothing.
+        let block = unsafe { mmap_anonymous(null_mut(), layout.size(), access, MapFlags::PRIVATE) };
+        NonNull::new(block.ok()?.cast())
     }
-    // SAFETY: whole pages inside the block, which this arena owns; what they hold does not change by it.
-    let _refused = unsafe {
-        rustix::mm::madvise(
-            base.add(first).as_ptr().cast(),
-            end - first,
-            rustix::mm::Advice::LinuxHugepage,
-        )
-    };
+
+    /// # Safety
+    /// The block came from [`ask_for`] with this layout, and nothing borrowed from it is left.
+    pub(super) unsafe fn give_back(base: NonNull<u8>, layout: Layout) {
+        // SAFETY: all of a mapping that nobody uses any more, by the caller's promise.
+        let unmapped = unsafe { munmap(base.as_ptr().cast(), layout.size()) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+
+    /// Asks for pages of 2 MiB, of which the processor keeps the places of more at hand than of small ones: a
+    /// read of a large memtable otherwise waits for the page table as well (docs/benchmarks.md). The first
+    /// part of a block, 1 MiB at least, keeps its small pages, so that a small database stays small. To be
+    /// refused is no failure.
+    pub(super) fn ask_for_huge_pages(base: NonNull<u8>, bytes: usize) {
+        const HUGE_BYTES: usize = 2 << 20;
+        let address = base.as_ptr().addr();
+        // Both from the start of the block.
+        let first = (address + HUGE_BYTES / 2).next_multiple_of(HUGE_BYTES) - address;
+        let end = ((address + bytes) / HUGE_BYTES * HUGE_BYTES).saturating_sub(address);
+        if first >= end {
+            return;
+        }
+        // SAFETY: whole pages inside the block, which the caller owns; what they hold does not change by it.
+        let _refused = unsafe {
+            madvise(
+                base.add(first).as_ptr().cast(),
+                end - first,
+                Advice::LinuxHugepage,
+            )
+        };
+    }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn ask_for_huge_pages(_base: NonNull<u8>, _bytes: usize) {}
+/// Where blocks come from: the allocator, which Miri and the sanitizers follow (of memory that is mapped
+/// anew, ThreadSanitizer would remember what was done to it before).
+#[cfg(not(all(target_os = "linux", not(miri), not(bowline_sanitizer))))]
+mod block {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ptr::NonNull;
+
+    /// A zeroed block, if there is one.
+    pub(super) fn ask_for(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the layout of an arena is not empty.
+        NonNull::new(unsafe { alloc_zeroed(layout) })
+    }
+
+    /// # Safety
+    /// The block came from [`ask_for`] with this layout, and nothing borrowed from it is left.
+    pub(super) unsafe fn give_back(base: NonNull<u8>, layout: Layout) {
+        // SAFETY: by the caller's promise.
+        unsafe { dealloc(base.as_ptr(), layout) }
+    }
+
+    pub(super) fn ask_for_huge_pages(_base: NonNull<u8>, _bytes: usize) {}
+}
 
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.bytes == 0 {
             return;
         }
-        // SAFETY: allocated in `new`, since it is not `none`, with the same layout, and nothing borrowed from it is left.
-        unsafe { dealloc(self.base.as_ptr(), Arena::layout(self.bytes)) }
+        HELD_BYTES.fetch_sub(self.bytes, Relaxed);
+        // SAFETY: it came in `new`, since it is not `none`, with the same layout, and nothing borrowed from it is left.
+        unsafe { block::give_back(self.base, Arena::layout(self.bytes)) }
     }
 }
 
@@ -223,7 +283,6 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_new_arena_is_zero_and_hands_out_distinct_places_until_it_is_full() {

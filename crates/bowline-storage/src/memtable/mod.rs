@@ -59,6 +59,7 @@ mod writer;
 use std::ops::Bound;
 use std::sync::Arc;
 
+pub use arena::held_bytes;
 pub use builder::{BuilderWriter, MemtableBuilder};
 pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
 pub use retirement::Retirement;

@@ -2,7 +2,9 @@
 //! merged, scanned and watched.
 //!
 //! The work is done by a process of its own, whose writable memory is bounded by `RLIMIT_DATA`: its heap, its
-//! stacks, everything that is not a file. An allocation above it ends the process.
+//! stacks, everything that is not a file. An allocation above it ends the process. That counts addresses, and
+//! so what the allocator keeps of what it was given back: the memtables, the cache and the ring take two
+//! thirds, and the rest is for indexes, filters, merges and for that.
 //!
 //! `BOWLINE_BUDGET_MIB` sets how much passes through (default 512; the figure to hold is 4096).
 
@@ -20,7 +22,7 @@ use crate::{alone, setting};
 const BUDGET_BYTES: u64 = 256 << 20;
 /// Up to five memtables exist at once.
 const MEMTABLE_BYTES: usize = 24 << 20;
-const CACHE_BYTES: u64 = 64 << 20;
+const CACHE_BYTES: u64 = 32 << 20;
 const RING_BYTES: u64 = 16 << 20;
 
 const VALUE_BYTES: usize = 1000;

@@ -21,9 +21,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bowline::{Db, DbBuilder, Durability, History, Result};
+use bowline_storage::memtable::Memtable;
+use bowline_storage::{EntryKind, TreeId};
 use bowline_testing::Seed;
 
-use measure::{Usage, allocations_of, bowline_threads, heap_bytes};
+use measure::{Usage, allocations_of, bowline_threads, heap_bytes, resident_bytes};
 use workers::{Work, clean_up};
 
 const CYCLES: u64 = 6;
@@ -163,6 +165,41 @@ fn assert_same(second: &Clean, last: &Clean) {
     if let (Some(before), Some(after)) = (second.open.process, last.open.process) {
         // One for each segment kept ahead, and each table.
         assert!(after.open_files <= before.open_files + SEGMENTS_MARGIN as i64 + 2);
+    }
+}
+
+/// The memory of memtables came from the allocator, and glibc's keeps what it was once given back in its
+/// heap: after 4 GiB a budget was exceeded in which two memtables less would have fit.
+#[test]
+fn a_memtable_leaves_nothing_in_the_heap() {
+    const CAPACITY_BYTES: usize = 24 << 20;
+    const FILLED_BYTES: i64 = 16 << 20;
+    const MARGIN_BYTES: i64 = 8 << 20;
+    let _alone = alone();
+    let Some(before) = resident_bytes() else {
+        println!("SKIPPED: this system does not say what is resident");
+        return;
+    };
+    for round in 0..4 {
+        let memtable = Memtable::new(1, 1, CAPACITY_BYTES);
+        let mut writer = memtable.writer();
+        for number in 0..20_000_u64 {
+            let key = number.to_be_bytes();
+            let inserted = writer.insert(TreeId(0), &key, number + 1, EntryKind::Put, &[7; 1000]);
+            inserted.expect("there is room");
+        }
+        drop(writer);
+        let held = resident_bytes().expect("it said so before");
+        assert!(
+            held > before + FILLED_BYTES,
+            "round {round}: {held} of {before}"
+        );
+        drop(memtable);
+        let after = resident_bytes().expect("it said so before");
+        assert!(
+            after < before + MARGIN_BYTES,
+            "round {round}: {after} of {before}"
+        );
     }
 }
 

@@ -67,9 +67,10 @@ pub fn allocations_of(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.get() - before
 }
 
-/// The heap that is live now.
+/// The heap that is live now, memtables included.
 pub fn heap_bytes() -> i64 {
-    LIVE_BYTES.load(Ordering::Relaxed)
+    let memtables = bowline_storage::memtable::held_bytes() as i64;
+    LIVE_BYTES.load(Ordering::Relaxed) + memtables
 }
 
 /// What the process uses at one moment.
@@ -103,13 +104,18 @@ impl Usage {
     }
 }
 
-fn process() -> Option<Process> {
+/// Memory of this process that is in use; `None` without `/proc`.
+pub fn resident_bytes() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let resident = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     let kib: i64 = resident.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+fn process() -> Option<Process> {
     let entries = |path| Some(std::fs::read_dir(path).ok()?.count() as i64);
     Some(Process {
-        resident_bytes: kib << 10,
+        resident_bytes: resident_bytes()?,
         threads: living_threads()?.len() as i64,
         open_files: entries("/proc/self/fd")?,
     })
