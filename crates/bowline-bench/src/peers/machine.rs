@@ -41,7 +41,7 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
 }
 
 /// How fast the system gives memory. On a virtual machine it may have to come from the host first,
-/// at a tenth of the speed.
+/// at a fraction of the speed.
 fn touch() -> Fallible<Sample> {
     const BYTES: usize = 1 << 30;
     const PAGE_BYTES: usize = 4096;
