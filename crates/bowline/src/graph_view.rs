@@ -461,18 +461,22 @@ fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
 }
 
 pub(crate) fn kind_name(db: &Db, id: KindId) -> Result<Arc<str>> {
+    let name = db.core().kinds.name(id);
+    name.ok_or_else(|| unregistered(id))
+}
+
+#[cold]
+fn unregistered(id: KindId) -> Error {
     let key = trees::kind_key(id.0);
-    db.core()
-        .kinds
-        .name(id)
-        .ok_or_else(|| invalid("kind", &key, "it is used but not registered"))
+    invalid("kind", &key, "it is used but not registered")
 }
 
 pub(crate) fn block_of(db: &Db, id: BlockId, bytes: &[u8]) -> Result<Block> {
     let key = graph::block_key(id);
     let (kind, attributes, content) = graph::decode_block(bytes)
         .ok_or_else(|| invalid("block", &key, "its record does not decode"))?;
-    let kind = kind_name(db, kind)?.to_string();
+    let name = db.core().kinds.owned_name(kind);
+    let kind = name.ok_or_else(|| unregistered(kind))?;
     Ok(Block {
         id,
         kind,

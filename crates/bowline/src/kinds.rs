@@ -3,7 +3,6 @@
 //! A kind is registered by the first write that uses its name, in a small commit of its own that
 //! takes no revision. It is never removed, so a number always means the same name.
 
-use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -16,10 +15,13 @@ use crate::trees;
 
 const NAME_MAX_BYTES: usize = 256;
 
+/// There are few, and each read of a block or an edge asks for one: a search is cheaper than a hash.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Names {
-    by_name: HashMap<Arc<str>, KindId>,
-    by_id: HashMap<KindId, Arc<str>>,
+struct Names {
+    /// Ascending by name.
+    by_name: Vec<(Arc<str>, KindId)>,
+    /// Ascending by number. Numbers are given without gaps, from 1 on.
+    by_id: Vec<(KindId, Arc<str>)>,
 }
 
 /// The registry.
@@ -74,24 +76,23 @@ impl Kinds {
     }
 
     pub(crate) fn id(&self, name: &str) -> Option<KindId> {
-        self.names.load().by_name.get(name).copied()
+        self.names.load().id(name)
     }
 
     pub(crate) fn name(&self, id: KindId) -> Option<Arc<str>> {
-        self.names.load().by_id.get(&id).cloned()
+        self.names.load().name(id).cloned()
+    }
+
+    /// The name as a text of the caller's own.
+    pub(crate) fn owned_name(&self, id: KindId) -> Option<String> {
+        self.names.load().name(id).map(|name| String::from(&**name))
     }
 
     /// The number after the largest in use.
     pub(crate) fn next_id(&self) -> KindId {
-        KindId(
-            self.names
-                .load()
-                .by_id
-                .keys()
-                .map(|id| id.0 + 1)
-                .max()
-                .unwrap_or(1),
-        )
+        let names = self.names.load();
+        let last = names.by_id.last();
+        last.map_or(KindId(1), |(id, _)| KindId(id.0 + 1))
     }
 
     pub(crate) fn insert(&self, id: KindId, name: &str) {
@@ -103,9 +104,8 @@ impl Kinds {
     /// Every name, sorted.
     pub(crate) fn all(&self) -> Vec<String> {
         let names = self.names.load();
-        let mut all: Vec<_> = names.by_name.keys().map(ToString::to_string).collect();
-        all.sort();
-        all
+        let all = names.by_name.iter();
+        all.map(|(name, _)| name.to_string()).collect()
     }
 
     /// A filter over these names; no names means every kind.
@@ -133,8 +133,33 @@ impl Kinds {
 impl Names {
     fn insert(&mut self, id: KindId, name: &str) {
         let name: Arc<str> = name.into();
-        self.by_name.insert(name.clone(), id);
-        self.by_id.insert(id, name);
+        match self.by_name.binary_search_by(|(held, _)| held.cmp(&name)) {
+            Ok(at) => self.by_name[at].1 = id,
+            Err(at) => self.by_name.insert(at, (name.clone(), id)),
+        }
+        match self.by_id.binary_search_by_key(&id, |(held, _)| *held) {
+            Ok(at) => self.by_id[at].1 = name,
+            Err(at) => self.by_id.insert(at, (id, name)),
+        }
+    }
+
+    fn id(&self, name: &str) -> Option<KindId> {
+        let found = self
+            .by_name
+            .binary_search_by(|(held, _)| (**held).cmp(name));
+        found.ok().map(|at| self.by_name[at].1)
+    }
+
+    #[inline]
+    fn name(&self, id: KindId) -> Option<&Arc<str>> {
+        let expected = (id.0 as usize).checked_sub(1)?;
+        if let Some((held, name)) = self.by_id.get(expected)
+            && *held == id
+        {
+            return Some(name);
+        }
+        let found = self.by_id.binary_search_by_key(&id, |(held, _)| *held);
+        found.ok().map(|at| &self.by_id[at].1)
     }
 }
 
@@ -143,6 +168,26 @@ mod tests {
     use super::*;
     use crate::Db;
     use crate::commit::{Action, Request, Write, WriteList};
+
+    /// Also with gaps, which only a record of somebody else's can make.
+    #[test]
+    fn names_and_numbers_lead_to_each_other() {
+        let mut names = Names::default();
+        let given = [(3, "c"), (1, "z"), (9, "a"), (2, ""), (u32::MAX - 1, "m")];
+        for (id, name) in given {
+            names.insert(KindId(id), name);
+        }
+        for (id, name) in given {
+            assert_eq!(names.id(name), Some(KindId(id)));
+            assert_eq!(names.name(KindId(id)).map(|name| &**name), Some(name));
+        }
+        for absent in [0, 4, 5, 8, 10, u32::MAX] {
+            assert_eq!(names.name(KindId(absent)), None);
+        }
+        assert_eq!(names.id("b"), None);
+        names.insert(KindId(3), "again");
+        assert_eq!(names.name(KindId(3)).map(|name| &**name), Some("again"));
+    }
 
     /// The number of the next kind is one more than the largest: with the largest there is, it
     /// overflowed, and a release gave the number 0, which means none.
