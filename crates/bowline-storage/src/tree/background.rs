@@ -19,10 +19,11 @@ use crate::compaction::{
     BlobPick, KeyRange, MergeOutput, Retention, VersionMerge, VersionSource, pick_all, write_run,
 };
 use crate::error::{Error, Result};
+use crate::log::LogSync;
 use crate::memtable::Memtable;
-use crate::sync::Instant;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Instant, Mutex};
 use crate::table::{Compression, Table, TableMeta, TableOptions};
 use crate::version::{Edit, PlacedTable, Version, WrittenRun};
 use crate::{Index, Revision, TreeId};
@@ -268,11 +269,51 @@ impl Shared {
         memtables: &[Arc<Memtable>],
         with_tables: bool,
     ) -> Result<()> {
-        self.sync_log_up_to((memtables.iter().map(|memtable| memtable.max_index())).max())?;
+        let upto = memtables.iter().map(|memtable| memtable.max_index()).max();
+        let newest = memtables.first().map(|memtable| memtable.generation());
+        let mut edit = Edit::default();
+        let written =
+            self.beside_the_log(upto, || self.write_files(memtables, with_tables, &mut edit));
+        self.or_discard(written, &edit)?;
+        self.install(edit, newest)?;
+        self.counters.flushes.add(1);
+        Ok(())
+    }
+
+    /// Does `job`, and makes the log durable up to `upto` in the meantime where there are threads: both
+    /// must be done before the manifest says that the log is not needed any more, in either order.
+    fn beside_the_log(&self, upto: Option<Index>, job: impl FnOnce() -> Result<()>) -> Result<()> {
+        let is_durable = |log: &LogSync| upto.is_none_or(|upto| log.durable_index() >= upto);
+        if self.log_sync.as_ref().is_none_or(is_durable) {
+            return job();
+        }
+        if !self.options.has_threads() {
+            self.sync_log_up_to(upto)?;
+            return job();
+        }
+        let synced = Mutex::new(None);
+        let done = thread::scope(|scope| {
+            let sync = || *synced.lock() = Some(self.sync_log_up_to(upto));
+            if !thread::spawn_in(scope, "bowline-log-sync", sync) {
+                *synced.lock() = Some(self.sync_log_up_to(upto));
+            }
+            job()
+        });
+        let synced = synced.lock().take();
+        done.and(synced.unwrap_or_else(|| self.sync_log_up_to(upto)))
+    }
+
+    /// Writes the files of the run that memtables become, and what the manifest is to say of it.
+    fn write_files(
+        &self,
+        memtables: &[Arc<Memtable>],
+        with_tables: bool,
+        edit: &mut Edit,
+    ) -> Result<()> {
         let retention = self.retention();
         let run = self.next_run_id.fetch_add(1, Ordering::Relaxed);
         let current = self.super_version.load_full();
-        let mut edit = Edit {
+        *edit = Edit {
             flushed: Some((
                 (memtables.iter().map(|memtable| memtable.max_index()))
                     .fold(current.version.flushed_index, Index::max),
@@ -317,19 +358,15 @@ impl Shared {
                 emptied: &BTreeSet::new(),
                 is_over: &self.is_closing,
             };
-            let written = self.merge(sources, &job);
-            let written = self.or_discard(written, &edit)?;
+            let written = self.merge(sources, &job)?;
             for meta in &written.tables {
                 self.counters.flush_bytes_written.add(meta.file_bytes);
             }
             for meta in &written.blobs {
                 self.counters.blob_flush_bytes_written.add(meta.file_bytes);
             }
-            place(&mut edit, level, run, written);
+            place(edit, level, run, written);
         }
-        let newest = memtables.first().map(|memtable| memtable.generation());
-        self.install(edit, newest)?;
-        self.counters.flushes.add(1);
         Ok(())
     }
 
