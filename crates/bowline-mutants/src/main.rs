@@ -78,9 +78,8 @@ fn work(arguments: &[String]) -> Result<bool, String> {
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => root().join("target"),
-    }
-    .join("mutants");
-    let source = target.join("source");
+    };
+    let source = target.join("mutants").join("source");
     // All of them, also where a few are asked for: one that no longer builds is found in every run.
     plant::plant(&root(), &source, &whole)?;
     let programs = run::build(&source, &target, &catalog)?;
