@@ -20,6 +20,10 @@ use crate::types::Index;
 pub(super) const FRAME_HEADER_BYTES: usize = 40;
 /// Frames start at multiples of this.
 pub(super) const FRAME_ALIGN: usize = 8;
+/// What a `Begin` frame says beyond its header: an offset.
+const BEGIN_BODY_BYTES: usize = 8;
+/// Bytes of a `Begin` frame.
+pub(super) const BEGIN_BYTES: usize = FRAME_HEADER_BYTES + BEGIN_BODY_BYTES;
 /// The longest body: groups beyond it are refused.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
 
@@ -86,8 +90,12 @@ pub(super) enum FrameKind {
     Cut = 2,
     /// The log was closed cleanly: everything before is synced, nothing follows in this segment.
     Seal = 3,
-    /// The log goes on in a further segment, which exists.
+    /// A further segment exists. Stands in the header page ([`super::segment`]); a log of before
+    /// version 2 has it behind the last frame.
     Continued = 4,
+    /// A segment that was prepared ahead begins: its index is the first one, its body the offset at
+    /// which the segment before ends.
+    Begin = 5,
 }
 
 impl FrameKind {
@@ -97,6 +105,7 @@ impl FrameKind {
             2 => Some(FrameKind::Cut),
             3 => Some(FrameKind::Seal),
             4 => Some(FrameKind::Continued),
+            5 => Some(FrameKind::Begin),
             _ => None,
         }
     }
@@ -133,6 +142,7 @@ impl FrameHeader {
         let kind = FrameKind::from_byte(reader.u8()?)?;
         let shape_fits = match kind {
             FrameKind::Data => entry_count > 0 && body_len >= entry_count,
+            FrameKind::Begin => entry_count == 0 && body_len as usize == BEGIN_BODY_BYTES,
             _ => entry_count == 0 && body_len == 0,
         };
         let indices_fit = first_index > 0 && first_index < NUMBER_LIMIT - u64::from(entry_count);
@@ -214,6 +224,27 @@ pub(super) fn bare_frame(
 ) -> Vec<u8> {
     let mut buffer = vec![0; FRAME_HEADER_BYTES];
     finish_frame(&mut buffer, life, offset, kind, index, 0, synced_offset);
+    buffer
+}
+
+/// The first frame of a segment that was prepared ahead, at `offset`.
+pub(super) fn begin_frame(
+    life: Life,
+    offset: u64,
+    first_index: Index,
+    end_offset_before: u64,
+) -> Vec<u8> {
+    let mut buffer = vec![0; FRAME_HEADER_BYTES];
+    buffer.extend_from_slice(&end_offset_before.to_le_bytes());
+    finish_frame(
+        &mut buffer,
+        life,
+        offset,
+        FrameKind::Begin,
+        first_index,
+        0,
+        offset,
+    );
     buffer
 }
 

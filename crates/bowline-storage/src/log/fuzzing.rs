@@ -3,11 +3,16 @@
 //! ```text
 //! flags | 72 bytes: a segment's header without its zeros | what follows the header page
 //! ```
+//!
+//! A second segment may continue it, at an end and an index that the input ends with: one that states
+//! them in its header, or one that was prepared and states them in its first frame, or not at all.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::frame::{FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, NUMBER_LIMIT, bare_frame};
+use super::frame::{
+    FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, NUMBER_LIMIT, bare_frame, begin_frame,
+};
 use super::scan::scan;
 use super::segment::{HEADER_BYTES, Link, SegmentHeader, repair_header, segment_path};
 use super::{Background, Log, LogOptions};
@@ -23,6 +28,9 @@ const REPAIR_FRAMES: u8 = 2;
 const FULL_LENGTH: u8 = 4;
 /// A second segment continues the first at an offset and an index which the input ends with.
 const SUCCESSOR: u8 = 8;
+/// In the index of the successor: it was prepared; and it has begun.
+const PREPARED: u64 = 1 << 63;
+const BEGUN: u64 = 1 << 62;
 
 const FIELDS_BYTES: usize = 72;
 /// More entries than this are not read back one by one.
@@ -71,19 +79,28 @@ fn log(data: &[u8]) -> Option<MemoryVfs> {
         if let Some((end_offset, first_index)) = successor
             && let Some(next) = id.checked_add(1)
         {
+            let is_prepared = first_index & PREPARED != 0;
+            let stated = |number| if is_prepared { 0 } else { number };
             let header = SegmentHeader {
                 id: next,
                 salt: 9,
                 owner: header.owner,
-                first_index,
+                first_index: stated(first_index),
                 capacity_bytes: HEADER_BYTES + 64,
                 previous: Some(Link {
                     id,
                     salt: header.salt,
-                    end_offset,
+                    end_offset: stated(end_offset),
                 }),
+                is_prepared,
+                later_id: None,
             };
             let mut page = header.encode();
+            if is_prepared && first_index & BEGUN != 0 {
+                let first_index = first_index & !(PREPARED | BEGUN);
+                let life = header.life();
+                page.extend(begin_frame(life, HEADER_BYTES, first_index, end_offset));
+            }
             page.resize(HEADER_BYTES as usize + 64, 0);
             put(&vfs, next, &page);
         }
@@ -229,7 +246,9 @@ pub fn segment_seeds() -> Vec<Vec<u8>> {
         let (page, frames) = bytes.split_at(HEADER_BYTES as usize);
         [&[flags][..], &page[..FIELDS_BYTES], frames, end].concat()
     };
-    let link = [&(end_offset as u16).to_le_bytes()[..], &8_u64.to_le_bytes()].concat();
+    let link_to =
+        |index: u64| [&(end_offset as u16).to_le_bytes()[..], &index.to_le_bytes()].concat();
+    let link = link_to(8);
     let repaired = 0xf0 | REPAIR_HEADER | REPAIR_FRAMES;
     vec![
         input(repaired, &closed, &[]),
@@ -244,6 +263,12 @@ pub fn segment_seeds() -> Vec<Vec<u8>> {
             &[],
         ),
         input(repaired | SUCCESSOR, &continued, &link),
+        input(repaired | SUCCESSOR, &closed, &link_to(8 | PREPARED)),
+        input(
+            repaired | SUCCESSOR,
+            &closed,
+            &link_to(8 | PREPARED | BEGUN),
+        ),
         input(0, &closed, &[]),
         input(
             repaired | FULL_LENGTH,

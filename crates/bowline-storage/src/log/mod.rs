@@ -8,11 +8,12 @@
 //! ```text
 //!  log/0000000000000007.log                        log/0000000000000008.log   (active)
 //! ┌────────┬───────┬───────┬─────────┬─────┐      ┌────────┬───────┬───────┬────────────┐
-//! │ header │ frame │ frame │Continued│  …  │      │ header │ frame │ frame │ zeros, or  │
-//! │ 4096 B │ 1..=3 │ 4..=9 │         │     │      │ 4096 B │ 10..  │ 12..  │ older life │
-//! └────────┴───────┴───────┴─────────┴─────┘      └───┬────┴───────┴───────┴────────────┘
-//!                          ▲ end                      │ previous: id 7, its salt, its end
-//!                          └──────────────────────────┘
+//! │ header │ frame │ frame │    …          │      │ header │ Begin │ frame │ zeros, or  │
+//! │ 4096 B │ 1..=3 │ 4..=9 │               │      │ 4096 B │       │ 10..  │ older life │
+//! └───────▲┴───────┴───────┴───────────────┘      └───┬────┴───┬───┴───────┴────────────┘
+//!         │ mark           ▲ end                      │ previous: id 7 and its salt
+//!         │                └──────────────────────────│────────┘ its end, first index 10
+//!         └ a later segment exists ───────────────────┘
 //! ```
 //!
 //! Byte by byte: `docs/format.md`.
@@ -29,13 +30,21 @@
 //! the tag and the checksums of its frames, together with the frame's own offset, so bytes of an
 //! earlier life, of another file or of another place can never be taken for a frame.
 //!
-//! *Activation.* The header is written and synced while the file still has a spare's name; then
-//! it gets its segment name; then the directory is synced; then the segment before it is marked
-//! `Continued`; and only then does a frame go in. Therefore a named segment with a bad header is
-//! damage, and a `Continued` segment without a successor is a lost file.
+//! *Preparation.* The header is written and synced while the file still has a spare's name; then
+//! it gets its segment name; then the directory is synced; then the segment before it is marked as
+//! continued; and only then does a frame go in. Therefore a named segment with a bad header is
+//! damage, and a marked segment without a later one is a lost file. All of it happens while the
+//! segment before is still written to, so it cannot say where that one will end.
+//!
+//! *Rotation.* What is written is synced, which it is already where each commit is. That is all:
+//! the prepared segment begins with a `Begin` frame, which states the end of the one before and the
+//! first index, and is written in one write with the first group. It needs no flush of its own, since
+//! a flush that covers a frame of the segment covers it. Without it the segment counts as not begun,
+//! and the log as ending in the one before. The headers of both frames lie in one sector, so the
+//! second without the first is damage. Before the segment before is released, `Begin` is made durable.
 //!
 //! *Recovery* is scan (reads only), plan (a value), apply (changes files). A torn tail ends the
-//! log only in its last segment. Each frame carries how much of its segment was known to be
+//! log only in the last segment that was begun. Each frame carries how much of its segment was known to be
 //! synced when it was written: an invalid frame that a later one proves synced is damage and an
 //! error, any other is a torn tail. Writing then starts in a new segment whose header states where
 //! the one before ends; what lies beyond that point is never looked at again.
@@ -47,13 +56,13 @@
 //! # Invariants
 //!
 //! 1. An index is acknowledged as durable only after `sync_data` covered its frame, and every
-//!    earlier segment was synced before the header of the next one was written.
-//! 2. A position of a segment is written once per life. (Recovery writes the tail it found once
+//!    earlier segment was synced before the first frame of the next one was written.
+//! 2. A position of a segment is written once per life, but for the mark. (Recovery writes the tail it found once
 //!    more, the same bytes, so that its sync cannot be told "clean" by a page cache that lost an
 //!    earlier failure.)
 //! 3. After a failed write or sync nothing is written or acknowledged any more; only reopening
 //!    helps. Running out of space while making a segment changes nothing and can be tried again.
-//! 4. Segments are removed oldest first, each removal durable before the next.
+//! 4. Segments that hold something are removed oldest first, each removal durable before the next.
 //! 5. Before the caller records "flushed up to `n`" anywhere, it has synced the log up to `n`:
 //!    [`Log::open`] treats a log that ends before `after` as damaged.
 

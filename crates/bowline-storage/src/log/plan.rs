@@ -21,7 +21,7 @@ pub(super) struct Harden {
 /// What recovery will do, in this order.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Spares and stale segments, removed first.
+    /// Spares, removed first.
     pub(super) remove: Vec<String>,
     /// Written again, unchanged, and synced.
     pub(super) harden: Option<Harden>,
@@ -31,6 +31,11 @@ pub(super) struct Plan {
     pub(super) previous: Option<Link>,
     /// Whether the previous segment is there to be marked as continued (it may be released).
     pub(super) mark_continued: bool,
+    /// The last segment of the log: it may be marked.
+    pub(super) last: Option<(u64, u64)>,
+    /// Segments that hold nothing and are not in the chain, such as those never begun. Removed last,
+    /// as the last one of the log may say that they exist.
+    pub(super) unbegun: Vec<u64>,
     /// The empty last segment that the new one replaces, removed last.
     pub(super) replaced: Option<u64>,
     /// The segments that stay, oldest first.
@@ -45,8 +50,9 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
     let wanted = after
         .checked_add(1)
         .ok_or_else(|| Error::Internal("the log cannot start after the last index".to_owned()))?;
-    let mut remove = scan.spares;
-    remove.extend(scan.stale.iter().map(|id| segment_name(*id)));
+    let remove = scan.spares;
+    let unbegun = scan.stale;
+    let new_id = scan.highest_id + 1;
     let mut kept = scan.segments;
     let Some(last) = kept.last() else {
         if must_exist {
@@ -59,10 +65,12 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
         return Ok(Plan {
             remove,
             harden: None,
-            new_id: scan.stale.last().map_or(1, |id| id + 1),
+            new_id,
             new_first_index: wanted,
             previous: None,
             mark_continued: false,
+            last: None,
+            unbegun,
             replaced: None,
             kept,
             marks: scan.marks,
@@ -72,16 +80,16 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
     check_connection(&scan.marks, scan.next_index, last, dir, after)?;
     let torn =
         matches!(last.end, End::Tail { torn: true }).then_some((last.header.id, last.end_offset));
-    let new_id = last.header.id + 1;
     // Nothing is written that the next recovery would refuse to read.
     if new_id >= NUMBER_LIMIT || scan.next_index >= NUMBER_LIMIT {
-        let path = segment_path(dir, last.header.id);
+        let path = segment_path(dir, scan.highest_id);
         return Err(Error::corrupt(
             &path,
             16,
             "no segment can follow its numbers",
         ));
     }
+    let place = Some((last.header.id, last.header.salt));
     let (replaced, harden, previous);
     if last.has_content {
         replaced = None;
@@ -96,7 +104,7 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
             end_offset: last.end_offset,
         });
     } else {
-        // What it continues was synced before its header was written.
+        // What it continues was synced before it was begun.
         replaced = Some(last.header.id);
         harden = None;
         previous = last.header.previous;
@@ -110,6 +118,8 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
         new_first_index: scan.next_index,
         previous,
         mark_continued,
+        last: place,
+        unbegun,
         replaced,
         kept,
         marks: scan.marks,
@@ -180,8 +190,8 @@ impl fmt::Display for Plan {
             }
             None => writeln!(f)?,
         }
-        if let Some(id) = self.replaced {
-            writeln!(f, "remove {}: empty", segment_name(id))?;
+        for id in self.unbegun.iter().chain(&self.replaced) {
+            writeln!(f, "remove {}: empty", segment_name(*id))?;
         }
         Ok(())
     }

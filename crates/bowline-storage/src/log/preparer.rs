@@ -1,17 +1,30 @@
 //! Makes segments before they are needed.
 //!
 //! A *spare* is a file with a spare's name whose blocks all exist: new and filled with zeros, or
-//! a released segment. With [`Background::Threads`] one thread makes them on request; otherwise,
-//! and whenever none is ready, the writer makes one itself at the rotation. A failure of the
-//! thread is not reported: the writer then finds no spare, tries by itself and gets its own error.
+//! a released segment. A *prepared* segment is a spare that has got its header and its name, both
+//! durable, after which the active segment was marked as continued: all that is left for the
+//! rotation is to write. With [`Background::Threads`] one thread prepares on request; otherwise, and
+//! whenever none is ready, the writer does it at the rotation. A failure of the thread is not
+//! reported: the writer then finds nothing, tries by itself and gets its own error. Only a name or a
+//! mark that may or may not be on the disk stops the log, whoever wrote it.
 //!
-//! An owner that wants to know early asks for a spare to be kept. Then the thread makes the next one
-//! as soon as the last is taken, a smaller one where there is no room for it, and notes when there is
-//! no room even for that.
+//! An owner that wants to know early asks for a segment to be kept. Then the thread prepares the next
+//! one as soon as the last is taken, a smaller one where there is no room for it, and notes when there
+//! is no room even for that.
+//!
+//! # Invariants
+//!
+//! - At most one segment is prepared, and it continues the active one. The active one is marked if
+//!   and only if there is one that is prepared, so whoever removes that one takes the mark away
+//!   first, durably, or has named a later one.
+//! - An id is given once.
 
 use super::Background;
-use super::segment::spare_name;
+use super::segment::{
+    ActivationError, HEADER_BYTES, Link, Marker, SegmentHeader, activate, segment_path, spare_name,
+};
 use super::space::Space;
+use super::sync::Shared;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +51,26 @@ pub(super) struct Spare {
     pub(super) bytes: u64,
 }
 
-/// The maker and keeper of spares.
+/// What is to be prepared.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) bytes: u64,
+    /// The active segment.
+    pub(super) previous_id: u64,
+    pub(super) previous_salt: u64,
+    pub(super) owner: u128,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// A segment that nothing was written to yet.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn VfsFile>,
+    pub(super) header: SegmentHeader,
+}
+
+/// The maker and keeper of spares and of the next segment.
 #[derive(Debug)]
 pub(super) struct Preparer {
     inner: Arc<Inner>,
@@ -53,7 +85,7 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     stopping: AtomicBool,
-    /// Whether a spare is always to be there.
+    /// Whether a segment is always to be prepared.
     keeps_one: AtomicBool,
     space: Arc<Space>,
 }
@@ -61,11 +93,14 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     /// Asked for, not begun.
-    wanted_bytes: Option<u64>,
-    /// What the thread is making right now.
+    wanted: Option<Order>,
+    /// What the thread is preparing right now.
     making_bytes: Option<u64>,
     ready: VecDeque<Spare>,
+    prepared: Option<Prepared>,
     next_number: u64,
+    /// The highest id that was given away.
+    last_id: u64,
 }
 
 impl State {
@@ -80,6 +115,17 @@ impl State {
             .iter()
             .position(|spare| spare.bytes >= bytes_min)?;
         self.ready.remove(position)
+    }
+
+    /// The id of a segment behind `previous_id`.
+    fn next_id(&mut self, previous_id: u64) -> u64 {
+        self.last_id = self.last_id.max(previous_id) + 1;
+        self.last_id
+    }
+
+    fn prepared_bytes(&self) -> Option<u64> {
+        let prepared = self.prepared.as_ref();
+        prepared.map(|prepared| prepared.header.capacity_bytes)
     }
 }
 
@@ -127,37 +173,87 @@ impl Preparer {
         self.inner.keeps_one.load(Ordering::Relaxed)
     }
 
-    /// Asks for a spare of at least `bytes` to be made in the background.
-    pub(super) fn request(&self, bytes: u64) {
+    /// Asks for a segment to be prepared in the background.
+    pub(super) fn request(&self, order: Order) {
         if self.thread.is_none() {
             return;
         }
         let mut state = self.inner.state.lock();
-        let is_there = state.ready.iter().any(|spare| spare.bytes >= bytes)
-            || state.making_bytes.is_some_and(|making| making >= bytes);
+        let is_enough = |bytes: u64| bytes >= order.bytes;
+        let is_there = state.prepared_bytes().is_some_and(is_enough)
+            || state.making_bytes.is_some_and(is_enough);
         if !is_there {
-            state.wanted_bytes = Some(bytes);
+            state.wanted = Some(order);
             self.inner.changed.notify_all();
         }
+    }
+
+    /// The segment that continues the active one, of at least `bytes_min`; when none is ready, one of
+    /// `order.bytes` is prepared here.
+    pub(super) fn take_prepared(&self, bytes_min: u64, order: &Order) -> Result<Prepared> {
+        let mut state = self.idle();
+        let ready = state.prepared.take();
+        let too_small = match ready {
+            Some(ready) if ready.header.capacity_bytes >= bytes_min => return Ok(ready),
+            too_small => too_small,
+        };
+        let spare = state.take_ready(bytes_min);
+        let path = state.next_path(&self.inner);
+        let id = state.next_id(order.previous_id);
+        drop(state);
+        let made = match spare {
+            Some(spare) => Ok(spare),
+            None => self.inner.make_here(path, order.bytes),
+        };
+        match made.and_then(|spare| self.inner.name(spare, order, id)) {
+            Ok(prepared) => {
+                if let Some(too_small) = too_small {
+                    self.inner.remove(&too_small.path);
+                }
+                Ok(prepared)
+            }
+            Err(error) => {
+                self.inner.state.lock().prepared = too_small;
+                Err(error)
+            }
+        }
+    }
+
+    /// The segment that is prepared, for a caller that gives the active one up.
+    pub(super) fn take_abandoned(&self) -> Option<Prepared> {
+        self.idle().prepared.take()
+    }
+
+    /// From now on, and until something is asked for, the thread does nothing.
+    pub(super) fn settle(&self) {
+        drop(self.idle());
+    }
+
+    /// The state while the thread does nothing, and is asked for nothing.
+    fn idle(&self) -> MutexGuard<'_, State> {
+        let mut state = self.inner.state.lock();
+        // What was only asked for is not begun any more.
+        state.wanted = None;
+        while state.making_bytes.is_some() {
+            self.inner.changed.wait(&mut state);
+        }
+        state
+    }
+
+    /// The id of a segment behind `previous_id` that is not prepared here.
+    pub(super) fn next_id(&self, previous_id: u64) -> u64 {
+        self.inner.state.lock().next_id(previous_id)
     }
 
     /// A spare of at least `bytes_min`; when none is ready, one of `bytes_new` is made here.
     pub(super) fn take(&self, bytes_min: u64, bytes_new: u64) -> Result<Spare> {
         let mut state = self.inner.state.lock();
-        loop {
-            if let Some(spare) = state.take_ready(bytes_min) {
-                return Ok(spare);
-            }
-            if state.making_bytes.is_none_or(|making| making < bytes_min) {
-                break;
-            }
-            self.inner.changed.wait(&mut state);
+        if let Some(spare) = state.take_ready(bytes_min) {
+            return Ok(spare);
         }
-        // What was only asked for is made here instead.
-        state.wanted_bytes = None;
         let path = state.next_path(&self.inner);
-        MutexGuard::unlocked(&mut state, || self.inner.make(path, bytes_new, None))
-            .map(|spare| spare.expect("only the thread is told to stop"))
+        drop(state);
+        self.inner.make_here(path, bytes_new)
     }
 
     /// Keeps `spare` for later.
@@ -176,28 +272,68 @@ impl Preparer {
         self.inner.state.lock().next_path(&self.inner)
     }
 
-    /// How many spares are ready, and their bytes.
+    /// How many spares and prepared segments there are, and their bytes.
     pub(super) fn ready(&self) -> (usize, u64) {
         let state = self.inner.state.lock();
-        (
-            state.ready.len(),
-            state.ready.iter().map(|spare| spare.bytes).sum(),
-        )
+        let spares = state.ready.iter().map(|spare| spare.bytes);
+        let all = spares.chain(state.prepared_bytes());
+        all.fold((0, 0), |(count, bytes), it| (count + 1, bytes + it))
     }
 
-    /// Removes all spares that are ready; returns whether there were any.
-    pub(super) fn discard_ready(&self) -> bool {
-        let ready = std::mem::take(&mut self.inner.state.lock().ready);
-        for spare in &ready {
+    /// Whether a segment is prepared.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.inner.state.lock().prepared.is_some()
+    }
+
+    /// Removes all spares, and what is prepared of the log that `shared` is of; returns whether there
+    /// were any. While the thread prepares something, that and what it replaces stay.
+    pub(super) fn discard_ready(&self, shared: &Shared) -> bool {
+        let mut state = self.inner.state.lock();
+        let spares = std::mem::take(&mut state.ready);
+        let mut prepared = None;
+        if state.making_bytes.is_none() {
+            // Or the thread would mark the active segment while the mark is taken away here.
+            state.wanted = None;
+            prepared = state.prepared.take();
+        }
+        drop(state);
+        for spare in &spares {
             self.discard(spare);
         }
-        !ready.is_empty()
+        let Some(prepared) = prepared else {
+            return !spares.is_empty();
+        };
+        let unmarked = self.inner.unmark(&prepared, shared);
+        if unmarked {
+            self.inner.remove(&prepared.path);
+        } else {
+            self.inner.state.lock().prepared = Some(prepared);
+        }
+        unmarked || !spares.is_empty()
     }
 
-    /// Ends the thread, then removes all spares.
-    pub(super) fn close(&mut self) {
+    /// Ends the thread, then removes all spares. What is prepared is for the caller to remove.
+    pub(super) fn close(&mut self) -> Option<Prepared> {
         self.stop();
-        self.discard_ready();
+        let mut state = self.inner.state.lock();
+        let (spares, prepared) = (std::mem::take(&mut state.ready), state.prepared.take());
+        drop(state);
+        for spare in &spares {
+            self.discard(spare);
+        }
+        prepared
+    }
+
+    /// Removes the file of a segment that nothing says exists. Best effort: what stays is removed at
+    /// the next opening.
+    pub(super) fn remove(&self, prepared: &Prepared) {
+        self.inner.remove(&prepared.path);
+    }
+
+    /// Prepares what is ordered, as the thread does.
+    #[cfg(test)]
+    pub(super) fn prepare_now(&self, order: &Order) {
+        self.inner.serve(order);
     }
 
     fn stop(&mut self) {
@@ -235,32 +371,117 @@ impl Inner {
     fn run(&self) {
         let mut state = self.state.lock();
         while !self.stopping.load(Ordering::Relaxed) {
-            let Some(bytes) = state.wanted_bytes.take() else {
+            let Some(order) = state.wanted.take() else {
                 self.changed.wait(&mut state);
                 continue;
             };
-            state.making_bytes = Some(bytes);
-            let path = state.next_path(self);
+            state.making_bytes = Some(order.bytes);
             MutexGuard::unlocked(&mut state, || {
                 let making = Making(self);
-                match self.make_ahead(path, bytes) {
-                    Ok(Some(spare)) => {
-                        self.space.set_short(false);
-                        self.state.lock().ready.push_back(spare);
-                    }
-                    Ok(None) => {}
-                    Err(error) => {
-                        let is_short = matches!(error, Error::NoSpace { .. });
-                        if !is_short || !self.space.is_short() {
-                            tracing::warn!(%error, "cannot prepare a log segment");
-                        }
-                        self.space
-                            .set_short(is_short && self.keeps_one.load(Ordering::Relaxed));
-                    }
-                }
+                self.serve(&order);
                 drop(making);
             });
         }
+    }
+
+    /// Prepares what is ordered, in place of a smaller one that may be there.
+    fn serve(&self, order: &Order) {
+        let mut state = self.state.lock();
+        let spare = state.take_ready(order.bytes);
+        let path = state.next_path(self);
+        let id = state.next_id(order.previous_id);
+        drop(state);
+        let made = match spare {
+            Some(spare) => Ok(Some(spare)),
+            None => self.make_ahead(path, order.bytes),
+        };
+        let named = made.and_then(|spare| {
+            let named = spare.map(|spare| self.name(spare, order, id));
+            named.transpose()
+        });
+        match named {
+            Ok(Some(prepared)) => {
+                self.space.set_short(false);
+                let smaller = self.state.lock().prepared.replace(prepared);
+                if let Some(smaller) = smaller {
+                    self.remove(&smaller.path);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let is_short = matches!(error, Error::NoSpace { .. });
+                if !is_short || !self.space.is_short() {
+                    tracing::warn!(%error, "cannot prepare a log segment");
+                }
+                self.space
+                    .set_short(is_short && self.keeps_one.load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    /// Makes `spare` the segment behind the active one, durably, and marks that.
+    fn name(&self, spare: Spare, order: &Order, id: u64) -> Result<Prepared> {
+        let header = SegmentHeader {
+            id,
+            salt: fastrand::u64(..),
+            owner: order.owner,
+            first_index: 0,
+            capacity_bytes: spare.bytes,
+            previous: Some(Link {
+                id: order.previous_id,
+                salt: order.previous_salt,
+                end_offset: 0,
+            }),
+            is_prepared: true,
+            later_id: None,
+        };
+        // All that can fail without harm comes before the naming.
+        let is_sound = order.shared.active().map(drop);
+        let (previous_id, previous_salt) = (order.previous_id, order.previous_salt);
+        let named = is_sound
+            .and_then(|()| Marker::open(&*self.vfs, &self.dir, previous_id, previous_salt))
+            .map_err(ActivationError::BeforeNaming)
+            .and_then(|marker| {
+                activate(&*self.vfs, &self.dir, &spare, &header)?;
+                Ok(marker)
+            });
+        let marker = match named {
+            Ok(marker) => marker,
+            Err(ActivationError::BeforeNaming(error)) => {
+                self.remove(&spare.path);
+                return Err(error);
+            }
+            Err(ActivationError::WhileNaming(error)) => return Err(order.shared.poison(&error)),
+        };
+        self.counters.log_bytes_written.add(HEADER_BYTES);
+        let marked = marker.mark(Some(id));
+        marked.map_err(|error| order.shared.poison(&error))?;
+        Ok(Prepared {
+            path: segment_path(&self.dir, id),
+            file: spare.file,
+            header,
+        })
+    }
+
+    /// Takes away the mark that says that `prepared` exists, durably; returns whether it is gone.
+    fn unmark(&self, prepared: &Prepared, shared: &Shared) -> bool {
+        let Some(link) = prepared.header.previous else {
+            return false;
+        };
+        let is_sound = shared.active().map(drop);
+        let marker =
+            is_sound.and_then(|()| Marker::open(&*self.vfs, &self.dir, link.id, link.salt));
+        let unmarked = marker.map(|marker| {
+            let unmarked = marker.mark(None);
+            unmarked.map_err(|error| shared.poison(&error)).is_ok()
+        });
+        unmarked.unwrap_or(false)
+    }
+
+    /// Makes a spare for a caller that waits for it.
+    fn make_here(&self, path: PathBuf, bytes: u64) -> Result<Spare> {
+        let made = self.make(path, bytes, None)?;
+        Ok(made.expect("only the thread is told to stop"))
     }
 
     /// Makes a spare of `bytes`, or a smaller one where that has no room and one is to be kept.

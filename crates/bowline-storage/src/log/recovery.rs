@@ -3,18 +3,17 @@
 //! A crash between any two steps leaves a directory from which recovery gives the same entries:
 //! until the new segment is named nothing that a scan reads has changed; from then on it is the
 //! empty last segment, which the next recovery replaces in turn, with the same end of the log.
+//! Segments go only when a later one has its name, durably: one before them may say that there is one.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::frame::{FrameKind, bare_frame};
 use super::marks::Mark;
 use super::plan::{Harden, Plan};
 use super::preparer::{Preparer, Spare};
-use super::segment::{HEADER_BYTES, Link, SegmentHeader, activate, segment_name, segment_path};
+use super::segment::{HEADER_BYTES, Marker, SegmentHeader, activate, segment_name, segment_path};
 use crate::error::{Error, Result};
-use crate::types::Index;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 
 const COPY_BYTES: u64 = 256 << 10;
@@ -53,13 +52,16 @@ pub(super) fn apply(
     if let Some(harden) = &plan.harden {
         rewrite_and_sync(vfs, dir, harden)?;
     }
-    let mut spare = preparer.take(segment_bytes, segment_bytes);
-    for smaller in [segment_bytes / 8, 2 * HEADER_BYTES] {
-        // On a full disk, whatever there is: what can be read shall be read, and deleted.
-        if let Err(Error::NoSpace { .. }) = &spare {
-            let bytes = smaller.max(2 * HEADER_BYTES).next_multiple_of(HEADER_BYTES);
-            spare = preparer.take(bytes, bytes);
-        }
+    // On a full disk, whatever there is: what can be read shall be read, and deleted.
+    let small = |bytes: u64| bytes.max(2 * HEADER_BYTES).next_multiple_of(HEADER_BYTES);
+    let sizes = [
+        segment_bytes,
+        small(segment_bytes / 8),
+        small(2 * HEADER_BYTES),
+    ];
+    let mut spare = take_one_of(preparer, &sizes);
+    if matches!(spare, Err(Error::NoSpace { .. })) && give_up_unbegun(vfs, dir, plan)? {
+        spare = take_one_of(preparer, &sizes);
     }
     let spare = spare?;
     let header = SegmentHeader {
@@ -69,22 +71,21 @@ pub(super) fn apply(
         first_index: plan.new_first_index,
         capacity_bytes: spare.bytes,
         previous: plan.previous,
+        is_prepared: false,
+        later_id: None,
     };
     activate(vfs, dir, &spare, &header)?;
     let Spare { file, .. } = spare;
     if let Some(link) = plan.previous
         && plan.mark_continued
     {
-        let path = segment_path(dir, link.id);
-        let previous = vfs
-            .open(&path, OpenMode::ReadWrite)
-            .map_err(|error| Error::io("open", &path, error))?;
-        mark_continued(&*previous, &path, link, header.first_index)?;
+        Marker::open(vfs, dir, link.id, link.salt)?.mark(Some(header.id))?;
     }
-    if let Some(id) = plan.replaced {
-        remove(vfs, &dir.join(segment_name(id)))?;
+    let superfluous: Vec<u64> = plan.unbegun.iter().chain(&plan.replaced).copied().collect();
+    for id in &superfluous {
+        remove(vfs, &dir.join(segment_name(*id)))?;
     }
-    if plan.replaced.is_some() || !plan.remove.is_empty() {
+    if !superfluous.is_empty() || !plan.remove.is_empty() {
         vfs.sync_dir(dir)
             .map_err(|error| Error::io("sync", dir, error))?;
     }
@@ -96,28 +97,34 @@ pub(super) fn apply(
     Ok((header, file))
 }
 
-/// Writes, durably, that the log goes on behind the segment of `link`.
-pub(super) fn mark_continued(
-    file: &dyn VfsFile,
-    path: &Path,
-    link: Link,
-    next_index: Index,
-) -> Result<()> {
-    let Link {
-        id,
-        salt,
-        end_offset,
-    } = link;
-    let life = super::frame::Life::new(id, salt);
-    let frame = bare_frame(
-        life,
-        end_offset,
-        FrameKind::Continued,
-        next_index,
-        end_offset,
-    );
-    vfs::write_all_at(file, path, &frame, end_offset)?;
-    vfs::sync_data(file, path)
+/// A spare of the first of these sizes for which there is room.
+fn take_one_of(preparer: &Preparer, sizes: &[u64]) -> Result<Spare> {
+    let mut spare = preparer.take(sizes[0], sizes[0]);
+    for bytes in &sizes[1..] {
+        if let Err(Error::NoSpace { .. }) = &spare {
+            spare = preparer.take(*bytes, *bytes);
+        }
+    }
+    spare
+}
+
+/// Removes segments that were never begun before there is a new one, for their room; returns whether
+/// there were any.
+fn give_up_unbegun(vfs: &dyn Vfs, dir: &Path, plan: &mut Plan) -> Result<bool> {
+    let unbegun = std::mem::take(&mut plan.unbegun);
+    if unbegun.is_empty() {
+        return Ok(false);
+    }
+    // Nothing may say that they exist when they go.
+    if let Some((id, salt)) = plan.last {
+        Marker::open(vfs, dir, id, salt)?.mark(None)?;
+    }
+    for id in unbegun {
+        remove(vfs, &dir.join(segment_name(id)))?;
+    }
+    vfs.sync_dir(dir)
+        .map_err(|error| Error::io("sync", dir, error))?;
+    Ok(true)
 }
 
 /// Writes a stretch of a file again as it reads, then syncs. A sync that failed before a process

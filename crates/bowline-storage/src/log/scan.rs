@@ -1,6 +1,6 @@
 //! The first step of recovery: reads everything, changes nothing.
 //!
-//! The live segments form a chain: the one with the highest id is the last, and each header names
+//! The live segments form a chain: the one with the highest id that was begun is the last, and each header names
 //! the one before. A segment of the chain other than the last must hold valid frames exactly up
 //! to the offset its successor states. In the last one the first invalid frame, at offset `p`,
 //! decides: when a later frame header of this life says that the segment was synced beyond `p`,
@@ -11,17 +11,26 @@
 //! header states, and put together in order: what is found, the error included, is what one thread
 //! finds that reads them one after the other.
 //!
-//! A segment outside the chain, between two of its ids, is an empty last segment that an earlier
-//! recovery replaced and did not get to remove: *stale*. One that holds entries is an error.
+//! A segment that was prepared ahead is *begun* when its first frame is there, a `Begin`, which comes
+//! before everything else in it: a flush that covers any frame of it covers that one. So where it is
+//! missing, and the header of the frame that was written with it is there, or a later frame says that
+//! the segment was synced beyond it, it is damaged; otherwise nothing in the segment was
+//! acknowledged, and the log ends in one before it.
+//!
+//! A segment outside the chain is *stale*: prepared and not begun, or an empty last segment that an
+//! earlier recovery replaced and did not get to remove. One that holds entries is an error.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::frame::{Entries, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life};
+use super::frame::{
+    BEGIN_BYTES, Entries, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life,
+};
 use super::marks::{Mark, Marks};
 use super::segment::{
-    HEADER_BYTES, SegmentHeader, is_spare_name, segment_id, segment_name, segment_path,
+    HEADER_BYTES, Link, SegmentHeader, is_spare_name, segment_id, segment_name, segment_path,
 };
+use crate::codec;
 use crate::error::{Error, Result};
 use crate::types::Index;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
@@ -76,7 +85,7 @@ impl<'a> FrameReader<'a> {
     }
 
     /// Whether the first bytes at `offset` are those of a frame of this life.
-    fn is_begun(&mut self, offset: u64) -> Result<bool> {
+    fn is_torn(&mut self, offset: u64) -> Result<bool> {
         let life = self.life;
         Ok(life.is_tag(self.bytes(offset, FRAME_ALIGN)?))
     }
@@ -161,8 +170,10 @@ pub(super) struct ScannedSegment {
 pub(super) struct Scan {
     /// The chain, oldest first.
     pub(super) segments: Vec<ScannedSegment>,
-    /// Segments outside the chain: empty, replaced, not yet removed.
+    /// Segments outside the chain: never begun, or empty and replaced.
     pub(super) stale: Vec<u64>,
+    /// Of all segments, of the chain or not; 0 when there is none.
+    pub(super) highest_id: u64,
     /// File names of spares.
     pub(super) spares: Vec<String>,
     pub(super) marks: Marks,
@@ -183,6 +194,7 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) ->
         }
     }
     found.sort_by_key(|segment| segment.header.id);
+    scan.highest_id = found.last().map_or(0, |last| last.header.id);
     let (chain, stale) = split_chain(dir, found)?;
     for segment in stale {
         segment.refuse_content()?;
@@ -190,6 +202,12 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) ->
     }
     if let Some(first) = chain.first() {
         scan.next_index = first.header.first_index;
+    }
+    if let Some(last) = chain.last()
+        && let Some(later_id) = last.header.later_id
+        && scan.highest_id < later_id
+    {
+        last.expect_from(vfs, dir, later_id)?;
     }
     let bound = |position: usize| {
         let next = chain.get(position + 1);
@@ -241,7 +259,9 @@ struct ReadSegment {
 struct OpenSegment {
     file: std::sync::Arc<dyn VfsFile>,
     path: PathBuf,
+    /// Of a segment that was prepared and begun: with what its first frame states.
     header: SegmentHeader,
+    is_begun: bool,
 }
 
 /// Follows the chain back from the newest segment: the chain oldest first, and what is not in it.
@@ -253,29 +273,46 @@ fn split_chain(
     let mut stale = Vec::new();
     // The id the chain goes on with, going back; `None` at its beginning.
     let mut wanted = found.last().map(|last| last.header.id);
+    // The segment behind it, and the salt it names.
+    let mut named: Option<(PathBuf, u64)> = None;
+    let missing = |wanted_id, before: &str| Error::MissingFile {
+        path: segment_path(dir, wanted_id),
+        reason: format!("it continues the log after {before}"),
+    };
     while let Some(segment) = found.pop() {
         let id = segment.header.id;
         match wanted {
+            // One that was never begun says nothing of what was before it.
+            Some(wanted_id) if id < wanted_id && !segment.is_begun => stale.push(segment),
             Some(wanted_id) if id < wanted_id => {
-                return Err(Error::MissingFile {
-                    path: segment_path(dir, wanted_id),
-                    reason: format!("it continues the log after {}", segment_name(id)),
-                });
+                return Err(missing(wanted_id, &segment_name(id)));
             }
             Some(wanted_id) if id == wanted_id => {
-                let next = chain.last();
-                let link = next.and_then(|next| next.header.previous);
-                if let (Some(next), Some(link)) = (next, link)
-                    && link.salt != segment.header.salt
+                if let Some((next, salt)) = &named
+                    && *salt != segment.header.salt
                 {
-                    let reason = format!("{} continues another life of it", next.path.display());
+                    let reason = format!("{} continues another life of it", next.display());
                     return Err(Error::corrupt(&segment.path, 24, reason));
                 }
-                wanted = segment.header.previous.map(|link| link.id);
-                chain.push(segment);
+                let link = segment.header.previous;
+                wanted = link.map(|link| link.id);
+                named = link.map(|link| (segment.path.clone(), link.salt));
+                if segment.is_begun {
+                    chain.push(segment);
+                } else if chain.is_empty() {
+                    stale.push(segment);
+                } else {
+                    let reason =
+                        "not the frame a segment begins with, and the log goes on behind it";
+                    return Err(Error::corrupt(&segment.path, HEADER_BYTES, reason));
+                }
             }
             _ => stale.push(segment),
         }
+    }
+    // What a segment was prepared behind goes only when a later one was begun.
+    if let (true, Some(wanted_id)) = (chain.is_empty(), wanted) {
+        return Err(missing(wanted_id, "what was before it"));
     }
     chain.reverse();
     Ok((chain, stale))
@@ -288,20 +325,100 @@ impl OpenSegment {
             .open(&path, OpenMode::Read)
             .map_err(|error| Error::io("open", &path, error))?;
         let header = SegmentHeader::read(&*file, &path, id)?;
-        Ok(OpenSegment { file, path, header })
+        let mut segment = OpenSegment {
+            file,
+            path,
+            header,
+            is_begun: !header.is_prepared,
+        };
+        if header.is_prepared {
+            segment.read_beginning()?;
+        }
+        Ok(segment)
+    }
+
+    /// Looks for the frame that a prepared segment begins with.
+    fn read_beginning(&mut self) -> Result<()> {
+        let corrupt = |reason: String| Error::corrupt(&self.path, HEADER_BYTES, reason);
+        let mut reader =
+            FrameReader::new(&*self.file, &self.path, self.header.life(), WINDOW_BYTES)?;
+        // In a log that is being written it may have been written since the first look.
+        for is_second_look in [false, true] {
+            reader.forget();
+            if let Some(frame) = reader.header(HEADER_BYTES)?
+                && frame.kind == FrameKind::Begin
+                && let Some(body) = reader.body(HEADER_BYTES, &frame)?
+                && let Some(end_offset) = codec::Reader::new(body).u64()
+            {
+                if end_offset < HEADER_BYTES {
+                    return Err(corrupt(format!("the segment before ends at {end_offset}")));
+                }
+                self.header.first_index = frame.first_index;
+                let link = |link| Link { end_offset, ..link };
+                self.header.previous = self.header.previous.map(link);
+                self.is_begun = true;
+                return Ok(());
+            }
+            // The frame behind it was written together with it, its header in the same sector, or
+            // after it was synced.
+            let behind = HEADER_BYTES + BEGIN_BYTES as u64;
+            let proof = match reader.header(behind)? {
+                Some(_) => Some(behind),
+                None => reader.proof_of_sync(HEADER_BYTES)?,
+            };
+            let Some(proof) = proof else {
+                break;
+            };
+            if is_second_look {
+                return Err(corrupt(format!(
+                    "not the frame a segment begins with, but the one at offset {proof} was not \
+                     written without it"
+                )));
+            }
+        }
+        if reader.file_len < self.header.capacity_bytes {
+            return Err(corrupt(format!(
+                "the file was cut to {} of {} bytes",
+                reader.file_len, self.header.capacity_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    /// An error unless there is a segment from `later_id` on, which this one says there is. In a log
+    /// that is being written, it may be newer than the last listing, or have been given up since.
+    fn expect_from(&self, vfs: &dyn Vfs, dir: &Path, later_id: u64) -> Result<()> {
+        let names = list(vfs, dir)?;
+        let mut ids = names.iter().filter_map(|name| segment_id(name));
+        let id = self.header.id;
+        if ids.any(|it| it >= later_id) {
+            return Ok(());
+        }
+        let again = SegmentHeader::read(&*self.file, &self.path, id)?;
+        if self.header.later_id.is_some() && again.later_id != self.header.later_id {
+            return Ok(());
+        }
+        Err(Error::MissingFile {
+            path: segment_path(dir, later_id),
+            reason: format!("{} says that the log goes on behind it", segment_name(id)),
+        })
     }
 
     /// An error when a stale segment begins with a frame that says something.
     fn refuse_content(&self) -> Result<()> {
         let life = self.header.life();
         let mut reader = FrameReader::new(&*self.file, &self.path, life, FRAME_HEADER_BYTES)?;
-        let Some(header) = reader.header(HEADER_BYTES)? else {
+        let mut offset = HEADER_BYTES;
+        if self.header.is_prepared && self.is_begun {
+            offset += BEGIN_BYTES as u64;
+        }
+        let Some(header) = reader.header(offset)? else {
             return Ok(());
         };
         let says_something = matches!(header.kind, FrameKind::Data | FrameKind::Cut);
-        if says_something && reader.body(HEADER_BYTES, &header)?.is_some() {
+        if says_something && reader.body(offset, &header)?.is_some() {
             let reason = "holds entries, but no later segment continues it";
-            return Err(Error::corrupt(&self.path, HEADER_BYTES, reason));
+            return Err(Error::corrupt(&self.path, offset, reason));
         }
         Ok(())
     }
@@ -362,7 +479,9 @@ impl OpenSegment {
             let header = match reader.header(offset)? {
                 Some(header) => match reader.body(offset, &header)? {
                     Some(body) => {
-                        check_entries(&header, body).map_err(|why| corrupt(offset, why))?;
+                        if header.kind == FrameKind::Data {
+                            check_entries(&header, body).map_err(|why| corrupt(offset, why))?;
+                        }
                         Some(header)
                     }
                     None => None,
@@ -396,7 +515,7 @@ impl OpenSegment {
                     return Err(corrupt(offset, reason));
                 }
                 scanned.end = End::Tail {
-                    torn: reader.is_begun(offset)?,
+                    torn: reader.is_torn(offset)?,
                 };
                 return Ok(scanned);
             };
@@ -416,19 +535,14 @@ impl OpenSegment {
                 if bound.is_some() {
                     return Err(corrupt(offset, "marked as continued too early".to_owned()));
                 }
-                // In a log that is being written, the successor may be newer than our listing.
-                if list(vfs, dir)?
-                    .iter()
-                    .filter_map(|name| segment_id(name))
-                    .any(|it| it > id)
-                {
-                    scanned.end = End::Stated;
-                    return Ok(scanned);
-                }
-                return Err(Error::MissingFile {
-                    path: segment_path(dir, id + 1),
-                    reason: format!("{} says that the log goes on behind it", segment_name(id)),
-                });
+                self.expect_from(vfs, dir, id + 1)?;
+                scanned.end = End::Stated;
+                return Ok(scanned);
+            }
+            if (header.kind == FrameKind::Begin)
+                != (self.header.is_prepared && offset == HEADER_BYTES)
+            {
+                return Err(corrupt(offset, "a beginning out of its place".to_owned()));
             }
             if scanned.end == End::Sealed {
                 return Err(corrupt(offset, "a frame behind the seal".to_owned()));
@@ -454,6 +568,7 @@ impl OpenSegment {
                     *next_index = header.first_index;
                     scanned.has_content = true;
                 }
+                FrameKind::Begin => {}
                 FrameKind::Seal | FrameKind::Continued => {
                     if bound.is_none() {
                         scanned.end = End::Sealed;

@@ -2,39 +2,53 @@
 //!
 //! The header is written and synced under the spare's name and only then renamed, so a file with
 //! a segment's name always had a durable header: a bad one is damage, never an unfinished write.
+//!
+//! Where a segment begins (its first index, and the end of the one before) is known when it is made
+//! by an opening, and stands in the header. Of one that is *prepared* while the segment before is
+//! written to, it is not: the header leaves both out, and the first frame, a `Begin`, states them.
+//!
+//! The last sector of the page is the *mark*: zeros, or a `Continued` frame with the id of a further
+//! segment, written when that one has its name, durably. No other sector of the page changes with it,
+//! and nothing that was acknowledged is in it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::frame::{FRAME_HEADER_BYTES, Life, NUMBER_LIMIT};
+use super::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life, NUMBER_LIMIT, bare_frame};
 use super::preparer::Spare;
 use crate::codec::Reader;
 use crate::error::{Error, Result};
 use crate::types::Index;
-use crate::vfs::{self, Vfs, VfsFile};
+use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 
 /// Bytes of the header page; the first frame follows it.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// Kept free at the end of each segment for a `Seal` and a `Continued` frame.
-pub(super) const TRAILER_BYTES: u64 = 2 * FRAME_HEADER_BYTES as u64;
-/// The format written, and the newest one read.
-pub(super) const FORMAT_VERSION: u32 = 1;
+/// Kept free at the end of each segment for a `Seal` frame.
+pub(super) const TRAILER_BYTES: u64 = FRAME_HEADER_BYTES as u64;
+/// The format written, and the newest one read. Those below it are read, too.
+pub(super) const FORMAT_VERSION: u32 = 2;
+/// The first in which a segment can be prepared.
+const PREPARED_SINCE: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"bowl.log";
 const CRC_RANGE: std::ops::Range<usize> = 12..16;
 const OWNER_OFFSET: u64 = 72;
 const FIELDS_END: usize = 88;
+/// The mark fills a sector by itself: what a disk tears it tears between sectors.
+const MARK_BYTES: usize = 512;
+const MARK_OFFSET: usize = HEADER_BYTES as usize - MARK_BYTES;
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_SUFFIX: &str = ".tmp";
 
-const _: () = assert!(FIELDS_END as u64 <= HEADER_BYTES);
+const _: () = assert!(FIELDS_END <= MARK_OFFSET);
 
 /// The segment before, and where it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Link {
     pub(super) id: u64,
     pub(super) salt: u64,
-    /// The offset behind its last frame. Later frames in it are void for ever.
+    /// The offset behind its last frame. Later frames in it are void for ever. 0 while nobody knows.
     pub(super) end_offset: u64,
 }
 
@@ -46,12 +60,16 @@ pub(super) struct SegmentHeader {
     pub(super) salt: u64,
     /// Whose log it is.
     pub(super) owner: u128,
-    /// The index that follows the last valid one of the segment before.
+    /// The index that follows the last valid one of the segment before. 0 while nobody knows.
     pub(super) first_index: Index,
     /// Length of the file when it became a segment.
     pub(super) capacity_bytes: u64,
     /// `None` in the first segment of a log.
     pub(super) previous: Option<Link>,
+    /// Whether a `Begin` frame states the first index and the end of the segment before.
+    pub(super) is_prepared: bool,
+    /// The id of a further segment that exists, as the mark says.
+    pub(super) later_id: Option<u64>,
 }
 
 impl SegmentHeader {
@@ -59,6 +77,7 @@ impl SegmentHeader {
         Life::new(self.id, self.salt)
     }
 
+    /// The page of a segment that nothing continues yet.
     pub(super) fn encode(&self) -> Vec<u8> {
         let previous = self.previous.unwrap_or(Link {
             id: 0,
@@ -128,10 +147,23 @@ impl SegmentHeader {
                 &format!("holds segment {header_id}, not the one it is named"),
             ));
         }
-        let link_fits = link.id < id && (link.id == 0 || link.end_offset >= HEADER_BYTES);
+        let is_prepared = version >= PREPARED_SINCE && first_index == 0;
         let is_number = |number: u64| (1..NUMBER_LIMIT).contains(&number);
-        if version == 0 || !is_number(id) || !is_number(first_index) || !link_fits {
+        let start_fits = if is_prepared {
+            link.id != 0 && link.end_offset == 0
+        } else {
+            is_number(first_index) && (link.id == 0 || link.end_offset >= HEADER_BYTES)
+        };
+        if version == 0 || !is_number(id) || link.id >= id || !start_fits {
             return Err(corrupt(16, "the segment header contradicts itself"));
+        }
+        let mark = &page[MARK_OFFSET..HEADER_BYTES as usize];
+        let life = Life::new(id, salt);
+        let later_id =
+            FrameHeader::decode(mark, life, MARK_OFFSET as u64).map(|frame| frame.first_index);
+        if mark != &mark_of(life, later_id)[..] || later_id.is_some_and(|later| later <= id) {
+            let reason = "neither zeros nor the mark that a further segment exists";
+            return Err(corrupt(MARK_OFFSET as u64, reason));
         }
         let previous = (link.id != 0).then_some(link);
         Ok(SegmentHeader {
@@ -141,6 +173,8 @@ impl SegmentHeader {
             first_index,
             capacity_bytes,
             previous,
+            is_prepared,
+            later_id,
         })
     }
 
@@ -158,7 +192,11 @@ impl SegmentHeader {
     pub(super) fn read(file: &dyn VfsFile, path: &Path, id: u64) -> Result<SegmentHeader> {
         let mut page = vec![0; HEADER_BYTES as usize];
         let read = vfs::read_full_at(file, path, &mut page, 0)?;
-        SegmentHeader::decode(path, id, &page[..read])
+        // The mark may be being written: then a second look finds it whole.
+        SegmentHeader::decode(path, id, &page[..read]).or_else(|_| {
+            let read = vfs::read_full_at(file, path, &mut page, 0)?;
+            SegmentHeader::decode(path, id, &page[..read])
+        })
     }
 }
 
@@ -170,10 +208,56 @@ pub(super) fn repair_header(page: &mut [u8]) {
     page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checksum of the header page except the checksum itself.
+/// Checksum of the header page except the checksum itself, and as if there were no mark.
 fn page_crc(page: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&page[..CRC_RANGE.start]);
-    crc32c::crc32c_append(crc, &page[CRC_RANGE.end..HEADER_BYTES as usize])
+    let crc = crc32c::crc32c_append(crc, &page[CRC_RANGE.end..MARK_OFFSET]);
+    crc32c::crc32c_append(crc, &[0; MARK_BYTES])
+}
+
+/// The sector that says which further segment exists, if any.
+fn mark_of(life: Life, later_id: Option<u64>) -> [u8; MARK_BYTES] {
+    let mut mark = [0; MARK_BYTES];
+    if let Some(id) = later_id {
+        let frame = bare_frame(life, MARK_OFFSET as u64, FrameKind::Continued, id, 0);
+        mark[..FRAME_HEADER_BYTES].copy_from_slice(&frame);
+    }
+    mark
+}
+
+/// Writes which further segment exists. Durable after the next sync of `file`.
+pub(super) fn write_mark(
+    file: &dyn VfsFile,
+    path: &Path,
+    life: Life,
+    later_id: Option<u64>,
+) -> Result<()> {
+    vfs::write_all_at(file, path, &mark_of(life, later_id), MARK_OFFSET as u64)
+}
+
+/// A segment that is to be marked, through a file of its own: a sync that fails is then told to
+/// whoever else syncs the segment, too.
+pub(super) struct Marker {
+    file: Arc<dyn VfsFile>,
+    path: PathBuf,
+    life: Life,
+}
+
+impl Marker {
+    pub(super) fn open(vfs: &dyn Vfs, dir: &Path, id: u64, salt: u64) -> Result<Marker> {
+        let path = segment_path(dir, id);
+        let file = vfs
+            .open(&path, OpenMode::ReadWrite)
+            .map_err(|error| Error::io("open", &path, error))?;
+        let life = Life::new(id, salt);
+        Ok(Marker { file, path, life })
+    }
+
+    /// Writes, durably, which further segment exists. After a failure nobody knows what is written.
+    pub(super) fn mark(&self, later_id: Option<u64>) -> Result<()> {
+        write_mark(&*self.file, &self.path, self.life, later_id)?;
+        vfs::sync_data(&*self.file, &self.path)
+    }
 }
 
 /// The file name of a segment.
@@ -256,29 +340,101 @@ mod tests {
                 salt: 5,
                 end_offset: 8192,
             }),
+            is_prepared: false,
+            later_id: None,
+        }
+    }
+
+    fn prepared() -> SegmentHeader {
+        let previous = header().previous.map(|link| Link {
+            end_offset: 0,
+            ..link
+        });
+        SegmentHeader {
+            first_index: 0,
+            previous,
+            is_prepared: true,
+            ..header()
         }
     }
 
     #[test]
     fn a_header_reads_back_as_written() {
-        for previous in [header().previous, None] {
-            let header = SegmentHeader {
-                previous,
-                ..header()
-            };
-            let decoded = SegmentHeader::decode(Path::new("x"), 9, &header.encode());
+        let first = SegmentHeader {
+            previous: None,
+            ..header()
+        };
+        for header in [header(), first, prepared()] {
+            let mut page = header.encode();
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &page);
             assert_eq!(decoded.expect("valid"), header);
+            page[MARK_OFFSET..].copy_from_slice(&mark_of(header.life(), Some(12)));
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &page);
+            let marked = SegmentHeader {
+                later_id: Some(12),
+                ..header
+            };
+            assert_eq!(decoded.expect("valid"), marked);
+        }
+    }
+
+    #[test]
+    fn a_mark_that_names_no_later_segment_is_damage() {
+        for id in [1, 9] {
+            let mut page = header().encode();
+            page[MARK_OFFSET..].copy_from_slice(&mark_of(header().life(), Some(id)));
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &page);
+            assert!(decoded.expect_err("not later").is_corruption());
+        }
+    }
+
+    #[test]
+    fn half_a_beginning_is_damage() {
+        for header in [
+            SegmentHeader {
+                first_index: 5,
+                ..prepared()
+            },
+            SegmentHeader {
+                previous: header().previous,
+                ..prepared()
+            },
+            SegmentHeader {
+                previous: None,
+                ..prepared()
+            },
+        ] {
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &header.encode());
+            assert!(decoded.expect_err("a half").is_corruption(), "{header:?}");
+        }
+    }
+
+    /// Logs of before version 2 have no prepared segments; all else of them reads as it did.
+    #[test]
+    fn the_version_before_is_read() {
+        for (header, is_valid) in [(header(), true), (prepared(), false)] {
+            let mut page = header.encode();
+            page[8] = 1;
+            let crc = page_crc(&page);
+            page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &page);
+            assert_eq!(decoded.is_ok_and(|decoded| decoded == header), is_valid);
         }
     }
 
     #[test]
     fn every_flipped_byte_of_the_page_is_damage() {
         let page = header().encode();
-        for position in 0..page.len() {
-            let mut damaged = page.clone();
-            damaged[position] ^= 0x10;
-            let error = SegmentHeader::decode(Path::new("x"), 9, &damaged).expect_err("damaged");
-            assert!(error.is_corruption(), "byte {position}: {error}");
+        let mut marked = page.clone();
+        marked[MARK_OFFSET..].copy_from_slice(&mark_of(header().life(), Some(10)));
+        for page in [&page, &marked] {
+            for position in 0..page.len() {
+                let mut damaged = page.clone();
+                damaged[position] ^= 0x10;
+                let decoded = SegmentHeader::decode(Path::new("x"), 9, &damaged);
+                let error = decoded.expect_err("damaged");
+                assert!(error.is_corruption(), "byte {position}: {error}");
+            }
         }
         let error = SegmentHeader::decode(Path::new("x"), 9, &page[..4095]).expect_err("short");
         assert!(error.is_corruption());
@@ -305,12 +461,12 @@ mod tests {
     #[test]
     fn a_newer_format_is_named_as_such() {
         let mut page = header().encode();
-        page[8] = 2;
+        page[8] = FORMAT_VERSION as u8 + 1;
         let crc = page_crc(&page);
         page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
         let error = SegmentHeader::decode(Path::new("x"), 9, &page).expect_err("newer");
         assert!(
-            matches!(error, Error::NewerFormat { found: 2, .. }),
+            matches!(error, Error::NewerFormat { found: 3, .. }),
             "{error}"
         );
     }

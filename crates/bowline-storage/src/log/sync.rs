@@ -4,7 +4,8 @@
 //! and `end_offset`; whoever holds `sync_lock` changes `synced_offset` and `durable_index`. A
 //! rotation and a cut hold `sync_lock` too, so a flush never straddles them. One flush at a time
 //! is also what makes a failure reach everyone: the system reports a failed flush to only one of
-//! several callers, and the others find the log poisoned.
+//! several callers with one open file, and the others find the log poisoned. (The mark of a segment
+//! is flushed beside that, through an open file of its own, and a failure poisons as well.)
 //!
 //! Order of locks: `sync_lock`, then `active`. `active` is never held during I/O.
 

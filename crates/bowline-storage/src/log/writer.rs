@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use super::LogOptions;
 use super::frame::{
-    BODY_BYTES_MAX, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, Life, NUMBER_LIMIT, bare_frame,
-    finish_frame,
+    BEGIN_BYTES, BODY_BYTES_MAX, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, Life, NUMBER_LIMIT,
+    bare_frame, begin_frame, finish_frame,
 };
 use super::marks::{Mark, Marks};
 use super::plan::plan;
-use super::preparer::{Preparer, Spare};
+use super::preparer::{Order, Prepared, Preparer, Spare};
 use super::reader::{Reader, Replay, Segment, Visit};
-use super::recovery::{apply, mark_continued};
+use super::recovery::apply;
 use super::scan::{list, scan};
 use super::segment::{
-    ActivationError, HEADER_BYTES, Link, SegmentHeader, TRAILER_BYTES, activate, is_spare_name,
-    segment_id, segment_path,
+    ActivationError, HEADER_BYTES, SegmentHeader, TRAILER_BYTES, activate, is_spare_name,
+    segment_id, segment_path, write_mark,
 };
 use super::space::Space;
 use super::sync::{Active, LogSync, Shared};
@@ -80,6 +80,8 @@ pub struct Log {
     /// Room for a frame header, then the staged entries.
     group: Vec<u8>,
     group_entries: u64,
+    /// The frame the active segment is to begin with, written together with the next one.
+    begin: Vec<u8>,
     next_segment_bytes: u64,
     is_next_requested: bool,
 }
@@ -169,6 +171,7 @@ impl Log {
             marks: plan.marks,
             group: vec![0; FRAME_HEADER_BYTES],
             group_entries: 0,
+            begin: Vec::new(),
             is_next_requested: false,
             vfs,
             dir,
@@ -244,14 +247,8 @@ impl Log {
             return self.shared.active().map(drop);
         }
         self.make_room(self.staged_bytes() as u64, |_| 0)?;
-        let (offset, synced_offset, first_index) = {
-            let active = self.shared.active()?;
-            (
-                active.end_offset,
-                active.synced_offset,
-                active.written_index + 1,
-            )
-        };
+        let (offset, synced_offset) = self.place()?;
+        let first_index = self.written_index() + 1;
         finish_frame(
             &mut self.group,
             self.active_life,
@@ -262,7 +259,7 @@ impl Log {
             self.group_entries as u32,
             synced_offset,
         );
-        self.append(offset, &self.group)?;
+        self.append(offset, &FrameBytes::Group)?;
         self.marks.note_frame(Mark {
             first_index,
             segment_id: self.active_id(),
@@ -278,12 +275,30 @@ impl Log {
         let is_due = end_offset >= self.active_capacity_bytes() / 2 || self.preparer.keeps_one();
         if !self.is_next_requested && is_due {
             self.is_next_requested = true;
-            self.preparer.request(self.next_segment_bytes);
+            self.preparer.request(self.order(self.next_segment_bytes));
         }
         Ok(())
     }
 
-    /// From now on a spare is made as soon as a segment is begun, not when half of it is used up, so
+    /// A segment behind the active one.
+    fn order(&self, bytes: u64) -> Order {
+        Order {
+            bytes,
+            previous_id: self.active_id(),
+            previous_salt: self.segments.back().map_or(0, |segment| segment.salt),
+            owner: self.options.owner,
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// Prepares the next segment, as the thread does.
+    #[cfg(test)]
+    pub(super) fn prepare_now(&self) {
+        self.preparer
+            .prepare_now(&self.order(self.next_segment_bytes));
+    }
+
+    /// From now on a segment is prepared as soon as one is begun, not when half of it is used up, so
     /// that a full disk is noticed ([`LogSync::is_short_of_space`]) while the log still has room of
     /// its own: at least the rest of a segment that was begun. For an owner that then sees to it
     /// that only what frees space is appended. Needs [`Background::Threads`](super::Background::Threads).
@@ -292,13 +307,13 @@ impl Log {
         self.look_for_space();
     }
 
-    /// Has the spare made that could not be made before, when there is room now. To be called now and
+    /// Has the segment prepared that could not be before, when there is room now. To be called now and
     /// then while the log is short of space.
     pub fn look_for_space(&self) {
         // One that is there may be too small for what comes.
-        let is_wanted = self.preparer.ready().0 == 0 || self.shared.space.is_short();
+        let is_wanted = !self.preparer.is_prepared() || self.shared.space.is_short();
         if self.preparer.keeps_one() && is_wanted {
-            self.preparer.request(self.next_segment_bytes);
+            self.preparer.request(self.order(self.next_segment_bytes));
         }
     }
 
@@ -402,7 +417,7 @@ impl Log {
                 break;
             }
             // What makes this segment superfluous may be a cut that is not durable yet.
-            self.shared.sync()?;
+            self.sync_beginning()?;
             self.release(&oldest)?;
         }
         Ok(())
@@ -424,14 +439,18 @@ impl Log {
             return Err(Error::Internal(format!("a restart at {next_index}")));
         }
         let bytes = segment_size(self.options.first_segment_bytes, &self.options);
+        // What it prepares would continue a segment that goes.
+        self.preparer.settle();
         let spare = self.note_space(self.preparer.take(SEGMENT_BYTES_MIN, bytes))?;
         let header = SegmentHeader {
-            id: self.active_id() + 1,
+            id: self.preparer.next_id(self.active_id()),
             salt: fastrand::u64(..),
             owner: self.options.owner,
             first_index: next_index,
             capacity_bytes: spare.bytes,
             previous: None,
+            is_prepared: false,
+            later_id: None,
         };
         let shared = self.shared.clone();
         // A flush that began before must not count as one of the new segment.
@@ -446,8 +465,11 @@ impl Log {
         }
         self.counters.log_bytes_written.add(HEADER_BYTES);
         self.reader.forget();
-        for old in std::mem::take(&mut self.segments) {
-            let path = segment_path(&self.dir, old.id);
+        let abandoned = self.preparer.take_abandoned();
+        let abandoned = abandoned.into_iter().map(|prepared| prepared.header.id);
+        let old = std::mem::take(&mut self.segments);
+        for id in old.iter().map(|segment| segment.id).chain(abandoned) {
+            let path = segment_path(&self.dir, id);
             match self.vfs.remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(shared.poison(&Error::io("remove", &path, error)));
@@ -459,6 +481,7 @@ impl Log {
         // A segment that came back would be one that nothing continues.
         vfs::sync_parent(&*self.vfs, &path).map_err(|error| shared.poison(&error))?;
         self.active_life = header.life();
+        self.begin.clear();
         self.segments.push_back(Segment {
             id: header.id,
             salt: header.salt,
@@ -518,9 +541,10 @@ impl Log {
         segments + self.preparer.ready().1
     }
 
-    /// Removes the spares, for somebody who needs the room more; returns whether there were any.
+    /// Removes the spares and the segment that is prepared, for somebody who needs the room more;
+    /// returns whether there were any.
     pub fn discard_spares(&self) -> bool {
-        self.preparer.discard_ready()
+        self.preparer.discard_ready(&self.shared)
     }
 
     /// Why the log refuses writes, if it does.
@@ -539,16 +563,24 @@ impl Log {
     /// Syncs, seals the log, cuts its last file to the used length and removes the spares. A
     /// staged group is lost. Without it, dropping the log leaves what a crash would leave.
     pub fn close(mut self) -> Result<()> {
-        self.preparer.close();
-        self.seal()
+        let prepared = self.preparer.close();
+        self.seal(prepared)
     }
 
-    fn seal(&mut self) -> Result<()> {
+    fn seal(&mut self, prepared: Option<Prepared>) -> Result<()> {
         self.shared.sync()?;
         let next_index = self.written_index() + 1;
+        let (file, path) = self.active_file();
+        // Before the seal, so that no flush of another thread covers that alone.
+        if prepared.is_some() {
+            write_mark(&*file, &path, self.active_life, None)
+                .map_err(|error| self.shared.poison(&error))?;
+        }
         let end_offset = self.append_bare(FrameKind::Seal, next_index)?;
         self.shared.sync()?;
-        let (file, path) = self.active_file();
+        if let Some(prepared) = prepared {
+            self.preparer.remove(&prepared);
+        }
         // Only now: a file that was cut and has no seal is damaged.
         file.set_len(end_offset)
             .map_err(|error| Error::io("cut", &path, error))
@@ -586,32 +618,57 @@ impl Log {
         )
     }
 
-    /// Writes a frame at the end of the active segment.
-    fn append(&self, offset: u64, frame: &[u8]) -> Result<()> {
+    /// Where the next frame goes, and up to where the segment is synced.
+    fn place(&self) -> Result<(u64, u64)> {
+        let active = self.shared.active()?;
+        let offset = active.end_offset + self.begin.len() as u64;
+        Ok((offset, active.synced_offset))
+    }
+
+    /// Writes a frame at the end of the active segment, behind what that begins with.
+    fn append(&mut self, offset: u64, frame: &FrameBytes<'_>) -> Result<()> {
+        let frame = match frame {
+            FrameBytes::Group => &self.group[..],
+            FrameBytes::Bare(bytes) => bytes,
+        };
         let (file, path) = self.active_file();
-        vfs::write_all_at(&*file, &path, frame, offset)
-            .map_err(|error| self.shared.poison(&error))?;
-        self.counters.log_bytes_written.add(frame.len() as u64);
+        let begin = std::mem::take(&mut self.begin);
+        let written = if begin.is_empty() {
+            vfs::write_all_at(&*file, &path, frame, offset)
+        } else {
+            let both = [&begin[..], frame].concat();
+            vfs::write_all_at(&*file, &path, &both, offset - begin.len() as u64)
+        };
+        written.map_err(|error| self.shared.poison(&error))?;
+        let bytes = begin.len() + frame.len();
+        self.counters.log_bytes_written.add(bytes as u64);
         Ok(())
     }
 
     /// Appends a frame without entries; returns the offset behind it.
-    fn append_bare(&self, kind: FrameKind, index: Index) -> Result<u64> {
-        let (offset, synced_offset) = {
-            let active = self.shared.active()?;
-            (active.end_offset, active.synced_offset)
-        };
+    fn append_bare(&mut self, kind: FrameKind, index: Index) -> Result<u64> {
+        let (offset, synced_offset) = self.place()?;
         let frame = bare_frame(self.active_life, offset, kind, index, synced_offset);
-        self.append(offset, &frame)?;
+        self.append(offset, &FrameBytes::Bare(&frame))?;
         let end_offset = offset + frame.len() as u64;
         self.shared.any_active().end_offset = end_offset;
         Ok(end_offset)
     }
 
+    /// Makes sure that the active segment is begun, durably, so that it needs none before it.
+    fn sync_beginning(&mut self) -> Result<()> {
+        if !self.begin.is_empty() {
+            let (offset, _) = self.place()?;
+            self.append(offset, &FrameBytes::Bare(&[]))?;
+            self.shared.any_active().end_offset = offset;
+        }
+        self.shared.sync().map(drop)
+    }
+
     /// Goes on in a new segment when a body of `body_bytes` does not fit into the active one, less
     /// what is to be kept of a segment of that size.
     fn make_room(&mut self, body_bytes: u64, kept_bytes: fn(u64) -> u64) -> Result<()> {
-        let end_offset = self.shared.active()?.end_offset;
+        let (end_offset, _) = self.place()?;
         if body_bytes > BODY_BYTES_MAX {
             return Err(Error::BatchTooLarge {
                 size: body_bytes,
@@ -625,84 +682,61 @@ impl Log {
         if end_offset + frame_bytes + kept_to_the_end <= capacity_bytes {
             return Ok(());
         }
-        let bytes_min = HEADER_BYTES + frame_bytes + TRAILER_BYTES;
+        let bytes_min = HEADER_BYTES + BEGIN_BYTES as u64 + frame_bytes + TRAILER_BYTES;
         // What is kept of the next one is an eighth at most.
         let bytes_min = bytes_min + kept_bytes(bytes_min + bytes_min / 7 + SEGMENT_ALIGN);
         self.rotate(bytes_min.next_multiple_of(SEGMENT_ALIGN))
     }
 
-    /// Makes a new segment of at least `bytes_min` the active one.
+    /// Goes on in a new segment of at least `bytes_min`.
+    ///
+    /// When one is prepared and everything before is synced, as it is where each commit is, this
+    /// touches no file: what the segment begins with is written together with its first group.
     fn rotate(&mut self, bytes_min: u64) -> Result<()> {
+        // No frame of the new segment may be on the disk before the last one of this.
+        self.shared.sync()?;
         let bytes = bytes_min.max(self.next_segment_bytes);
         let first_bytes = segment_size(self.options.first_segment_bytes, &self.options);
         let smaller_bytes = bytes_min.max(first_bytes / 8);
-        let taken = match self.preparer.take(bytes_min, bytes) {
+        let order = self.order(bytes);
+        let taken = match self.preparer.take_prepared(bytes_min, &order) {
             // A smaller one may still find room.
             Err(Error::NoSpace { .. }) if smaller_bytes < bytes => {
-                self.preparer.take(bytes_min, smaller_bytes)
+                let order = self.order(smaller_bytes);
+                self.preparer.take_prepared(bytes_min, &order)
             }
             result => result,
         };
-        let spare = self.note_space(taken)?;
+        let Prepared { path, file, header } = self.note_space(taken)?;
         let shared = self.shared.clone();
+        // A flush that began before must not count as one of the new segment.
         let _no_flush = shared.lock_sync();
-        if let Err(error) = shared.sync_locked() {
-            self.preparer.keep(spare);
-            return Err(error);
-        }
-        let (file, path, link, written_index) = {
+        let (first_index, end_offset_before) = {
             let active = shared.active()?;
-            let salt = self.segments.back().map_or(0, |segment| segment.salt);
-            let link = Link {
-                id: self.active_id(),
-                salt,
-                end_offset: active.end_offset,
-            };
-            (
-                active.file.clone(),
-                active.path.clone(),
-                link,
-                active.written_index,
-            )
+            (active.written_index + 1, active.end_offset)
         };
-        let header = SegmentHeader {
-            id: link.id + 1,
-            salt: fastrand::u64(..),
-            owner: self.options.owner,
-            first_index: written_index + 1,
-            capacity_bytes: spare.bytes,
-            previous: Some(link),
-        };
-        match activate(&*self.vfs, &self.dir, &spare, &header) {
-            Ok(()) => {}
-            Err(ActivationError::BeforeNaming(error)) => {
-                self.preparer.discard(&spare);
-                return self.note_space(Err(error));
-            }
-            Err(ActivationError::WhileNaming(error)) => return Err(shared.poison(&error)),
-        }
-        mark_continued(&*file, &path, link, header.first_index)
-            .map_err(|error| shared.poison(&error))?;
-        self.counters.log_syncs.add(1);
-        self.counters
-            .log_bytes_written
-            .add(HEADER_BYTES + FRAME_HEADER_BYTES as u64);
         self.active_life = header.life();
+        self.begin = begin_frame(
+            self.active_life,
+            HEADER_BYTES,
+            first_index,
+            end_offset_before,
+        );
         self.segments.push_back(Segment {
             id: header.id,
             salt: header.salt,
             file_len: header.capacity_bytes,
         });
         self.marks.restart_at(Mark {
-            first_index: header.first_index,
+            first_index,
             segment_id: header.id,
             offset: HEADER_BYTES,
         });
         self.next_segment_bytes = segment_size(self.next_segment_bytes * 2, &self.options);
         self.is_next_requested = false;
         let mut active = shared.any_active();
-        active.file = spare.file;
-        active.path = segment_path(&self.dir, header.id).into();
+        active.file = file;
+        active.path = path.into();
         active.end_offset = HEADER_BYTES;
         active.synced_offset = HEADER_BYTES;
         Ok(())
@@ -757,6 +791,13 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.shared.any_active().is_closed = true;
     }
+}
+
+/// What is appended.
+enum FrameBytes<'a> {
+    /// The group that was staged.
+    Group,
+    Bare(&'a [u8]),
 }
 
 /// How much of a segment only groups may use that free space.

@@ -7,6 +7,8 @@ use std::ops::Range;
 pub struct Frame {
     pub at: Range<usize>,
     pub is_data: bool,
+    /// What a segment that was prepared ahead begins with.
+    pub is_begin: bool,
     pub first_index: u64,
     /// The revision of its first entry; 0 when it has none.
     pub revision: u64,
@@ -56,6 +58,7 @@ pub fn log_frames(path: &str, bytes: &[u8]) -> Vec<Frame> {
         frames.push(Frame {
             at: at..end,
             is_data,
+            is_begin: bytes[at + 36] == 5,
             first_index: u64_at(bytes, at + 16),
             revision,
         });

@@ -65,8 +65,10 @@ fn damage_of_any_group_but_the_last_is_an_error_at_its_place() {
     let last_segment = held[held.len() - 1].0;
     let (mut damaged, mut groups) = (0, 0);
     for (path, frames) in &held {
-        // A `Continued` frame stands behind the end that the next segment states.
-        let data: Vec<_> = frames.iter().filter(|frame| frame.is_data).collect();
+        let data: Vec<_> = frames
+            .iter()
+            .filter(|frame| frame.is_data || frame.is_begin)
+            .collect();
         let all_but = usize::from(*path == last_segment);
         for frame in &data[..data.len() - all_but] {
             groups += 1;
@@ -118,8 +120,9 @@ fn damage_of_any_group_of_a_closed_log_is_an_error_at_its_place() {
             .last()
             .is_some_and(|frame| frame.at.end == victim.files[*path].len());
         for frame in frames {
-            seals += u32::from(!frame.is_data && is_last);
-            if !frame.is_data && !is_last {
+            let is_seal = !frame.is_data && !frame.is_begin;
+            seals += u32::from(is_seal && is_last);
+            if is_seal && !is_last {
                 continue;
             }
             for (number, at) in places(frame).into_iter().enumerate() {

@@ -34,7 +34,11 @@ impl Model {
 fn work(log: &mut Log, model: &mut Model, random: &mut fastrand::Rng, steps: usize) {
     for _ in 0..steps {
         let mut state = model.now();
-        let result = match random.u32(..20) {
+        let result = match random.u32(..22) {
+            20.. => {
+                log.prepare_now();
+                Ok(())
+            }
             0..10 => {
                 for _ in 0..random.usize(1..4) {
                     let len = if random.u32(..12) == 0 {

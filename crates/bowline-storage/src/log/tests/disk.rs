@@ -48,6 +48,8 @@ struct State {
     counts: BTreeMap<Operation, u64>,
     failing: Option<(Operation, u64, io::ErrorKind)>,
     operations_left: Option<u64>,
+    /// Whether no file can be made until one is removed.
+    is_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -145,6 +147,11 @@ impl Disk {
         self.state().failing = Some((operation, nth, kind));
     }
 
+    /// From now on no file can be made, until one is removed.
+    pub(in crate::log) fn fill_up(&self) {
+        self.state().is_full = true;
+    }
+
     /// Takes back [`Disk::fail`].
     pub(in crate::log) fn heal(&self) {
         self.state().failing = None;
@@ -237,6 +244,9 @@ impl Vfs for Disk {
             (Some(Node::Directory), _) => return Err(io::ErrorKind::IsADirectory.into()),
             (None, OpenMode::CreateNew) => {
                 state.attempt(Operation::Create)?;
+                if state.is_full {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
                 state.files.push(FileState::default());
                 let number = state.files.len() - 1;
                 state.change(NameChange::Add(path.to_owned(), Node::File(number)));
@@ -304,6 +314,7 @@ impl Vfs for Disk {
         if !state.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        state.is_full = false;
         state.change(NameChange::Remove(path.to_owned()));
         Ok(())
     }
