@@ -40,11 +40,6 @@ pub(super) fn apply(
 ) -> Result<(SegmentHeader, Arc<dyn VfsFile>)> {
     if plan.kept.is_empty() && plan.replaced.is_none() {
         create_dir(vfs, dir)?;
-    } else {
-        // A process that was killed may have named a segment and not synced the name; what is
-        // removed here and later is not missed only if that name stays.
-        vfs.sync_dir(dir)
-            .map_err(|error| Error::io("sync", dir, error))?;
     }
     for name in &plan.remove {
         remove(vfs, &dir.join(name))?;
@@ -115,7 +110,11 @@ fn give_up_unbegun(vfs: &dyn Vfs, dir: &Path, plan: &mut Plan) -> Result<bool> {
     if unbegun.is_empty() {
         return Ok(false);
     }
-    // Nothing may say that they exist when they go.
+    // A process that was killed may have named the last segment and not synced the name. If that were
+    // lost, the one before it would say that what goes here exists.
+    vfs.sync_dir(dir)
+        .map_err(|error| Error::io("sync", dir, error))?;
+    // Nor may the last one.
     if let Some((id, salt)) = plan.last {
         Marker::open(vfs, dir, id, salt)?.mark(None)?;
     }
