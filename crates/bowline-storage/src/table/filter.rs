@@ -16,6 +16,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::frame::Reason;
 use crate::prefetch::prefetch;
 
+/// What of a filter fits beside all else into the processor's second cache, or nearly.
+const SMALL_BYTES: usize = 256 << 10;
+
 const WORDS: usize = 8;
 const BLOCK_BYTES: usize = WORDS * 8;
 const BLOCK_BITS: usize = BLOCK_BYTES * 8;
@@ -99,6 +102,12 @@ impl Filter {
         for word in self.blocks.iter().flat_map(|block| block.0) {
             out.extend_from_slice(&word.to_le_bytes());
         }
+    }
+
+    /// Whether a look-up mostly finds its line in the processor's caches.
+    #[inline]
+    pub(super) fn is_small(&self) -> bool {
+        size_of_val(&*self.blocks) <= SMALL_BYTES
     }
 
     /// Asks for the memory in which [`Filter::may_contain`] looks.

@@ -221,17 +221,31 @@ impl Table {
     pub fn find(&self, key: &[u8], hash: KeyHash, at: Revision) -> Result<Option<TableHit>> {
         let KeyHash(hash) = hash;
         let filter = self.sections.filter.as_ref();
+        let may_contain = |filter: &Filter| {
+            let may_contain = filter.may_contain(hash);
+            if !may_contain {
+                self.counters.filter_negatives.add(1);
+            }
+            may_contain
+        };
+        // A small filter is mostly at hand, and then spares the search in the index. The line of a large
+        // one is waited for, and the index searched meanwhile.
+        let is_small = filter.is_some_and(Filter::is_small);
         if let Some(filter) = filter {
-            filter.prefetch(hash);
+            if !is_small {
+                filter.prefetch(hash);
+            } else if !may_contain(filter) {
+                return Ok(None);
+            }
         }
         let number = self.sections.index.find(key, at);
         if let Some(number) = number {
             self.shelf.prefetch(number);
         }
         if let Some(filter) = filter
-            && !filter.may_contain(hash)
+            && !is_small
+            && !may_contain(filter)
         {
-            self.counters.filter_negatives.add(1);
             return Ok(None);
         }
         if let Some(number) = number {
