@@ -72,7 +72,7 @@ pub use error::{Error, Result};
 pub use graph::{Attributes, Block, BlockId, Direction, Edge, ParseBlockIdError, Precedence, Stop};
 pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal, Traverse, Visit};
 pub use ingest::Ingest;
-pub use kv::{Entry, Range, RangeIter, Version};
+pub use kv::{Entry, EntryRef, Range, RangeIter, Version};
 pub use lease::{Lease, LeaseId};
 pub use options::{
     Background, BlobOptions, CompactionOptions, Compression, DbBuilder, Durability, History,

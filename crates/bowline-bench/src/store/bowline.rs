@@ -1,5 +1,6 @@
 //! Bowline itself.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use bowline::{Db, Snapshot};
@@ -11,7 +12,7 @@ use crate::measure::Fallible;
 pub const BOWLINE: System = System {
     name: "Bowline",
     version: concat!("bowline ", env!("CARGO_PKG_VERSION")),
-    configuration: "default settings, but for the sizes of memtable and cache; `Batched` every 10 ms by its own thread",
+    configuration: "default settings, but for the sizes of memtable and cache; scans by `RangeIter::visit`; `Batched` every 10 ms by its own thread",
     has_log: true,
     has_memtable: true,
     has_budget: true,
@@ -89,11 +90,21 @@ impl Reader for Snapshot {
     }
 
     fn scan(&self, limit: u64, see: &mut See<'_>) -> Fallible<()> {
-        for entry in self.range(..)?.take(limit as usize) {
-            let entry = entry?;
-            see(&entry.key, &entry.value)?;
+        let mut left = limit;
+        let visited = self.range(..)?.visit(|entry| {
+            if left == 0 {
+                return ControlFlow::Break(Ok(()));
+            }
+            left -= 1;
+            match see(entry.key, entry.value) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(Err(error)),
+            }
+        })?;
+        match visited {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(result) => result,
         }
-        Ok(())
     }
 }
 

@@ -1,10 +1,12 @@
-//! The iterator over a range of one snapshot.
+//! The iterator over a range of one snapshot, and the walk that copies nothing.
+
+use std::ops::ControlFlow;
 
 use bowline_storage::tree::{Engine, Scan, ScanDirection, SnapshotPin};
 use bowline_storage::{Revision, Value};
 
 use super::range::Range;
-use super::record::{self, Entry, decode};
+use super::record::{self, Entry, Head, decode};
 use crate::error::Result;
 use crate::trees;
 
@@ -48,16 +50,115 @@ impl RangeIter {
     }
 }
 
-/// The entry a scan stands on, built where it is to stay: an entry is large, and to hand it up
-/// through calls would copy it each time.
+/// An entry where it lies, in a page or a memtable, until the walk goes on.
+#[derive(Clone, Copy)]
+pub struct EntryRef<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The revision that wrote this value.
+    pub mod_revision: Revision,
+    head: Head,
+    scan: &'a Scan,
+}
+
+impl<'a> EntryRef<'a> {
+    /// The entry a scan stands on.
+    #[inline]
+    fn at(scan: &'a Scan) -> Result<EntryRef<'a>> {
+        let (key, bytes, mod_revision) = (scan.key(), scan.bytes(), scan.revision());
+        let Some((head, start)) = decode(bytes, mod_revision) else {
+            return Err(record::invalid(key));
+        };
+        Ok(EntryRef {
+            key,
+            value: &bytes[start..],
+            mod_revision,
+            head,
+            scan,
+        })
+    }
+
+    /// A copy to keep, with its metadata.
+    ///
+    /// # Errors
+    /// What lies below a version that was written without a look at it cannot be read.
+    pub fn to_entry(&self) -> Result<Entry> {
+        let mut item = None;
+        read_into(self, &mut item);
+        item.unwrap_or_else(|| Err(record::invalid(self.key)))
+    }
+}
+
+impl std::fmt::Debug for EntryRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EntryRef")
+            .field("key", &self.key)
+            .field("value", &self.value)
+            .field("mod_revision", &self.mod_revision)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RangeIter {
+    /// Hands the entries that are left to `visit`, in key order, where they lie: nothing is copied, and
+    /// metadata that has to be put together from several versions is only when
+    /// [asked](EntryRef::to_entry) for. Ends when `visit` breaks, with what it breaks with.
+    ///
+    /// For walks over many entries: an iterator hands out each by itself, which is most of what a walk
+    /// over entries in memory costs.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put(b"a", b"1")?;
+    /// db.put(b"b", b"22")?;
+    /// let mut bytes = 0;
+    /// let all: ControlFlow<()> = db.range(..)?.visit(|entry| {
+    ///     bytes += entry.value.len();
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert!(all.is_continue());
+    /// assert_eq!(bytes, 3);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An entry could not be read. Those before it were visited.
+    pub fn visit<B>(
+        mut self,
+        mut visit: impl FnMut(EntryRef<'_>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        if self.done {
+            return Ok(ControlFlow::Continue(()));
+        }
+        while self.advance()? {
+            let visited = visit(EntryRef::at(&self.front)?);
+            if visited.is_break() {
+                return Ok(visited);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Goes to the next entry from the front; `false` where the ends have met.
+    #[inline]
+    fn advance(&mut self) -> Result<bool> {
+        if !self.front.advance()? {
+            return Ok(false);
+        }
+        let last = self.back.as_ref().and_then(Scan::position);
+        Ok(last.is_none_or(|last| self.front.key() < last))
+    }
+}
+
+/// The entry, built where it is to stay: an entry is large, and to hand it up through calls would copy
+/// it each time.
 #[inline]
-fn read_into(scan: &Scan, item: &mut Option<Result<Entry>>) {
-    let bytes = scan.bytes();
-    let Some((head, start)) = decode(bytes, scan.revision()) else {
-        *item = Some(Err(record::invalid(scan.key())));
-        return;
-    };
-    let meta = match head.complete(scan.key(), scan.sources()) {
+fn read_into(at: &EntryRef<'_>, item: &mut Option<Result<Entry>>) {
+    let scan = at.scan;
+    let meta = match at.head.complete(at.key, scan.sources()) {
         Ok(meta) => meta,
         Err(error) => {
             *item = Some(Err(error));
@@ -66,9 +167,21 @@ fn read_into(scan: &Scan, item: &mut Option<Result<Entry>>) {
     };
     *item = Some(Ok(meta.entry(&[], Value::EMPTY)));
     if let Some(Ok(entry)) = item {
-        entry.key.assign(scan.key());
-        scan.slice_into(start..bytes.len(), &mut entry.value);
+        entry.key.assign(at.key);
+        let bytes = scan.bytes().len();
+        scan.slice_into(bytes - at.value.len()..bytes, &mut entry.value);
     }
+}
+
+/// The entry a scan stands on.
+#[inline]
+fn read(scan: &Scan) -> Option<Result<Entry>> {
+    let mut item = None;
+    match EntryRef::at(scan) {
+        Ok(at) => read_into(&at, &mut item),
+        Err(error) => item = Some(Err(error)),
+    }
+    item
 }
 
 // The ends have met when one stands on a key that the other has given already. Where one comes to
@@ -83,18 +196,12 @@ impl Iterator for RangeIter {
             return None;
         }
         self.done = true;
-        match self.front.advance() {
+        match self.advance() {
             Ok(true) => {}
             Ok(false) => return None,
-            Err(error) => return Some(Err(error.into())),
+            Err(error) => return Some(Err(error)),
         }
-        if let Some(back) = &self.back
-            && back.position().is_some_and(|last| self.front.key() >= last)
-        {
-            return None;
-        }
-        let mut item = None;
-        read_into(&self.front, &mut item);
+        let item = read(&self.front);
         self.done = !matches!(item, Some(Ok(_)));
         item
     }
@@ -116,8 +223,7 @@ impl DoubleEndedIterator for RangeIter {
         if front.position().is_some_and(|last| back.key() <= last) {
             return None;
         }
-        let mut item = None;
-        read_into(back, &mut item);
+        let item = read(back);
         self.done = !matches!(item, Some(Ok(_)));
         item
     }

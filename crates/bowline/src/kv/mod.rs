@@ -5,7 +5,7 @@ pub(crate) mod order;
 pub(crate) mod range;
 pub(crate) mod record;
 
-pub use iterator::RangeIter;
+pub use iterator::{EntryRef, RangeIter};
 pub use range::Range;
 pub(crate) use record::Metadata;
 pub use record::{Entry, Version};

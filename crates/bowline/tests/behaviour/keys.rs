@@ -1,7 +1,8 @@
 //! Keys and values: reading, writing, ranges, metadata, revisions.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
+use std::time::Duration;
 
 use bowline::{Db, Entry, Error, History, Range, Result, Value};
 
@@ -322,6 +323,62 @@ fn ranges_give_every_key_once_from_both_ends() {
                     }
                 }
             }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_walk_shows_what_an_iterator_gives() {
+    in_every_stage(
+        manual(),
+        |db| {
+            let lease = db.grant_lease(Duration::from_secs(60))?;
+            for round in 0..3u32 {
+                for key in 0..100u32 {
+                    let length = if key % 10 == round { 3_000 } else { 10 };
+                    let value = vec![key as u8 ^ round as u8; length];
+                    match key % 7 {
+                        0 => db.put_with_lease(format!("k{key:03}"), value, lease)?,
+                        _ => db.put(format!("k{key:03}"), value)?,
+                    };
+                }
+                if round == 1 {
+                    db.flush()?;
+                }
+            }
+            Ok(())
+        },
+        |db, (), stage| {
+            let all: Vec<Entry> = db.range(..)?.collect::<Result<_>>()?;
+            assert_eq!(all.len(), 100);
+            for (from_front, from_back) in [(0, 0), (1, 0), (0, 1), (30, 40), (60, 40), (60, 60)] {
+                let mut iter = db.range(..)?;
+                let front = iter.by_ref().take(from_front).count();
+                let back = iter.by_ref().rev().take(from_back).count();
+                let mut seen = Vec::new();
+                let end = iter.visit(|at| {
+                    let kept = at.to_entry();
+                    if let Ok(kept) = &kept {
+                        assert_eq!((at.key, at.value), (&kept.key[..], &kept.value[..]));
+                        assert_eq!(at.mod_revision, kept.mod_revision);
+                    }
+                    seen.push(kept);
+                    ControlFlow::<()>::Continue(())
+                })?;
+                assert!(end.is_continue());
+                let seen: Vec<Entry> = seen.into_iter().collect::<Result<_>>()?;
+                assert_eq!(seen, all[front..100 - back], "{stage:?}");
+            }
+            let mut left = 5;
+            let end = db.snapshot().range("k050"..)?.visit(|at| {
+                left -= 1;
+                match left {
+                    0 => ControlFlow::Break(at.key.to_vec()),
+                    _ => ControlFlow::Continue(()),
+                }
+            })?;
+            assert_eq!(end, ControlFlow::Break(b"k054".to_vec()));
             Ok(())
         },
     );
