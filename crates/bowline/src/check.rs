@@ -210,7 +210,7 @@ impl Pass<'_> {
     fn blocks(&mut self) -> Result<()> {
         self.each(trees::BLOCK, &[], |pass, key, _, bytes| {
             pass.check.blocks += 1;
-            let kind = graph::decode_block(bytes).map(|(kind, ..)| kind);
+            let kind = graph::decode_block(bytes).map(|block| block.kind);
             if key.len() != 16 || kind.is_none() {
                 pass.check
                     .problem(format!("block {} does not decode", show_key(key)));

@@ -14,8 +14,8 @@ use bowline_storage::{EntryKind, TreeId};
 use crate::db::Db;
 use crate::error::{Error, Result, show_key};
 use crate::graph::{
-    self, Attributes, Block, BlockId, Direction, Edge, GraphSource, KindFilter, KindId,
-    NeighborRef, Precedence, Stop, components, order, path, reach, stats, traverse,
+    self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
+    KindId, NeighborRef, Precedence, Stop, components, order, path, reach, stats, traverse,
 };
 use crate::snapshot::Snapshot;
 use crate::trees;
@@ -161,6 +161,37 @@ impl Graph {
         })?
     }
 
+    /// Lends a block to `visit`, where it lies: nothing is copied, but for a large one that lies in a blob
+    /// file. `None` when there is none.
+    ///
+    /// For as long as the visit takes, what it reads from is kept, also when it has been replaced; and
+    /// reads within it are somewhat slower than others. So it should be short.
+    ///
+    /// ```
+    /// use bowline::{Block, BlockId, Db};
+    ///
+    /// # fn main() -> bowline::Result<()> {
+    /// let db = Db::in_memory()?;
+    /// let id = BlockId::from_name("svc/billing");
+    /// db.transact(|tx| tx.put_block(&Block::new(id, "service").attribute("tier", "1")))?;
+    /// let graph = db.snapshot().graph();
+    /// let tier = graph.visit_block(id, |block| block.attributes.get("tier").map(str::to_owned))?;
+    /// assert_eq!(tier.flatten().as_deref(), Some("1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn visit_block<R>(
+        &self,
+        id: BlockId,
+        visit: impl FnOnce(BlockRef<'_>) -> R,
+    ) -> Result<Option<R>> {
+        self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
+            bytes
+                .map(|bytes| lend_block(self.db(), id, bytes, visit))
+                .transpose()
+        })?
+    }
+
     /// Whether a block exists.
     pub fn has_block(&self, id: BlockId) -> Result<bool> {
         let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
@@ -179,6 +210,26 @@ impl Graph {
         self.raw(trees::EDGE_OUT, &key, |bytes| {
             bytes
                 .map(|bytes| edge_of(source, kind, target, &key, bytes))
+                .transpose()
+        })?
+    }
+
+    /// Lends an edge to `visit`, as [`Graph::visit_block`] does a block. `None` also when its kind was
+    /// never used.
+    pub fn visit_edge<R>(
+        &self,
+        source: BlockId,
+        kind: &str,
+        target: BlockId,
+        visit: impl FnOnce(EdgeRef<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let Some(kind_id) = self.db().core().kinds.id(kind) else {
+            return Ok(None);
+        };
+        let key = graph::edge_out_key(source, kind_id, target);
+        self.raw(trees::EDGE_OUT, &key, |bytes| {
+            bytes
+                .map(|bytes| lend_edge(source, kind, target, &key, bytes).map(visit))
                 .transpose()
         })?
     }
@@ -471,16 +522,45 @@ fn unregistered(id: KindId) -> Error {
     invalid("kind", &key, "it is used but not registered")
 }
 
+/// Lends the block that a value is, which is checked first.
+#[inline]
+fn lend_block<R>(
+    db: &Db,
+    id: BlockId,
+    bytes: &[u8],
+    visit: impl FnOnce(BlockRef<'_>) -> R,
+) -> Result<R> {
+    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
+    let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
+    db.core().kinds.with_name(block.kind, |kind| {
+        Ok(visit(BlockRef {
+            id,
+            kind: kind.ok_or_else(|| unregistered(block.kind))?,
+            content: block.content,
+            attributes: block.attributes,
+        }))
+    })
+}
+
 pub(crate) fn block_of(db: &Db, id: BlockId, bytes: &[u8]) -> Result<Block> {
-    let key = graph::block_key(id);
-    let (kind, attributes, content) = graph::decode_block(bytes)
-        .ok_or_else(|| invalid("block", &key, "its record does not decode"))?;
-    let name = db.core().kinds.owned_name(kind);
-    let kind = name.ok_or_else(|| unregistered(kind))?;
-    Ok(Block {
-        id,
+    lend_block(db, id, bytes, |block| block.to_block())
+}
+
+/// The edge that a value is, which is checked first.
+#[inline]
+fn lend_edge<'a>(
+    source: BlockId,
+    kind: &'a str,
+    target: BlockId,
+    key: &[u8],
+    bytes: &'a [u8],
+) -> Result<EdgeRef<'a>> {
+    let attributes = graph::decode_edge(bytes)
+        .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
+    Ok(EdgeRef {
+        source,
         kind,
-        content: bytes[content].to_vec(),
+        target,
         attributes,
     })
 }
@@ -492,14 +572,7 @@ pub(crate) fn edge_of(
     key: &[u8],
     bytes: &[u8],
 ) -> Result<Edge> {
-    let attributes = graph::decode_edge(bytes)
-        .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
-    Ok(Edge {
-        source,
-        kind: kind.to_owned(),
-        target,
-        attributes,
-    })
+    Ok(lend_edge(source, kind, target, key, bytes)?.to_edge())
 }
 
 impl GraphSource for Graph {
@@ -531,8 +604,9 @@ impl GraphSource for Graph {
         let key = graph::edge_out_key(source, kind, target);
         self.raw(trees::EDGE_OUT, &key, |bytes| {
             let decode = |bytes| {
-                graph::decode_edge(bytes)
-                    .ok_or_else(|| invalid("edge", &key, "its record does not decode"))
+                let attributes = graph::decode_edge(bytes)
+                    .ok_or_else(|| invalid("edge", &key, "its record does not decode"))?;
+                Ok(attributes.to_attributes())
             };
             bytes.map(decode).transpose()
         })?

@@ -83,9 +83,10 @@ impl Kinds {
         self.names.load().name(id).cloned()
     }
 
-    /// The name as a text of the caller's own.
-    pub(crate) fn owned_name(&self, id: KindId) -> Option<String> {
-        self.names.load().name(id).map(|name| String::from(&**name))
+    /// Lends the name to `read`.
+    pub(crate) fn with_name<R>(&self, id: KindId, read: impl FnOnce(Option<&str>) -> R) -> R {
+        let names = self.names.load();
+        read(names.name(id).map(|name| &**name))
     }
 
     /// The number after the largest in use.

@@ -69,7 +69,10 @@ pub use check::{Check, check_files};
 pub use commit::Committed;
 pub use db::{Db, Stats};
 pub use error::{Error, Result};
-pub use graph::{Attributes, Block, BlockId, Direction, Edge, ParseBlockIdError, Precedence, Stop};
+pub use graph::{
+    Attributes, AttributesRef, Block, BlockId, BlockRef, Direction, Edge, EdgeRef,
+    ParseBlockIdError, Precedence, Stop,
+};
 pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal, Traverse, Visit};
 pub use ingest::Ingest;
 pub use kv::{Entry, EntryRef, Range, RangeIter, Version};

@@ -8,18 +8,19 @@ use super::types::{Attributes, Block, KindId};
 /// The value of a block.
 pub fn block(value: &[u8]) {
     let kind = block_kind(value);
-    let Some((found, attributes, content)) = decode_block(value) else {
+    let Some(found) = decode_block(value) else {
         return;
     };
-    assert_eq!(kind, Some(found));
+    assert_eq!(kind, Some(found.kind));
+    assert_eq!(found.attributes.iter().count(), found.attributes.len());
     let block = Block {
         id: BlockId(1),
         kind: String::new(),
-        content: value[content].to_vec(),
-        attributes,
+        content: found.content.to_vec(),
+        attributes: found.attributes.to_attributes(),
     };
     let mut out = Vec::new();
-    encode_block(found, &block, &mut out);
+    encode_block(found.kind, &block, &mut out);
     assert_eq!(out, value, "two encodings of one block");
 }
 
@@ -27,7 +28,7 @@ pub fn block(value: &[u8]) {
 pub fn edge(value: &[u8]) {
     if let Some(attributes) = decode_edge(value) {
         let mut out = Vec::new();
-        encode_edge(&attributes, &mut out);
+        encode_edge(&attributes.to_attributes(), &mut out);
         assert_eq!(out, value, "two encodings of one edge");
     }
 }

@@ -146,7 +146,10 @@ impl GraphSource for MemoryGraph {
         target: BlockId,
     ) -> Result<Option<Attributes>> {
         let value = self.edge_out.get(&edge_out_key(source, kind, target));
-        Ok(value.map(|value| decode_edge(value).expect("made by encode_edge")))
+        Ok(value.map(|value| {
+            let edge = decode_edge(value).expect("made by encode_edge");
+            edge.to_attributes()
+        }))
     }
 
     fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!    types, id             what a user holds
+//!    lent                  the same where it lies
 //!    record, keys          how it lies in the trees `block`, `edge_out`, `edge_in`
 //!        |
 //!    source                what an algorithm may ask of one snapshot
@@ -26,6 +27,7 @@ pub(crate) mod components;
 pub(crate) mod fuzzing;
 mod id;
 mod keys;
+mod lent;
 #[cfg(test)]
 mod memory;
 pub(crate) mod order;
@@ -42,6 +44,7 @@ pub use id::{BlockId, ParseBlockIdError};
 pub(crate) use keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
 };
+pub use lent::{AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
 pub(crate) use record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
 pub(crate) use source::{GraphSource, KindFilter, NeighborRef};

@@ -11,12 +11,11 @@
 //!
 //! The version comes first, so that a later layout can stand beside this one. Every value has one
 //! encoding only: names are strictly ascending, varints are minimal, nothing follows the end. The
-//! decoders refuse everything else, never panic, and allocate no more than they were given.
-
-use std::ops::Range;
+//! decoders refuse everything else, never panic, and allocate nothing: what they give lies in the value.
 
 use bowline_storage::codec::{Reader, put_bytes, put_varint};
 
+use super::lent::AttributesRef;
 use super::types::{Attributes, Block, KindId};
 
 const BLOCK_VERSION: u8 = 1;
@@ -30,19 +29,28 @@ pub(crate) fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
     put_bytes(out, &block.content);
 }
 
-/// Reads the value of a block: its kind, its attributes, and where in `value` its content is.
-pub(crate) fn decode_block(value: &[u8]) -> Option<(KindId, Attributes, Range<usize>)> {
+/// The parts of a block's value, where they lie.
+#[derive(Debug)]
+pub(crate) struct BlockParts<'a> {
+    pub(crate) kind: KindId,
+    pub(crate) attributes: AttributesRef<'a>,
+    pub(crate) content: &'a [u8],
+}
+
+/// Reads the value of a block.
+pub(crate) fn decode_block(value: &[u8]) -> Option<BlockParts<'_>> {
     let mut reader = Reader::new(value);
     if reader.u8()? != BLOCK_VERSION {
         return None;
     }
     let kind = KindId(reader.varint_u32()?);
-    let attributes = read_attributes(&mut reader)?;
-    let content_len = reader.bytes()?.len();
-    if !reader.is_empty() {
-        return None;
-    }
-    Some((kind, attributes, value.len() - content_len..value.len()))
+    let attributes = AttributesRef::read(value, &mut reader)?;
+    let content = reader.bytes()?;
+    reader.is_empty().then_some(BlockParts {
+        kind,
+        attributes,
+        content,
+    })
 }
 
 /// Reads only the kind of a block.
@@ -61,12 +69,12 @@ pub(crate) fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
 }
 
 /// Reads the value of an edge in `edge_out`.
-pub(crate) fn decode_edge(value: &[u8]) -> Option<Attributes> {
+pub(crate) fn decode_edge(value: &[u8]) -> Option<AttributesRef<'_>> {
     let mut reader = Reader::new(value);
     if reader.u8()? != EDGE_VERSION {
         return None;
     }
-    let attributes = read_attributes(&mut reader)?;
+    let attributes = AttributesRef::read(value, &mut reader)?;
     reader.is_empty().then_some(attributes)
 }
 
@@ -76,24 +84,6 @@ fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
         put_bytes(out, name.as_bytes());
         put_bytes(out, value.as_bytes());
     }
-}
-
-fn read_attributes(reader: &mut Reader<'_>) -> Option<Attributes> {
-    let count = reader.varint_usize()?;
-    let mut attributes = Attributes::new();
-    // A count that lies ends the loop at the end of the bytes: each attribute takes two at least.
-    for _ in 0..count {
-        let name = std::str::from_utf8(reader.bytes()?).ok()?;
-        let value = std::str::from_utf8(reader.bytes()?).ok()?;
-        if attributes
-            .last_key_value()
-            .is_some_and(|(last, _)| last.as_str() >= name)
-        {
-            return None;
-        }
-        attributes.insert(name.to_owned(), value.to_owned());
-    }
-    Some(attributes)
 }
 
 #[cfg(test)]
@@ -125,10 +115,10 @@ mod tests {
         ] {
             for kind in [0, 127, 128, u32::MAX].map(KindId) {
                 let value = encoded(kind, &block);
-                let (found, attributes, content) = decode_block(&value).expect("decodes");
-                assert_eq!(found, kind);
-                assert_eq!(attributes, block.attributes);
-                assert_eq!(value[content], block.content);
+                let found = decode_block(&value).expect("decodes");
+                assert_eq!(found.kind, kind);
+                assert_eq!(found.attributes.to_attributes(), block.attributes);
+                assert_eq!(found.content, block.content);
                 assert_eq!(block_kind(&value), Some(kind));
             }
         }
@@ -139,7 +129,8 @@ mod tests {
         for attributes in [Attributes::new(), block().attributes] {
             let mut value = Vec::new();
             encode_edge(&attributes, &mut value);
-            assert_eq!(decode_edge(&value), Some(attributes));
+            let found = decode_edge(&value).expect("decodes");
+            assert_eq!(found.to_attributes(), attributes);
         }
     }
 
@@ -169,18 +160,18 @@ mod tests {
     fn truncated_and_prolonged_values_are_refused() {
         let mut value = encoded(KindId(1), &block());
         for end in 0..value.len() {
-            assert_eq!(decode_block(&value[..end]), None, "{end}");
+            assert!(decode_block(&value[..end]).is_none(), "{end}");
         }
         value.push(0);
-        assert_eq!(decode_block(&value), None, "trailing garbage");
+        assert!(decode_block(&value).is_none(), "trailing garbage");
 
         let mut value = Vec::new();
         encode_edge(&block().attributes, &mut value);
         for end in 0..value.len() {
-            assert_eq!(decode_edge(&value[..end]), None, "{end}");
+            assert!(decode_edge(&value[..end]).is_none(), "{end}");
         }
         value.push(0);
-        assert_eq!(decode_edge(&value), None, "trailing garbage");
+        assert!(decode_edge(&value).is_none(), "trailing garbage");
     }
 
     #[test]
@@ -202,15 +193,14 @@ mod tests {
             (b"\x02\x00", "a version never written"),
             (b"\x00\x00", "no version"),
         ] {
-            assert_eq!(decode_edge(value), None, "{why}");
+            assert!(decode_edge(value).is_none(), "{why}");
         }
         assert_eq!(
             decode_edge(b"\x01\x02\x01a\x00\x01b\x00").map(|found| found.len()),
             Some(2)
         );
-        assert_eq!(
-            decode_block(b"\x02\x00\x00\x00"),
-            None,
+        assert!(
+            decode_block(b"\x02\x00\x00\x00").is_none(),
             "a version never written"
         );
         assert_eq!(
@@ -242,16 +232,15 @@ mod tests {
                     _ => drop(value.remove(at)),
                 }
             }
-            if let Some((kind, attributes, content)) = decode_block(&value) {
+            if let Some(found) = decode_block(&value) {
                 accepted += 1;
-                let content = value[content].to_vec();
                 let block = Block {
                     id: BlockId(1),
                     kind: String::new(),
-                    content,
-                    attributes,
+                    content: found.content.to_vec(),
+                    attributes: found.attributes.to_attributes(),
                 };
-                assert_eq!(encoded(kind, &block), value);
+                assert_eq!(encoded(found.kind, &block), value);
             }
         }
         assert!(accepted > 0, "some mutations only change a letter");

@@ -569,3 +569,56 @@ fn a_visit_that_fails_ends_the_scan_with_its_error() -> Result<()> {
     );
     Ok(())
 }
+
+/// From memory, from tables and from blob files; with other reads, of the same graph and while the
+/// first is under way.
+#[test]
+fn what_is_lent_is_what_is_copied() {
+    let small = Block::new(id("a"), "service")
+        .content("old")
+        .attribute("tier", "1")
+        .attribute("größe", "");
+    let large = Block::new(id("b"), "file").content(vec![0xff; 100_000]);
+    let edge = Edge::new(id("a"), "reads", id("b")).attribute("weight", "2.5");
+    in_every_stage(
+        manual(),
+        |db| {
+            db.transact(|tx| {
+                tx.put_block(&small)?;
+                tx.put_block(&large)?;
+                tx.put_edge(&edge)
+            })
+        },
+        |db, (), stage| {
+            let graph = db.snapshot().graph();
+            for block in [&small, &large] {
+                let lent = graph.visit_block(block.id, |lent| {
+                    assert_eq!((lent.id, lent.kind), (block.id, &block.kind[..]));
+                    assert_eq!(lent.content, block.content);
+                    let inner = graph.visit_block(small.id, |lent| lent.to_block());
+                    assert_eq!(inner.expect("a read").as_ref(), Some(&small));
+                    lent.to_block()
+                })?;
+                assert_eq!(lent.as_ref(), Some(block), "{stage:?}");
+                assert_eq!(lent, graph.block(block.id)?);
+            }
+            let tier = graph.visit_block(small.id, |lent| {
+                lent.attributes.get("tier").map(str::to_owned)
+            })?;
+            assert_eq!(tier.flatten().as_deref(), Some("1"));
+            let lent = graph.visit_edge(id("a"), "reads", id("b"), |lent| {
+                let ends = (lent.source, lent.kind, lent.target);
+                assert_eq!(ends, (id("a"), "reads", id("b")));
+                lent.to_edge()
+            })?;
+            assert_eq!(lent.as_ref(), Some(&edge));
+            let absent = [
+                graph.visit_block(id("c"), |_| ())?,
+                graph.visit_edge(id("b"), "reads", id("a"), |_| ())?,
+                graph.visit_edge(id("a"), "never used", id("b"), |_| ())?,
+            ];
+            assert_eq!(absent, [None; 3]);
+            Ok(())
+        },
+    );
+}
