@@ -3,7 +3,8 @@
 //! # Files
 //!
 //! A directory of segments, each a file of fixed size named by its id. A segment is a header page
-//! and then *frames*; a frame is one group of entries, written with one `write_at`.
+//! and then *frames*; a frame is one group of entries, written with one `write_at`, and perhaps zeros
+//! with it.
 //!
 //! ```text
 //!  log/0000000000000007.log                        log/0000000000000008.log   (active)
@@ -24,7 +25,9 @@
 //! frame, [`Log::sync`] makes everything written so far durable. Space exists before it is used:
 //! a segment is filled with zeros ahead of time, by a thread ([`Background::Threads`]) or at the
 //! rotation ([`Background::Manual`]), or it is a released segment used again. So an append
-//! overwrites allocated blocks, and its flush needs no journal of the file system.
+//! overwrites allocated blocks, and its flush needs no journal of the file system. A write that enters a
+//! page of the file fills it with zeros behind the frame, since the kernel would have to read from the
+//! disk what of the page is not written.
 //!
 //! *A life.* Each time a file becomes a segment it gets a new id and a new random salt. They seed
 //! the tag and the checksums of its frames, together with the frame's own offset, so bytes of an
@@ -57,7 +60,8 @@
 //!
 //! 1. An index is acknowledged as durable only after `sync_data` covered its frame, and every
 //!    earlier segment was synced before the first frame of the next one was written.
-//! 2. A position of a segment is written once per life, but for the mark. (Recovery writes the tail it found once
+//! 2. A position of a segment is written once per life, but for the mark and for zeros behind the last frame,
+//!    which become frames. (Recovery writes the tail it found once
 //!    more, the same bytes, so that its sync cannot be told "clean" by a page cache that lost an
 //!    earlier failure.)
 //! 3. After a failed write or sync nothing is written or acknowledged any more; only reopening

@@ -36,7 +36,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const CHUNK_BYTES: u64 = 256 << 10;
+/// What is written at once may become one piece of the kernel's cache, of which every small write into
+/// it later looks at each block.
+const CHUNK_BYTES: u64 = 64 << 10;
 /// The thread syncs in portions, so that a commit's flush never queues behind 64 MiB.
 const PORTION_BYTES: u64 = 4 << 20;
 /// What is made where there is no room for more: a disk with less counts as full. Looking for it may

@@ -32,11 +32,13 @@ use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs};
 use crate::workers;
 
-/// Segment sizes are multiples of this.
+/// Sizes of new segments are multiples of this; one that was cut, and is used again, keeps its own.
 const SEGMENT_ALIGN: u64 = 4096;
 const SEGMENT_BYTES_MIN: u64 = 2 * HEADER_BYTES;
 const REPLAY_READ_AHEAD_BYTES: usize = 256 << 10;
 const READ_AHEAD_BYTES: usize = 64 << 10;
+/// Of the kernel's cache, as most have them.
+const PAGE_BYTES: u64 = 4096;
 /// A group buffer that grew beyond the first is shrunk to the second.
 const GROUP_BYTES_KEPT: (usize, usize) = (8 << 20, 1 << 20);
 
@@ -626,22 +628,33 @@ impl Log {
     }
 
     /// Writes a frame at the end of the active segment, behind what that begins with.
+    ///
+    /// Where that enters a page of the file, zeros are written up to the page's end. For of a page that
+    /// is written only in part, the kernel reads the rest first if it has it no more, and the writer
+    /// waits for the disk.
     fn append(&mut self, offset: u64, frame: &FrameBytes<'_>) -> Result<()> {
-        let frame = match frame {
-            FrameBytes::Group => &self.group[..],
-            FrameBytes::Bare(bytes) => bytes,
-        };
         let (file, path) = self.active_file();
-        let begin = std::mem::take(&mut self.begin);
-        let written = if begin.is_empty() {
-            vfs::write_all_at(&*file, &path, frame, offset)
-        } else {
-            let both = [&begin[..], frame].concat();
-            vfs::write_all_at(&*file, &path, &both, offset - begin.len() as u64)
+        let capacity_bytes = self.active_capacity_bytes();
+        let mut begin = std::mem::take(&mut self.begin);
+        let start = offset - begin.len() as u64;
+        let bytes = match frame {
+            FrameBytes::Group if begin.is_empty() => &mut self.group,
+            FrameBytes::Group => {
+                begin.extend_from_slice(&self.group);
+                &mut begin
+            }
+            FrameBytes::Bare(bytes) => {
+                begin.extend_from_slice(bytes);
+                &mut begin
+            }
         };
+        let len = bytes.len();
+        let filled = len + zeros_behind(start, start + len as u64, capacity_bytes);
+        bytes.resize(filled, 0);
+        let written = vfs::write_all_at(&*file, &path, bytes, start);
+        bytes.truncate(len);
         written.map_err(|error| self.shared.poison(&error))?;
-        let bytes = begin.len() + frame.len();
-        self.counters.log_bytes_written.add(bytes as u64);
+        self.counters.log_bytes_written.add(len as u64);
         Ok(())
     }
 
@@ -804,6 +817,16 @@ enum FrameBytes<'a> {
 fn kept_to_free_bytes(capacity_bytes: u64) -> u64 {
     const KEPT_BYTES_MAX: u64 = 4 << 20;
     ((capacity_bytes - HEADER_BYTES.min(capacity_bytes)) / 8).min(KEPT_BYTES_MAX)
+}
+
+/// How many zeros fill the page that a write from `start` to `end` enters last, if it enters one: the page
+/// before `start` has been filled then. None beyond `capacity_bytes`.
+fn zeros_behind(start: u64, end: u64, capacity_bytes: u64) -> usize {
+    if end.div_ceil(PAGE_BYTES) == start.div_ceil(PAGE_BYTES) {
+        return 0;
+    }
+    let filled = end.next_multiple_of(PAGE_BYTES).min(capacity_bytes);
+    filled.saturating_sub(end) as usize
 }
 
 /// A segment size within what the options and the layout allow.

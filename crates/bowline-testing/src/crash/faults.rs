@@ -139,7 +139,8 @@ impl Fates<'_> {
 ///
 /// For a write over `s` sectors there are: its first 1 to s-1 sectors kept (and, when the write
 /// grows the file, the same with the new length); its last 1 to s-1 kept; all but one in the
-/// middle; every other one; and, when it grows the file, none with the new length.
+/// middle; every other one; and, when it grows the file, none with the new length. Of a write that
+/// ends in zeros, cuts among them are left out but for the first, since they hardly differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tear {
     /// Size of a sector: 512 or 4096.
@@ -182,47 +183,45 @@ impl Tear {
         else {
             return 0;
         };
-        let sectors = sectors_of(*offset, data.len(), sector_bytes);
+        let cuts = Cuts::of(*offset, data, sector_bytes);
         let grows = u64::from(*grows);
-        let halves = if sectors >= 4 { 2 } else { 0 };
-        (sectors - 1) * (2 + grows) + sectors.saturating_sub(2) + halves + grows
+        let halves = if cuts.sectors >= 4 { 2 } else { 0 };
+        cuts.ends * (2 + grows) + cuts.middle + halves + grows
     }
 
     /// The tear with number `nth`, which is below [`Tear::count`].
     pub(super) fn nth(operation: &Operation, sector_bytes: u64, mut nth: u64) -> Tear {
-        let (sectors, grows) = match operation {
+        let (cuts, grows) = match operation {
             Operation::Write {
                 offset,
                 data,
                 grows,
                 ..
-            } => (sectors_of(*offset, data.len(), sector_bytes), *grows),
-            _ => (1, false),
+            } => (Cuts::of(*offset, data, sector_bytes), *grows),
+            _ => (Cuts::default(), false),
         };
         let tear = |pattern, whole_length| Tear {
             sector_bytes,
             pattern,
             whole_length,
         };
-        let parts = sectors - 1;
         for (whole_length, offered) in [(false, true), (true, grows)] {
             if offered {
-                if nth < parts {
+                if nth < cuts.ends {
                     return tear(TearPattern::First(nth + 1), whole_length);
                 }
-                nth -= parts;
+                nth -= cuts.ends;
             }
         }
-        if nth < parts {
-            return tear(TearPattern::Last(nth + 1), true);
+        if nth < cuts.ends {
+            return tear(TearPattern::Last(cuts.sectors - 1 - nth), true);
         }
-        nth -= parts;
-        let middle = sectors.saturating_sub(2);
-        if nth < middle {
+        nth -= cuts.ends;
+        if nth < cuts.middle {
             return tear(TearPattern::AllBut(nth + 1), true);
         }
-        nth -= middle;
-        match (sectors >= 4, nth) {
+        nth -= cuts.middle;
+        match (cuts.sectors >= 4, nth) {
             (true, 0) => tear(TearPattern::Even, true),
             (true, 1) => tear(TearPattern::Odd, true),
             _ => tear(TearPattern::None, true),
@@ -265,6 +264,34 @@ impl Tear {
         }
         if self.whole_length {
             contents.grow_to(end);
+        }
+    }
+}
+
+/// Where a write can be cut.
+#[derive(Default)]
+struct Cuts {
+    sectors: u64,
+    /// How many first ones, or all but how many first ones, may be new.
+    ends: u64,
+    /// How many in the middle may be the only one that is not.
+    middle: u64,
+}
+
+impl Cuts {
+    fn of(offset: u64, data: &Payload, sector_bytes: u64) -> Cuts {
+        let sectors = sectors_of(offset, data.len(), sector_bytes);
+        let last = match data {
+            Payload::Zeros(_) => None,
+            Payload::Bytes(bytes) => bytes.iter().rposition(|byte| *byte != 0),
+        };
+        let used = last.map_or(sectors, |last| {
+            sectors_of(offset, last as u64 + 1, sector_bytes)
+        });
+        Cuts {
+            sectors,
+            ends: used.min(sectors - 1),
+            middle: used.min(sectors - 1).saturating_sub(1),
         }
     }
 }

@@ -38,6 +38,9 @@ const HALF: &str = "BOWLINE_KILL_CALLS_HALF";
 const FIRST: u64 = 64;
 const ALL: u64 = 96;
 
+/// What is written whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
 /// Kills the process in the call with the number `at`.
 #[derive(Debug)]
 struct Trigger {
@@ -107,7 +110,10 @@ impl VfsFile for KillFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let is_it = self.1.is_it();
         let len = if is_it && self.1.half {
-            bytes.len() / 2
+            // Without the zeros that fill a page behind what is meant, so that this is cut.
+            let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+            let is_filled = zeros >= SECTOR_BYTES && zeros < bytes.len();
+            (bytes.len() - if is_filled { zeros } else { 0 }) / 2
         } else {
             bytes.len()
         };

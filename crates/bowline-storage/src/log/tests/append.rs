@@ -396,3 +396,40 @@ fn syncs_from_another_thread_and_writes_go_together() {
     );
     assert_eq!(found, expected(1, found.len() as u64));
 }
+
+/// A segment that a clean close cut, at no page's end, is used again as it is: the zeros that fill the
+/// page that a write enters must not make it longer.
+#[test]
+fn zeros_end_where_the_segment_does() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    let end = |log: &Log| log.written_index();
+    // Into a segment that is as large as those of the next life are to be, half full.
+    while names(&disk, Path::new(DIR)).0.len() < 3 {
+        commit_each(&mut log, &[&[1; 1000]]);
+    }
+    for _ in 0..20 {
+        commit_each(&mut log, &[&[1; 1000]]);
+    }
+    log.close().expect("close");
+    let cut = segment(3);
+    let cut_bytes = bytes_of(&disk, &cut);
+    let is_cut = cut_bytes.len() > 16 << 10 && !cut_bytes.len().is_multiple_of(4096);
+    assert!(is_cut, "{} bytes", cut_bytes.len());
+    let (mut log, found) = open(&disk, 0).expect("open");
+    assert_eq!(found.len() as u64, end(&log));
+    log.release_prefix(end(&log)).expect("release");
+    // Until the spares are full, that one among them, and another segment comes behind them.
+    let mut lengths = std::collections::BTreeMap::new();
+    while names(&disk, Path::new(DIR)).0.len() < 4 {
+        commit_each(&mut log, &[b"small"]);
+        for name in names(&disk, Path::new(DIR)).0 {
+            let found = disk.metadata(&Path::new(DIR).join(&name)).expect("stat");
+            let len = found.expect("a file").len;
+            let first = *lengths.entry(name).or_insert(len);
+            assert_eq!(len, first, "a segment grew");
+        }
+    }
+    let is_used = lengths.values().any(|len| *len == cut_bytes.len() as u64);
+    assert!(is_used, "{lengths:?}, none of {}", cut_bytes.len());
+}

@@ -285,9 +285,10 @@ fn a_frame_of_an_earlier_life_is_never_accepted() {
 #[test]
 fn a_recycled_segment_shows_nothing_of_its_earlier_life() {
     let disk = Disk::new();
+    // Several pages of frames: a write wipes what is left of the page it enters, and no more.
     let options = LogOptions {
-        first_segment_bytes: 8 << 10,
-        segment_bytes: 8 << 10,
+        first_segment_bytes: 20 << 10,
+        segment_bytes: 20 << 10,
         ..small()
     };
     let open = |disk: &Disk, after| {
@@ -303,12 +304,22 @@ fn a_recycled_segment_shows_nothing_of_its_earlier_life() {
     // All frames of one size, so that those of every life begin at the same places.
     let mut index = 0;
     let mut recycled = 0;
-    for _ in 0..200 {
+    let mut old_lives = 0;
+    for _ in 0..400 {
         index += 1;
         let payload = format!("{index:<200}");
         commit_each(&mut log, &[payload.as_bytes()]);
         log.release_prefix(index - 1).expect("release");
-        recycled += u64::from(names(&disk, Path::new(DIR)).1.len() == 1);
+        let (segments, spares) = names(&disk, Path::new(DIR));
+        recycled += u64::from(spares.len() == 1);
+        // What a write enters it fills, and what it does not enter it leaves as it was.
+        let active = segments.last().expect("a segment");
+        let bytes = bytes_of(&disk, &Path::new(DIR).join(active));
+        let mut found = bytes.windows(200).rposition(|it| it == payload.as_bytes());
+        let end = found.take().expect("the entry is there") + 200;
+        let page_end = end.next_multiple_of(4096);
+        assert!(bytes[end..page_end].iter().all(|byte| *byte == 0));
+        old_lives += u64::from(bytes[page_end..].iter().any(|byte| *byte != 0));
         let first = log.first_index();
         let (_, found) = open(&disk.crashed(Crash::PowerLoss), first - 1).expect("open");
         assert_eq!(found.len() as u64, index - first + 1);
@@ -317,6 +328,7 @@ fn a_recycled_segment_shows_nothing_of_its_earlier_life() {
         }
     }
     assert!(recycled > 0, "segments were recycled");
+    assert!(old_lives > 0, "frames of an earlier life lay behind");
 }
 
 #[test]
