@@ -17,8 +17,10 @@
 //! (seen in every group-commit without it). So a leader whose predecessor's round had several
 //! members waits for as many to come, at most a fraction of what a flush takes.
 //!
-//! Rounds that do not flush take microseconds, and to park and be woken takes tens of them. So where
-//! rounds are short, who waits yields for the time of some rounds before it parks.
+//! To park and be woken takes tens of microseconds of the processor, and a round with a flush some hundred,
+//! one without a few. So where rounds are short, who waits yields for the time of some rounds before it
+//! parks. With more waiters than processors that costs none of their time: what yields does nothing, and
+//! nobody has to be woken (docs/benchmarks.md).
 //!
 //! Invariants:
 //!
@@ -426,16 +428,21 @@ impl CommitQueue {
         }
     }
 
-    /// Waits for a round that takes less than parking and waking do, as rounds without a flush do:
-    /// yielding, for as long as some rounds take.
+    /// Waits, yielding, for as long as some rounds take, where they are short.
     fn linger(&self, seat: &Seat) {
-        const ROUND_MAX: Duration = Duration::from_micros(20);
+        /// A disk that takes longer to flush is waited for asleep.
+        const ROUND_MAX: Duration = Duration::from_micros(400);
         const ROUNDS: u32 = 4;
+        /// Where interleavings are tried, those who park are of interest, too.
+        const PATIENCE_MAX: Duration = match cfg!(bowline_shuttle) {
+            true => Duration::from_micros(20),
+            false => Duration::from_millis(1),
+        };
         let round = Duration::from_nanos(self.round_ns.load(Ordering::Relaxed));
         if round > ROUND_MAX {
             return;
         }
-        let patience = round * ROUNDS;
+        let patience = (round * ROUNDS).min(PATIENCE_MAX);
         let start = Instant::now();
         while seat.state.load(Ordering::Acquire) == WAITING && start.elapsed() < patience {
             thread::yield_now();
