@@ -121,12 +121,18 @@ fn sync_loop(shared: &Shared) {
     let Some(log) = &shared.log_sync else { return };
     loop {
         {
+            let start = Instant::now();
             let mut signals = shared.signals.lock();
-            if shared.is_closing.load(Ordering::Acquire) {
-                return;
+            loop {
+                if shared.is_closing.load(Ordering::Acquire) {
+                    return;
+                }
+                // Also woken by work that is not its own.
+                match every.checked_sub(start.elapsed()) {
+                    Some(left) => shared.work.wait_for(&mut signals, left),
+                    None => break,
+                };
             }
-            // Woken early by other work it just syncs early.
-            shared.work.wait_for(&mut signals, every);
         }
         if let Err(error) = log.sync() {
             tracing::error!(%error, "the log could not be flushed; writes are refused from now on");
