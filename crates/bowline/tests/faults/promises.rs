@@ -24,8 +24,12 @@ fn small(vfs: &FaultVfs, background: Background) -> DbBuilder {
         .log_segment_bytes(64 << 10)
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
+    wait_at_most(PATIENCE, what, is_so);
+}
+
+fn wait_at_most(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} never came");
         std::thread::sleep(Duration::from_millis(2));
@@ -178,7 +182,10 @@ fn a_failed_flush_in_the_background_stops_writes() {
     assert!(db.get("before").expect("a read").is_some());
 }
 
-/// Commits that are not flushed, and nobody who flushes them by time.
+const UNFLUSHED: u32 = 10;
+
+/// Commits that are not flushed, nobody who flushes them by time, and too few for a segment to be
+/// prepared behind theirs: its mark would flush them.
 fn unflushed(disk: &SimDisk) -> (FaultVfs, Db) {
     let vfs = FaultVfs::new(disk.clone());
     let every = Duration::from_secs(3_600);
@@ -186,8 +193,8 @@ fn unflushed(disk: &SimDisk) -> (FaultVfs, Db) {
         .durability(Durability::Batched { every })
         .open("db")
         .expect("it opens");
-    for number in 0..100 {
-        db.put(format!("key-{number}"), [7; 100]).expect("a put");
+    for number in 0..UNFLUSHED {
+        db.put(format!("key-{number}"), "v").expect("a put");
     }
     (vfs, db)
 }
@@ -204,7 +211,7 @@ fn tables_never_run_ahead_of_the_log() {
     let db = small(&after, Background::Manual)
         .open("db")
         .expect("it opens");
-    for number in 0..100 {
+    for number in 0..UNFLUSHED {
         let found = db.get(format!("key-{number}")).expect("a read");
         assert!(found.is_some(), "key {number} is gone");
     }
@@ -224,7 +231,7 @@ fn a_log_that_fails_beside_a_flush_leaves_no_tables() {
     assert!(db.stats().engine.levels.iter().all(Vec::is_empty));
     // The thread that flushes tries it again, with the same end.
     let is_table = |path: &String| path.ends_with(".table");
-    wait_for("a disk without tables", || {
+    wait_at_most(Duration::from_secs(5), "a disk without tables", || {
         !disk.paths().iter().any(is_table)
     });
     assert_poisoned(&db.put("k", "v"));
