@@ -19,8 +19,8 @@
 //!
 //! To park and be woken takes tens of microseconds of the processor, and a round with a flush some hundred,
 //! one without a few. So where rounds are short, who waits yields for the time of some rounds before it
-//! parks. With more waiters than processors that costs none of their time: what yields does nothing, and
-//! nobody has to be woken (docs/benchmarks.md).
+//! parks. Where writers keep coming, a commit takes no more of the processor so, since hardly anybody has to
+//! be woken (docs/benchmarks.md); a writer that waits now and then keeps it for up to a millisecond.
 //!
 //! Invariants:
 //!
