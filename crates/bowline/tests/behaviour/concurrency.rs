@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bowline::vfs::{MemoryVfs, Metadata, OpenMode, Vfs, VfsFile, VfsLock};
 use bowline::{
-    Block, BlockId, Db, Edge, Entry, Error, Graph, History, RangeIter, Result, Snapshot,
+    Block, BlockId, Db, Edge, Entry, Error, Graph, History, Isolation, RangeIter, Result, Snapshot,
 };
 use bowline::{Transaction, TransactionRange, Watcher};
 
@@ -467,6 +467,47 @@ fn a_commit_is_invisible_until_it_is_on_the_disk() -> Result<()> {
         assert!(watcher.poll()?.is_some());
         Ok(())
     })
+}
+
+/// Two transactions that have read the same, in the same round: the second is decided against what the
+/// first writes, although that is not published yet. They come while a flush lasts, so that the
+/// round after it has both; threads that only meet by chance need not, where there are few
+/// processors and they are busy.
+#[test]
+fn of_two_in_one_round_that_have_read_the_same_one_wins() -> Result<()> {
+    const ROUNDS: u64 = 3;
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        let disk = Gated::default();
+        let db = manual().vfs(Arc::new(disk.clone())).open("/db")?;
+        db.put("counter", 0_u64.to_be_bytes())?;
+        for round in 1..=ROUNDS {
+            let add = || {
+                let tx = db.begin_with(isolation);
+                let old = number(tx.get("counter")?);
+                tx.put("counter", (old + 1).to_be_bytes())?;
+                tx.commit()
+            };
+            thread::scope(|scope| {
+                let shut = disk.gate.shut();
+                let first = scope.spawn(|| db.put("first", "x"));
+                disk.gate.wait_until_somebody_waits();
+                let adding = [scope.spawn(add), scope.spawn(add)];
+                thread::sleep(Duration::from_millis(100));
+                drop(shut);
+                first.join().expect("no panic")?;
+                let ended = adding.map(|thread| thread.join().expect("no panic"));
+                let lost = ended.iter().filter(|it| match it {
+                    Ok(_) => false,
+                    Err(Error::Conflict { .. }) => true,
+                    Err(other) => panic!("{other:?}"),
+                });
+                assert_eq!(lost.count(), 1, "{isolation:?}, round {round}: {ended:?}");
+                Ok::<_, Error>(())
+            })?;
+            assert_eq!(number(db.get("counter")?), round, "{isolation:?}");
+        }
+    }
+    Ok(())
 }
 
 /// Found by reading, proven by this test. A put looks its key up before it joins a round. If the
