@@ -476,9 +476,13 @@ impl CommitQueue {
     }
 
     fn note_round(&self, members: usize, took: Duration) {
+        /// From less than this the average would not grow again: it is kept in whole eighths.
+        const ROUND_NS_MIN: u64 = 1_000;
         self.last_round.store(members, Ordering::Relaxed);
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let average = self.round_ns.load(Ordering::Relaxed);
+        // One flush that is slow for once says little of the next: it counts as twice the average.
+        let most = average.max(ROUND_NS_MIN).saturating_mul(2);
+        let took = u64::try_from(took.as_nanos()).map_or(most, |took| took.min(most));
         self.round_ns
             .store(average - average / 8 + took / 8, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Makes segments before they are needed.
+//! Makes segments before they are needed, and removes those that are not needed any more.
 //!
 //! A *spare* is a file with a spare's name whose blocks all exist: new and filled with zeros, or
 //! a released segment. A *prepared* segment is a spare that has got its header and its name, both
@@ -12,8 +12,15 @@
 //! one as soon as the last is taken, a smaller one where there is no room for it, and notes when there
 //! is no room even for that.
 //!
+//! A *released* segment is one that the log has given up: its file becomes a spare or is removed, which
+//! takes a flush of the directory. The thread does that, before all else; where there is none, or
+//! somebody needs the room, the caller does. What cannot be removed stays, and all released after it,
+//! until something else is released.
+//!
 //! # Invariants
 //!
+//! - Released segments go in the order in which they were released, each removal durable before the
+//!   next, and before a spare is written to.
 //! - At most one segment is prepared, and it continues the active one. The active one is marked if
 //!   and only if there is one that is prepared, so whoever removes that one takes the mark away
 //!   first, durably, or has named a later one.
@@ -53,6 +60,16 @@ pub(super) struct Spare {
     pub(super) bytes: u64,
 }
 
+/// A segment that nothing of the log refers to any more.
+#[derive(Clone, Debug)]
+pub(super) struct Released {
+    pub(super) id: u64,
+    pub(super) bytes: u64,
+    /// How many spares there may be for it to become one; none where it is of no use.
+    pub(super) spares_max: usize,
+    pub(super) shared: Arc<Shared>,
+}
+
 /// What is to be prepared.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
@@ -70,6 +87,17 @@ pub(super) struct Prepared {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn VfsFile>,
     pub(super) header: SegmentHeader,
+}
+
+/// A handle to the room of what is released, for any thread.
+#[derive(Clone, Debug)]
+pub(super) struct Releases(Arc<Inner>);
+
+impl Releases {
+    /// Removes what is released and not yet removed; returns whether there was any that could be.
+    pub(super) fn finish(&self) -> bool {
+        self.0.finish_releases()
+    }
 }
 
 /// The maker and keeper of spares and of the next segment.
@@ -90,10 +118,19 @@ struct Inner {
     /// Whether a segment is always to be prepared.
     keeps_one: AtomicBool,
     space: Arc<Space>,
+    /// Held by whoever removes what is released. Order of locks: this, then `state`, or this, then
+    /// `active` of the log's shared state.
+    removing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Oldest first.
+    released: VecDeque<Released>,
+    /// Whether the thread is to remove some of it: not while the oldest cannot be removed.
+    has_released: bool,
+    /// Why the oldest could not be removed the last time.
+    removal_failed: Option<Error>,
     /// Asked for, not begun.
     wanted: Option<Order>,
     /// What the thread is preparing right now.
@@ -125,6 +162,11 @@ impl State {
         self.last_id
     }
 
+    /// How many spares and prepared segments there are.
+    fn ready_count(&self) -> usize {
+        self.ready.len() + usize::from(self.prepared.is_some())
+    }
+
     fn prepared_bytes(&self) -> Option<u64> {
         let prepared = self.prepared.as_ref();
         prepared.map(|prepared| prepared.header.capacity_bytes)
@@ -148,6 +190,7 @@ impl Preparer {
             stopping: AtomicBool::new(false),
             keeps_one: AtomicBool::new(false),
             space,
+            removing: Mutex::new(()),
         });
         let thread = match background {
             Background::Manual => None,
@@ -199,14 +242,9 @@ impl Preparer {
             Some(ready) if ready.header.capacity_bytes >= bytes_min => return Ok(ready),
             too_small => too_small,
         };
-        let spare = state.take_ready(bytes_min);
-        let path = state.next_path(&self.inner);
         let id = state.next_id(order.previous_id);
         drop(state);
-        let made = match spare {
-            Some(spare) => Ok(spare),
-            None => self.inner.make_here(path, order.bytes),
-        };
+        let made = self.take(bytes_min, order.bytes);
         match made.and_then(|spare| self.inner.name(spare, order, id)) {
             Ok(prepared) => {
                 if let Some(too_small) = too_small {
@@ -249,19 +287,51 @@ impl Preparer {
 
     /// A spare of at least `bytes_min`; when none is ready, one of `bytes_new` is made here.
     pub(super) fn take(&self, bytes_min: u64, bytes_new: u64) -> Result<Spare> {
-        let mut state = self.inner.state.lock();
-        if let Some(spare) = state.take_ready(bytes_min) {
+        if let Some(spare) = self.inner.take_spare(bytes_min) {
             return Ok(spare);
         }
-        let path = state.next_path(&self.inner);
-        drop(state);
-        self.inner.make_here(path, bytes_new)
+        let path = self.inner.state.lock().next_path(&self.inner);
+        let make = || self.inner.make_here(path.clone(), bytes_new);
+        self.inner.make_with_room(make)
     }
 
-    /// Keeps `spare` for later.
-    pub(super) fn keep(&self, spare: Spare) {
-        self.inner.state.lock().ready.push_back(spare);
-        self.inner.space.set_short(false);
+    /// Has the files of segments removed, or made spares; oldest first. Where there is no thread, or
+    /// the disk is full, that is done when this returns. A failure is the caller's: where the thread
+    /// does it, the one of before.
+    pub(super) fn release(&self, segments: Vec<Released>) -> Result<()> {
+        let mut state = self.inner.state.lock();
+        state.released.extend(segments);
+        state.has_released = !state.released.is_empty();
+        if !state.has_released {
+            return Ok(());
+        }
+        let space = &self.inner.space;
+        if self.thread.is_some() && !space.is_full() && !space.is_short() {
+            self.inner.changed.notify_all();
+            return state.removal_failed.take().map_or(Ok(()), Err);
+        }
+        drop(state);
+        self.finish_releases()
+    }
+
+    /// Removes what is released and not yet removed, all of it.
+    pub(super) fn finish_releases(&self) -> Result<()> {
+        while self.inner.remove_one()? {}
+        Ok(())
+    }
+
+    /// For who needs the room of what is released.
+    pub(super) fn releases(&self) -> Releases {
+        Releases(self.inner.clone())
+    }
+
+    /// Removes what is released, none of it to be used again. Best effort; returns whether there was
+    /// any that could be.
+    fn remove_for_good(&self) -> bool {
+        for released in &mut self.inner.state.lock().released {
+            released.spares_max = 0;
+        }
+        self.inner.finish_releases()
     }
 
     /// Removes a spare's file. Best effort: what stays is removed at the next opening.
@@ -269,17 +339,12 @@ impl Preparer {
         self.inner.remove(&spare.path);
     }
 
-    /// A name for a released segment that becomes a spare.
-    pub(super) fn next_path(&self) -> PathBuf {
-        self.inner.state.lock().next_path(&self.inner)
-    }
-
-    /// How many spares and prepared segments there are, and their bytes.
-    pub(super) fn ready(&self) -> (usize, u64) {
+    /// Bytes of spares, of what is prepared, and of what is released and not yet removed.
+    pub(super) fn file_bytes(&self) -> u64 {
         let state = self.inner.state.lock();
         let spares = state.ready.iter().map(|spare| spare.bytes);
-        let all = spares.chain(state.prepared_bytes());
-        all.fold((0, 0), |(count, bytes), it| (count + 1, bytes + it))
+        let released = state.released.iter().map(|segment| segment.bytes);
+        spares.chain(released).chain(state.prepared_bytes()).sum()
     }
 
     /// Whether a segment is prepared.
@@ -287,11 +352,13 @@ impl Preparer {
         self.inner.state.lock().prepared.is_some()
     }
 
-    /// Removes all spares, and what is prepared of the log that `shared` is of; returns whether there
-    /// were any. While the thread prepares something, that and what it replaces stay.
+    /// Removes what is released, all spares, and what is prepared of the log that `shared` is of; returns
+    /// whether there were any. While the thread prepares something, that and what it replaces stay.
     pub(super) fn discard_ready(&self, shared: &Shared) -> bool {
+        let has_removed = self.remove_for_good();
         let mut state = self.inner.state.lock();
         let spares = std::mem::take(&mut state.ready);
+        let has_removed = has_removed || !spares.is_empty();
         let mut prepared = None;
         if state.making_bytes.is_none() {
             // Or the thread would mark the active segment while the mark is taken away here.
@@ -303,7 +370,7 @@ impl Preparer {
             self.discard(spare);
         }
         let Some(prepared) = prepared else {
-            return !spares.is_empty();
+            return has_removed;
         };
         let unmarked = self.inner.unmark(&prepared, shared);
         if unmarked {
@@ -311,12 +378,14 @@ impl Preparer {
         } else {
             self.inner.state.lock().prepared = Some(prepared);
         }
-        unmarked || !spares.is_empty()
+        unmarked || has_removed
     }
 
-    /// Ends the thread, then removes all spares. What is prepared is for the caller to remove.
+    /// Ends the thread, then removes what is released, and all spares. What is prepared is for the
+    /// caller to remove.
     pub(super) fn close(&mut self) -> Option<Prepared> {
         self.stop();
+        self.remove_for_good();
         let mut state = self.inner.state.lock();
         let (spares, prepared) = (std::mem::take(&mut state.ready), state.prepared.take());
         drop(state);
@@ -371,8 +440,17 @@ impl Drop for Making<'_> {
 
 impl Inner {
     fn run(&self) {
+        let mut has_removed = false;
         let mut state = self.state.lock();
         while !self.stopping.load(Ordering::Relaxed) {
+            // In turns, so that many that are released do not hold up what is wanted.
+            if state.has_released && !(has_removed && state.wanted.is_some()) {
+                state.has_released = false;
+                has_removed = true;
+                MutexGuard::unlocked(&mut state, || drop(self.remove_one()));
+                continue;
+            }
+            has_removed = false;
             let Some(order) = state.wanted.take() else {
                 self.changed.wait(&mut state);
                 continue;
@@ -388,14 +466,14 @@ impl Inner {
 
     /// Prepares what is ordered, in place of a smaller one that may be there.
     fn serve(&self, order: &Order) {
+        let spare = self.take_spare(order.bytes);
         let mut state = self.state.lock();
-        let spare = state.take_ready(order.bytes);
         let path = state.next_path(self);
         let id = state.next_id(order.previous_id);
         drop(state);
         let made = match spare {
             Some(spare) => Ok(Some(spare)),
-            None => self.make_ahead(path, order.bytes),
+            None => self.make_with_room(|| self.make_ahead(path.clone(), order.bytes)),
         };
         let named = made.and_then(|spare| {
             let named = spare.map(|spare| self.name(spare, order, id));
@@ -542,6 +620,112 @@ impl Inner {
             }
         }
         Ok(true)
+    }
+
+    /// A spare of at least `bytes_min`, if there is one, or one of what is released can become one.
+    fn take_spare(&self, bytes_min: u64) -> Option<Spare> {
+        loop {
+            let mut state = self.state.lock();
+            if let Some(spare) = state.take_ready(bytes_min) {
+                return Some(spare);
+            }
+            let fits = |oldest: &Released| oldest.spares_max > 0 && oldest.bytes >= bytes_min;
+            let is_worth_it = state.released.front().is_some_and(fits);
+            drop(state);
+            if !is_worth_it || !self.remove_one().unwrap_or(false) {
+                return None;
+            }
+        }
+    }
+
+    /// Makes something, once more with the room of what is released where there is none.
+    fn make_with_room<T>(&self, make: impl Fn() -> Result<T>) -> Result<T> {
+        match make() {
+            Err(Error::NoSpace { .. }) if self.finish_releases() => make(),
+            made => made,
+        }
+    }
+
+    /// Removes what is released and not yet removed; returns whether there was any that could be.
+    fn finish_releases(&self) -> bool {
+        let mut has_removed = false;
+        while let Ok(true) = self.remove_one() {
+            has_removed = true;
+        }
+        has_removed
+    }
+
+    /// Removes the oldest of what is released, or makes it a spare; returns whether there was any. A
+    /// failure is kept for who releases next, too.
+    fn remove_one(&self) -> Result<bool> {
+        let _removing = self.removing.lock();
+        let oldest = self.state.lock().released.front().cloned();
+        let Some(oldest) = oldest else {
+            return Ok(false);
+        };
+        let removed = self.remove_oldest(&oldest);
+        let mut state = self.state.lock();
+        match removed {
+            Ok(spare) => {
+                state.released.pop_front();
+                if spare.is_some() {
+                    self.space.set_short(false);
+                }
+                state.ready.extend(spare);
+                state.has_released |= !state.released.is_empty();
+                state.removal_failed = None;
+                Ok(true)
+            }
+            Err(error) => {
+                // What stopped the log was told then, and who closes it is not told more.
+                let is_known = matches!(error, Error::Poisoned { .. } | Error::Closed);
+                if !is_known && state.removal_failed.is_none() {
+                    tracing::warn!(%error, "cannot remove a released log segment");
+                }
+                state.removal_failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns what it became, if it was not removed. The caller holds `removing`.
+    fn remove_oldest(&self, oldest: &Released) -> Result<Option<Spare>> {
+        // Once a flush of the directory has failed, nothing says which names are gone.
+        oldest.shared.active().map(drop)?;
+        let path = segment_path(&self.dir, oldest.id);
+        let spare_path = {
+            let mut state = self.state.lock();
+            let is_wanted = state.ready_count() < oldest.spares_max;
+            is_wanted.then(|| state.next_path(self))
+        };
+        let (operation, result) = match &spare_path {
+            Some(spare_path) => ("rename", self.vfs.rename(&path, spare_path)),
+            None => ("remove", self.vfs.remove_file(&path)),
+        };
+        let spare_path = match result {
+            Ok(()) => spare_path,
+            // An attempt that was said to have failed had done it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::io(operation, &path, error)),
+        };
+        // Before the next one goes, so that a crash cannot leave a gap; and before a spare is
+        // written to, so that it cannot come back under its old name.
+        vfs::sync_parent(&*self.vfs, &path).map_err(|error| oldest.shared.poison(&error))?;
+        let Some(path) = spare_path else {
+            return Ok(None);
+        };
+        match self.vfs.open(&path, OpenMode::ReadWrite) {
+            Ok(file) => Ok(Some(Spare {
+                path,
+                file,
+                bytes: oldest.bytes,
+            })),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot use a log segment again");
+                self.remove(&path);
+                Ok(None)
+            }
+        }
     }
 
     fn remove(&self, path: &Path) {

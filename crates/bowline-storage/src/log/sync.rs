@@ -12,6 +12,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::preparer::Releases;
 use super::space::Space;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -128,32 +129,42 @@ impl Shared {
 
 /// Syncs the log from any thread, while its owner goes on writing.
 #[derive(Clone, Debug)]
-pub struct LogSync(pub(super) Arc<Shared>);
+pub struct LogSync {
+    pub(super) shared: Arc<Shared>,
+    pub(super) releases: Releases,
+}
 
 impl LogSync {
     /// Makes everything written so far durable; returns the highest durable index. Returns at
     /// once when a flush of another thread has covered it.
     pub fn sync(&self) -> Result<Index> {
-        self.0.sync()
+        self.shared.sync()
     }
 
     /// The highest index known durable.
     #[must_use]
     pub fn durable_index(&self) -> Index {
-        self.0.any_active().durable_index
+        self.shared.any_active().durable_index
     }
 
     /// Whether the last attempt to go on in a new segment found no room: what is staged waits for
     /// some.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.0.space.is_full()
+        self.shared.space.is_full()
     }
 
     /// Whether there is no room for a segment behind the ones that are there. What is left of them
     /// is the reserve. Found out early only by a log with [`Log::keep_a_spare`](super::Log::keep_a_spare).
     #[must_use]
     pub fn is_short_of_space(&self) -> bool {
-        self.0.space.is_short() || self.0.space.is_full()
+        self.shared.space.is_short() || self.shared.space.is_full()
+    }
+
+    /// Removes the files of segments that were released and are still there, for who needs their
+    /// room; returns whether there were any that could be.
+    #[must_use]
+    pub fn finish_releases(&self) -> bool {
+        self.releases.finish()
     }
 }

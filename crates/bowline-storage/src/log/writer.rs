@@ -13,7 +13,7 @@ use super::frame::{
 };
 use super::marks::{Mark, Marks};
 use super::plan::plan;
-use super::preparer::{Order, Prepared, Preparer, Spare};
+use super::preparer::{Order, Prepared, Preparer, Released};
 use super::reader::{Reader, Replay, Segment, Visit};
 use super::recovery::apply;
 use super::scan::{list, scan};
@@ -29,7 +29,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::types::Index;
 use crate::value::Value;
-use crate::vfs::{self, OpenMode, Vfs};
+use crate::vfs::{self, Vfs};
 use crate::workers;
 
 /// Sizes of new segments are multiples of this; one that was cut, and is used again, keeps its own.
@@ -327,7 +327,10 @@ impl Log {
     /// A handle that syncs from another thread.
     #[must_use]
     pub fn sync_handle(&self) -> LogSync {
-        LogSync(self.shared.clone())
+        LogSync {
+            shared: self.shared.clone(),
+            releases: self.preparer.releases(),
+        }
     }
 
     /// The index the next staged entry gets.
@@ -408,21 +411,19 @@ impl Log {
     }
 
     /// Gives up segments whose entries are all at or below `upto`; never the active one. The
-    /// caller has those entries durably elsewhere.
+    /// caller has those entries durably elsewhere. Their files are removed, or used again, by the
+    /// thread that prepares segments, where there is one.
     pub fn release_prefix(&mut self, upto: Index) -> Result<()> {
         self.shared.active().map(drop)?;
-        while let [oldest, _, ..] = self.segments.make_contiguous() {
-            let oldest = oldest.clone();
-            // Beyond the oldest segment there is always the mark of the active one.
-            let behind = self.marks.first_index_behind(oldest.id);
-            if behind.is_none_or(|behind| behind - 1 > upto) {
-                break;
-            }
-            // What makes this segment superfluous may be a cut that is not durable yet.
+        if self.is_released_by(upto) {
+            // What makes a segment superfluous may be a cut that is not durable yet.
             self.sync_beginning()?;
-            self.release(&oldest)?;
         }
-        Ok(())
+        let mut released = Vec::new();
+        while self.is_released_by(upto) {
+            released.extend(self.forget_oldest());
+        }
+        self.preparer.release(released)
     }
 
     /// Voids everything written so far and goes on at `next_index`, which may leave a gap: what
@@ -443,6 +444,7 @@ impl Log {
         let bytes = segment_size(self.options.first_segment_bytes, &self.options);
         // What it prepares would continue a segment that goes.
         self.preparer.settle();
+        self.preparer.finish_releases()?;
         let spare = self.note_space(self.preparer.take(SEGMENT_BYTES_MIN, bytes))?;
         let header = SegmentHeader {
             id: self.preparer.next_id(self.active_id()),
@@ -536,11 +538,11 @@ impl Log {
         self.segments.len()
     }
 
-    /// Bytes of the log's files: segments and ready spares.
+    /// Bytes of the log's files: segments, those not yet removed, and ready spares.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| segment.file_len).sum();
-        segments + self.preparer.ready().1
+        segments + self.preparer.file_bytes()
     }
 
     /// Removes the spares and the segment that is prepared, for somebody who needs the room more;
@@ -762,41 +764,29 @@ impl Log {
         taken
     }
 
-    /// Removes the oldest segment, or makes it a spare.
-    fn release(&mut self, oldest: &Segment) -> Result<()> {
-        let path = segment_path(&self.dir, oldest.id);
-        let fits = (self.next_segment_bytes..=self.options.segment_bytes.max(SEGMENT_BYTES_MIN))
-            .contains(&oldest.file_len);
-        let spare_path = (fits && self.preparer.ready().0 < self.options.spares_max)
-            .then(|| self.preparer.next_path());
-        let (operation, result) = match &spare_path {
-            Some(spare_path) => ("rename", self.vfs.rename(&path, spare_path)),
-            None => ("remove", self.vfs.remove_file(&path)),
+    /// Whether all entries of the oldest segment are at or below `upto`, and it is not the active one.
+    fn is_released_by(&self, upto: Index) -> bool {
+        let Some(oldest) = self.segments.front() else {
+            return false;
         };
-        let spare_path = match result {
-            Ok(()) => spare_path,
-            // An attempt that was said to have failed had done it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::io(operation, &path, error)),
-        };
-        self.segments.pop_front();
+        // Beyond the oldest segment there is always the mark of the active one.
+        let behind = self.marks.first_index_behind(oldest.id);
+        self.segments.len() > 1 && behind.is_some_and(|behind| behind - 1 <= upto)
+    }
+
+    /// Takes the oldest segment out of the log; its file is there still.
+    fn forget_oldest(&mut self) -> Option<Released> {
+        let oldest = self.segments.pop_front()?;
         self.marks.release(oldest.id);
         self.reader.forget();
-        // Before the next one goes, so that a crash cannot leave a gap; and before a spare is
-        // written to, so that it cannot come back under its old name.
-        vfs::sync_parent(&*self.vfs, &path).map_err(|error| self.shared.poison(&error))?;
-        if let Some(path) = spare_path {
-            let file = self
-                .vfs
-                .open(&path, OpenMode::ReadWrite)
-                .map_err(|error| Error::io("open", &path, error))?;
-            self.preparer.keep(Spare {
-                path,
-                file,
-                bytes: oldest.file_len,
-            });
-        }
-        Ok(())
+        let fits = (self.next_segment_bytes..=self.options.segment_bytes.max(SEGMENT_BYTES_MIN))
+            .contains(&oldest.file_len);
+        Some(Released {
+            id: oldest.id,
+            bytes: oldest.file_len,
+            spares_max: if fits { self.options.spares_max } else { 0 },
+            shared: self.shared.clone(),
+        })
     }
 }
 

@@ -254,6 +254,14 @@ pub(super) struct Space {
 }
 
 impl Space {
+    /// No room.
+    pub(super) fn none() -> Space {
+        Space {
+            next_unit: 0,
+            end_unit: 0,
+        }
+    }
+
     /// All of `arena` but the unit that stands for *nothing*.
     pub(super) fn of(arena: &Arena) -> Space {
         Space {

@@ -154,7 +154,8 @@ impl Drop for Memtable {
     fn drop(&mut self) {
         if let Some(retirement) = &self.retirement {
             let arena = std::mem::replace(&mut self.arena, Arena::none());
-            retirement.take_in(arena, std::mem::take(&mut self.trees));
+            let writer = self.writer.get_mut().take();
+            retirement.take_in(arena, std::mem::take(&mut self.trees), writer);
         }
     }
 }

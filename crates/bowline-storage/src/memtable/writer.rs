@@ -39,6 +39,15 @@ impl WriterState {
             trees: vec![TreeState::default(); trees].into_boxed_slice(),
         }
     }
+
+    /// All it has, for a memtable that nobody writes to any more.
+    pub(super) fn take(&mut self) -> WriterState {
+        WriterState {
+            space: Space::none(),
+            rng: self.rng.clone(),
+            trees: std::mem::take(&mut self.trees),
+        }
+    }
 }
 
 /// A height of at least 1, one higher with a chance of one in four, and so on.

@@ -71,9 +71,9 @@ impl Filter {
         };
         for &hash in hashes {
             let block = filter.block_of(hash);
-            let masks = masks(hash);
-            for (word, mask) in filter.blocks[block].0.iter_mut().zip(masks) {
-                *word |= mask;
+            let spread = spread(hash);
+            for (number, word) in filter.blocks[block].0.iter_mut().enumerate() {
+                *word |= 1 << bit(spread, number);
             }
         }
         Some(filter)
@@ -120,13 +120,13 @@ impl Filter {
     #[inline]
     pub(super) fn may_contain(&self, hash: u64) -> bool {
         let block = &self.blocks[self.block_of(hash)];
-        let masks = masks(hash);
-        let missing = block
-            .0
-            .iter()
-            .zip(masks)
-            .fold(0, |missing, (word, mask)| missing | (mask & !word));
-        missing == 0
+        let spread = spread(hash);
+        // A shift of each word is cheaper than a mask for it: there is one for each instruction set.
+        let words = block.0.iter().enumerate();
+        let found = words.fold(1, |found, (number, word)| {
+            found & (word >> bit(spread, number))
+        });
+        found != 0
     }
 
     /// Bytes held in memory.
@@ -141,11 +141,16 @@ impl Filter {
     }
 }
 
-/// One bit for each word of a block.
+/// The numbers of a key's bits, six bits for each word of a block.
 #[inline]
-fn masks(hash: u64) -> [u64; WORDS] {
-    let bits = hash.wrapping_mul(SPREAD);
-    std::array::from_fn(|word| 1 << ((bits >> (16 + 6 * word)) & 63))
+fn spread(hash: u64) -> u64 {
+    hash.wrapping_mul(SPREAD)
+}
+
+/// Which bit of a word.
+#[inline]
+fn bit(spread: u64, word: usize) -> u64 {
+    (spread >> (16 + 6 * word)) & 63
 }
 
 #[cfg(test)]

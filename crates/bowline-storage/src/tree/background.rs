@@ -87,7 +87,7 @@ fn flush_loop(shared: &Shared) {
         shared.readers.tick(&shared.visible, shared.clock.wall_ms());
         let result = shared.flush_all();
         if is_settled && result.is_ok() {
-            shared.ballast.take_in();
+            shared.take_in_ballast();
         }
         shared.report("flush", result, |signals| {
             (&mut signals.flush, &mut signals.flush_wanted)
@@ -201,10 +201,28 @@ impl Shared {
         self.done.notify_all();
     }
 
-    /// Does a job, a second time with the room of the ballast when the disk is full.
+    /// Waits for the room of what the log has given up; returns whether there was any.
+    fn finish_releases(&self) -> bool {
+        self.log_sync.as_ref().is_some_and(LogSync::finish_releases)
+    }
+
+    /// Makes the ballast where there is none.
+    fn take_in_ballast(&self) {
+        if !self.ballast.is_there() {
+            self.finish_releases();
+            self.ballast.take_in();
+        }
+    }
+
+    /// Does a job, once more with the room of what the log has given up when the disk is full, and once
+    /// more with that of the ballast.
     pub(super) fn with_ballast<T>(&self, job: impl Fn() -> Result<T>) -> Result<T> {
+        let is_short = |result: &Result<T>| matches!(result, Err(Error::NoSpace { .. }));
         let mut result = job();
-        if matches!(result, Err(Error::NoSpace { .. })) && self.ballast.take_release() {
+        if is_short(&result) && self.finish_releases() {
+            result = job();
+        }
+        if is_short(&result) && self.ballast.take_release() {
             self.ballast.give_up();
             if let Some(log) = &self.commit.lock().log {
                 log.discard_spares();
@@ -214,7 +232,7 @@ impl Shared {
         // Not when it failed: the room may yet serve deletions, with which the next attempt needs
         // less of it.
         if result.is_ok() && self.has_ballast() {
-            self.ballast.take_in();
+            self.take_in_ballast();
         }
         result
     }
@@ -374,6 +392,16 @@ impl Shared {
             place(edit, level, run, written);
         }
         Ok(())
+    }
+
+    /// Gives up what of the log was flushed before the last life ended, and was not given up in it.
+    pub(super) fn release_log(&self) {
+        let flushed = self.super_version.load().version.flushed_index;
+        if let Some(log) = &mut self.commit.lock().log
+            && let Err(error) = log.release_prefix(flushed)
+        {
+            tracing::warn!(%error, "segments of the log stay that are not needed");
+        }
     }
 
     pub(super) fn tree_ids(&self) -> impl Iterator<Item = TreeId> + use<> {

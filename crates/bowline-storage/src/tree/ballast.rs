@@ -38,6 +38,11 @@ impl Ballast {
         }
     }
 
+    /// Whether the file is there.
+    pub(super) fn is_there(&self) -> bool {
+        *self.is_there.lock()
+    }
+
     /// Makes the file when it is not there, as large as the disk lets it. Best effort.
     pub(super) fn take_in(&self) {
         let mut is_there = self.is_there.lock();

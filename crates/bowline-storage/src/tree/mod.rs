@@ -346,6 +346,7 @@ impl Engine {
         let vfs: Arc<dyn Vfs> = Arc::new(UninterruptedVfs::new(vfs));
         let (shared, _) = recovery::open(vfs, clock, Layout::new(path), options, None)?;
         let engine = Engine::start(shared)?;
+        engine.shared.release_log();
         // A program that opens, writes a little and closes leaves a segment each time. When many
         // have come together, their content goes into tables, and the log starts over.
         let segments = engine

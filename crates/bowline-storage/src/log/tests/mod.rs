@@ -6,6 +6,7 @@ mod damage;
 mod disk;
 mod faults;
 mod prepared;
+mod released;
 mod reopen;
 mod restart;
 
