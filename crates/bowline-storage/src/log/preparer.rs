@@ -105,6 +105,8 @@ impl Releases {
 pub(super) struct Preparer {
     inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
+    /// Whether somebody else removes what is released: the thread, or a test in its place.
+    removes_beside: bool,
 }
 
 #[derive(Debug)]
@@ -206,7 +208,11 @@ impl Preparer {
                 })?)
             }
         };
-        Ok(Preparer { inner, thread })
+        Ok(Preparer {
+            inner,
+            removes_beside: thread.is_some(),
+            thread,
+        })
     }
 
     /// See [`Log::keep_a_spare`](super::Log::keep_a_spare).
@@ -306,7 +312,7 @@ impl Preparer {
             return Ok(());
         }
         let space = &self.inner.space;
-        if self.thread.is_some() && !space.is_full() && !space.is_short() {
+        if self.removes_beside && !space.is_full() && !space.is_short() {
             self.inner.changed.notify_all();
             return state.removal_failed.take().map_or(Ok(()), Err);
         }
@@ -405,6 +411,25 @@ impl Preparer {
     #[cfg(test)]
     pub(super) fn prepare_now(&self, order: &Order) {
         self.inner.serve(order);
+    }
+
+    /// From now on nobody removes what is released but [`Preparer::remove_one_now`], and who needs its room.
+    #[cfg(test)]
+    pub(super) fn leave_releases(&mut self) {
+        assert!(self.thread.is_none(), "the thread does not leave them");
+        self.removes_beside = true;
+    }
+
+    /// Removes the oldest of what is released, as the thread does.
+    #[cfg(test)]
+    pub(super) fn remove_one_now(&self) {
+        drop(self.inner.remove_one());
+    }
+
+    /// Whether the oldest of what is released could not be removed the last time.
+    #[cfg(test)]
+    pub(super) fn has_failed_to_remove(&self) -> bool {
+        self.inner.state.lock().removal_failed.is_some()
     }
 
     fn stop(&mut self) {

@@ -300,6 +300,24 @@ impl Log {
             .prepare_now(&self.order(self.next_segment_bytes));
     }
 
+    /// Leaves what is released to [`Log::remove_one_now`], as it is left to the thread.
+    #[cfg(test)]
+    pub(super) fn leave_releases(&mut self) {
+        self.preparer.leave_releases();
+    }
+
+    /// Removes one released segment, as the thread does.
+    #[cfg(test)]
+    pub(super) fn remove_one_now(&self) {
+        self.preparer.remove_one_now();
+    }
+
+    /// Whether a released segment could not be removed the last time.
+    #[cfg(test)]
+    pub(super) fn has_failed_to_remove(&self) -> bool {
+        self.preparer.has_failed_to_remove()
+    }
+
     /// From now on a segment is prepared as soon as one is begun, not when half of it is used up, so
     /// that a full disk is noticed ([`LogSync::is_short_of_space`]) while the log still has room of
     /// its own: at least the rest of a segment that was begun. For an owner that then sees to it

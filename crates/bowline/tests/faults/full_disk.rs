@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bowline::vfs::Vfs;
 use bowline::{Background, Block, BlockId, Db, DbBuilder, Durability, Edge, Error, StorageError};
 use bowline_storage::version::{Edit, Identity, Layout, Manifest, State};
+use bowline_testing::fault::{Call, Failure, Rule, Traced};
 use bowline_testing::{FaultVfs, SimDisk};
 
 /// What takes longer hangs.
@@ -197,6 +198,73 @@ fn deletions_are_not_refused_with_the_puts_they_come_with() {
         model.insert(b"k".to_vec(), value.to_vec());
     }
     assert_holds(&db, &model);
+}
+
+/// A database whose last flush could remove none of the segments of the log that it made superfluous.
+fn with_released_segments() -> (SimDisk, FaultVfs, Db, Model) {
+    let disk = SimDisk::new();
+    let vfs = FaultVfs::new(disk.clone());
+    let db = settings(Background::Manual)
+        .memtable_bytes(4 << 20)
+        .vfs(Arc::new(vfs.clone()))
+        .open("db")
+        .expect("it opens");
+    let mut model = Model::new();
+    let mut random = fastrand::Rng::with_seed(11);
+    for at in 0..500 {
+        let (key, mut value) = (format!("k{at:05}"), vec![0; 900]);
+        random.fill(&mut value);
+        db.put(&key, &value).expect("a put");
+        model.insert(key.into(), value);
+    }
+    for call in [Call::Remove, Call::Rename] {
+        vfs.add(Rule::on(call).path("log/").for_ever().fail(Failure::Io));
+    }
+    db.flush().expect_err("the segments cannot be removed");
+    vfs.clear();
+    assert!(segments(&disk) > 5, "{:?}", disk.paths());
+    (disk, vfs, db, model)
+}
+
+/// How many segments of the log there are, whether it needs them or not.
+fn segments(disk: &SimDisk) -> usize {
+    let paths = disk.paths();
+    let names = paths.iter().filter_map(|path| path.split_once("log/"));
+    let is_segment = |name: &str| name.starts_with(|first: char| first.is_ascii_hexdigit());
+    names.filter(|(_, name)| is_segment(name)).count()
+}
+
+/// The reserve of the disk is not given up for it.
+#[test]
+fn a_flush_on_a_full_disk_takes_the_room_of_released_segments() {
+    let (disk, vfs, db, mut model) = with_released_segments();
+    db.put("small", "v").expect("a put");
+    model.insert(b"small".to_vec(), b"v".to_vec());
+    let before = segments(&disk);
+    vfs.limit_space(0);
+    vfs.start_trace();
+    db.flush().expect("a flush");
+    assert!(segments(&disk) < before, "{:?}", disk.paths());
+    let is_given_up = |traced: &Traced| {
+        let of_it = |path: &std::path::PathBuf| path.ends_with("spare-ballast.tmp");
+        traced.call == Call::Remove && traced.paths.iter().any(of_it)
+    };
+    assert!(!vfs.trace().iter().any(is_given_up), "the reserve is gone");
+    vfs.lift_space_limit();
+    assert_holds(&db, &model);
+    assert!(db.check().expect("a check").is_clean());
+}
+
+/// It did not say what it may do without, and kept it until its first flush.
+#[test]
+fn an_opening_removes_what_the_life_before_had_given_up() {
+    let (disk, vfs, db, model) = with_released_segments();
+    std::mem::forget(db);
+    disk.kill();
+    let db = open(&vfs, Background::Manual).expect("it opens");
+    assert!(segments(&disk) <= 3, "{:?}", disk.paths());
+    assert_holds(&db, &model);
+    assert!(db.check().expect("a check").is_clean());
 }
 
 /// The next process still finds the disk full, whether the one before was closed or killed.

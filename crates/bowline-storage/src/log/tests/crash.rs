@@ -34,8 +34,12 @@ impl Model {
 fn work(log: &mut Log, model: &mut Model, random: &mut fastrand::Rng, steps: usize) {
     for _ in 0..steps {
         let mut state = model.now();
-        let result = match random.u32(..22) {
-            20.. => {
+        let result = match random.u32(..24) {
+            22.. => {
+                log.remove_one_now();
+                Ok(())
+            }
+            20..22 => {
                 log.prepare_now();
                 Ok(())
             }
@@ -105,6 +109,9 @@ fn run(seed: u64) {
             };
             // What an opening has shown is durable from then on.
             model.states = vec![model.states.swap_remove(position)];
+            if random.bool() {
+                log.leave_releases();
+            }
             assert_eq!(
                 log.next_index(),
                 model.now().len() as u64 + 1,

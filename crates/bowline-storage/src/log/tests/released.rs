@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::*;
+use crate::error::Error;
 
 /// A log of five segments, each entry a group of its own. The last is too young for another to be
 /// prepared.
@@ -40,6 +41,15 @@ fn wait_for(what: &str, is_done: impl Fn() -> bool) {
     panic!("{what}");
 }
 
+/// Gives up all segments but the last, of which the oldest cannot be removed at the first attempt; returns
+/// when that was noted.
+fn release_in_vain(disk: &Disk, log: &mut Log, operation: Operation) -> Result<()> {
+    disk.fail(operation, 1, ErrorKind::Other);
+    let released = log.release_prefix(log.written_index());
+    wait_for("nothing was tried", || log.has_failed_to_remove());
+    released
+}
+
 /// Whatever crash comes now, the log is there from where it begins, or from before.
 fn assert_whole(disk: &Disk, log: &Log, payloads: &[Vec<u8>]) {
     for crash in [Crash::Kill, Crash::PowerLoss] {
@@ -56,14 +66,9 @@ fn those_behind_one_that_cannot_be_removed_stay() {
         let (disk, mut log, mut payloads) = filled(background, 0);
         let before = segments(&disk);
         let (attempts, size) = (disk.count(Operation::Remove), log.size_bytes());
-        disk.fail(Operation::Remove, 1, ErrorKind::Other);
-        let released = log.release_prefix(log.written_index());
+        let released = release_in_vain(&disk, &mut log, Operation::Remove);
         assert_eq!(released.is_err(), background == Background::Manual);
-        wait_for("nothing was tried", || {
-            disk.count(Operation::Remove) == attempts + 1
-        });
-        // The attempt is counted before the thread has noted that it failed.
-        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(disk.count(Operation::Remove), attempts + 1);
         assert_eq!(segments(&disk), before);
         assert_eq!(log.size_bytes(), size, "they take room still");
         assert!(log.first_index() > 1, "and are of no use");
@@ -86,12 +91,7 @@ fn those_behind_one_that_cannot_be_removed_stay() {
 #[test]
 fn closing_removes_what_is_not_removed_yet() {
     let (disk, mut log, payloads) = filled(Background::Threads, 0);
-    let attempts = disk.count(Operation::Remove);
-    disk.fail(Operation::Remove, 1, ErrorKind::Other);
-    log.release_prefix(log.written_index()).expect("release");
-    wait_for("nothing was tried", || {
-        disk.count(Operation::Remove) == attempts + 1
-    });
+    release_in_vain(&disk, &mut log, Operation::Remove).expect("the thread meets it");
     assert_eq!(segments(&disk).len(), 5);
     let first = log.first_index();
     log.close().expect("close");
@@ -105,12 +105,7 @@ fn closing_removes_what_is_not_removed_yet() {
 #[test]
 fn on_a_full_disk_a_writer_goes_on_in_what_is_released() {
     let (disk, mut log, _) = filled(Background::Threads, 2);
-    let attempts = disk.count(Operation::Rename);
-    disk.fail(Operation::Rename, 1, ErrorKind::Other);
-    log.release_prefix(log.written_index()).expect("release");
-    wait_for("nothing was tried", || {
-        disk.count(Operation::Rename) > attempts
-    });
+    release_in_vain(&disk, &mut log, Operation::Rename).expect("the thread meets it");
     disk.fill_up();
     let creations = names(&disk, Path::new(DIR)).0.len();
     for _ in 0..40 {
@@ -121,16 +116,37 @@ fn on_a_full_disk_a_writer_goes_on_in_what_is_released() {
     log.close().expect("close");
 }
 
+/// Who meets a full disk waits for the room, and is told at once why there is none.
+#[test]
+fn on_a_full_disk_who_releases_removes() {
+    let (disk, mut log, _) = filled(Background::Threads, 0);
+    disk.fill_up();
+    let refused = (0..100).find_map(|_| {
+        log.stage(&[1; 1500]);
+        let written = log.write();
+        if written.is_err() {
+            log.discard_staged();
+        }
+        written.err()
+    });
+    assert!(
+        matches!(refused, Some(Error::NoSpace { .. })),
+        "{refused:?}"
+    );
+    log.sync().expect("what was written");
+    let before = segments(&disk);
+    release_in_vain(&disk, &mut log, Operation::Remove).expect_err("it was tried here");
+    assert_eq!(segments(&disk), before);
+    log.release_prefix(0).expect("the disk works again");
+    assert_eq!(segments(&disk).len(), 1, "they are gone when it returns");
+    log.close().expect("close");
+}
+
 /// What a restart leaves would lie below a segment that continues nothing.
 #[test]
 fn a_restart_leaves_nothing_of_what_was_released() {
     let (disk, mut log, _) = filled(Background::Threads, 0);
-    let attempts = disk.count(Operation::Remove);
-    disk.fail(Operation::Remove, 1, ErrorKind::Other);
-    log.release_prefix(log.written_index()).expect("release");
-    wait_for("nothing was tried", || {
-        disk.count(Operation::Remove) == attempts + 1
-    });
+    release_in_vain(&disk, &mut log, Operation::Remove).expect("the thread meets it");
     log.restart_at(1_000).expect("restart");
     assert_eq!(segments(&disk).len(), 1);
     commit_each(&mut log, &[b"new"]);
@@ -143,12 +159,7 @@ fn a_restart_leaves_nothing_of_what_was_released() {
 #[test]
 fn who_needs_the_room_more_gets_that_of_what_is_released() {
     let (disk, mut log, _) = filled(Background::Threads, 2);
-    let attempts = disk.count(Operation::Rename);
-    disk.fail(Operation::Rename, 1, ErrorKind::Other);
-    log.release_prefix(log.written_index()).expect("release");
-    wait_for("nothing was tried", || {
-        disk.count(Operation::Rename) > attempts
-    });
+    release_in_vain(&disk, &mut log, Operation::Rename).expect("the thread meets it");
     assert_eq!(segments(&disk).len(), 3, "two are too small to be spares");
     assert!(log.discard_spares());
     assert!(!log.discard_spares(), "nothing is left to give");
