@@ -168,8 +168,20 @@ impl EntryCursor {
     }
 
     /// Goes forward to the first entry of another key.
+    #[inline]
     pub(super) fn next_key(&mut self) -> Result<()> {
-        let mut steps = 0;
+        self.next()?;
+        if !self.valid || !self.cursor.same_key() {
+            return Ok(());
+        }
+        self.past_versions()
+    }
+
+    /// From an entry that is not the first of its key: [`EntryCursor::next_key`]. Apart, so that a walk
+    /// over keys of one version each makes no call for it.
+    #[inline(never)]
+    fn past_versions(&mut self) -> Result<()> {
+        let mut steps = 1;
         loop {
             self.next()?;
             if !self.valid || !self.cursor.same_key() {
@@ -211,7 +223,16 @@ impl EntryCursor {
 
     /// From an entry that is too new for `at`: goes on to the first that is not, of this key or a
     /// later one.
+    #[inline]
     pub(super) fn next_visible(&mut self, at: Revision) -> Result<()> {
+        if !self.valid || self.entry().revision <= at {
+            return Ok(());
+        }
+        self.past_newer(at)
+    }
+
+    #[inline(never)]
+    fn past_newer(&mut self, at: Revision) -> Result<()> {
         let mut steps = 0;
         while self.valid && self.entry().revision > at {
             steps += 1;

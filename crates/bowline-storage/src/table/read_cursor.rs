@@ -64,6 +64,7 @@ impl TableReadCursor {
         clippy::should_implement_trait,
         reason = "a cursor lends its entry and can fail"
     )]
+    #[inline]
     pub fn next(&mut self) -> Result<()> {
         self.entries.next_key()?;
         self.entries.next_visible(self.at)

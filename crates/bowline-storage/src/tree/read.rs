@@ -771,6 +771,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn pointer(&self) -> Result<Option<BlobPointer>> {
         match self {
             Source::Run(RunCursor {
