@@ -255,7 +255,7 @@ fn a_flush_on_a_full_disk_takes_the_room_of_released_segments() {
     assert!(db.check().expect("a check").is_clean());
 }
 
-/// It did not say what it may do without, and kept it until its first flush.
+/// Else they would stay until the first flush, which in a small database may be long.
 #[test]
 fn an_opening_removes_what_the_life_before_had_given_up() {
     let (disk, vfs, db, model) = with_released_segments();
