@@ -222,7 +222,7 @@ async fn cluster(client: &mut Client) -> Result<(), Error> {
 
 async fn maintenance(client: &mut Client) -> Result<(), Error> {
     let status = client.status().await?;
-    assert_eq!((status.version(), status.is_learner()), ("3.6.0", false));
+    assert_eq!((status.version(), status.is_learner()), ("3.7.3", false));
     let own = status.header().expect("a header").member_id();
     assert_eq!(status.leader(), own);
     let alarms = client

@@ -20,6 +20,7 @@ pub mod exit;
 pub mod export;
 pub mod import;
 pub mod output;
+mod private_file;
 pub mod progress;
 mod remote;
 pub mod units;
@@ -27,6 +28,7 @@ pub mod units;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 
+use bowline::text;
 use clap::Parser;
 
 use args::Cli;
@@ -64,13 +66,17 @@ where
         return Exit::Done;
     };
     if !failure.message.is_empty() {
-        let lead = if failure.exit == Exit::Usage {
-            ""
-        } else {
-            "error: "
+        // Usage has lines, and is about words that the user has typed. Everything else is one line: it may quote a
+        // server, which is not to write on this terminal.
+        let shown: String = match failure.exit {
+            Exit::Usage => {
+                let lines: Vec<_> = failure.message.split('\n').map(text::line).collect();
+                lines.join("\n")
+            }
+            _ => format!("error: {}", text::line(&failure.message)),
         };
         // If even standard error is gone, the exit code is all there is left to say.
-        let _ = writeln!(streams.stderr, "{lead}{failure}").and_then(|()| streams.stderr.flush());
+        let _ = writeln!(streams.stderr, "{shown}").and_then(|()| streams.stderr.flush());
     }
     failure.exit
 }
@@ -139,6 +145,20 @@ mod tests {
                 assert!(stdout.contains(command), "{shell} does not know {command}");
             }
         }
+    }
+
+    /// An error quotes what it is about, and that may come from a server or a file.
+    #[test]
+    fn an_error_is_one_line_that_commands_no_terminal() {
+        let (exit, _, stderr) = bowline("get --data-dir /no/\u{1b}[2J/\u{202e} k");
+        assert_ne!(exit, Exit::Done);
+        assert!(stderr.starts_with("error: "), "{stderr}");
+        assert!(stderr.contains("\\x1b[2J/\\u{202e}"), "{stderr}");
+        assert!(stderr.trim_end().chars().all(text::is_plain), "{stderr:?}");
+        let (exit, _, stderr) = bowline("get --\u{9b}x k");
+        assert_eq!(exit, Exit::Usage);
+        assert!(stderr.lines().count() > 1, "{stderr}");
+        assert!(!stderr.contains('\u{9b}'), "{stderr:?}");
     }
 
     /// A reader of our output that has gone.

@@ -14,13 +14,15 @@
 //!   with --hex      ff                "value_hex": "ff"
 //! ```
 //!
-//! In a table nothing reaches the terminal that could move the cursor, change colours or reorder
-//! text: control and direction characters are escaped. Escaping is reversible, as a backslash is
-//! escaped too.
+//! Nothing reaches the terminal that could move the cursor, change colours or reorder text: control and
+//! direction characters are escaped ([`bowline::text`]). In a table that is reversible, as a backslash is escaped
+//! too; in JSON they are written as `\\u202e`, which is the same text to who reads it.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+
+use bowline::text;
+pub use bowline::text::escape;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -150,13 +152,12 @@ impl<'a> Printer<'a> {
         &mut self,
         fields: impl Iterator<Item = (&'f str, &'f Field)> + Clone,
     ) -> io::Result<()> {
-        serde_json::to_writer(
-            &mut *self.out,
-            &Object {
-                fields,
-                hex: self.hex,
-            },
-        )?;
+        let object = Object {
+            fields,
+            hex: self.hex,
+        };
+        let json = serde_json::to_string(&object)?;
+        self.out.write_all(text::in_json(&json).as_bytes())?;
         self.out.write_all(b"\n")
     }
 }
@@ -290,55 +291,6 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
     )
 }
 
-/// Bytes as text on one line that a terminal shows as it is. Reversible.
-#[must_use]
-pub fn escape(bytes: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = str::from_utf8(bytes)
-        && text.chars().all(is_plain)
-    {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(bytes.len() + 16);
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => shown.push_str("\\\\"),
-                '\n' => shown.push_str("\\n"),
-                '\r' => shown.push_str("\\r"),
-                '\t' => shown.push_str("\\t"),
-                c if is_plain(c) => shown.push(c),
-                c if c.is_ascii() => {
-                    let _ = write!(shown, "\\x{:02x}", u32::from(c));
-                }
-                c => {
-                    let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
-                }
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(shown, "\\x{byte:02x}");
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// Whether a character can be shown as it is: no control character, no line or paragraph
-/// separator, nothing invisible that changes the direction or the width of what is around it.
-fn is_plain(c: char) -> bool {
-    !(c == '\\'
-        || c.is_control()
-        || matches!(
-            c,
-            '\u{061C}'
-                | '\u{200B}'..='\u{200F}'
-                | '\u{2028}'..='\u{202E}'
-                | '\u{2060}'..='\u{206F}'
-                | '\u{FEFF}'
-                | '\u{FFF9}'..='\u{FFFB}'
-                | '\u{E0000}'..='\u{E0FFF}'
-        ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,31 +405,32 @@ mod tests {
         );
     }
 
+    /// JSON has no escapes of its own for most of what a terminal obeys, and an encoder lets it through.
     #[test]
     fn nothing_reaches_the_terminal_that_could_command_it() {
-        assert_eq!(escape(b"\x1B[31mred\x07\x7F"), "\\x1b[31mred\\x07\\x7f");
-        assert_eq!(
-            escape("abc\u{202E}txt\u{85}".as_bytes()),
-            "abc\\u{202e}txt\\u{85}"
-        );
-        assert_eq!(escape(b"a\\b\r\n\t"), "a\\\\b\\r\\n\\t");
-        assert_eq!(escape("naïve → 日本".as_bytes()), "naïve → 日本");
-        assert_eq!(escape(b"\xC3\xA9\xC3"), "é\\xc3");
-        assert!(matches!(escape(b"plain"), Cow::Borrowed("plain")));
-    }
-
-    #[test]
-    fn escaping_keeps_different_bytes_different() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let mut seen = std::collections::HashMap::new();
-        let alphabet = [b'\\', b'x', b'n', b'f', b'\n', 0xC3, 0xA9, 0xFF, b'u', b'{'];
-        for _ in 0..20_000 {
-            let bytes: Vec<u8> = (0..random.usize(0..6))
-                .map(|_| alphabet[random.usize(0..10)])
-                .collect();
-            let shown = escape(&bytes).into_owned();
-            let before = seen.entry(shown.clone()).or_insert_with(|| bytes.clone());
-            assert_eq!(*before, bytes, "both shown as {shown}");
+        let evil = "a\u{1B}]0;x\u{7}\u{9B}2J\u{202E}\u{2066}\u{2028}\u{7F}\nz";
+        for output in [Output::Table, Output::Json] {
+            let text = printed(output, false, |printer| {
+                let attributes = Attributes::from([(evil.to_owned(), evil.to_owned())]);
+                printer.record(&[
+                    ("text", evil.into()),
+                    ("bytes", bytes(evil.as_bytes())),
+                    ("list", Field::List(vec![evil.to_owned()])),
+                    ("attributes", Field::Attributes(attributes)),
+                ])?;
+                let mut rows = printer.rows(&["key"]);
+                rows.push(vec![bytes(evil.as_bytes())])?;
+                rows.finish().map(drop)
+            });
+            let shown = |c: char| c == '\n' || text::is_plain(c);
+            assert!(text.chars().all(shown), "{text:?}");
+            if output == Output::Json {
+                for line in text.lines().take(1) {
+                    let read: serde_json::Value = serde_json::from_str(line).unwrap();
+                    assert_eq!(read["text"], evil);
+                    assert_eq!(read["attributes"][evil], evil);
+                }
+            }
         }
     }
 }

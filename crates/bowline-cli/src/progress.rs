@@ -6,6 +6,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
+use bowline::text::line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A progress bar, or nothing.
@@ -80,13 +81,14 @@ impl Progress {
     }
 
     /// Shows a remark behind the bar, such as how many items were refused.
-    pub fn remark(&self, text: impl Into<String>) {
-        self.bar.set_message(text.into());
+    pub fn remark(&self, text: impl AsRef<str>) {
+        self.bar.set_message(line(text.as_ref()).into_owned());
     }
 
     /// Prints a line above the bar, without tearing it. Goes to standard error, also where no bar
     /// is drawn.
     pub fn line(&self, text: &str) {
+        let text = line(text);
         if self.bar.is_hidden() {
             eprintln!("{text}");
         } else {

@@ -606,6 +606,7 @@ mod tests {
         for (code, text) in [
             (Code::InvalidArgument, "etcdserver: key is not provided"),
             (Code::FailedPrecondition, "etcdserver: not leader"),
+            (Code::ResourceExhausted, "no memory is left for this call"),
             (
                 Code::ResourceExhausted,
                 "grpc: received message larger than max (9 vs. 1)",

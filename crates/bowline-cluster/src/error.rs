@@ -1,6 +1,6 @@
 //! What a user of a node meets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bowline::replica::Refusal;
 
@@ -54,6 +54,25 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The command is newer than what some member can apply.
+    #[error(
+        "the command needs version {version} of commands, and member {member:x} reads up to version \
+         {known}: run the newer program on every member first"
+    )]
+    CommandTooNew {
+        /// The version that it needs.
+        version: u8,
+        /// A member that does not read it.
+        member: NodeId,
+        /// The version which that member reads.
+        known: u8,
+    },
+    /// The leader did not take the command. Nothing was done.
+    #[error("the leader refused the command: {reason}")]
+    ProposalRefused {
+        /// Why.
+        reason: String,
+    },
     /// A change would leave fewer voters than a cluster needs.
     #[error("the change would leave too few started members: add another one first")]
     NotEnoughStarted,
@@ -69,6 +88,15 @@ pub enum Error {
     /// The member to be promoted votes already.
     #[error("member {id:x} is no learner")]
     NotLearner {
+        /// Its id.
+        id: NodeId,
+    },
+    /// The place of a member is another directory's.
+    #[error(
+        "the place of member {id:x} belongs to another directory: remove that member and add it \
+         again, and start it with an empty directory"
+    )]
+    PlaceTaken {
         /// Its id.
         id: NodeId,
     },
@@ -118,6 +146,20 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// Files of this member are damaged or gone. It may have acknowledged what was in them, so it does
+    /// not vote.
+    #[error(
+        "{source}; this member may lack what it acknowledged, so it does not start: remove it from its \
+         cluster and add it again with an empty directory in place of {} (with no other member left, \
+         restore a snapshot)",
+        path.display()
+    )]
+    Damaged {
+        /// The data directory.
+        path: PathBuf,
+        /// Which file, where, and what is wrong with it.
+        source: bowline::Error,
+    },
     /// An address cannot be listened at.
     #[error("cannot listen at {address}: {reason}; is it in use?")]
     Bind {
@@ -148,6 +190,17 @@ impl Error {
             | Error::MembershipChanging => true,
             Error::Storage(error) => error.is_retryable(),
             _ => false,
+        }
+    }
+
+    /// The error of a member whose database could not be opened.
+    pub(crate) fn of_opening(dir: &Path, error: bowline::Error) -> Error {
+        match &error {
+            bowline::Error::Storage(cause) if cause.is_corruption() => Error::Damaged {
+                path: dir.to_owned(),
+                source: error,
+            },
+            _ => error.into(),
         }
     }
 

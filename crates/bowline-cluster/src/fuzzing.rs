@@ -29,6 +29,8 @@ pub fn raft_record_seeds() -> Vec<Vec<u8>> {
         peer_urls: vec!["http://a:2380".to_owned()],
         client_urls: vec!["http://a:2379".to_owned()],
         wants_vote: true,
+        incarnation: 1 << 50,
+        command_version: 2,
     };
     let nodes: BTreeMap<_, _> = [(1, member.clone()), (300, member)].into_iter().collect();
     let configs = vec![BTreeSet::from([1]), BTreeSet::from([1, 300])];
@@ -49,8 +51,8 @@ pub fn raft_record_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A byte that says what, and a slot of the file `MEMBER`, a member's mark, or what one member tells
-/// another.
+/// A byte that says what, and a slot of the file `MEMBER`, a member's mark, what one member tells
+/// another, or a proposal.
 pub fn member(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else {
         return;
@@ -60,6 +62,7 @@ pub fn member(data: &[u8]) {
         1 => node::mark(data),
         2 => node::question(data),
         3 => node::answer(data),
+        10 => node::proposal(data),
         which => peer::message(which - 4, data),
     }
 }
@@ -71,6 +74,7 @@ pub fn member_seeds() -> Vec<Vec<u8>> {
     seeds.extend(node::seeds());
     let messages = peer::seeds().into_iter();
     seeds.extend(messages.map(|(which, bytes)| (which + 4, bytes)));
+    seeds.push((10, node::proposal_seed()));
     seeds
         .into_iter()
         .map(|(which, bytes)| [&[which][..], &bytes].concat())

@@ -16,6 +16,7 @@ pub mod error;
 pub mod fuzzing;
 mod histogram;
 mod in_place;
+mod log_limit;
 pub mod log_store;
 pub mod member_file;
 pub mod node;

@@ -1,5 +1,5 @@
 //! The file `MEMBER`: which member of which cluster a data directory is, who began the cluster if
-//! this member is one of those, and what it has voted.
+//! this member is one of those, which life of the directory this is, and what it has voted.
 //!
 //! A directory without it is an embedded database's; its appearance turns the directory into a
 //! member's. It is two *slots* of 4096 bytes with the same content, so that no single damaged
@@ -7,9 +7,18 @@
 //!
 //! ```text
 //! magic 8 │ version u32 │ crc32c u32 │ sequence u64 │ cluster u64 │ member u64 │ vote 18 │
-//! database 16 │ length u32 │ founders │ zeros
+//! database 16 │ incarnation u64 │ owed 25 │ length u32 │ founders │ zeros
 //! vote: there is one u8 │ term u64 │ node u64 │ committed u8
+//! owed: there is one u8 │ term u64 │ node u64 │ index u64
 //! ```
+//!
+//! Version 1 has neither `incarnation` nor `owed`, and reads as if they were 0. A directory without an
+//! incarnation, from before there were any, is written as version 1 as long as it owes nothing.
+//!
+//! `incarnation` is the number of the directory's life: chosen at random when the file is made, and
+//! agreed in the membership. An emptied directory becomes another incarnation, which the cluster
+//! does not take for the member. `owed` is an entry that this member has acknowledged and has lost,
+//! as an older copy of a directory does: it votes only after its log has come up to it again.
 //!
 //! `founders` is a membership as in a record of the log; a length of 0 means that the member
 //! joined, and learns from the others who they are. What a member was told of the founders when its
@@ -37,19 +46,22 @@ use bowline_storage::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 
 use crate::record;
-use crate::types::{LeaderId, Membership, NodeId, Vote};
+use crate::types::{LeaderId, LogId, Membership, NodeId, Vote, log_id};
 
 /// The name of the file in the data directory.
 pub const MEMBER_FILE: &str = "MEMBER";
 /// The name it is made under.
 const NEW_NAME: &str = "MEMBER.new";
 const MAGIC: &[u8; 8] = b"bowlmemb";
-const VERSION: u32 = 1;
+/// Of a directory without an incarnation.
+const VERSION_PLAIN: u32 = 1;
+const VERSION: u32 = 2;
 const SLOT_BYTES: usize = 4096;
 const CRC_RANGE: Range<usize> = 12..16;
 const VOTE_END: usize = 58;
 /// How many bytes the founders may take, encoded: what is left of a slot.
-pub const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 78;
+pub const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 111;
+const FOUNDERS_BYTES_MAX_PLAIN: usize = SLOT_BYTES - 78;
 
 /// What the file says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,6 +76,10 @@ pub struct MemberState {
     pub founders: Option<Membership>,
     /// What it has voted, if it has.
     pub vote: Option<Vote>,
+    /// Which life of the directory this is; 0 for one from before there were incarnations.
+    pub incarnation: u64,
+    /// An entry that this member has acknowledged and does not have any more.
+    pub owed: Option<LogId>,
 }
 
 impl MemberState {
@@ -76,6 +92,8 @@ impl MemberState {
             database_id: 0,
             founders: None,
             vote: None,
+            incarnation: 0,
+            owed: None,
         }
     }
 }
@@ -203,15 +221,38 @@ impl MemberFile {
 
     /// Saves a vote; it is durable, twice, when this returns.
     pub fn save_vote(&self, vote: &Vote) -> Result<()> {
+        self.save(|state| state.vote = Some(*vote))
+    }
+
+    /// What was acknowledged and lost, from memory.
+    #[must_use]
+    pub fn read_owed(&self) -> Option<LogId> {
+        self.state.read().owed
+    }
+
+    /// Saves that `last` was acknowledged and lost; durable when this returns. Tells whether that is news.
+    pub fn add_owed(&self, last: LogId) -> Result<bool> {
+        let mut is_news = false;
+        self.save(|state| {
+            is_news = state.owed < Some(last);
+            state.owed = state.owed.max(Some(last));
+        })?;
+        Ok(is_news)
+    }
+
+    /// Saves that everything up to `last` is there again.
+    pub fn settle_owed(&self, last: LogId) -> Result<()> {
+        self.save(|state| state.owed = state.owed.filter(|owed| *owed > last))
+    }
+
+    fn save(&self, change: impl FnOnce(&mut MemberState)) -> Result<()> {
         let mut writer = self.writer.lock();
         if let Some(reason) = &writer.failure {
             let reason = reason.clone();
             return Err(Error::Poisoned { reason });
         }
-        let state = MemberState {
-            vote: Some(*vote),
-            ..self.state()
-        };
+        let mut state = self.state();
+        change(&mut state);
         let sequence = writer.sequence + 1;
         let slot = encode(sequence, &state)?;
         for position in [0, 1] {
@@ -239,7 +280,12 @@ fn crc(slot: &[u8]) -> u32 {
 fn encode(sequence: u64, state: &MemberState) -> Result<Vec<u8>> {
     let mut slot = Vec::with_capacity(SLOT_BYTES);
     slot.extend_from_slice(MAGIC);
-    slot.extend_from_slice(&VERSION.to_le_bytes());
+    let is_plain = state.incarnation == 0 && state.owed.is_none();
+    let (version, founders_max) = match is_plain {
+        true => (VERSION_PLAIN, FOUNDERS_BYTES_MAX_PLAIN),
+        false => (VERSION, FOUNDERS_BYTES_MAX),
+    };
+    slot.extend_from_slice(&version.to_le_bytes());
     slot.extend_from_slice(&[0; 4]);
     for number in [sequence, state.cluster_id, state.member_id] {
         slot.extend_from_slice(&number.to_le_bytes());
@@ -252,12 +298,21 @@ fn encode(sequence: u64, state: &MemberState) -> Result<Vec<u8>> {
     }
     slot.resize(VOTE_END, 0);
     slot.extend_from_slice(&state.database_id.to_le_bytes());
+    if !is_plain {
+        slot.extend_from_slice(&state.incarnation.to_le_bytes());
+        slot.push(u8::from(state.owed.is_some()));
+        let owed = state.owed.unwrap_or(log_id(0, 0, 0));
+        let leader = owed.leader_id;
+        for number in [leader.term, leader.node_id, owed.index] {
+            slot.extend_from_slice(&number.to_le_bytes());
+        }
+    }
     let founders = state.founders.as_ref().map_or_else(Vec::new, |founders| {
         let mut out = Vec::new();
         record::encode_membership(founders, &mut out);
         out
     });
-    if founders.len() > FOUNDERS_BYTES_MAX {
+    if founders.len() > founders_max {
         let reason = format!("founders of {} bytes", founders.len());
         return Err(Error::Internal(reason));
     }
@@ -341,6 +396,19 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
     }
     let database_id = reader.take(16).and_then(|bytes| bytes.try_into().ok());
     let database_id = u128::from_le_bytes(database_id.ok_or_else(short)?);
+    let (mut incarnation, mut owed) = (0, None);
+    if version > VERSION_PLAIN {
+        let mut number = || reader.u64().ok_or_else(short);
+        incarnation = number()?;
+        let has_owed = reader.u8().ok_or_else(short)?;
+        let mut number = || reader.u64().ok_or_else(short);
+        let (term, node_id, index) = (number()?, number()?, number()?);
+        owed = match has_owed {
+            0 => None,
+            1 => Some(log_id(term, node_id, index)),
+            _ => return Err(corrupt(82, "the slot contradicts itself")),
+        };
+    }
     let founders_bytes = reader.u32().ok_or_else(short)? as usize;
     let founders = match founders_bytes {
         0 => None,
@@ -349,7 +417,7 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
             let bytes =
                 bytes.ok_or_else(|| corrupt(74, "the founders are longer than the slot"))?;
             let founders = record::decode_membership(bytes);
-            Some(founders.map_err(|error| corrupt(78, &error.to_string()))?)
+            Some(founders.map_err(|error| corrupt(74, &error.to_string()))?)
         }
     };
     let state = MemberState {
@@ -358,6 +426,8 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
         database_id,
         founders,
         vote,
+        incarnation,
+        owed,
     };
     Ok((sequence, state))
 }
@@ -395,6 +465,8 @@ pub(crate) fn fuzz_seed() -> Vec<u8> {
             },
             committed: true,
         }),
+        incarnation: 1 << 50,
+        owed: Some(log_id(6, 200, 77)),
     };
     let mut slot = encode(9, &state).expect("it fits");
     let used = slot.iter().rposition(|byte| *byte != 0);
@@ -428,6 +500,7 @@ mod tests {
             peer_urls: vec![format!("http://127.0.0.1:{id}")],
             client_urls: Vec::new(),
             wants_vote: true,
+            ..Member::default()
         };
         let ids = [1, 5, 9];
         let nodes: BTreeMap<_, _> = ids.into_iter().map(|id| (id, member(id))).collect();
@@ -438,6 +511,8 @@ mod tests {
             database_id: 0xfeed_u128 << 100,
             founders: Some(founders.expect("they are members")),
             vote: None,
+            incarnation: 9,
+            owed: None,
         }
     }
 
@@ -553,6 +628,7 @@ mod tests {
                 peer_urls: vec![format!("http://member-{id}.example:2380")],
                 client_urls: Vec::new(),
                 wants_vote: true,
+                ..Member::default()
             };
             (id, member)
         });
@@ -606,6 +682,47 @@ mod tests {
             let mut damaged = slot.clone();
             damaged[position] ^= 0x20;
             assert!(decode(Path::new("x"), 0, &damaged).is_err(), "{position}");
+        }
+    }
+
+    /// A directory from before there were incarnations is read, and stays as it was: also one whose
+    /// founders take all the room that version 1 has for them.
+    #[test]
+    fn a_file_of_version_1_stays_one() {
+        let plain = MemberState {
+            incarnation: 0,
+            ..state(1, 2)
+        };
+        let slot = encode(9, &plain).expect("it fits");
+        assert_eq!(slot[8], 1);
+        assert_eq!(decode(Path::new("x"), 0, &slot).expect("valid"), (9, plain));
+        let slot = encode(9, &state(1, 2)).expect("it fits");
+        assert_eq!(slot[8], 2);
+    }
+
+    #[test]
+    fn what_is_owed_is_kept_until_it_is_there_again() {
+        let disk = disk();
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
+        file.save_vote(&vote(3)).expect("save");
+        let (less, more) = (log_id(3, 5, 7), log_id(4, 1, 6));
+        for (owed, add, settle) in [
+            (Some(less), Some(less), None),
+            (Some(more), Some(more), None),
+            (Some(more), Some(less), None),
+            (Some(more), None, Some(less)),
+            (None, None, Some(more)),
+        ] {
+            if let Some(last) = add {
+                file.add_owed(last).expect("save");
+            }
+            if let Some(last) = settle {
+                file.settle_owed(last).expect("save");
+            }
+            let again = MemberFile::open(&disk.after_power_loss(), dir()).expect("open");
+            assert_eq!(again.read_owed(), owed);
+            assert_eq!(again.read_vote(), Some(vote(3)));
+            assert_eq!(again.state().incarnation, 9);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The record: how an entry of the Raft log looks in the engine's log and on the wire.
 //!
 //! ```text
-//! 0x52 │ version 1 │ term │ node │ committed + 1 │ kind │ payload
-//!  u8  │    u8     │ varint…              varint │  u8  │ all that is left
+//! 0x52 │ version │ term │ node │ committed + 1 │ kind │ payload
+//!  u8  │   u8    │ varint…              varint │  u8  │ all that is left
 //! ```
 //!
 //! The first byte tells it from the batches that the database writes while it is embedded.
@@ -14,6 +14,11 @@
 //! configs │ (voters │ (node)*)*  │ members │ (node │ name │ peer URLs │ client URLs │ wants vote)*
 //! varint  │  varint │  varint    │ varint  │varint │bytes │ n, bytes… │  n, bytes…  │ u8
 //! ```
+//!
+//! A membership of version 2 begins with the byte 0x42, and after the last byte of each member come
+//! two varints: its incarnation and its version of commands. A membership in which all of these
+//! are 0 is written as version 1, so that members of the version before read it. The version of a
+//! record is that of its payload: 1 for everything but a membership of version 2.
 //!
 //! Invariants: every record has one encoding; decoding never panics, allocates no more than a
 //! small multiple of what it reads, and refuses voters that are not members, empty configs, and
@@ -28,7 +33,12 @@ use crate::types::{Entry, LeaderId, LogId, Member, Membership, NodeId, Payload, 
 
 /// The first byte of every record.
 pub const FORMAT: u8 = 0x52;
-const VERSION: u8 = 1;
+/// The version of everything but memberships that tell of incarnations or versions of commands.
+const VERSION_PLAIN: u8 = 1;
+/// The newest version.
+const VERSION: u8 = 2;
+/// The first byte of a membership of version 2: more than the configs of any of version 1.
+const MEMBERSHIP_2: u8 = 0x42;
 const KIND_BLANK: u8 = 0;
 const KIND_NORMAL: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
@@ -66,6 +76,7 @@ pub struct RecordHead {
     pub leader: LeaderId,
     /// The Raft index known to be committed when the record was written.
     pub committed: Option<u64>,
+    version: u8,
     kind: u8,
 }
 
@@ -73,9 +84,22 @@ fn malformed<T>(value: Option<T>, what: &'static str) -> Result<T, RecordError> 
     value.ok_or(RecordError::Malformed(what))
 }
 
+fn version_of_membership(membership: &Membership) -> u8 {
+    let mut nodes = membership.nodes();
+    let is_plain = nodes.all(|(_, member)| member.incarnation == 0 && member.command_version == 0);
+    if is_plain { VERSION_PLAIN } else { VERSION }
+}
+
+fn version_of(payload: &Payload) -> u8 {
+    match payload {
+        Payload::Membership(membership) => version_of_membership(membership),
+        Payload::Blank | Payload::Normal(_) => VERSION_PLAIN,
+    }
+}
+
 /// Appends what stands before the payload of `entry`.
 pub fn encode_head(entry: &Entry, committed: Option<u64>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[FORMAT, VERSION]);
+    out.extend_from_slice(&[FORMAT, version_of(&entry.payload)]);
     put_varint(out, entry.log_id.leader_id.term);
     put_varint(out, entry.log_id.leader_id.node_id);
     // No log reaches the last index.
@@ -97,6 +121,22 @@ pub fn payload(entry: &Entry) -> Bytes {
             let mut out = Vec::new();
             encode_membership(membership, &mut out);
             out.into()
+        }
+    }
+}
+
+/// About how long the payload of `entry` is, without encoding it.
+#[must_use]
+pub fn payload_bytes(entry: &Entry) -> usize {
+    match &entry.payload {
+        Payload::Blank => 0,
+        Payload::Normal(proposal) => proposal.0.len(),
+        Payload::Membership(membership) => {
+            let texts = |urls: &[String]| urls.iter().map(|url| url.len() + 2).sum::<usize>();
+            let member = |member: &Member| {
+                member.name.len() + texts(&member.peer_urls) + texts(&member.client_urls) + 64
+            };
+            membership.nodes().map(|(_, found)| member(found)).sum()
         }
     }
 }
@@ -139,6 +179,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<(RecordHead, usize), RecordError> {
     let head = RecordHead {
         leader,
         committed,
+        version,
         kind,
     };
     Ok((head, reader.position()))
@@ -167,6 +208,11 @@ fn decode_payload(index: u64, head: RecordHead, payload: Bytes) -> Result<Entry,
         KIND_MEMBERSHIP => Payload::Membership(decode_membership(&payload)?),
         _ => return Err(RecordError::Malformed("an unknown kind")),
     };
+    if head.version != version_of(&payload) {
+        return Err(RecordError::Malformed(
+            "of another version than its payload",
+        ));
+    }
     Ok(Entry {
         log_id: LogId::new(head.leader, index),
         payload,
@@ -175,6 +221,10 @@ fn decode_payload(index: u64, head: RecordHead, payload: Bytes) -> Result<Entry,
 
 /// Appends a membership.
 pub fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
+    let version = version_of_membership(membership);
+    if version > VERSION_PLAIN {
+        out.push(MEMBERSHIP_2);
+    }
     let configs = membership.get_joint_config();
     put_varint(out, configs.len() as u64);
     for config in configs {
@@ -186,12 +236,12 @@ pub fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
     put_varint(out, membership.nodes().count() as u64);
     for (node, member) in membership.nodes() {
         put_varint(out, *node);
-        encode_member(member, out);
+        encode_member(member, version, out);
     }
 }
 
 /// Appends what is known of one member.
-pub fn encode_member(member: &Member, out: &mut Vec<u8>) {
+fn encode_member(member: &Member, version: u8, out: &mut Vec<u8>) {
     put_bytes(out, member.name.as_bytes());
     for urls in [&member.peer_urls, &member.client_urls] {
         put_varint(out, urls.len() as u64);
@@ -200,10 +250,18 @@ pub fn encode_member(member: &Member, out: &mut Vec<u8>) {
         }
     }
     out.push(u8::from(member.wants_vote));
+    if version > VERSION_PLAIN {
+        put_varint(out, member.incarnation);
+        put_varint(out, u64::from(member.command_version));
+    }
 }
 
 /// Reads a membership; all of `bytes`.
 pub fn decode_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
+    let (version, bytes) = match bytes.split_first() {
+        Some((&MEMBERSHIP_2, rest)) => (VERSION, rest),
+        _ => (VERSION_PLAIN, bytes),
+    };
     let mut reader = Reader::new(bytes);
     let mut configs = Vec::new();
     for _ in 0..count(&mut reader, CONFIGS_MAX)? {
@@ -219,16 +277,22 @@ pub fn decode_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
     for _ in 0..count(&mut reader, MEMBERS_MAX)? {
         let node = malformed(reader.varint(), "no member")?;
         ascending(nodes.last_key_value().map(|(node, _)| node), node)?;
-        nodes.insert(node, decode_member(&mut reader)?);
+        nodes.insert(node, decode_member(&mut reader, version)?);
     }
     if !reader.is_empty() {
         return Err(RecordError::Malformed("bytes behind the membership"));
     }
-    Membership::new(configs, nodes)
-        .map_err(|_| RecordError::Malformed("a membership that cannot be"))
+    let membership = Membership::new(configs, nodes)
+        .map_err(|_| RecordError::Malformed("a membership that cannot be"))?;
+    match version_of_membership(&membership) == version {
+        true => Ok(membership),
+        false => Err(RecordError::Malformed(
+            "a membership of a version that it does not need",
+        )),
+    }
 }
 
-fn decode_member(reader: &mut Reader<'_>) -> Result<Member, RecordError> {
+fn decode_member(reader: &mut Reader<'_>, version: u8) -> Result<Member, RecordError> {
     let name = text(reader)?;
     let peer_urls = texts(reader)?;
     let client_urls = texts(reader)?;
@@ -237,11 +301,19 @@ fn decode_member(reader: &mut Reader<'_>) -> Result<Member, RecordError> {
         Some(1) => true,
         _ => return Err(RecordError::Malformed("neither a voter to be nor not")),
     };
+    let (mut incarnation, mut command_version) = (0, 0);
+    if version > VERSION_PLAIN {
+        incarnation = malformed(reader.varint(), "no incarnation")?;
+        let found = malformed(reader.varint(), "no version of commands")?;
+        command_version = malformed(u32::try_from(found).ok(), "a version of commands too high")?;
+    }
     Ok(Member {
         name,
         peer_urls,
         client_urls,
         wants_vote,
+        incarnation,
+        command_version,
     })
 }
 
@@ -278,11 +350,19 @@ fn text(reader: &mut Reader<'_>) -> Result<String, RecordError> {
 /// A membership that is being changed, with members of every kind.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn sample_membership() -> Membership {
+    sample_membership_of(1 << 63, 7)
+}
+
+/// The same, of which one member has this incarnation and knows commands of this version.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn sample_membership_of(incarnation: u64, command_version: u32) -> Membership {
     let member = |name: &str| Member {
         name: name.to_owned(),
         peer_urls: vec![format!("http://{name}:2380")],
         client_urls: vec![format!("http://{name}:2379"), String::new()],
         wants_vote: name == "c",
+        incarnation: if name == "b" { incarnation } else { 0 },
+        command_version: if name == "b" { command_version } else { 0 },
     };
     let nodes: BTreeMap<_, _> = [(1, member("a")), (200, member("b")), (3000, member("c"))]
         .into_iter()
@@ -302,6 +382,9 @@ mod tests {
             Payload::Normal(Proposal("put".into())),
             Payload::Normal(Proposal(Bytes::new())),
             Payload::Membership(sample_membership()),
+            Payload::Membership(sample_membership_of(0, 0)),
+            Payload::Membership(sample_membership_of(5, 0)),
+            Payload::Membership(sample_membership_of(0, u32::MAX)),
         ]
         .into_iter()
         .map(|payload| Entry {
@@ -351,8 +434,8 @@ mod tests {
         assert_eq!(refuse(b""), RecordError::NotARecord { found: None });
         assert_eq!(refuse(b"\x01"), RecordError::NotARecord { found: Some(1) });
         assert_eq!(
-            refuse(b"\x52\x02\x01\x01\0\0"),
-            RecordError::NewerVersion { found: 2 }
+            refuse(b"\x52\x03\x01\x01\0\0"),
+            RecordError::NewerVersion { found: 3 }
         );
         let malformed = [
             &b"\x52\x00\x01\x01\0\0"[..],
@@ -364,6 +447,13 @@ mod tests {
             b"\x52\x01\x01\x01\0\x02\x01\x00\x00",
             b"\x52\x01\x01\x01\0\x02\x00\x02\x02\0\0\0\0\x01\0\0\0\0",
             b"\x52\x01\x01\x01\0\x02\xff\xff\x03",
+            // Of version 2: a blank; a membership of version 1; one that needs no version 2; one in a
+            // record of version 1; a version of commands of 33 bits.
+            b"\x52\x02\x01\x01\0\0",
+            b"\x52\x02\x01\x01\0\x02\x01\x01\x05\x01\x05\0\0\0\0",
+            b"\x52\x02\x01\x01\0\x02\x42\x01\x01\x05\x01\x05\0\0\0\0\0\0",
+            b"\x52\x01\x01\x01\0\x02\x42\x01\x01\x05\x01\x05\0\0\0\0\x07\0",
+            b"\x52\x02\x01\x01\0\x02\x42\x01\x01\x05\x01\x05\0\0\0\0\x07\x80\x80\x80\x80\x10",
         ];
         for bytes in malformed {
             assert!(
@@ -371,5 +461,26 @@ mod tests {
                 "{bytes:?}"
             );
         }
+    }
+
+    /// A cluster from before there were incarnations goes on: its memberships are read, and written
+    /// as they were, so that members of both versions understand each other.
+    #[test]
+    fn a_membership_of_version_1_stays_one() {
+        let old = b"\x52\x01\x01\x01\0\x02\x01\x01\x05\x01\x05\x01a\0\0\x01";
+        let (entry, head) = decode(7, &Bytes::from_static(old)).expect("valid");
+        let Payload::Membership(membership) = &entry.payload else {
+            panic!("{entry:?}");
+        };
+        let member = membership.get_node(&5).expect("a member");
+        assert_eq!((member.incarnation, member.command_version), (0, 0));
+        let mut again = Vec::new();
+        encode(&entry, head.committed, &mut again);
+        assert_eq!(again, old);
+        // What tells of an incarnation is refused by a program of version 1, not misread by it.
+        let mut new = Vec::new();
+        let payload = Payload::Membership(sample_membership_of(5, 0));
+        encode(&Entry { payload, ..entry }, None, &mut new);
+        assert_eq!(new[1], 2);
     }
 }

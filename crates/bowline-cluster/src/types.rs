@@ -25,6 +25,12 @@ pub struct Member {
     pub client_urls: Vec<String>,
     /// A learner that is to be promoted when it has caught up.
     pub wants_vote: bool,
+    /// The life of the directory that this member is: the number that its file `MEMBER` holds. 0 for
+    /// a place that no directory has taken yet, and for a member of a cluster from before there were
+    /// incarnations.
+    pub incarnation: u64,
+    /// The newest version of commands that this member understands; 0 as long as that is not known.
+    pub command_version: u32,
 }
 
 /// An encoded batch of commands: what a log entry carries. Opaque to this layer.

@@ -97,6 +97,7 @@ fn the_log_passes_the_tests_of_openraft_without_a_cache() {
     let options = LogStoreOptions {
         cache_bytes: 0,
         read_bytes: 1,
+        ..LogStoreOptions::default()
     };
     let suite = Suite::test_all(Builder(options));
     runtime.block_on(suite).expect("suite");

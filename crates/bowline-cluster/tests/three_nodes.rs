@@ -35,9 +35,9 @@ struct Echo;
 
 #[tonic::async_trait]
 impl PeerService for Echo {
-    async fn propose(&self, _: NodeId, proposal: Bytes) -> Result<(), Status> {
+    async fn propose(&self, _: NodeId, term: u64, proposal: Bytes) -> Result<(), Status> {
         match &proposal[..] {
-            b"p" => Ok(()),
+            b"p" if term == 7 => Ok(()),
             _ => Err(Status::data_loss("another proposal")),
         }
     }
@@ -47,12 +47,15 @@ impl PeerService for Echo {
             ReadLevel::Lease => 2,
         })
     }
-    async fn members(&self, _: NodeId) -> Result<ClusterMembers, Status> {
+    async fn members(&self, _: NodeId, _: bool) -> Result<ClusterMembers, Status> {
         Ok(ClusterMembers {
             cluster_id: CLUSTER,
             database_id: 1 << 100,
             leader_id: None,
             members: Vec::new(),
+            member_id: 1,
+            incarnation: 0,
+            is_blank: false,
         })
     }
     async fn ask(&self, from: NodeId, question: Question) -> Result<Answer, Status> {
@@ -109,8 +112,7 @@ impl Machinery {
             applied,
             LogStoreOptions::default(),
         );
-        let options = PeerOptions::default();
-        let peers = Peers::new(CLUSTER, self.id, options.clone());
+        let peers = Peers::new(CLUSTER, self.id, PeerOptions::default());
         let machine = Machine::new(self.vfs.clone(), self.state.clone(), Some(store.clone()));
         let network = NetworkFactory::new(peers.clone());
         let raft = Raft::new(self.id, config(), network, store.clone(), machine)
@@ -118,7 +120,7 @@ impl Machinery {
             .expect("start");
         let data_dir = std::path::Path::new(DIR);
         let (vfs, echo) = (self.vfs.clone(), Arc::new(Echo));
-        let service = peer_service(raft.clone(), vfs, data_dir, CLUSTER, echo, &options);
+        let service = peer_service(raft.clone(), vfs, data_dir, peers.clone(), echo);
         let listener = match listener {
             Some(listener) => listener,
             None => TcpListener::bind(self.address).await.expect("bind again"),
@@ -277,8 +279,8 @@ async fn scenario() {
     let target = nodes[lead].id;
     let asking = running[follower].as_ref().expect("runs");
     let client = asking.peers.client(target, &members[&target]);
-    client.propose("p".into()).await.expect("answer");
-    let error = client.propose("q".into()).await.expect_err("another");
+    client.propose(7, "p".into()).await.expect("answer");
+    let error = client.propose(7, "q".into()).await.expect_err("another");
     assert_eq!(error.code(), Code::DataLoss);
     assert_eq!(
         client.read_index(ReadLevel::Lease).await.expect("answer"),
@@ -303,7 +305,7 @@ async fn scenario() {
     let stranger = Peers::new(CLUSTER + 1, 7, PeerOptions::default());
     let error = stranger
         .client(target, &members[&target])
-        .propose("p".into())
+        .propose(7, "p".into())
         .await;
     assert_eq!(error.expect_err("refused").code(), Code::FailedPrecondition);
     let newcomer = Peers::new(0, 0, PeerOptions::default());

@@ -282,6 +282,8 @@ fn test_command(source: &Path, program: &Path, package: &str) -> Command {
         .current_dir(source.join("crates").join(package))
         .arg("--exact")
         .env_remove("BOWLINE_MUTANT")
+        // A bug is caught with the fixed seeds, or by chance.
+        .env("BOWLINE_FRESH_SEED", "0")
         .env("RUST_BACKTRACE", "0");
     command
 }

@@ -12,10 +12,11 @@ use bowline_cluster::Leadership;
 use bowline_cluster::{Applied, LocalClient, ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb::ResponseHeader;
 use http::{HeaderName, HeaderValue};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::status::Fault;
@@ -24,6 +25,9 @@ use crate::watch::Watches;
 const READ: HeaderName = HeaderName::from_static("bowline-read");
 const APPLIED: HeaderName = HeaderName::from_static("bowline-applied");
 
+/// How many snapshots are sent at once.
+const SNAPSHOTS_MAX: usize = 8;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -31,6 +35,15 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) watches: Arc<Watches>,
+    /// What clients make the server hold.
+    pub(crate) memory: Arc<Memory>,
+    /// The turn of what reads or writes everything: hashes, defragmentation, compaction of tables.
+    pub(crate) maintenance: Arc<Semaphore>,
+    /// The turns of long ranges while they are read: as many as there are CPUs, so that those who ask for
+    /// everything leave time for the others.
+    pub(crate) long_reads: Arc<Semaphore>,
+    /// The turns of snapshots that are sent: each keeps files, and a thread while its client is slow.
+    pub(crate) snapshots: Arc<Semaphore>,
     cluster_id: u64,
     member_id: u64,
     leadership: watch::Receiver<Leadership>,
@@ -48,6 +61,7 @@ impl Context {
         client: LocalClient,
         settings: Settings,
         watches: Arc<Watches>,
+        memory: Arc<Memory>,
     ) -> Arc<Context> {
         let status = client.status();
         Arc::new(Context {
@@ -58,6 +72,12 @@ impl Context {
             settings,
             metrics: Metrics::default(),
             watches,
+            memory,
+            maintenance: Arc::new(Semaphore::new(1)),
+            long_reads: Arc::new(Semaphore::new(
+                std::thread::available_parallelism().map_or(1, usize::from),
+            )),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             cluster_id: status.cluster_id,
             member_id: status.member_id,
             leader_losses: watch::Sender::new(0),

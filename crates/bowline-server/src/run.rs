@@ -2,14 +2,21 @@
 
 use std::io;
 
+use bowline::text;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::Config;
+use crate::open_files;
 use crate::server::{ServeError, Server};
 
 /// Serves until SIGTERM or SIGINT, and then ends cleanly. A second signal ends it at once.
@@ -18,6 +25,7 @@ use crate::server::{ServeError, Server};
 /// See [`ServeError`].
 pub fn run(config: Config) -> Result<(), ServeError> {
     start_log(&config);
+    open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("bowline-serve")
         .enable_all()
@@ -57,26 +65,158 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-fn start_log(config: &Config) {
-    // What libraries tell of their daily work is for who asks for details.
-    let theirs = match config.log_level {
-        level if level >= LevelFilter::DEBUG => level,
-        level => level.min(LevelFilter::WARN),
+/// Which events are logged at `level`.
+///
+/// What libraries tell of their daily work is for who asks for details. Raft and the transport call
+/// it a warning or an error when a peer is down or a request is refused, and say so each time: what
+/// matters of that is told by our own events, once.
+fn log_levels(level: LevelFilter) -> Targets {
+    const SILENT: [&str; 4] = ["openraft", "h2", "hyper", "tonic"];
+    let asks_for_details = level >= LevelFilter::DEBUG;
+    let of_libraries = match asks_for_details {
+        true => level,
+        false => level.min(LevelFilter::WARN),
     };
     let levels = Targets::new()
-        .with_default(theirs)
-        .with_target("bowline", config.log_level);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+        .with_default(of_libraries)
+        .with_target("bowline", level);
+    match asks_for_details {
+        true => levels,
+        false => levels.with_targets(SILENT.map(|target| (target, LevelFilter::OFF))),
+    }
+}
+
+fn start_log(config: &Config) {
+    let levels = log_levels(config.log_level);
+    let has_colours = io::IsTerminal::is_terminal(&io::stderr());
+    let lines = lines(config.log_json, has_colours, io::stderr);
     let registry = tracing_subscriber::registry();
-    let started = if config.log_json {
-        registry.with(lines.json().with_filter(levels)).try_init()
-    } else {
-        registry.with(lines.with_filter(levels)).try_init()
-    };
-    if let Err(error) = started {
+    if let Err(error) = registry.with(lines.with_filter(levels)).try_init() {
         // The process has a log of its own already.
         tracing::debug!(%error, "the log was started before");
+    }
+}
+
+/// The lines of the log. What a field holds may come from a client or a peer, so it is escaped: an event is one
+/// line, and no line commands the terminal that shows it.
+fn lines<S, W>(is_json: bool, has_colours: bool, open: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    if is_json {
+        return Box::new(fmt::layer().with_writer(PlainJson(open)).json());
+    }
+    let fields = debug_fn(|out, field, value| {
+        let text = format!("{value:?}");
+        let text = text::line(&text);
+        match field.name() {
+            "message" => write!(out, "{text}"),
+            name => write!(out, "{name}={text}"),
+        }
+    });
+    let lines = fmt::layer()
+        .with_writer(open)
+        .with_ansi(has_colours)
+        .fmt_fields(fields.delimited(" "));
+    Box::new(lines)
+}
+
+/// Makes writers of JSON in which everything is plain.
+struct PlainJson<W>(W);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for PlainJson<W> {
+    type Writer = PlainJson<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        PlainJson(self.0.make_writer())
+    }
+}
+
+impl<W: io::Write> io::Write for PlainJson<W> {
+    /// An event comes as a whole.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let json = String::from_utf8_lossy(event);
+        self.0.write_all(text::in_json(&json).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::Level;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A peer's error message was written to the log as it came: it could begin a line of its own, look like an event
+    /// of this server, and clear the terminal of who read the log.
+    #[test]
+    fn an_event_is_one_line_whatever_its_fields_hold() {
+        let evil = "x\nINFO bowline: all is well\u{1B}[2J\u{9B}2J\u{202E}\u{2028}\u{7F}";
+        for (is_json, has_colours) in [(false, false), (false, true), (true, false)] {
+            let written = Written::default();
+            let open = written.clone();
+            let lines = lines(is_json, has_colours, move || open.clone());
+            let log = tracing_subscriber::registry().with(lines);
+            tracing::subscriber::with_default(log, || {
+                tracing::warn!(error = %evil, name = evil, number = 7, "a peer failed: {evil}");
+            });
+            let text = written.0.lock().unwrap().clone();
+            let text = String::from_utf8(text).unwrap();
+            assert_eq!(text.lines().count(), 1, "{text:?}");
+            assert!(text.contains("a peer failed"), "{text}");
+            // Colours are the log's own.
+            let is_shown = |c: char| text::is_plain(c) || has_colours && c == '\x1B';
+            assert!(text.trim_end().chars().all(is_shown), "{text:?}");
+            assert!(!text.contains("\x1B[2J"), "{text:?}");
+            if is_json {
+                let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(event["fields"]["error"], evil);
+            } else {
+                assert!(text.contains("number=7"), "{text}");
+            }
+        }
+    }
+
+    /// Raft logged every attempt to reach a dead follower, thousands a second, and called an ordinary
+    /// bootstrap an error: its own words are for who asks for details.
+    #[test]
+    fn libraries_are_silent_unless_asked_for() {
+        let ordinary = log_levels(LevelFilter::INFO);
+        for target in [
+            "openraft::core",
+            "h2::proto",
+            "hyper_util",
+            "tonic::transport",
+        ] {
+            assert!(!ordinary.would_enable(target, &Level::ERROR), "{target}");
+        }
+        assert!(ordinary.would_enable("rustls", &Level::WARN));
+        assert!(ordinary.would_enable("bowline_cluster::node", &Level::INFO));
+        assert!(!ordinary.would_enable("bowline_cluster::node", &Level::DEBUG));
+        let detailed = log_levels(LevelFilter::DEBUG);
+        assert!(detailed.would_enable("openraft::core", &Level::DEBUG));
+        let quiet = log_levels(LevelFilter::ERROR);
+        assert!(!quiet.would_enable("bowline_cluster::node", &Level::WARN));
     }
 }

@@ -11,6 +11,8 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, Url};
 use crate::context::Context;
+use crate::memory::Memory;
+use crate::open_files;
 use crate::transport::{Dispatch, Listener};
 use crate::watch::{WatchOptions, Watches};
 
@@ -59,6 +61,7 @@ pub struct Server {
     node: Node,
     context: Arc<Context>,
     addresses: Vec<SocketAddr>,
+    metrics_addresses: Vec<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
     /// Ends when the last connection has.
     drained: mpsc::Receiver<()>,
@@ -81,6 +84,10 @@ impl Server {
         for url in &config.listen_client_urls {
             listeners.extend(bind(url).await?);
         }
+        let mut for_metrics = Vec::new();
+        for url in &config.listen_metrics_urls {
+            for_metrics.extend(bind(url).await?);
+        }
         let node = Node::start(config.node.clone()).await?;
         let client = node.client();
         let settings = config.settings();
@@ -93,11 +100,23 @@ impl Server {
             queue_bytes: settings.watch_queue_bytes,
             fragment_bytes: settings.message_bytes_max(),
         };
-        let watches = Watches::start(client.db(), &options).map_err(refused)?;
-        let context = Context::new(client, settings, watches);
+        let memory = Memory::new(settings.client_bytes_max, settings.connection_bytes_max);
+        let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
+        let context = Context::new(client, settings, watches, memory);
         let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
         let dispatch = Dispatch::new(context.clone());
-        let connections = Arc::new(config.connections());
+        let mut connections = config.connections();
+        let (wanted, files_max) = (connections.connections_max, open_files::limit());
+        connections.connections_max = open_files::connections_max(wanted, files_max);
+        if connections.connections_max < wanted {
+            tracing::warn!(
+                wanted,
+                limit = connections.connections_max,
+                files_max,
+                "fewer connections than --max-connections: raise the limit of open files"
+            );
+        }
+        let connections = Arc::new(connections);
         let (alive, drained) = mpsc::channel(1);
         let mut addresses = Vec::new();
         for listener in listeners {
@@ -108,7 +127,17 @@ impl Server {
             let serving = listener.serve(context, dispatch, connections, alive);
             tasks.push(tokio::spawn(serving));
         }
+        let mut metrics_addresses = Vec::new();
+        for listener in for_metrics {
+            metrics_addresses.push(listener.address());
+            tracing::info!(address = %listener.address(), "metrics and health are served");
+            let (context, dispatch) = (context.clone(), dispatch.for_metrics());
+            let (connections, alive) = (connections.clone(), alive.clone());
+            let serving = listener.serve(context, dispatch, connections, alive);
+            tasks.push(tokio::spawn(serving));
+        }
         Ok(Server {
+            metrics_addresses,
             node,
             context,
             addresses,
@@ -122,6 +151,12 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where metrics and health alone are served.
+    #[must_use]
+    pub fn metrics_addresses(&self) -> &[SocketAddr] {
+        &self.metrics_addresses
     }
 
     /// The node, without a socket between.

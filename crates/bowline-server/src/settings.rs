@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http::Hosts;
+
 /// Limits and times of the services.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -17,8 +19,18 @@ pub struct Settings {
     pub watch_progress_interval: Duration,
     /// How many bytes of events wait for one client, before its watches fall behind.
     pub watch_queue_bytes: usize,
+    /// The most bytes that clients may make the server hold.
+    pub client_bytes_max: usize,
+    /// The same of one connection.
+    pub connection_bytes_max: usize,
+    /// How long a client may take to send what it has begun.
+    pub partial_timeout: Duration,
     /// The most bytes the database may take, as `Status` reports it.
     pub quota_bytes: u64,
+    /// The hosts by which HTTP requests may call the server.
+    pub hosts: Hosts,
+    /// Whether reflection is served. Who does not need it has less that can be asked of the port.
+    pub reflection: bool,
 }
 
 impl Settings {
@@ -46,7 +58,12 @@ impl Default for Settings {
             election_timeout: Duration::from_secs(1),
             watch_progress_interval: Duration::from_secs(600),
             watch_queue_bytes: 4 << 20,
+            client_bytes_max: 512 << 20,
+            connection_bytes_max: 128 << 20,
+            partial_timeout: Duration::from_secs(30),
             quota_bytes: 2 << 30,
+            hosts: Hosts::default(),
+            reflection: false,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! holds the table. [`Fault::parts`] is exhaustive: a new fault does not compile without its code.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bowline::replica::Refusal;
 use bowline_cluster::Error;
@@ -44,6 +45,14 @@ pub enum Fault {
     NoSpace,
     /// Too much is under way.
     TooManyRequests,
+    /// A transaction looks at more than one may.
+    TooMuchWork,
+    /// Clients make the server hold as much memory as they may.
+    OutOfMemory,
+    /// A reply is too long for one message.
+    TooLong,
+    /// A request was begun, and did not arrive in time.
+    PartialRequest(Duration),
     /// There is no such lease.
     LeaseNotFound,
     /// There is no such member.
@@ -164,6 +173,26 @@ impl Fault {
                 "etcdserver: mvcc: database space exceeded",
             ),
             Fault::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
+            Fault::TooMuchWork => (
+                Code::ResourceExhausted,
+                "the transaction looks at too many keys or bytes: read large ranges outside of transactions, a page at a time, and write in several",
+            ),
+            Fault::OutOfMemory => (
+                Code::ResourceExhausted,
+                "bowline: the memory for clients is used up; retry later, ask for less at once, or \
+                 raise --max-connection-memory or --max-client-memory",
+            ),
+            Fault::TooLong => (
+                Code::ResourceExhausted,
+                "bowline: the range has 4 GiB or more; ask for a part of it, or use RangeStream",
+            ),
+            Fault::PartialRequest(timeout) => {
+                let text = format!(
+                    "bowline: the request was begun and not ended within {timeout:?}; see \
+                     --partial-request-timeout"
+                );
+                return (Code::DeadlineExceeded, text.into());
+            }
             Fault::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
             Fault::MemberNotFound => (Code::NotFound, "etcdserver: member not found"),
             Fault::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
@@ -260,6 +289,7 @@ impl From<Refusal> for Fault {
             Refusal::NoSpace => Fault::NoSpace,
             Refusal::Corrupt => Fault::CorruptCluster,
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
+            Refusal::TooMuchWork { .. } => Fault::TooMuchWork,
             // In the words of the library, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
             Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),

@@ -11,6 +11,13 @@ pub trait Clock: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch by the wall clock; may jump. Only for people to read
     /// and for `History::Last`.
     fn wall_ms(&self) -> u64;
+
+    /// For how long the machine has been suspended, since an arbitrary start; never goes back, and is at
+    /// most a millisecond off. Monotonic time stands still meanwhile, where it is the system's: whoever
+    /// believes something for a time has to ask this, too.
+    fn suspended(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// The operating system's clocks.
@@ -46,5 +53,42 @@ impl Clock for SystemClock {
             .map_or(0, |since| {
                 u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
             })
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn suspended(&self) -> Duration {
+        use rustix::time::{ClockId, clock_gettime};
+        /// How long the three readings may take: what is between them is taken for a suspension.
+        const APART_MAX: Duration = Duration::from_millis(1);
+        let read = |clock| {
+            let time = clock_gettime(clock);
+            Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+        };
+        loop {
+            let before = read(ClockId::Monotonic);
+            // Counts on while the machine is suspended.
+            let boot = read(ClockId::Boottime);
+            let after = read(ClockId::Monotonic);
+            // A thread that was held up in between reads them once more.
+            if after.saturating_sub(before) < APART_MAX {
+                return boot.saturating_sub(before);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that is held up between two readings must not look like a machine that was suspended.
+    #[test]
+    fn a_machine_that_runs_is_not_suspended() {
+        let clock = SystemClock::new();
+        let before = clock.suspended();
+        for _ in 0..100_000 {
+            let more = clock.suspended().saturating_sub(before);
+            assert!(more <= Duration::from_millis(2), "{more:?}");
+        }
     }
 }

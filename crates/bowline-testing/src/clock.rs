@@ -30,6 +30,7 @@ struct Now {
     monotonic: Duration,
     /// Kept as a duration: milliseconds would lose what is left over at each advance.
     wall: Duration,
+    suspended: Duration,
 }
 
 impl ManualClock {
@@ -44,6 +45,7 @@ impl ManualClock {
             now: Arc::new(Mutex::new(Now {
                 monotonic: Duration::ZERO,
                 wall,
+                suspended: Duration::ZERO,
             })),
         }
     }
@@ -52,6 +54,13 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let mut now = self.now.lock();
         now.monotonic += by;
+        now.wall += by;
+    }
+
+    /// Lets the machine be suspended: monotonic time stands still.
+    pub fn suspend(&self, by: Duration) {
+        let mut now = self.now.lock();
+        now.suspended += by;
         now.wall += by;
     }
 
@@ -74,6 +83,10 @@ impl Clock for ManualClock {
 
     fn wall_ms(&self) -> u64 {
         u64::try_from(self.now.lock().wall.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn suspended(&self) -> Duration {
+        self.now.lock().suspended
     }
 }
 
@@ -102,5 +115,16 @@ mod tests {
             (clock.monotonic(), clock.wall_ms()),
             (Duration::from_millis(1001), 8)
         );
+    }
+
+    #[test]
+    fn a_suspension_is_seen_by_the_wall_clock_only() {
+        let clock = ManualClock::new();
+        clock.suspend(Duration::from_secs(7));
+        assert_eq!(
+            (clock.monotonic(), clock.suspended()),
+            (Duration::ZERO, Duration::from_secs(7))
+        );
+        assert_eq!(clock.wall_ms(), ManualClock::START_WALL_MS + 7000);
     }
 }

@@ -12,6 +12,9 @@
 //! | [`linear`] | [`linear::check`]: whether a history of keys of a cluster is linearizable |
 //! | [`ports`] | ports for servers, that no other socket is given in between |
 //! | [`seed`] | [`Seed`]: random tests that say how to repeat themselves |
+//! | [`vitals`] | what an operator sees of a process, held against bounds |
+//! | [`skip`](mod@skip) | tests that cannot run on a machine say so, and are counted |
+//! | [`etcd`] | the programs of etcd that tests compare with |
 //!
 //! # What the disk models
 //!
@@ -73,6 +76,7 @@
 pub mod clock;
 pub mod crash;
 pub mod disk;
+pub mod etcd;
 pub mod fault;
 pub mod isolation;
 pub mod linear;
@@ -80,6 +84,9 @@ pub mod model;
 pub mod ports;
 pub mod replay;
 pub mod seed;
+pub mod skip;
+#[cfg(target_os = "linux")]
+pub mod vitals;
 
 pub use clock::ManualClock;
 pub use crash::{CrashImage, Images};
@@ -88,3 +95,4 @@ pub use fault::FaultVfs;
 pub use model::Model;
 pub use replay::replay;
 pub use seed::Seed;
+pub use skip::{skip, skip_part};

@@ -87,7 +87,11 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
         if let Err(cause) = done {
             match case {
                 None => eprintln!("{test}: an input of the corpus fails"),
-                Some(case) => eprintln!("{seed} {test} (case {case} of {cases})"),
+                Some(case) if case < cases => {
+                    eprintln!("{seed} {test} (case {case} of {cases})");
+                }
+                // Told when it was chosen.
+                Some(case) => eprintln!("{test}: case {} of the fresh seed", case - cases),
             }
             eprintln!("input of {} bytes: {}", input.len(), input.escape_ascii());
             panic::resume_unwind(cause);
@@ -97,7 +101,13 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
         run(input, None);
     }
     let mut random = seed.rng();
-    for case in 0..cases {
+    // A tenth more is new in each run.
+    let fresh = Seed::fresh(test);
+    let fresh_cases = if fresh.is_some() { cases / 10 } else { 0 };
+    for case in 0..cases + fresh_cases {
+        if let Some(fresh) = fresh.filter(|_| case == cases) {
+            random = fresh.rng();
+        }
         let mut input = random.choice(&inputs).cloned().unwrap_or_default();
         for _ in 0..random.usize(1..=6) {
             mutate(&mut input, &inputs, &mut random);

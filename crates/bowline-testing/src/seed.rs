@@ -1,10 +1,20 @@
-//! Seeds of random tests: chosen by the environment, printed on failure.
+//! Seeds of random tests: fixed ones, a fresh one in each run, or the one that the environment names.
+//!
+//! Fixed seeds make a run that failed fail again, and are what the catalog of mutants relies on. But they
+//! try the same cases for ever. So each suite also tries a fresh seed in each run, in a smaller size. It is
+//! printed when it is chosen, so that it is known however the process ends.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::thread;
 
 /// The environment variable that chooses the seed.
 const VARIABLE: &str = "BOWLINE_SEED";
+
+/// The environment variable that, set to `0`, leaves fresh seeds out: where one run must be as the last.
+const FRESH_VARIABLE: &str = "BOWLINE_FRESH_SEED";
 
 /// The seed of a random test. Shown as the command line that repeats the test.
 ///
@@ -37,6 +47,31 @@ impl Seed {
                 text.display()
             ),
         }
+    }
+
+    /// The fresh seed of this process, told with the name of the test, or what runs it; `None` when `BOWLINE_SEED`
+    /// names another, or `BOWLINE_FRESH_SEED` is `0`.
+    #[must_use]
+    pub fn fresh(test: &str) -> Option<Seed> {
+        static FRESH: OnceLock<u64> = OnceLock::new();
+        let is_unwanted = std::env::var_os(FRESH_VARIABLE).is_some_and(|value| value == "0");
+        if is_unwanted || std::env::var_os(VARIABLE).is_some() {
+            return None;
+        }
+        // The keys of a hasher come from the randomness of the system.
+        let seed = Seed(*FRESH.get_or_init(|| RandomState::new().hash_one(0)));
+        // Past the runner, which hides what a passing test prints. Whether anybody reads it does not matter.
+        let line = format!("fresh seed of {test}: {VARIABLE}={}\n", seed.0);
+        let _ = io::stderr().write_all(line.as_bytes());
+        Some(seed)
+    }
+
+    /// The seeds of a test that takes a moment: [`Seed::from_env_or`] and [`Seed::fresh`].
+    ///
+    /// # Panics
+    /// As [`Seed::from_env_or`].
+    pub fn fixed_and_fresh(fixed: u64, test: &str) -> impl Iterator<Item = Seed> + use<> {
+        std::iter::once(Seed::from_env_or(fixed)).chain(Seed::fresh(test))
     }
 
     /// A generator that starts at this seed.
@@ -101,6 +136,18 @@ mod tests {
         assert_eq!(parse("0xff"), Some(255));
         assert_eq!(parse(" 7\n"), Some(7));
         assert_eq!((parse("seven"), parse("-1"), parse("")), (None, None, None));
+    }
+
+    #[test]
+    fn a_process_has_one_fresh_seed_unless_it_is_given_one() {
+        let seeds: Vec<Seed> = Seed::fixed_and_fresh(7, "-p bowline-testing").collect();
+        match std::env::var_os(VARIABLE).is_some() || std::env::var_os(FRESH_VARIABLE).is_some() {
+            true => assert_eq!(seeds, [Seed::from_env_or(7)]),
+            false => {
+                assert_eq!((seeds.len(), seeds[0]), (2, Seed(7)));
+                assert_eq!(Seed::fresh("again"), Some(seeds[1]));
+            }
+        }
     }
 
     #[test]

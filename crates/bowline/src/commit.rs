@@ -27,10 +27,15 @@
 //! - Requests are decided one at a time, each against everything decided before it, published or
 //!   not: the newest versions in the memtable include those of the round in progress.
 //! - A request that is refused leaves no trace.
-//! - Every request gets exactly one outcome, after its round is flushed (or has failed).
+//! - Every request gets exactly one outcome, after its round is flushed. When the flush fails, the
+//!   outcome of each is that failure, also of those that change nothing or were refused: they were
+//!   decided against writes that may be lost.
 //! - Who leads alone ([`CommitQueue::lead_alone`]) has a turn of its own: those who came before it
 //!   are in rounds before, those who came after it in rounds after.
 //! - Watchers hear of a round after it is published and before the next one begins.
+
+#[cfg(all(test, not(bowline_shuttle)))]
+mod tests;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -527,12 +532,9 @@ impl CommitQueue {
         };
         let (outcomes, finished) = decide_all(engine, around, round, requests, scratch);
         if let Err(error) = finished {
-            // Refused requests were refused for their own reason; the others are lost.
-            let lost = |outcome: Result<Committed>| match outcome {
-                Ok(committed) if committed.changed => Err(error.clone().into()),
-                other => other,
-            };
-            return outcomes.into_iter().map(lost).collect();
+            // Each was decided against those before it, whose writes may be gone after the next
+            // opening: nobody is told that a key is absent, a comparison failed or a read conflicts.
+            return all_failed(requests.len(), &error);
         }
         for (revision, changes) in scratch.published.drain(..) {
             hub.publish(revision, changes);

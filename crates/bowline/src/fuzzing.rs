@@ -263,7 +263,8 @@ pub fn replicated_seeds() -> Vec<Vec<u8>> {
         ],
     };
     let commands = [
-        Command::Txn(txn),
+        Command::Txn(txn.clone()),
+        Command::UnboundedTxn(txn),
         Command::LeaseGrant { id: 77, ttl },
         Command::LeaseRevoke { id: 77 },
         Command::LeaseExpire {

@@ -61,14 +61,20 @@ pub(crate) struct Grant {
     pub(crate) index: Index,
 }
 
-/// What became of a renewal.
+/// What became of a renewal of a lease that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renewal {
-    /// The lease's time to live, which has begun anew.
-    pub ttl: Duration,
-    /// Whether something is recorded of what the lease had left, or is about to be: then it must not
-    /// be told that the lease is renewed before the record is gone.
-    pub is_recorded: bool,
+pub enum Renewal {
+    /// Its time to live has begun anew.
+    Renewed {
+        /// Its time to live.
+        ttl: Duration,
+    },
+    /// The same, but something is recorded of what the lease had left, or is about to be: its holder must
+    /// not be told that it is renewed before the record is gone.
+    Recorded,
+    /// Its time was over, and it is about to be ended. Nothing is known before it has been: the entry of the
+    /// log that ends it may be lost with its leader, and then the lease lives on.
+    Ending,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -259,20 +265,28 @@ impl LeaseTable {
 
     /// Begins the TTL anew; returns it. `None` when there is no such lease (any more).
     pub(crate) fn keep_alive(&self, id: LeaseId, now: Duration) -> Option<Duration> {
-        self.renew(id, now).map(|renewal| renewal.ttl)
+        let mut held = self.held.lock();
+        let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
+        lease.deadline = now + lease.grant.ttl;
+        Some(lease.grant.ttl)
     }
 
     /// [`LeaseTable::keep_alive`] of a leader. What is recorded is to go: whoever carries the leader's
     /// news to the log finds the lease in [`LeaseTable::awaited`].
     pub(crate) fn renew(&self, id: LeaseId, now: Duration) -> Option<Renewal> {
         let mut held = self.held.lock();
-        let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
+        let lease = held.get_mut(&id)?;
+        if lease.is_expiring {
+            return Some(Renewal::Ending);
+        }
         // First the deadline: whatever is told from now on is of the renewed lease.
         lease.deadline = now + lease.grant.ttl;
         lease.is_awaited = lease.is_recorded();
-        Some(Renewal {
-            ttl: lease.grant.ttl,
-            is_recorded: lease.is_awaited,
+        Some(match lease.is_awaited {
+            true => Renewal::Recorded,
+            false => Renewal::Renewed {
+                ttl: lease.grant.ttl,
+            },
         })
     }
 
@@ -416,6 +430,8 @@ mod tests {
         assert!(table.take_expired(second * 110).is_empty(), "kept alive");
         assert_eq!(table.take_expired(second * 115), [(7, 1)]);
         assert_eq!(table.keep_alive(7, second * 115), None, "too late");
+        assert_eq!(table.renew(7, second * 115), Some(Renewal::Ending));
+        assert_eq!(table.renew(8, second * 115), None);
     }
 
     #[test]
@@ -448,7 +464,7 @@ mod tests {
     fn a_renewal_is_final_only_when_nothing_is_recorded_or_about_to_be() {
         let table = LeaseTable::default();
         let second = Duration::from_secs(1);
-        let is_final = |now: u32| !table.renew(7, second * now).unwrap().is_recorded;
+        let is_final = |now: u32| table.renew(7, second * now) != Some(Renewal::Recorded);
         table.insert(7, granted(second * 100), Duration::ZERO);
         assert!(is_final(10));
         let told = table.begin_telling(second * 70, second * 60, 10);
@@ -488,7 +504,7 @@ mod tests {
         table.insert(7, granted(second * 600), Duration::ZERO);
         tell(60);
         // The one renewal of whoever then goes.
-        assert!(table.renew(7, second * 61).unwrap().is_recorded);
+        assert_eq!(table.renew(7, second * 61), Some(Renewal::Recorded));
         assert_eq!(table.awaited(10).len(), 1);
         table.set_recorded(7, None);
         tell(121);

@@ -58,7 +58,9 @@ mod lease;
 mod options;
 pub mod replica;
 mod snapshot;
+pub mod text;
 mod transaction;
+mod tree_hashes;
 mod trees;
 mod watch;
 
@@ -83,4 +85,5 @@ pub use options::{
 };
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};
+pub use tree_hashes::TreeHashes;
 pub use watch::{Change, ChangeKind, Changes, WatchBuilder, Watcher};

@@ -120,7 +120,10 @@ pub struct Get {
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
     pub rev: Option<u64>,
-    /// Print the bytes of the value and nothing else
+    /// Write the bytes of the value and nothing else
+    ///
+    /// They are written as they are, to a terminal, too, which may obey them. Without --raw, what a terminal would obey
+    /// is escaped.
     #[arg(long)]
     pub raw: bool,
     /// How the key and the value are written.

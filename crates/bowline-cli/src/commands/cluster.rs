@@ -139,7 +139,7 @@ impl Children {
             let name = member.name.clone();
             thread::spawn(move || {
                 for line in BufReader::new(log).lines().map_while(Result::ok) {
-                    eprintln!("{name} | {line}");
+                    eprintln!("{name} | {}", bowline::text::line(&line));
                 }
             });
         }

@@ -20,6 +20,7 @@ mod upkeep;
 
 use std::io::{BufRead, Write};
 
+use bowline::text::line;
 use bowline::{Db, DbBuilder, History, Revision, Snapshot};
 
 use crate::Streams;
@@ -124,7 +125,9 @@ impl Context<'_, '_> {
     /// A sentence for people: nothing in JSON or with `--quiet`.
     pub(crate) fn remark(&mut self, text: &str) -> Result<(), Failure> {
         if self.global.output == Output::Table && !self.global.quiet {
-            writeln!(self.streams.stdout, "{text}")?;
+            for one in text.split('\n') {
+                writeln!(self.streams.stdout, "{}", line(one))?;
+            }
         }
         Ok(())
     }

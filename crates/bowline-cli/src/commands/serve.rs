@@ -53,7 +53,7 @@ fn serve_failure(error: &ServeError) -> Failure {
 pub(super) fn of_node(error: &bowline_cluster::Error) -> Exit {
     use bowline_cluster::Error as E;
     match error {
-        E::Storage(error) => Exit::of_database(error),
+        E::Storage(error) | E::Damaged { source: error, .. } => Exit::of_database(error),
         E::Config { .. } => Exit::Invalid,
         E::Bind { .. } => Exit::Io,
         _ => Exit::Internal,

@@ -133,7 +133,7 @@ impl Guide<'_, '_, '_> {
         let out = &mut *self.context.streams.stdout;
         writeln!(out, "\n{}. {title}\n   $ bowline {command}", self.steps)?;
         for line in results {
-            writeln!(out, "     {line}")?;
+            writeln!(out, "     {}", bowline::text::line(line))?;
         }
         // A person reads along.
         Ok(out.flush()?)

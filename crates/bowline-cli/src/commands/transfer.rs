@@ -20,6 +20,7 @@ use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::{self, Block, BlockRef, Edge, Event, Item, KeyValue, Position, Refusal};
 use crate::output::Field;
+use crate::private_file::PrivateFile;
 use crate::progress::Progress;
 use crate::remote::RemoteGraphs;
 
@@ -413,27 +414,19 @@ pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
     let count = if to_output {
         write_items(&source, args, &mut *context.streams.stdout)?
     } else {
-        // Beside the target and then renamed, so that a failed export leaves no half a file.
-        let unfinished = unfinished_path(&args.file);
         let failed = |error: io::Error| {
             Failure::new(
                 Exit::Io,
                 format!("cannot write {}: {error}", args.file.display()),
             )
         };
-        let file = File::create(&unfinished).map_err(failed)?;
-        let written = write_items(&source, args, &mut BufWriter::new(&file))
-            .and_then(|count| file.sync_all().map(|()| count).map_err(failed))
-            .and_then(|count| {
-                std::fs::rename(&unfinished, &args.file)
-                    .map(|()| count)
-                    .map_err(failed)
-            });
-        if written.is_err() {
-            // The first failure is what the user hears of.
-            let _ = std::fs::remove_file(&unfinished);
-        }
-        written?
+        let mut file = PrivateFile::create(&args.file).map_err(failed)?;
+        let mut out = BufWriter::new(&mut file);
+        let count = write_items(&source, args, &mut out)?;
+        out.flush().map_err(failed)?;
+        drop(out);
+        file.commit().map_err(failed)?;
+        count
     };
     if to_output {
         return Ok(());
@@ -443,12 +436,6 @@ pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
         ("items", count.into()),
         ("revision", source.revision().into()),
     ])?)
-}
-
-fn unfinished_path(path: &Path) -> std::path::PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".unfinished");
-    path.with_file_name(name)
 }
 
 fn write_items(source: &Source, args: &Export, out: &mut dyn Write) -> Result<u64, Failure> {

@@ -14,6 +14,8 @@
 
 use std::io::{self, Write};
 
+use bowline::text::is_plain;
+
 use super::ItemWriter;
 use crate::import::{Attributes, Item, label};
 
@@ -90,7 +92,8 @@ fn tooltip(kind: &str, attributes: &Attributes) -> String {
 
 /// A quoted string in which everything stands for itself. A backslash is doubled, because labels
 /// and tooltips have escapes of their own; for identifiers that gives another name, but always
-/// the same one. Characters that no output format takes become U+FFFD.
+/// the same one. What is not [plain](is_plain) becomes U+FFFD: no output format takes control characters, and no
+/// terminal should.
 fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -100,7 +103,7 @@ fn quote(text: &str) -> String {
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push('\t'),
-            c if c.is_control() => quoted.push('\u{FFFD}'),
+            c if !is_plain(c) => quoted.push('\u{FFFD}'),
             c => quoted.push(c),
         }
     }

@@ -1,13 +1,14 @@
 //! Bowline's JSON Lines, as [`import::json_lines`](crate::import::json_lines) reads them.
 //!
 //! Whatever is written is read back as the same items, byte for byte: text where it is UTF-8,
-//! Base64 where it is not. Fields that are empty are left out where leaving them out means empty.
+//! Base64 where it is not. What a terminal would obey is escaped ([`bowline::text`]). Fields that are empty are left out where leaving them out means empty.
 //! Write blocks before the edges between them; an import puts them in the order of the file.
 
 use std::io::{self, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bowline::text;
 use serde::Serialize;
 
 use super::ItemWriter;
@@ -63,7 +64,8 @@ impl<W: Write> ItemWriter for JsonLinesWriter<W> {
                 attributes: &edge.attributes,
             }),
         };
-        serde_json::to_writer(&mut self.out, &line)?;
+        let json = serde_json::to_string(&line)?;
+        self.out.write_all(text::in_json(&json).as_bytes())?;
         self.out.write_all(b"\n")
     }
 

@@ -1,6 +1,5 @@
 //! `compact`, `defrag`, `alarm`, `snapshot save` on a cluster.
 
-use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use crate::args::cluster::{Alarm, Snapshot};
 use crate::commands::{Context, restore, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::hexadecimal;
+use crate::private_file::PrivateFile;
 
 pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
     let Some(revision) = args.revision else {
@@ -68,24 +68,7 @@ pub(super) fn snapshot(context: &mut Context<'_, '_>, args: &Snapshot) -> Result
         Snapshot::Restore(args) => return restore::run(context, args),
     };
     let remote = Remote::of(context)?;
-    // It gets its name when it is complete and on the disk, so that a half of one is never taken for a
-    // whole.
-    let mut partial = file.clone().into_os_string();
-    partial.push(".part");
-    let partial = Path::new(&partial);
-    let saved = save(&remote, partial).and_then(|saved| {
-        fs::rename(partial, file)?;
-        let folder = file
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        Ok(saved)
-    });
-    if saved.is_err() {
-        // The first error counts.
-        let _ = fs::remove_file(partial);
-    }
-    let (bytes, hash) = saved?;
+    let (bytes, hash) = save(&remote, file)?;
     Ok(context.printer(false).record(&[
         ("path", file.display().to_string().into()),
         ("bytes", bytes.into()),
@@ -95,7 +78,7 @@ pub(super) fn snapshot(context: &mut Context<'_, '_>, args: &Snapshot) -> Result
 
 /// Writes a snapshot to a file. Gives its bytes and its hash.
 fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
-    let mut file = File::create(path)?;
+    let mut file = PrivateFile::create(path)?;
     let mut verifier = Verifier::default();
     remote.runtime.block_on(async {
         let mut snapshot = remote.client.snapshot().await?;
@@ -106,9 +89,10 @@ fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
         }
         Ok::<_, Failure>(())
     })?;
-    file.sync_all()?;
     let bytes = verifier.bytes;
-    Ok((bytes, verifier.finish()?))
+    let hash = verifier.finish()?;
+    file.commit()?;
+    Ok((bytes, hash))
 }
 
 /// Sees that a snapshot ends with the SHA-256 of what comes before.

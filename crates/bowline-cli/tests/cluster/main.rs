@@ -1,13 +1,11 @@
 //! Commands on a cluster, through the real program: the same results as on a directory.
 //!
-//! The cluster is `etcd` from the `PATH`, one node on free ports; where it is not installed, each test
-//! says that it was skipped. `BOWLINE_TEST_SERVER` names another program, with the words before its
-//! flags.
+//! The cluster is one node on free ports: of `bowline serve` in the test program `cluster`, and of etcd in
+//! `cluster_on_etcd`, which is skipped where there is none. What passes on one must pass on the other.
 
 mod bench;
 mod commands;
 
-use std::io::Write;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,23 +31,19 @@ fn free_address() -> String {
 
 /// The words with which a server is started, if there is one.
 fn server() -> Option<Vec<String>> {
-    if let Ok(line) = std::env::var("BOWLINE_TEST_SERVER") {
-        return Some(line.split_whitespace().map(str::to_owned).collect());
+    if env!("CARGO_CRATE_NAME") == "cluster" {
+        let program = env!("CARGO_BIN_EXE_bowline");
+        return Some(vec![program.to_owned(), "serve".to_owned()]);
     }
-    let path = std::env::var_os("PATH")?;
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join("etcd").is_file());
-    is_there.then(|| vec!["etcd".to_owned()])
+    let etcd = bowline_testing::etcd::program()?;
+    Some(vec![etcd.display().to_string()])
 }
 
 impl Place {
     /// Starts a node; `None`, said aloud, if there is nothing to start.
     pub(crate) fn start() -> Option<Place> {
         let Some(words) = server() else {
-            // Past the runner, which keeps what a test that passes prints.
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: etcd is not on the PATH, and BOWLINE_TEST_SERVER names no other"
-            );
+            bowline_testing::skip(bowline_testing::etcd::MISSING);
             return None;
         };
         let directory = tempfile::tempdir().expect("a temporary directory");

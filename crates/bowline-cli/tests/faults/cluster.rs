@@ -1,67 +1,197 @@
-//! Three `bowline serve`, each with a directory and ports of its own.
+//! Three `bowline serve`, each with a directory and ports of its own, and a seat for a fourth that comes and goes.
 
 use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_client::{Client, Status};
+use bowline_testing::vitals::Process;
+use futures_util::future::join_all;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use crate::disks::Disk;
 use crate::links::Links;
+use crate::nemesis::State;
 
 pub(crate) const MEMBERS: usize = 3;
+/// The members, and the seat of the guest.
+pub(crate) const SEATS: usize = MEMBERS + 1;
+/// The seat of a member that is added and removed.
+pub(crate) const GUEST: usize = MEMBERS;
 /// The pace of the members, so that a leader is missed quickly.
 const HEARTBEAT_MS: &str = "50";
 const ELECTION_MS: &str = "500";
 /// So that leases of a few seconds are told of between two renewals.
 const CHECKPOINT_MS: &str = "300";
+/// So few that a member which was away for a second needs a snapshot.
+const SNAPSHOT_ENTRIES: &str = "100";
+const KEPT_ENTRIES: &str = "100";
 /// How long the cluster may take to answer again once everything is healed.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
 
-struct Member {
-    child: Option<Child>,
+/// How members reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wiring {
+    /// Through [`Links`], which can be cut and slowed down.
+    Switched,
+    /// Directly: a member that is dead refuses connections, as its machine does.
+    Direct,
+}
+
+/// Where a member is, whether it runs or not.
+#[derive(Clone, Debug)]
+struct Seat {
     client: SocketAddr,
+    /// Where it listens to the others.
     peer: SocketAddr,
-    proxy: SocketAddr,
+    /// Where the others find it.
+    advertised: SocketAddr,
+}
+
+/// How to start a member.
+#[derive(Clone, Debug)]
+pub(crate) struct Starter {
+    seats: Vec<Seat>,
+    log_directory: PathBuf,
+}
+
+impl Starter {
+    /// Starts a member; it joins when `is_guest`.
+    pub(crate) fn start(&self, at: usize, data: &Path, is_guest: bool) -> Child {
+        let seat = &self.seats[at];
+        let url = |address: SocketAddr| format!("http://{address}");
+        let count = if is_guest { SEATS } else { MEMBERS };
+        let all: Vec<_> = (0..count)
+            .map(|at| format!("m{at}={}", url(self.seats[at].advertised)))
+            .collect();
+        let state = if is_guest { "existing" } else { "new" };
+        Command::new(env!("CARGO_BIN_EXE_bowline"))
+            .args(["serve", "--name", &format!("m{at}"), "--data-dir"])
+            .arg(data)
+            .args(["--listen-client-urls", &url(seat.client)])
+            .args(["--advertise-client-urls", &url(seat.client)])
+            .args(["--listen-peer-urls", &url(seat.peer)])
+            .args(["--initial-advertise-peer-urls", &url(seat.advertised)])
+            .args(["--initial-cluster", &all.join(",")])
+            .args(["--initial-cluster-token", "faults"])
+            .args(["--initial-cluster-state", state])
+            .args(["--heartbeat-interval", HEARTBEAT_MS])
+            .args(["--election-timeout", ELECTION_MS])
+            .args(["--lease-checkpoint-interval", CHECKPOINT_MS])
+            .args(["--snapshot-count", SNAPSHOT_ENTRIES])
+            .args(["--snapshot-catchup-entries", KEPT_ENTRIES])
+            .stdin(Stdio::null())
+            .stdout(self.log(at))
+            .stderr(self.log(at))
+            .spawn()
+            .expect("the program starts")
+    }
+
+    pub(crate) fn log_path(&self, at: usize) -> PathBuf {
+        self.log_directory.join(format!("m{at}.log"))
+    }
+
+    fn log(&self, at: usize) -> File {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path(at));
+        log.expect("the log of the member")
+    }
+
+    /// Where the others find a member.
+    pub(crate) fn peer_url(&self, at: usize) -> String {
+        format!("http://{}", self.seats[at].advertised)
+    }
+
+    /// A client that starts with one member; of `count` members in all.
+    pub(crate) fn client(&self, first: usize, count: usize, timeout: Duration) -> Client {
+        // The guest is known by who asks for it only.
+        let endpoints = (0..count).map(|more| match first {
+            GUEST => self.seats[GUEST].client.to_string(),
+            first => self.seats[(first + more) % MEMBERS].client.to_string(),
+        });
+        Client::builder()
+            .endpoints(endpoints)
+            .connect_timeout(Duration::from_millis(300))
+            .request_timeout(timeout)
+            .connect_lazy()
+            .expect("a client")
+    }
 }
 
 pub(crate) struct Cluster {
     directory: Option<tempfile::TempDir>,
-    members: Vec<Member>,
+    children: Vec<Option<Child>>,
+    data: Vec<PathBuf>,
+    starter: Starter,
     pub(crate) links: Arc<Links>,
+    /// Of the last member.
+    pub(crate) disk: Disk,
+    /// Members whose disk has failed since all was well: they may have ended by themselves.
+    may_end: [bool; MEMBERS],
+    /// How often a member ended by itself as its disk failed.
+    pub(crate) ended: u64,
 }
 
 fn free_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], bowline_testing::ports::free_port()))
 }
 
+fn signal(child: &Child, signal: Signal) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let _ = kill_process(pid.expect("a process id"), signal);
+}
+
 impl Cluster {
     /// Starts three members, and waits until each answers.
-    pub(crate) async fn start() -> Cluster {
+    pub(crate) async fn start(wiring: Wiring) -> Cluster {
         let links = Links::new();
-        let mut members = Vec::new();
-        for at in 0..MEMBERS {
-            let listener = TcpListener::bind(("127.0.0.1", 0))
-                .await
-                .expect("a free port");
-            let member = Member {
-                child: None,
-                client: free_address(),
-                peer: free_address(),
-                proxy: listener.local_addr().expect("an address"),
+        let mut seats = Vec::new();
+        for at in 0..SEATS {
+            let (client, peer) = (free_address(), free_address());
+            let advertised = match wiring {
+                Wiring::Direct => peer,
+                Wiring::Switched => {
+                    let listener = TcpListener::bind(("127.0.0.1", 0)).await;
+                    let listener = listener.expect("a free port");
+                    let address = listener.local_addr().expect("an address");
+                    links.proxy(listener, at, peer);
+                    address
+                }
             };
-            links.proxy(listener, at, member.peer);
-            members.push(member);
+            seats.push(Seat {
+                client,
+                peer,
+                advertised,
+            });
         }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut data: Vec<_> = (0..MEMBERS)
+            .map(|at| directory.path().join(format!("m{at}")))
+            .collect();
+        let disk = Disk::small(&directory.path().join("small"));
+        if let Some(path) = disk.path() {
+            data[MEMBERS - 1] = path.join("data");
+        }
+        let starter = Starter {
+            seats,
+            log_directory: directory.path().to_owned(),
+        };
         let mut cluster = Cluster {
-            directory: Some(tempfile::tempdir().expect("a temporary directory")),
-            members,
+            directory: Some(directory),
+            children: (0..MEMBERS).map(|_| None).collect(),
+            data,
+            starter,
             links,
+            disk,
+            may_end: [false; MEMBERS],
+            ended: 0,
         };
         for at in 0..MEMBERS {
             cluster.run(at);
@@ -70,99 +200,105 @@ impl Cluster {
         cluster
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn starter(&self) -> Starter {
+        self.starter.clone()
+    }
+
+    /// A new directory beside those of the members.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         let directory = self.directory.as_ref().expect("it is there until the end");
         directory.path().join(name)
     }
 
-    fn log(&self, at: usize) -> File {
-        let path = self.path(&format!("m{at}.log"));
-        let log = OpenOptions::new().create(true).append(true).open(path);
-        log.expect("the log of the member")
-    }
-
     /// Starts a member, new or again.
-    pub(crate) fn run(&mut self, at: usize) {
-        if self.members[at].child.is_some() {
-            return;
+    fn run(&mut self, at: usize) {
+        if self.children[at].is_none() {
+            let child = self.starter.start(at, &self.data[at], false);
+            self.links.set_pid(at, Some(child.id()));
+            self.children[at] = Some(child);
         }
-        let all: Vec<_> = (0..MEMBERS)
-            .map(|at| format!("m{at}=http://{}", self.members[at].proxy))
-            .collect();
-        let member = &self.members[at];
-        let url = |address: SocketAddr| format!("http://{address}");
-        let child = Command::new(env!("CARGO_BIN_EXE_bowline"))
-            .args(["serve", "--name", &format!("m{at}"), "--data-dir"])
-            .arg(self.path(&format!("m{at}")))
-            .args(["--listen-client-urls", &url(member.client)])
-            .args(["--advertise-client-urls", &url(member.client)])
-            .args(["--listen-peer-urls", &url(member.peer)])
-            .args(["--initial-advertise-peer-urls", &url(member.proxy)])
-            .args(["--initial-cluster", &all.join(",")])
-            .args(["--initial-cluster-token", "faults"])
-            .args(["--initial-cluster-state", "new"])
-            .args(["--heartbeat-interval", HEARTBEAT_MS])
-            .args(["--election-timeout", ELECTION_MS])
-            .args(["--lease-checkpoint-interval", CHECKPOINT_MS])
-            .stdin(Stdio::null())
-            .stdout(self.log(at))
-            .stderr(self.log(at))
-            .spawn()
-            .expect("the program starts");
-        self.links.set_pid(at, Some(child.id()));
-        self.members[at].child = Some(child);
     }
 
     /// SIGKILL; the process is gone when this returns.
     pub(crate) fn kill(&mut self, at: usize) {
         self.links.set_pid(at, None);
-        if let Some(mut child) = self.members[at].child.take() {
+        if let Some(mut child) = self.children[at].take() {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    fn signal(&self, at: usize, signal: Signal) {
-        if let Some(child) = &self.members[at].child {
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            let _ = kill_process(pid.expect("a process id"), signal);
-        }
-    }
-
     pub(crate) fn stop(&self, at: usize) {
-        self.signal(at, Signal::STOP);
+        if let Some(child) = &self.children[at] {
+            signal(child, Signal::STOP);
+        }
     }
 
     pub(crate) fn wake(&self, at: usize) {
-        self.signal(at, Signal::CONT);
-    }
-
-    /// Everything runs and reaches everything. A member that ended by itself is a failure.
-    pub(crate) fn heal(&mut self) {
-        self.links.open_all();
-        for at in 0..MEMBERS {
-            self.wake(at);
-            if let Some(child) = &mut self.members[at].child {
-                let ended = child.try_wait().expect("a child of this process");
-                assert!(ended.is_none(), "m{at} ended by itself: {ended:?}");
-            }
-            self.run(at);
+        if let Some(child) = &self.children[at] {
+            signal(child, Signal::CONT);
         }
     }
 
-    pub(crate) fn endpoint(&self, at: usize) -> String {
-        self.members[at].client.to_string()
+    /// A process to look at, while the member runs.
+    pub(crate) fn process(&self, at: usize) -> Option<Process> {
+        let child = self.children[at].as_ref()?;
+        Some(Process {
+            name: format!("m{at}"),
+            pid: child.id(),
+            log: Some(self.starter.log_path(at)),
+            data: Some(self.data[at].clone()),
+        })
+    }
+
+    pub(crate) fn log_bytes(&self, at: usize) -> u64 {
+        std::fs::metadata(self.starter.log_path(at)).map_or(0, |log| log.len())
+    }
+
+    /// The disk of a member fails: it may stop by itself, which is an answer to that. (To a full disk it is none.)
+    pub(crate) fn may_end(&mut self, at: usize) {
+        self.may_end[at] = true;
+    }
+
+    /// Makes the members and links what a state of faults says. A member that ended by itself is a
+    /// failure, unless its disk has failed.
+    pub(crate) fn apply(&mut self, state: &State) {
+        self.links.apply(state);
+        self.disk.set_full(state.is_full);
+        for at in 0..MEMBERS {
+            if let Some(child) = &mut self.children[at]
+                && let Some(status) = child.try_wait().expect("a child of this process")
+            {
+                assert!(
+                    self.may_end[at],
+                    "m{at} ended by itself: {status}\n{}",
+                    self.end_of_log(at)
+                );
+                self.ended += 1;
+                self.kill(at);
+            }
+            match (state.dead[at], state.stopped[at]) {
+                (true, _) => self.kill(at),
+                (false, true) => {
+                    self.run(at);
+                    self.stop(at);
+                }
+                (false, false) => {
+                    self.wake(at);
+                    self.run(at);
+                }
+            }
+        }
+    }
+
+    /// Everything runs and reaches everything.
+    pub(crate) fn heal(&mut self) {
+        self.apply(&State::default());
     }
 
     /// A client that starts with one member; of `count` members in all.
     pub(crate) fn client(&self, first: usize, count: usize, timeout: Duration) -> Client {
-        let endpoints = (0..count).map(|more| self.endpoint((first + more) % MEMBERS));
-        Client::builder()
-            .endpoints(endpoints)
-            .connect_timeout(Duration::from_millis(300))
-            .request_timeout(timeout)
-            .connect_lazy()
-            .expect("a client")
+        self.starter.client(first, count, timeout)
     }
 
     /// A client of one member, that is patient.
@@ -170,12 +306,16 @@ impl Cluster {
         self.client(at, 1, Duration::from_secs(10))
     }
 
+    pub(crate) fn endpoint(&self, at: usize) -> String {
+        self.starter.seats[at].client.to_string()
+    }
+
     /// Waits until every member answers a linearizable read; gives the newest revision then.
     pub(crate) async fn wait_healthy(&mut self) -> u64 {
         let deadline = Instant::now() + HEALED_WITHIN;
         let mut newest = 0;
         for at in 0..MEMBERS {
-            let client = self.only(at);
+            let client = self.client(at, 1, Duration::from_secs(3));
             loop {
                 match client.get("health").await {
                     Ok(reply) => {
@@ -184,12 +324,16 @@ impl Cluster {
                     }
                     Err(error) => assert!(
                         Instant::now() < deadline,
-                        "m{at} does not answer {HEALED_WITHIN:?} after everything was healed: {error}"
+                        "m{at} does not answer {HEALED_WITHIN:?} after everything was healed: {error}\n{}",
+                        self.end_of_log(at)
                     ),
                 }
+                // One that found out only now that its disk has failed.
+                self.heal();
                 sleep(Duration::from_millis(50)).await;
             }
         }
+        self.may_end = [false; MEMBERS];
         newest
     }
 
@@ -200,15 +344,35 @@ impl Cluster {
 
     /// The member that leads, as one of `among` says.
     pub(crate) async fn leader(&self, among: &[usize]) -> Option<usize> {
-        let mut ids = [0; MEMBERS];
-        let mut leader = 0;
-        for &at in among {
-            if let Some(status) = self.status(at).await {
-                ids[at] = status.header.member_id;
-                leader = status.leader;
-            }
-        }
-        ids.iter().position(|&id| id != 0 && id == leader)
+        let all = join_all(among.iter().map(|&at| self.status(at))).await;
+        let all: Vec<_> = among.iter().zip(all).collect();
+        let known = all.iter().filter_map(|(_, status)| status.as_ref());
+        // An older one may be believed by who was asleep.
+        let newest = known.max_by_key(|status| status.raft_term)?.leader;
+        let is_it = |status: &Status| newest != 0 && status.header.member_id == newest;
+        let found = all
+            .iter()
+            .find(|(_, status)| status.as_ref().is_some_and(is_it));
+        found.map(|(at, _)| **at)
+    }
+
+    /// How many snapshots members have taken from others, the guest's too, as their logs say.
+    pub(crate) fn snapshots_installed(&self) -> usize {
+        const LINE: &str = "a snapshot has arrived";
+        let logs =
+            (0..SEATS).map(|at| std::fs::read(self.starter.log_path(at)).unwrap_or_default());
+        logs.map(|log| String::from_utf8_lossy(&log).matches(LINE).count())
+            .sum()
+    }
+
+    pub(crate) fn end_of_log(&self, at: usize) -> String {
+        const SHOWN: usize = 40;
+        let text = std::fs::read(self.starter.log_path(at)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        let skipped = lines.len().saturating_sub(SHOWN);
+        let shown = lines[skipped..].join("\n");
+        format!("--- the log of m{at}, without its first {skipped} lines\n{shown}")
     }
 }
 
@@ -217,22 +381,14 @@ impl Drop for Cluster {
         for at in 0..MEMBERS {
             self.kill(at);
         }
-        if !std::thread::panicking() {
-            return;
-        }
-        for at in 0..MEMBERS {
-            const SHOWN: usize = 40;
-            let text =
-                std::fs::read_to_string(self.path(&format!("m{at}.log"))).unwrap_or_default();
-            let lines: Vec<_> = text.lines().collect();
-            let skipped = lines.len().saturating_sub(SHOWN);
-            eprintln!("--- the log of m{at}, without its first {skipped} lines");
-            for line in &lines[skipped..] {
-                eprintln!("{line}");
+        if std::thread::panicking() {
+            for at in 0..SEATS {
+                eprintln!("{}", self.end_of_log(at));
             }
-        }
-        if let Some(directory) = self.directory.take() {
-            eprintln!("--- everything is in {}", directory.keep().display());
+            if let Some(directory) = self.directory.take() {
+                let path = directory.keep();
+                eprintln!("--- logs and directories are in {}", path.display());
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What stands between the members: every member advertises a proxy of this process, which hands
-//! connections on to it. The proxy finds out who dialed, so each ordered pair has a switch of its own.
+//! connections on to it. The proxy finds out who dialed, so each ordered pair has two switches of its own: one
+//! for the connections that the first has opened ([`Link`]), and one for the bytes that the first sends, on whatever
+//! connection ([`Flow`]). With the second, a member is heard and hears no answer, as with a one-way cut of packets.
 //!
 //! Who dialed is read from `/proc`: the socket that has the dialer's port, and the member that has that
 //! socket open. A connection of nobody (it was closed at once) is dropped.
@@ -7,17 +9,20 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::cluster::MEMBERS;
+use crate::cluster::SEATS;
+use crate::nemesis::State;
 
 /// What becomes of what one member sends to another, on connections that the first has opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) enum Link {
     /// It arrives.
+    #[default]
     Open,
     /// It arrives when the link is open again, with its answers: nobody is told.
     Held,
@@ -25,41 +30,54 @@ pub(crate) enum Link {
     Cut,
 }
 
+/// What becomes of the bytes that one member sends to another, whoever opened the connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) enum Flow {
+    /// They arrive.
+    #[default]
+    Open,
+    /// They arrive so many milliseconds later, 64 KiB in that time.
+    Slow(u64),
+    /// They arrive when the way is open again.
+    Held,
+}
+
+type Switches<T> = Vec<Vec<watch::Sender<T>>>;
+
 /// The switches, `[from][to]`, and the process ids by which dialers are known.
 pub(crate) struct Links {
-    switches: Vec<Vec<watch::Sender<Link>>>,
-    pids: Mutex<[Option<u32>; MEMBERS]>,
+    links: Switches<Link>,
+    flows: Switches<Flow>,
+    pids: Mutex<[Option<u32>; SEATS]>,
+}
+
+fn switches<T: Default>() -> Switches<T> {
+    let row = |_| (0..SEATS).map(|_| watch::Sender::default()).collect();
+    (0..SEATS).map(row).collect()
+}
+
+fn set<T: PartialEq>(switch: &watch::Sender<T>, value: T) {
+    switch.send_if_modified(|now| {
+        let changes = *now != value;
+        *now = value;
+        changes
+    });
 }
 
 impl Links {
     pub(crate) fn new() -> Arc<Links> {
-        let row = || {
-            (0..MEMBERS)
-                .map(|_| watch::Sender::new(Link::Open))
-                .collect()
-        };
         Arc::new(Links {
-            switches: (0..MEMBERS).map(|_| row()).collect(),
+            links: switches(),
+            flows: switches(),
             pids: Mutex::default(),
         })
     }
 
-    pub(crate) fn set(&self, from: usize, to: usize, link: Link) {
-        self.switches[from][to].send_replace(link);
-    }
-
-    /// Both directions between a member and all others.
-    pub(crate) fn set_around(&self, member: usize, link: Link) {
-        for other in (0..MEMBERS).filter(|&other| other != member) {
-            self.set(member, other, link);
-            self.set(other, member, link);
-        }
-    }
-
-    pub(crate) fn open_all(&self) {
-        for from in 0..MEMBERS {
-            for to in 0..MEMBERS {
-                self.set(from, to, Link::Open);
+    pub(crate) fn apply(&self, state: &State) {
+        for from in 0..SEATS {
+            for to in 0..SEATS {
+                set(&self.links[from][to], state.links[from][to]);
+                set(&self.flows[from][to], state.flows[from][to]);
             }
         }
     }
@@ -88,12 +106,14 @@ impl Links {
                     let Some(from) = links.dialer(address) else {
                         return;
                     };
-                    let switch = links.switches[from][to].subscribe();
-                    if *switch.borrow() == Link::Cut {
+                    let link = links.links[from][to].subscribe();
+                    if *link.borrow() == Link::Cut {
                         return;
                     }
+                    let flows = [(from, to), (to, from)];
+                    let flows = flows.map(|(from, to)| links.flows[from][to].subscribe());
                     if let Ok(outbound) = TcpStream::connect(real).await {
-                        hand_on(inbound, outbound, switch).await;
+                        hand_on(inbound, outbound, link, flows).await;
                     }
                 });
             }
@@ -122,33 +142,43 @@ fn has_open(pid: u32, socket: &str) -> bool {
         .any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to == Path::new(socket)))
 }
 
-async fn hand_on(inbound: TcpStream, outbound: TcpStream, mut switch: watch::Receiver<Link>) {
+async fn hand_on(
+    inbound: TcpStream,
+    outbound: TcpStream,
+    mut link: watch::Receiver<Link>,
+    [there, back]: [watch::Receiver<Flow>; 2],
+) {
     let _ = inbound.set_nodelay(true);
     let _ = outbound.set_nodelay(true);
     let (from_dialer, to_dialer) = inbound.into_split();
     let (from_member, to_member) = outbound.into_split();
-    let (there, back) = (switch.clone(), switch.clone());
+    let links = [link.clone(), link.clone()];
+    let [link_there, link_back] = links;
     tokio::select! {
-        () = copy(from_dialer, to_member, there) => {}
-        () = copy(from_member, to_dialer, back) => {}
-        _ = switch.wait_for(|&link| link == Link::Cut) => {}
+        () = copy(from_dialer, to_member, link_there, there) => {}
+        () = copy(from_member, to_dialer, link_back, back) => {}
+        _ = link.wait_for(|&link| link == Link::Cut) => {}
     }
 }
 
 async fn copy(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut switch: watch::Receiver<Link>,
+    mut link: watch::Receiver<Link>,
+    mut flow: watch::Receiver<Flow>,
 ) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let Ok(count @ 1..) = from.read(&mut buffer).await else {
             return;
         };
-        if switch.wait_for(|&link| link != Link::Held).await.is_err() {
-            return;
+        let slow = *flow.borrow();
+        if let Flow::Slow(delay_ms) = slow {
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
-        if to.write_all(&buffer[..count]).await.is_err() {
+        let is_open = link.wait_for(|&link| link != Link::Held).await.is_ok()
+            && flow.wait_for(|&flow| flow != Flow::Held).await.is_ok();
+        if !is_open || to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
     }

@@ -1,7 +1,9 @@
 //! The clients, and the record of what they were told.
 //!
 //! Objects of a round: some registers, each a key of its own; two accounts between which money is
-//! moved, one object; and a ledger, to which every client adds keys that are written once.
+//! moved, one object; a ledger, to which every client adds keys that are written once; and a graph of a few blocks.
+//! Reads of all levels are made: those that may not be old go into the histories, and all of them are
+//! judged by the revision they name.
 //!
 //! Every write has a number of its own, and values are these numbers. An account's value is
 //! `balance * STRIDE + number`.
@@ -10,13 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bowline_client::graph::{Block, BlockId, Edge, EdgeKey, GraphWrite};
 use bowline_client::{
     Client, Compare, Error, Operation as Do, OperationReply, RangeReply, ReadLevel, TxnReply,
 };
 use bowline_testing::linear::{Held, Operation};
 
+use crate::states::Shown;
+
 /// How many registers a round has.
-pub(crate) const REGISTERS: usize = 4;
+pub(crate) const REGISTERS: usize = 6;
+/// How many blocks the graph has at most.
+pub(crate) const BLOCKS: usize = 12;
 /// What stands between the balance of an account and the number of its write.
 pub(crate) const STRIDE: u64 = 1 << 32;
 /// What the two accounts have together.
@@ -58,6 +65,10 @@ impl Shared {
         format!("{}/account/{at}", self.round)
     }
 
+    pub(crate) fn block(&self, at: usize) -> BlockId {
+        BlockId::from_name(&format!("{}/block/{at}", self.round))
+    }
+
     pub(crate) fn ledger(&self) -> String {
         format!("{}/ledger/", self.round)
     }
@@ -83,8 +94,11 @@ pub(crate) struct Written {
 pub(crate) struct Record {
     pub(crate) registers: [Vec<Operation>; REGISTERS],
     pub(crate) accounts: Vec<Operation>,
-    /// Lease reads: the register, and what was seen.
-    pub(crate) lease_reads: Vec<(usize, Operation)>,
+    /// What reads of registers of every level showed.
+    pub(crate) shown: Vec<Shown>,
+    pub(crate) lease_reads: u64,
+    pub(crate) eventual_reads: u64,
+    pub(crate) graph_writes: u64,
     pub(crate) ledger: Vec<Written>,
     /// Of acknowledged changes; for order.
     pub(crate) changes: Vec<Change>,
@@ -100,7 +114,10 @@ impl Record {
             all.extend(more);
         }
         self.accounts.extend(other.accounts);
-        self.lease_reads.extend(other.lease_reads);
+        self.shown.extend(other.shown);
+        self.lease_reads += other.lease_reads;
+        self.eventual_reads += other.eventual_reads;
+        self.graph_writes += other.graph_writes;
         self.ledger.extend(other.ledger);
         self.changes.extend(other.changes);
         self.reads.extend(other.reads);
@@ -109,7 +126,7 @@ impl Record {
     }
 
     pub(crate) fn answered(&self) -> usize {
-        self.changes.len() + self.reads.len() + self.lease_reads.len()
+        self.changes.len() + self.reads.len()
     }
 }
 
@@ -184,7 +201,8 @@ impl Worker {
                 44..58 => self.put(at).await,
                 58..70 => self.swap(at).await,
                 70..73 => self.delete(at).await,
-                73..80 => self.read_accounts().await,
+                73..78 => self.read_accounts().await,
+                78..80 => self.write_graph().await,
                 80..92 => self.transfer().await,
                 _ => self.write_ledger().await,
             }
@@ -245,38 +263,71 @@ impl Worker {
         history.push(operation.noted(note));
     }
 
-    async fn read(&mut self, at: usize) {
-        let start = self.shared.now();
-        let Ok(reply) = self.client.get(self.shared.register(at)).await else {
-            return;
-        };
-        self.known[at] = held(&reply);
-        self.has_read(start, reply.header.revision, "read");
-        let operation = Operation::read(0, held(&reply));
-        self.note(
-            Some(at),
-            operation,
-            start,
-            Came::Done(reply.header.revision),
-        );
+    /// What a read of a register showed, of whatever level.
+    fn shows(&mut self, at: usize, reply: &RangeReply, level: &str) {
+        self.record.shown.push(Shown {
+            key: self.shared.register(at),
+            revision: reply.header.revision,
+            value: held(reply),
+            note: format!("{} {level}", self.name),
+        });
     }
 
+    async fn read(&mut self, at: usize) {
+        let start = self.shared.now();
+        if let Ok(reply) = self.client.get(self.shared.register(at)).await {
+            self.known[at] = held(&reply);
+            self.has_seen(at, &reply, start, "read");
+        }
+    }
+
+    /// As linearizable as any other read.
     async fn lease_read(&mut self, at: usize) {
         let start = self.shared.now();
         let get = self.client.get(self.shared.register(at));
-        let Ok(reply) = get.level(ReadLevel::Lease).await else {
-            return;
-        };
-        let operation = Operation::read(0, held(&reply)).lasted(start, self.shared.now());
-        let note = format!("{} lease, from {:?}", self.name, reply.header);
-        self.record.lease_reads.push((at, operation.noted(note)));
+        if let Ok(reply) = get.level(ReadLevel::Lease).await {
+            self.record.lease_reads += 1;
+            self.has_seen(at, &reply, start, "lease read");
+        }
+    }
+
+    /// A read that may not be old.
+    fn has_seen(&mut self, at: usize, reply: &RangeReply, start: u64, what: &str) {
+        let revision = reply.header.revision;
+        self.shows(at, reply, what);
+        self.has_read(start, revision, what);
+        let operation = Operation::read(0, held(reply)).lasted(start, self.shared.now());
+        let note = format!("{} {what} @{revision}", self.name);
+        self.record.registers[at].push(operation.noted(note));
     }
 
     async fn eventual_read(&mut self, at: usize) {
         let get = self.client.get(self.shared.register(at));
-        // To swap from it is a good way to be refused.
         if let Ok(reply) = get.level(ReadLevel::Eventual).await {
+            // To swap from it is a good way to be refused.
             self.known[at] = held(&reply);
+            self.record.eventual_reads += 1;
+            self.shows(at, &reply, "eventual read");
+        }
+    }
+
+    /// Changes the graph. What came of it shows when members are compared.
+    async fn write_graph(&mut self) {
+        const KIND: &str = "next";
+        let blocks = [0, 1].map(|_| self.shared.block(self.random.usize(0..BLOCKS)));
+        let [source, target] = blocks;
+        let number = self.shared.number().to_string();
+        let writes = match self.random.u8(0..8) {
+            0 => vec![GraphWrite::DeleteBlock(source)],
+            1 | 2 => vec![GraphWrite::DeleteEdge(EdgeKey::new(source, KIND, target))],
+            _ => vec![
+                GraphWrite::PutBlock(Block::new(source, "block").content(number.clone())),
+                GraphWrite::PutBlock(Block::new(target, "block").content(number)),
+                GraphWrite::PutEdge(Edge::new(source, KIND, target)),
+            ],
+        };
+        if self.client.graph().write(writes).await.is_ok() {
+            self.record.graph_writes += 1;
         }
     }
 

@@ -4,14 +4,21 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`cluster`] | three `bowline serve` in directories of their own |
-//! | [`links`] | what stands between the members: a proxy per member, a switch per ordered pair |
-//! | [`nemesis`] | what is done to them, at random |
+//! | [`cluster`] | three `bowline serve` in directories of their own, and a seat for a fourth |
+//! | [`links`] | what stands between the members: a proxy per member, switches per ordered pair |
+//! | [`disks`] | a disk that can be filled, and calls that fail |
+//! | [`nemesis`] | what is done to them, at random, one fault upon another |
 //! | [`load`] | the clients, and the record of what they were told |
 //! | [`watches`] | watchers of every key, beside all rounds |
+//! | [`told`] | the judge of what one watcher is told |
+//! | [`go`] | watchers of etcd's client for Go |
 //! | [`leases`] | holders of leases, beside all rounds |
+//! | [`guest`] | a member that is added, promoted and removed in every round |
+//! | [`judges`] | the judges of what clients were told in a round |
+//! | [`states`] | the judge of reads by their revision |
 //! | [`rounds`] | load and faults, then the judgement; round after round |
 //! | [`stale_reads`] | a leader that slept through its replacement must not answer from memory |
+//! | [`operator`] | what members use when idle, and beside one that is dead, slow or out of reach |
 //!
 //! `BOWLINE_FAULT_ROUNDS` sets how many rounds each test has, `BOWLINE_SEED` what is done; the same
 //! seed gives the same faults, but not the same timing. Everything is on the loopback interface.
@@ -19,14 +26,22 @@
 #![cfg(target_os = "linux")]
 
 mod cluster;
+mod disks;
+mod go;
+mod guest;
+mod judges;
 mod leases;
 mod links;
 mod load;
 mod nemesis;
+mod operator;
 mod rounds;
 mod stale_reads;
+mod states;
+mod told;
 mod watches;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One test at a time: two clusters on a small machine would wait for one another.
@@ -35,10 +50,21 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Whether those who watch and look ask nothing, as what members use is being measured.
+fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
 /// How many rounds.
-fn rounds() -> u64 {
+fn rounds(usual: u64) -> u64 {
     let Ok(text) = std::env::var("BOWLINE_FAULT_ROUNDS") else {
-        return 10;
+        return usual;
     };
     text.parse().expect("BOWLINE_FAULT_ROUNDS is a number")
 }

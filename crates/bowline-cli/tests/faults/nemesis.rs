@@ -1,87 +1,339 @@
-//! What is done to the members, at random.
+//! What is done to the members, at random: faults that begin while others last.
+//!
+//! A [`Plan`] follows from its seed alone: bursts of faults, each burst with several that overlap, and a pause after
+//! it in which the cluster may elect a leader. What several faults do together is a [`State`], and only the state is
+//! applied: a member is up when no fault holds it down any more, so that the order in which faults end plays no part.
+//!
+//! Whom a fault meets is a member or whoever leads when it begins; so the same seed gives the same faults, but not the
+//! same timing.
 
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
-use crate::cluster::{Cluster, MEMBERS};
-use crate::links::Link;
+use crate::cluster::{Cluster, MEMBERS, SEATS};
+use crate::disks::FailingCalls;
+use crate::links::{Flow, Link};
+
+/// Whom a fault meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    Leader,
+    Member(usize),
+}
 
 /// One thing that is done, for a while, and then mended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// SIGKILL; it is started again.
-    Kill(usize),
+    Kill(Who),
     /// SIGKILL for all at once.
     KillAll,
     /// SIGSTOP, then SIGCONT.
-    Stop(usize),
+    Stop(Who),
     /// SIGSTOP for two: no majority.
-    StopAllBut(usize),
+    StopAllBut(Who),
     /// Nothing goes from it or to it.
-    Isolate(usize, Link),
-    /// What one dials to another does not get there; the other way, it does.
-    OneWay(usize, usize, Link),
-    /// One hears nobody, and is heard.
-    Deaf(usize, Link),
+    Isolate(Who, Link),
+    /// What one dials to the next but so many does not get there; the other way, it does.
+    OneWay(Who, usize, Link),
+    /// What it sends arrives nowhere, and it hears everything.
+    Mute(Who),
+    /// It hears nobody, and is heard.
+    Deaf(Who),
+    /// All that it sends and gets comes so many milliseconds later.
+    Slow(Who, u64),
+    /// The two that are not it do not reach each other: it alone reaches both.
+    Bridge(Who),
+    /// The lead is handed to a member.
+    MoveLead(usize),
+    /// No room is left on the small disk, which is the last member's.
+    FullDisk,
+    /// Its flushes fail.
+    FailingDisk(Who),
 }
 
-/// A fault, where it may be aimed at the leader, and how long it lasts.
-#[derive(Clone, Copy, Debug)]
+/// A fault in a burst.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
-    pub(crate) pause: Duration,
-    pub(crate) fault: Fault,
+    /// When it begins, from the beginning of the plan.
+    pub(crate) begins: Duration,
     pub(crate) lasts: Duration,
+    pub(crate) fault: Fault,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} for {:?}", self.fault, self.lasts)
+        let (from, to) = (self.begins, self.begins + self.lasts);
+        write!(f, "{:?} from {from:.1?} to {to:.1?}", self.fault)
     }
 }
 
-impl Step {
-    pub(crate) fn random(random: &mut fastrand::Rng, leader: Option<usize>) -> Step {
-        // Half of them are for the leader, who has the most to lose.
-        let any = random.usize(0..MEMBERS);
-        let at = leader.filter(|_| random.bool()).unwrap_or(any);
-        let other = (at + random.usize(1..MEMBERS)) % MEMBERS;
-        let link = [Link::Held, Link::Cut][random.usize(0..2)];
-        let fault = match random.u8(0..20) {
-            0..5 => Fault::Kill(at),
-            5..7 => Fault::KillAll,
-            7..11 => Fault::Stop(at),
-            11 => Fault::StopAllBut(at),
-            12..16 => Fault::Isolate(at, link),
-            16..18 => Fault::OneWay(at, other, link),
-            _ => Fault::Deaf(at, link),
-        };
-        let lasts_ms = match fault {
-            Fault::Kill(_) | Fault::KillAll => random.u64(0..600),
-            Fault::Stop(_) => random.u64(300..3000),
-            _ => random.u64(300..1800),
-        };
-        Step {
-            pause: Duration::from_millis(random.u64(100..600)),
-            fault,
-            lasts: Duration::from_millis(lasts_ms),
+/// What all faults that last make of the members and of the ways between them. The default is: all is well.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct State {
+    pub(crate) dead: [bool; MEMBERS],
+    pub(crate) stopped: [bool; MEMBERS],
+    /// `[from][to]`: connections that the first opens.
+    pub(crate) links: [[Link; SEATS]; SEATS],
+    /// `[from][to]`: bytes that the first sends.
+    pub(crate) flows: [[Flow; SEATS]; SEATS],
+    pub(crate) is_full: bool,
+}
+
+impl State {
+    fn link(&mut self, from: usize, to: usize, link: Link) {
+        let at = &mut self.links[from][to];
+        *at = link.max(*at);
+    }
+
+    fn flow(&mut self, from: usize, to: usize, flow: Flow) {
+        let at = &mut self.flows[from][to];
+        *at = flow.max(*at);
+    }
+
+    /// One more fault, which meets the member `at`.
+    pub(crate) fn add(&mut self, fault: Fault, at: usize) {
+        let others = (0..SEATS).filter(move |&other| other != at);
+        match fault {
+            Fault::Kill(_) => self.dead[at] = true,
+            Fault::KillAll => self.dead = [true; MEMBERS],
+            Fault::Stop(_) => self.stopped[at] = true,
+            Fault::StopAllBut(_) => {
+                let others = others.filter(|&other| other < MEMBERS);
+                others.for_each(|other| self.stopped[other] = true);
+            }
+            Fault::Isolate(_, link) => others.for_each(|other| {
+                self.link(at, other, link);
+                self.link(other, at, link);
+            }),
+            Fault::OneWay(_, next, link) => self.link(at, (at + next) % MEMBERS, link),
+            Fault::Mute(_) => others.for_each(|other| self.flow(at, other, Flow::Held)),
+            Fault::Deaf(_) => others.for_each(|other| self.flow(other, at, Flow::Held)),
+            Fault::Slow(_, delay_ms) => others.for_each(|other| {
+                self.flow(at, other, Flow::Slow(delay_ms));
+                self.flow(other, at, Flow::Slow(delay_ms));
+            }),
+            Fault::Bridge(_) => {
+                let (one, other) = ((at + 1) % MEMBERS, (at + 2) % MEMBERS);
+                self.link(one, other, Link::Cut);
+                self.link(other, one, Link::Cut);
+            }
+            Fault::FullDisk => self.is_full = true,
+            Fault::MoveLead(_) | Fault::FailingDisk(_) => {}
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn who(self) -> Option<Who> {
+        match self {
+            Fault::KillAll | Fault::MoveLead(_) | Fault::FullDisk => None,
+            Fault::Kill(who)
+            | Fault::Stop(who)
+            | Fault::StopAllBut(who)
+            | Fault::Isolate(who, _)
+            | Fault::OneWay(who, ..)
+            | Fault::Mute(who)
+            | Fault::Deaf(who)
+            | Fault::Slow(who, _)
+            | Fault::Bridge(who)
+            | Fault::FailingDisk(who) => Some(who),
         }
     }
 
-    /// Does it, waits, and mends it.
-    pub(crate) async fn carry_out(&self, cluster: &mut Cluster) {
-        let others = |at: usize| (0..MEMBERS).filter(move |&other| other != at);
-        match self.fault {
-            Fault::Kill(at) => cluster.kill(at),
-            Fault::KillAll => (0..MEMBERS).for_each(|at| cluster.kill(at)),
-            Fault::Stop(at) => cluster.stop(at),
-            Fault::StopAllBut(at) => others(at).for_each(|other| cluster.stop(other)),
-            Fault::Isolate(at, link) => cluster.links.set_around(at, link),
-            Fault::OneWay(from, to, link) => cluster.links.set(from, to, link),
-            Fault::Deaf(at, link) => others(at).for_each(|from| cluster.links.set(from, at, link)),
+    fn random(random: &mut fastrand::Rng) -> Fault {
+        // Half of them are for the leader, who has the most to lose.
+        let who = match random.bool() {
+            true => Who::Leader,
+            false => Who::Member(random.usize(0..MEMBERS)),
+        };
+        let link = [Link::Held, Link::Cut][random.usize(0..2)];
+        match random.u8(0..30) {
+            0..4 => Fault::Kill(who),
+            4..6 => Fault::KillAll,
+            6..9 => Fault::Stop(who),
+            9 => Fault::StopAllBut(who),
+            10..13 => Fault::Isolate(who, link),
+            13..15 => Fault::OneWay(who, random.usize(1..MEMBERS), link),
+            15..17 => Fault::Mute(who),
+            17..19 => Fault::Deaf(who),
+            19..21 => Fault::Slow(who, random.u64(5..120)),
+            21 => Fault::Bridge(who),
+            22..26 => Fault::MoveLead(random.usize(0..MEMBERS)),
+            26..28 => Fault::FullDisk,
+            _ => Fault::FailingDisk(who),
         }
-        sleep(self.lasts).await;
+    }
+
+    /// Of each kind that must be in every plan, one.
+    fn of_every_plan(random: &mut fastrand::Rng) -> Vec<Fault> {
+        let mut faults = vec![
+            Fault::KillAll,
+            Fault::MoveLead(random.usize(0..MEMBERS)),
+            Fault::Stop(Who::Leader),
+            Fault::Isolate(Who::Member(random.usize(0..MEMBERS)), Link::Cut),
+            Fault::Slow(Who::Member(random.usize(0..MEMBERS)), random.u64(20..120)),
+        ];
+        random.shuffle(&mut faults);
+        faults
+    }
+
+    fn lasts(self, random: &mut fastrand::Rng) -> Duration {
+        let lasts_ms = match self {
+            Fault::Kill(_) | Fault::KillAll => random.u64(1..1200),
+            Fault::MoveLead(_) => 1,
+            Fault::FailingDisk(_) => random.u64(200..1000),
+            _ => random.u64(300..2500),
+        };
+        Duration::from_millis(lasts_ms)
+    }
+}
+
+/// What is done in a round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Plan(pub(crate) Vec<Step>);
+
+impl Plan {
+    /// Bursts of faults that begin within `lasts`; the first has all members killed, the lead moved, a pause, a cut and a
+    /// slow way, one upon another.
+    pub(crate) fn random(random: &mut fastrand::Rng, lasts: Duration) -> Plan {
+        let mut steps = Vec::new();
+        let mut at = Duration::from_millis(random.u64(200..600));
+        let mut burst = Fault::of_every_plan(random);
+        while at < lasts {
+            let mut end = at;
+            for fault in burst {
+                let lasts = fault.lasts(random);
+                end = end.max(at + lasts);
+                steps.push(Step {
+                    begins: at,
+                    lasts,
+                    fault,
+                });
+                at += Duration::from_millis(random.u64(0..700));
+            }
+            // Long enough, most times, for a leader to be elected and to be asked.
+            at = end.max(at) + Duration::from_millis(random.u64(800..2500));
+            let more = random.usize(2..6);
+            burst = (0..more).map(|_| Fault::random(random)).collect();
+        }
+        Plan(steps)
+    }
+
+    /// Does all of it. Gives what was done to whom.
+    pub(crate) async fn carry_out(&self, cluster: &mut Cluster) -> Vec<String> {
+        let began = Instant::now();
+        let can_fail = FailingCalls::are_possible();
+        let mut events: Vec<(Duration, bool, usize)> = Vec::new();
+        for (at, step) in self.0.iter().enumerate() {
+            events.push((step.begins, true, at));
+            events.push((step.begins + step.lasts, false, at));
+        }
+        // No fault ends when it begins, so that its end comes after its beginning.
+        events.sort();
+        let mut met: Vec<Option<usize>> = vec![None; self.0.len()];
+        let mut failing: Vec<Option<FailingCalls>> = self.0.iter().map(|_| None).collect();
+        let mut told = Vec::new();
+        for (when, begins, number) in events {
+            sleep_until(began + when).await;
+            let fault = self.0[number].fault;
+            if begins {
+                let at = match fault.who() {
+                    Some(Who::Member(at)) => at,
+                    Some(Who::Leader) => cluster.leader(&[0, 1, 2]).await.unwrap_or(0),
+                    None => MEMBERS - 1,
+                };
+                met[number] = Some(at);
+                told.push(format!("{} met m{at}", self.0[number]));
+                match fault {
+                    Fault::MoveLead(to) => move_lead(cluster, to),
+                    Fault::FailingDisk(_) if can_fail => {
+                        if let Some(process) = cluster.process(at) {
+                            cluster.may_end(at);
+                            failing[number] = FailingCalls::flushes_of(process.pid);
+                        }
+                    }
+                    _ => {}
+                }
+            } else {
+                met[number] = None;
+                failing[number] = None;
+            }
+            let mut state = State::default();
+            for (step, at) in self.0.iter().zip(&met) {
+                if let Some(at) = at {
+                    state.add(step.fault, *at);
+                }
+            }
+            cluster.apply(&state);
+        }
         cluster.heal();
+        told
+    }
+}
+
+/// Asks whoever leads to hand over. It may be refused, or never answered.
+fn move_lead(cluster: &Cluster, to: usize) {
+    let clients: Vec<_> = (0..MEMBERS)
+        .map(|at| cluster.client(at, 1, Duration::from_secs(1)))
+        .collect();
+    tokio::spawn(async move {
+        let Ok(status) = clients[to].status().await else {
+            return;
+        };
+        for client in &clients {
+            let _ = client.move_leader(status.header.member_id).await;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One fault ends while another holds the same member down: it stays down.
+    #[test]
+    fn what_several_faults_do_is_done_until_the_last_of_them_ends() {
+        let one = Who::Member(1);
+        let mut both = State::default();
+        both.add(Fault::Isolate(one, Link::Cut), 1);
+        both.add(Fault::OneWay(one, 1, Link::Held), 1);
+        both.add(Fault::KillAll, 2);
+        let mut left = State::default();
+        left.add(Fault::Isolate(one, Link::Cut), 1);
+        assert_eq!(both.links, left.links, "the stronger of two counts");
+        assert_eq!((both.dead, left.dead), ([true; 3], [false; 3]));
+        assert_eq!(left.links[1][2], Link::Cut);
+        assert_eq!(left.links[2][0], Link::Open);
+        let mut flows = State::default();
+        flows.add(Fault::Slow(one, 7), 1);
+        flows.add(Fault::Mute(one), 1);
+        assert_eq!(flows.flows[1][0], Flow::Held);
+        assert_eq!(flows.flows[0][1], Flow::Slow(7));
+    }
+
+    #[test]
+    fn a_seed_gives_one_plan_in_which_faults_overlap() {
+        const LASTS: Duration = Duration::from_secs(20);
+        let plan = |seed| Plan::random(&mut fastrand::Rng::with_seed(seed), LASTS);
+        assert_eq!(plan(7), plan(7));
+        assert_ne!(plan(7), plan(8));
+        for seed in 0..50 {
+            let Plan(steps) = plan(seed);
+            assert!(steps.iter().all(|step| !step.lasts.is_zero()));
+            let has = |is_it: fn(&Fault) -> bool| steps.iter().any(|step| is_it(&step.fault));
+            assert!(has(|fault| matches!(fault, Fault::KillAll)));
+            assert!(has(|fault| matches!(fault, Fault::MoveLead(_))));
+            assert!(has(|fault| matches!(fault, Fault::Stop(Who::Leader))));
+            assert!(has(|fault| matches!(fault, Fault::Isolate(_, Link::Cut))));
+            assert!(has(|fault| matches!(fault, Fault::Slow(..))));
+            let overlap = steps.windows(2).filter(|pair| {
+                let last = pair[0].begins + pair[0].lasts;
+                pair[1].begins < last && pair[1].fault != pair[0].fault
+            });
+            assert!(overlap.count() >= 3, "seed {seed}: {steps:?}");
+        }
     }
 }

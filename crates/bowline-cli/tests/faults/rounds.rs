@@ -1,51 +1,133 @@
-//! Load and faults for a few seconds, then everything is healed and what clients saw is judged. What
-//! watchers and holders of leases saw is judged at the end of all rounds.
+//! Load and faults for a while, then everything is healed and what clients saw is judged: order, reads by
+//! their revision, what was acknowledged, equality of the members, what members use and what they log. What watchers and
+//! holders of leases saw is judged at the end of all rounds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bowline_client::KeyRange;
+use bowline_client::graph::{Block, Direction, Edge};
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use bowline_testing::Seed;
-use bowline_testing::linear::{Held, Operation, check};
+use bowline_testing::linear::Operation;
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
-use crate::cluster::{Cluster, MEMBERS};
+use crate::cluster::{Cluster, GUEST, MEMBERS, Wiring};
+use crate::guest::Guest;
+use crate::judges;
 use crate::leases::Holders;
-use crate::load::{Change, PATIENCE, REGISTERS, Record, STRIDE, Shared, TOTAL, Worker, held};
-use crate::nemesis::Step;
+use crate::load::{BLOCKS, PATIENCE, REGISTERS, Record, Shared, Worker, held};
+use crate::nemesis::{Fault, Plan, State, Who};
+use crate::operator::{AFTER_LOAD, Watch};
+use crate::states::{self, Shown};
 use crate::watches::Watchers;
 
 const CLIENTS: usize = 6;
-/// How long faults go on in a round.
-const LOAD: Duration = Duration::from_millis(3000);
+/// How long faults begin in a round.
+const LOAD: Duration = Duration::from_secs(20);
 /// How long the checker may think about one history.
 const BUDGET: Duration = Duration::from_secs(20);
+/// How long it may take until members have applied the same, beside leases that are renewed.
+const HASHED_WITHIN: Duration = Duration::from_secs(20);
+/// How long members are looked at in each round while nobody asks anything.
+const WINDOW: Duration = Duration::from_millis(1500);
+/// How long two members may take to elect a leader.
+const ELECTED_WITHIN: Duration = Duration::from_secs(20);
+/// The most that a member may log in a minute in which so much is done to it.
+const LOG_BYTES_PER_MINUTE: f64 = 300_000.0;
+
+/// What all rounds leave to be judged at the end.
+#[derive(Default)]
+struct AllRounds {
+    shown: Vec<Shown>,
+    /// Revisions of acknowledged changes of keys.
+    acknowledged: BTreeSet<u64>,
+    /// What went wrong and leaves the rest worth judging.
+    wrong: Vec<String>,
+}
 
 #[test]
 fn what_clients_see_is_linearizable_and_nothing_acknowledged_is_lost_untold_or_early() {
     let _alone = crate::alone();
     let seed = Seed::from_env_or(0xFA);
-    let _guard = seed.print_on_failure("-p bowline-cli --test faults rounds");
-    println!("{seed} -p bowline-cli --test faults rounds");
+    run(seed, "what_clients_see_is_linearizable", crate::rounds(2));
+}
+
+/// The same with a seed that nobody has tried. `BOWLINE_SEED` repeats it, here as above.
+#[test]
+fn what_clients_see_is_right_with_a_fresh_seed() {
+    let _alone = crate::alone();
+    let seed = Seed::from_env_or(fastrand::u64(..));
+    run(
+        seed,
+        "what_clients_see_is_right_with_a_fresh_seed",
+        crate::rounds(1),
+    );
+}
+
+fn run(seed: Seed, test: &'static str, rounds: u64) {
+    let command: &'static str = Box::leak(format!("-p bowline-cli --test faults {test}").into());
+    let _guard = seed.print_on_failure(command);
+    crate::disks::say(&format!("{seed} {command}"));
     crate::runtime().block_on(async {
-        let mut cluster = Cluster::start().await;
+        let mut cluster = Cluster::start(Wiring::Switched).await;
         let mut random = seed.part(u64::MAX).rng();
+        age(&cluster).await;
         let watchers = Watchers::start(&cluster, &mut random).await;
         let holders = Holders::start(&cluster, &mut random);
-        for round in 0..crate::rounds() {
-            one_round(&mut cluster, round, seed.part(round)).await;
+        let mut all = AllRounds::default();
+        for round in 0..rounds {
+            one_round(&mut cluster, round, seed.part(round), &mut all).await;
         }
         holders.judge(&cluster).await;
         let last = cluster.wait_healthy().await;
-        watchers.judge(&cluster, last).await;
+        let (history, wrong) = watchers.judge(&cluster, last, &all.acknowledged).await;
+        all.wrong.extend(wrong);
+        let checked = history.map_or(Ok(()), |history| states::check(&history, &all.shown));
+        if let Err(why) = checked {
+            all.wrong.push(format!("a read showed a state that never was: {why}"));
+        }
+        let snapshots = cluster.snapshots_installed();
+        println!(
+            "{} reads were judged by their revisions; {snapshots} snapshots were installed; {} members ended as their disk failed",
+            all.shown.len(),
+            cluster.ended
+        );
+        if snapshots == 0 {
+            all.wrong.push("no snapshot was installed: nothing of them was tested".to_owned());
+        }
+        assert!(all.wrong.is_empty(), "{}", all.wrong.join("\n"));
     });
 }
 
-async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed) {
+/// Makes the log so long that its beginning is trimmed: a member without it needs a snapshot.
+async fn age(cluster: &Cluster) {
+    const WRITERS: usize = 4;
+    const WRITES: usize = 150;
+    let writers = (0..WRITERS).map(|at| {
+        let client = cluster.only(at % MEMBERS);
+        async move {
+            for number in 0..WRITES {
+                let put = client.put(format!("age/{at}"), number.to_string());
+                put.await.expect("all is well");
+            }
+            let deleted = client.delete(format!("age/{at}"));
+            deleted.await.expect("all is well");
+        }
+    });
+    join_all(writers).await;
+}
+
+async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllRounds) {
     let began = Instant::now();
     let mut random = seed.rng();
     let shared = Shared::new(round);
+    let logs = [0, 1, 2].map(|at| cluster.log_bytes(at));
     let workers: Vec<_> = (0..CLIENTS)
         .map(|at| {
             // Half of them know all members, half only one.
@@ -56,39 +138,115 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed) {
             tokio::spawn(worker.run())
         })
         .collect();
-    let mut steps = Vec::new();
-    while began.elapsed() < LOAD {
-        let leader = cluster.leader(&[0, 1, 2]).await;
-        let step = Step::random(&mut random, leader);
-        tokio::time::sleep(step.pause).await;
-        steps.push(format!("{} +{step}", shared.now()));
-        step.carry_out(cluster).await;
-    }
-    cluster.heal();
+    let (heal, healed) = watch::channel(false);
+    let guest = Guest {
+        starter: cluster.starter(),
+        links: cluster.links.clone(),
+        data: cluster.path(&format!("guest{round}")),
+        log_from: cluster.log_bytes(GUEST),
+        random: random.fork(),
+        healed,
+    };
+    let guest = tokio::spawn(guest.visit());
+    let plan = Plan::random(&mut random, LOAD);
+    let steps = plan.carry_out(cluster).await;
     shared.is_over.store(true, Ordering::Relaxed);
     let mut record = Record::default();
     for worker in workers {
         record.merge(worker.await.expect("a client does not panic"));
     }
-    let healed = Instant::now();
+    let healing = Instant::now();
+    cluster.wait_healthy().await;
+    heal.send_replace(true);
+    let visit = guest.await.expect("the guest's task does not panic");
     let newest = cluster.wait_healthy().await;
-    let healed = healed.elapsed();
+    let healing = healing.elapsed();
     final_reads(cluster, &shared, &mut record).await;
 
     let checked = Instant::now();
-    judge(round, &steps, &record);
+    if let Err(why) = judges::check(&record, BUDGET) {
+        panic!("round {round}: {why}\nfaults: {steps:#?}");
+    }
     everything_is_there(cluster, &shared, &record).await;
-    all_members_agree(cluster, newest).await;
+    all_members_agree(cluster, &shared, newest).await;
+    let checked = checked.elapsed();
+    let mut unwell = logged(cluster, logs, began.elapsed());
+    unwell.extend(quiet_window(cluster, &mut random).await);
     println!(
-        "round {round}: {} answered, {} unknown, {} refused; healed in {healed:.1?}, judged in {:.1?}; {:.1?} in all; {}",
+        "round {round}: {} answered ({} lease reads), {} eventual reads, {} changes of the graph, {} unknown, {} refused; healed in {healing:.1?}, judged in {checked:.1?}; {:.1?} in all; guest: {visit:?}; {}",
         record.answered(),
+        record.lease_reads,
+        record.eventual_reads,
+        record.graph_writes,
         record.unknown,
         record.refused,
-        checked.elapsed(),
         began.elapsed(),
         steps.join(", "),
     );
+    if let Err(why) = visit {
+        unwell.push(why);
+    }
+    if !unwell.is_empty() {
+        all.wrong.push(format!(
+            "round {round}: what an operator sees is not well:\n{}\nfaults: {steps:#?}",
+            unwell.join("\n")
+        ));
+    }
     assert!(record.answered() > 0, "no client was answered");
+    all.acknowledged
+        .extend(record.changes.iter().map(|change| change.revision));
+    all.shown.append(&mut record.shown);
+}
+
+/// What members wrote into their logs in a round, beyond what they may.
+fn logged(cluster: &Cluster, before: [u64; MEMBERS], lasted: Duration) -> Vec<String> {
+    let minutes = lasted.as_secs_f64() / 60.0;
+    let each = (0..MEMBERS).filter_map(|at| {
+        let bytes = cluster.log_bytes(at) - before[at];
+        let per_minute = bytes as f64 / minutes;
+        println!("m{at} logged {bytes} bytes in {lasted:.1?}");
+        (per_minute > LOG_BYTES_PER_MINUTE).then(|| {
+            format!("m{at} in a round of {lasted:.1?}: log: {per_minute:.0} bytes a minute, at most {LOG_BYTES_PER_MINUTE}")
+        })
+    });
+    each.collect()
+}
+
+/// Nobody asks anything for a while, in which a member is hurt, or none. What do the members use?
+async fn quiet_window(cluster: &mut Cluster, random: &mut fastrand::Rng) -> Vec<String> {
+    let met = random.usize(0..MEMBERS);
+    let who = Who::Member(met);
+    let faults = [
+        None,
+        Some(Fault::Kill(who)),
+        Some(Fault::Stop(who)),
+        Some(Fault::Mute(who)),
+        Some(Fault::Slow(who, 60)),
+    ];
+    let fault = random.choice(faults).flatten();
+    crate::set_quiet(true);
+    let mut state = State::default();
+    if let Some(fault) = fault {
+        state.add(fault, met);
+        cluster.apply(&state);
+    }
+    // The others have a leader again.
+    let client = cluster.client((met + 1) % MEMBERS, 1, Duration::from_secs(2));
+    let deadline = Instant::now() + ELECTED_WITHIN;
+    while let Err(error) = client.get("health").await {
+        assert!(
+            Instant::now() < deadline,
+            "beside {fault:?} of m{met}: {error}"
+        );
+        sleep(Duration::from_millis(50)).await;
+    }
+    let watch = Watch::begin(cluster, &state);
+    sleep(WINDOW).await;
+    let unwell = watch.judge(&format!("beside {fault:?} after a round"), &AFTER_LOAD);
+    crate::set_quiet(false);
+    cluster.heal();
+    cluster.wait_healthy().await;
+    unwell.iter().map(ToString::to_string).collect()
 }
 
 /// Reads everything once more from every member, into the histories.
@@ -111,122 +269,115 @@ async fn final_reads(cluster: &Cluster, shared: &Arc<Shared>, record: &mut Recor
     }
 }
 
-fn judge(round: u64, steps: &[String], record: &Record) {
-    for (at, history) in record.registers.iter().enumerate() {
-        if let Err(failure) = check(history, BUDGET) {
-            panic!("round {round}, register {at}: {failure}\nfaults: {steps:#?}");
-        }
-        leases_are_sane(at, history, &record.lease_reads);
-    }
-    if let Err(failure) = check(&record.accounts, BUDGET) {
-        panic!("round {round}, accounts: {failure}\nfaults: {steps:#?}");
-    }
-    for operation in &record.accounts {
-        let seen: HashMap<usize, Held> = operation.seen.iter().copied().collect();
-        if let (Some(Some(a)), Some(Some(b))) = (seen.get(&0), seen.get(&1)) {
-            assert_eq!(a / STRIDE + b / STRIDE, TOTAL, "money: {operation}");
-        }
-    }
-    revisions_rise(record);
-}
-
-/// Across all keys: a change that began after another was acknowledged has a newer revision, no two
-/// have the same, and a read is of a revision that is no older than what was acknowledged before.
-fn revisions_rise(record: &Record) {
-    let mut given = HashMap::new();
-    for change in &record.changes {
-        if let Some(other) = given.insert(change.revision, &change.note) {
-            panic!(
-                "revision {} twice: {other}, {}",
-                change.revision, change.note
-            );
-        }
-    }
-    let mut ended: Vec<&Change> = record.changes.iter().chain(&record.reads).collect();
-    ended.sort_by_key(|change| change.end);
-    let mut began: Vec<(&Change, bool)> = (record.changes.iter().map(|change| (change, true)))
-        .chain(record.reads.iter().map(|read| (read, false)))
-        .collect();
-    began.sort_by_key(|(change, _)| change.start);
-    let mut ended = ended.into_iter().peekable();
-    let mut newest: Option<&Change> = None;
-    for (change, is_write) in began {
-        while let Some(past) = ended.next_if(|past| past.end < change.start) {
-            if newest.is_none_or(|newest| newest.revision < past.revision) {
-                newest = Some(past);
-            }
-        }
-        let Some(past) = newest else {
-            continue;
-        };
-        let least = past.revision + u64::from(is_write);
-        assert!(
-            change.revision >= least,
-            "{} from {} to {} is of revision {}, but {} was over at {} with revision {}",
-            change.note,
-            change.start,
-            change.end,
-            change.revision,
-            past.note,
-            past.end,
-            past.revision,
-        );
-    }
-}
-
-/// Lease reads are not judged as linearizable here; but what they show was written, and not later.
-fn leases_are_sane(register: usize, history: &[Operation], reads: &[(usize, Operation)]) {
-    let mut writes = HashMap::new();
-    for operation in history.iter().filter(|operation| operation.held) {
-        for &(_, value) in &operation.writes {
-            writes.insert(value, operation.start);
-        }
-    }
-    for (at, read) in reads {
-        let seen = read.seen[0].1;
-        if *at != register || seen.is_none() {
-            continue;
-        }
-        let start = writes.get(&seen);
-        assert!(
-            start.is_some_and(|&start| read.end.is_some_and(|end| start <= end)),
-            "register {register}: a lease read of what was not written: {read}"
-        );
-    }
-}
-
 async fn everything_is_there(cluster: &Cluster, shared: &Arc<Shared>, record: &Record) {
     for member in 0..MEMBERS {
         let range = KeyRange::prefix(shared.ledger());
         let reply = cluster.only(member).range(range).await.expect("healed");
-        let found: HashSet<(&[u8], &[u8], u64)> = (reply.entries.iter())
-            .map(|entry| (&entry.key[..], &entry.value[..], entry.mod_revision))
-            .collect();
-        for written in &record.ledger {
-            let value = written.value.to_string();
-            let line = (written.key.as_bytes(), value.as_bytes(), written.revision);
-            assert!(
-                found.contains(&line),
-                "m{member} has not {} = {value} at revision {}, which was acknowledged",
-                written.key,
-                written.revision
+        let entries = reply.entries.iter();
+        let found = entries.map(|entry| (&entry.key[..], &entry.value[..], entry.mod_revision));
+        if let Some(written) = judges::missing(&found.collect(), &record.ledger) {
+            panic!(
+                "m{member} has not {} = {} at revision {}, which was acknowledged",
+                written.key, written.value, written.revision
             );
         }
     }
 }
 
-async fn all_members_agree(cluster: &Cluster, revision: u64) {
-    let mut hashes = Vec::new();
-    for member in 0..MEMBERS {
-        let client = cluster.only(member);
-        // After this the member has everything up to the revision.
-        let reply = client.get("health").await.expect("healed");
-        assert!(reply.header.revision >= revision);
-        let hash = client.hash_kv(revision).await.expect("healed");
-        hashes.push((hash.hash, hash.compact_revision));
+/// What a member holds at a revision.
+#[derive(PartialEq, Debug)]
+struct Contents {
+    /// Of all keys, with their metadata; and up to where history was given up.
+    keys: (u32, u64),
+    blocks: Vec<Block>,
+    edges: Vec<Edge>,
+    /// For each block of the round, the edges that end there, which are a tree of their own.
+    ends: Vec<Vec<String>>,
+}
+
+async fn contents(cluster: &Cluster, shared: &Shared, member: usize, revision: u64) -> Contents {
+    let client = cluster.only(member);
+    // After this the member has everything up to the revision.
+    let reply = client.get("health").await.expect("healed");
+    assert!(reply.header.revision >= revision);
+    let hash = client.hash_kv(revision).await.expect("healed");
+    let graph = client.graph();
+    let (mut blocks, mut edges, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    let mut list = graph
+        .list_blocks()
+        .revision(revision)
+        .await
+        .expect("healed");
+    while let Some(part) = list.next().await.expect("healed") {
+        blocks.extend(part);
     }
-    assert!(
-        hashes.iter().all(|hash| *hash == hashes[0]),
-        "the members differ at revision {revision}: {hashes:?}"
-    );
+    let mut list = graph.list_edges().revision(revision).await.expect("healed");
+    while let Some(part) = list.next().await.expect("healed") {
+        edges.extend(part);
+    }
+    for at in 0..BLOCKS {
+        let asked = graph.neighbors(shared.block(at)).direction(Direction::In);
+        let reply = asked.revision(revision).await;
+        ends.push(match reply {
+            Ok(reply) => reply
+                .neighbors
+                .iter()
+                .map(|one| format!("{one:?}"))
+                .collect(),
+            Err(error) => vec![error.to_string()],
+        });
+    }
+    Contents {
+        keys: (hash.hash, hash.compact_revision),
+        blocks,
+        edges,
+        ends,
+    }
+}
+
+/// All trees of all members hold the same: what they show at a revision, and the checksums of everything (`Hash`)
+/// where they have applied the same.
+async fn all_members_agree(cluster: &Cluster, shared: &Shared, revision: u64) {
+    let first = contents(cluster, shared, 0, revision).await;
+    for member in 1..MEMBERS {
+        let other = contents(cluster, shared, member, revision).await;
+        assert!(
+            first == other,
+            "m0 and m{member} differ at revision {revision}:\n{first:?}\n{other:?}"
+        );
+    }
+    let deadline = Instant::now() + HASHED_WITHIN;
+    loop {
+        let hashes = join_all((0..MEMBERS).map(|at| hash(cluster, at))).await;
+        if let [Some((index, hash)), rest @ ..] = &hashes[..]
+            && rest
+                .iter()
+                .all(|other| other.is_some_and(|(at, _)| at == *index))
+        {
+            let same = rest
+                .iter()
+                .all(|other| other.is_some_and(|(_, other)| other == *hash));
+            assert!(
+                same,
+                "members that have applied the same hold different things: {hashes:?}"
+            );
+            return;
+        }
+        // Leases are renewed meanwhile.
+        assert!(
+            Instant::now() < deadline,
+            "members never had applied the same: {hashes:?}"
+        );
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What a member has applied, and the checksum of that; `None` if more was applied meanwhile.
+async fn hash(cluster: &Cluster, at: usize) -> Option<(u64, u32)> {
+    let client = cluster.only(at);
+    let before = client.status().await.expect("healed").raft_applied_index;
+    let mut service = MaintenanceClient::new(client.channel());
+    let reply = service.hash(pb::HashRequest {}).await.expect("healed");
+    let after = client.status().await.expect("healed").raft_applied_index;
+    (before == after).then(|| (after, reply.into_inner().hash))
 }

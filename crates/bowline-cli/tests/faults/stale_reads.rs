@@ -10,7 +10,7 @@ use bowline_testing::Seed;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, MEMBERS};
+use crate::cluster::{Cluster, MEMBERS, Wiring};
 use crate::load::held;
 
 const KEY: &str = "stale";
@@ -25,9 +25,9 @@ fn a_woken_leader_does_not_answer_from_memory() {
     println!("{seed} -p bowline-cli --test faults stale_reads");
     let mut random = seed.rng();
     crate::runtime().block_on(async {
-        let mut cluster = Cluster::start().await;
+        let mut cluster = Cluster::start(Wiring::Switched).await;
         let mut answered = 0;
-        for round in 0..crate::rounds() {
+        for round in 0..crate::rounds(6) {
             answered += one_round(&mut cluster, round, &mut random).await;
         }
         println!("{answered} reads were answered");

@@ -1,20 +1,19 @@
 //! Watchers of every key, for as long as something is done to the members.
 //!
-//! Each plays what it is told on a state of its own: every revision, in order, once, with all of its
-//! events; each event fits the key as it was, and tells what that was. At the end its state is what
-//! every member holds.
+//! What each is told is judged by [`Told`]; at the end its state is what every member holds, every acknowledged change
+//! was told, and all were told the same.
 //!
-//! Half of them are the client's watchers, which resume by themselves and know all members. The others
-//! are bare streams to one member each, opened anew behind the last revision when they break, and now
-//! and then for no reason. All of them ask again and again how far they are: an answer is never ahead
-//! of the events.
+//! Some are the client's watchers, which resume by themselves and know all members. Others are bare streams to one
+//! member each, opened anew behind what was seen when they break, and now and then for no reason: so they also begin
+//! in the future of a member that lags. And some are of etcd's client for Go ([`go`](crate::go)). All of them ask
+//! again and again how far they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bowline_client::{Client, Entry, Event, EventKind, KeyRange, Watcher};
+use bowline_client::{Client, Entry, Event, KeyRange, Watcher};
 use bowline_proto::etcdserverpb as pb;
 use futures_util::stream;
 use pb::watch_client::WatchClient;
@@ -24,91 +23,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::cluster::{Cluster, MEMBERS};
+use crate::told::{History, Told};
 
 /// How long a watcher may take to be told everything once everything is healed.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// How often a watcher asks how far it is.
-const ASKING: Duration = Duration::from_millis(40);
-
-/// The state that a watcher was told.
-struct Told {
-    name: String,
-    /// All of it has come.
-    revision: u64,
-    keys: BTreeMap<Vec<u8>, Entry>,
-    events: u64,
-    progress: u64,
-    opened: u64,
-}
-
-impl Told {
-    fn new(name: String, revision: u64) -> Told {
-        Told {
-            name,
-            revision,
-            keys: BTreeMap::new(),
-            events: 0,
-            progress: 0,
-            opened: 0,
-        }
-    }
-
-    /// The events of one message.
-    fn take(&mut self, events: Vec<Event>) {
-        let mut of_revision: Vec<Vec<u8>> = Vec::new();
-        let mut at = 0;
-        for event in events {
-            let (name, revision) = (&self.name, event.revision());
-            if revision != at {
-                // Every revision changes a key, and a message has all of a revision.
-                let next = self.revision + 1;
-                assert_eq!(
-                    revision, next,
-                    "{name} is told another revision than the next"
-                );
-                (at, self.revision) = (revision, revision);
-                of_revision.clear();
-            }
-            let key = event.entry.key.to_vec();
-            let shown = String::from_utf8_lossy(&key).into_owned();
-            assert!(!of_revision.contains(&key), "{name}: {shown} twice at {at}");
-            let before = self.keys.get(&key);
-            assert_eq!(
-                event.previous.as_ref(),
-                before,
-                "{name}: what was before {shown} at {revision}"
-            );
-            match event.kind {
-                EventKind::Put => {
-                    let version = before.map_or(0, |entry| entry.version) + 1;
-                    let created = before.map_or(revision, |entry| entry.create_revision);
-                    let is = (event.entry.version, event.entry.create_revision);
-                    assert_eq!(is, (version, created), "{name}: {shown} at {revision}");
-                    self.keys.insert(key.clone(), event.entry);
-                }
-                EventKind::Delete => {
-                    assert!(
-                        before.is_some(),
-                        "{name}: {shown} goes at {revision}, and was not there"
-                    );
-                    self.keys.remove(&key);
-                }
-            }
-            of_revision.push(key);
-            self.events += 1;
-        }
-    }
-
-    /// It is told that everything up to a revision has come.
-    fn progress(&mut self, revision: u64) {
-        let (name, told) = (&self.name, self.revision);
-        assert!(
-            revision <= told,
-            "{name} is told that it is at {revision}, and has seen {told}"
-        );
-        self.progress += 1;
-    }
-}
+pub(crate) const ASKING: Duration = Duration::from_millis(40);
 
 /// Those who watch.
 pub(crate) struct Watchers {
@@ -138,11 +58,26 @@ impl Watchers {
             let random = random.fork();
             tasks.push(tokio::spawn(bare(client, told, last.clone(), random)));
         }
+        if let Some(program) = crate::go::program().await {
+            for at in 0..MEMBERS {
+                let told = Told::new(format!("the client for Go {at}"), from);
+                let endpoints = (0..MEMBERS).map(|more| cluster.endpoint((at + more) % MEMBERS));
+                let following =
+                    crate::go::follow(program.clone(), endpoints.collect(), told, last.clone());
+                tasks.push(tokio::spawn(following));
+            }
+        }
         Watchers { last, tasks }
     }
 
-    /// Everything is healed, and nobody writes any more.
-    pub(crate) async fn judge(self, cluster: &Cluster, last: u64) {
+    /// Everything is healed, and nobody writes any more. Gives what those were told that were told no lie, and what
+    /// is wrong.
+    pub(crate) async fn judge(
+        self,
+        cluster: &Cluster,
+        last: u64,
+        acknowledged: &BTreeSet<u64>,
+    ) -> (Option<History>, Vec<String>) {
         self.last.store(last, Ordering::Relaxed);
         let mut all = Vec::new();
         for member in 0..MEMBERS {
@@ -151,41 +86,74 @@ impl Watchers {
             let entries = entries.into_iter().map(|entry| (entry.key.to_vec(), entry));
             all.push(entries.collect::<BTreeMap<_, _>>());
         }
+        let mut wrong = Vec::new();
+        let mut whole: Vec<Told> = Vec::new();
         for task in self.tasks {
-            let told = timeout(TOLD_WITHIN, task).await;
-            let told = told.unwrap_or_else(|_| panic!("a watcher has not come to {last}"));
-            let told = told.expect("a watcher does not panic");
-            assert_eq!(told.revision, last, "{}", told.name);
-            for (member, keys) in all.iter().enumerate() {
-                assert!(
-                    told.keys == *keys,
-                    "{} was told something else than m{member} holds at {last}",
-                    told.name
-                );
+            match timeout(TOLD_WITHIN, task).await {
+                Err(_) => wrong.push(format!("a watcher has not come to {last}")),
+                Ok(Err(_)) => {
+                    wrong.push("a watcher was told a lie, which is said above".to_owned());
+                }
+                Ok(Ok(told)) => {
+                    println!(
+                        "{}: {} events up to {last}, {} words of progress, opened {} times",
+                        told.name, told.events, told.progress, told.opened
+                    );
+                    wrong.extend(agrees(&told, &all, acknowledged));
+                    whole.push(told);
+                }
             }
-            println!(
-                "{}: {} events up to {last}, {} words of progress, opened {} times",
-                told.name, told.events, told.progress, told.opened
-            );
-            assert!(told.progress > 0, "{} never knew how far it was", told.name);
         }
+        if let [first, others @ ..] = &whole[..] {
+            let differs = others.iter().filter(|other| other.history != first.history);
+            wrong.extend(differs.map(|other| {
+                let (one, other) = (&first.name, &other.name);
+                format!("{one} and {other} were told different things")
+            }));
+        }
+        (whole.into_iter().next().map(|told| told.history), wrong)
     }
 }
 
-fn is_done(told: &Told, last: &AtomicU64) -> bool {
+/// What a watcher was told is what all members hold, and all of it.
+fn agrees(
+    told: &Told,
+    members: &[BTreeMap<Vec<u8>, Entry>],
+    acknowledged: &BTreeSet<u64>,
+) -> Vec<String> {
+    let name = &told.name;
+    let differs = members
+        .iter()
+        .enumerate()
+        .filter(|(_, keys)| told.keys != **keys);
+    let mut wrong: Vec<_> = differs
+        .map(|(member, _)| format!("{name} was told something else than m{member} holds"))
+        .collect();
+    let revisions = told.history.values().flat_map(BTreeMap::keys);
+    let revisions: BTreeSet<u64> = revisions.copied().collect();
+    let untold: Vec<_> = acknowledged.difference(&revisions).collect();
+    if !untold.is_empty() {
+        wrong.push(format!(
+            "{name} was never told of {untold:?}, which were acknowledged"
+        ));
+    }
+    if told.progress == 0 {
+        wrong.push(format!("{name} never knew how far it was"));
+    }
+    wrong
+}
+
+pub(crate) fn is_done(told: &Told, last: &AtomicU64) -> bool {
     let last = last.load(Ordering::Relaxed);
-    assert!(
-        last == 0 || told.revision <= last,
-        "{}: of the future",
-        told.name
-    );
-    last != 0 && told.revision == last && told.progress > 0
+    let seen = told.seen();
+    assert!(last == 0 || seen <= last, "{}: of the future", told.name);
+    last != 0 && seen == last && told.progress > 0
 }
 
 async fn open(client: &Client, told: &Told) -> Watcher {
     let deadline = Instant::now() + TOLD_WITHIN;
     loop {
-        let watch = client.watch(KeyRange::all()).from(told.revision + 1);
+        let watch = client.watch(KeyRange::all()).from(told.seen() + 1);
         match watch.previous().progress_notify().await {
             Ok(watcher) => return watcher,
             Err(error) => assert!(Instant::now() < deadline, "{}: {error}", told.name),
@@ -200,22 +168,21 @@ async fn resuming(client: Client, mut told: Told, last: Arc<AtomicU64>) -> Told 
     told.opened += 1;
     while !is_done(&told, &last) {
         let Ok(next) = timeout(ASKING, watcher.next()).await else {
-            watcher.request_progress().expect("it has not ended");
+            if !crate::is_quiet() {
+                watcher.request_progress().expect("it has not ended");
+            }
             continue;
         };
         let batch = match next {
             Ok(Some(batch)) => batch,
-            ended => panic!("{} ended at {}: {ended:?}", told.name, told.revision),
+            ended => panic!("{} ended at {}: {ended:?}", told.name, told.seen()),
         };
         match batch.is_progress() {
             true => told.progress(batch.revision),
             false => told.take(batch.events),
         }
-        assert!(
-            watcher.next_revision() <= told.revision + 1,
-            "{}",
-            told.name
-        );
+        let next = watcher.next_revision();
+        assert!(next <= told.seen() + 1, "{}: {next}", told.name);
     }
     told
 }
@@ -239,7 +206,7 @@ async fn bare(
         ask(RequestUnion::CreateRequest(pb::WatchCreateRequest {
             key: vec![0].into(),
             range_end: vec![0].into(),
-            start_revision: i64::try_from(told.revision + 1).expect("few revisions"),
+            start_revision: i64::try_from(told.seen() + 1).expect("few revisions"),
             prev_kv: true,
             progress_notify: true,
             ..pb::WatchCreateRequest::default()
@@ -258,7 +225,11 @@ async fn bare(
         let mut heard = Instant::now();
         while !is_done(&told, &last) && heard.elapsed() < SILENCE && random.u8(..) > 0 {
             let Ok(next) = timeout(ASKING, replies.message()).await else {
-                ask(RequestUnion::ProgressRequest(pb::WatchProgressRequest {}));
+                if crate::is_quiet() {
+                    heard = Instant::now();
+                } else {
+                    ask(RequestUnion::ProgressRequest(pb::WatchProgressRequest {}));
+                }
                 continue;
             };
             let Ok(Some(reply)) = next else {
@@ -278,4 +249,27 @@ async fn bare(
         }
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Planted: a key that no member holds, an acknowledged change that was never told, and silence about progress.
+    #[test]
+    fn a_watcher_that_was_not_told_everything_is_refused() {
+        let mut told = Told::new("w".to_owned(), 4);
+        told.progress(4);
+        let members = vec![BTreeMap::new(); MEMBERS];
+        assert!(agrees(&told, &members, &BTreeSet::new()).is_empty());
+        let untold = agrees(&told, &members, &BTreeSet::from([7]));
+        assert!(untold.len() == 1 && untold[0].contains("[7]"), "{untold:?}");
+        told.keys.insert(
+            b"k".to_vec(),
+            Entry::from(bowline_proto::mvccpb::KeyValue::default()),
+        );
+        assert_eq!(agrees(&told, &members, &BTreeSet::new()).len(), MEMBERS);
+        let silent = Told::new("w".to_owned(), 4);
+        assert!(agrees(&silent, &members, &BTreeSet::new())[0].contains("how far"));
+    }
 }

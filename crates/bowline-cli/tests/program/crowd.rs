@@ -13,7 +13,7 @@ use crate::Place;
 use crate::raw_http2::{END_HEADERS, HEADERS, PREFACE, RESET, Raw, frame, head};
 use crate::serve::with_server_of;
 
-const PUT: &str = "/etcdserverpb.KV/Put";
+pub(crate) const PUT: &str = "/etcdserverpb.KV/Put";
 pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const MIB: u64 = 1 << 20;
@@ -65,7 +65,7 @@ fn get(raw: &mut Raw, key: &str) -> Option<Vec<u8>> {
 }
 
 /// Begins so many watches of all keys with a prefix on a stream.
-fn watch(raw: &mut Raw, prefix: &str, count: usize) -> u32 {
+pub(crate) fn watch(raw: &mut Raw, prefix: &str, count: usize) -> u32 {
     watch_from(raw, prefix, count, 0)
 }
 
@@ -97,7 +97,7 @@ fn two_thousand_connections_of_which_half_do_not_read_stay_within_their_memory()
     const MEMORY_MAX: u64 = 500 * MIB;
     let place = Place::new();
     let count = connections_max(2000);
-    with_server_of(&place, "crowd", "", |at, pid| {
+    with_server_of(&place, "crowd", "--unread-reply-timeout 10m", |at, pid| {
         let value = vec![b'v'; 16 << 10];
         let mut writer = Raw::open(at);
         for number in 0..512 {
@@ -254,7 +254,7 @@ fn a_watch_that_nobody_reads_holds_up_no_writer_and_is_told_everything_in_the_en
     /// The queue of a client is 4 MiB; the values are 25.
     const MEMORY_MAX: u64 = 160 * MIB;
     let place = Place::new();
-    with_server_of(&place, "slow", "", |at, pid| {
+    with_server_of(&place, "slow", "--unread-reply-timeout 10m", |at, pid| {
         let mut writer = Raw::open(at);
         let mut slow = Raw::open(at);
         let call = watch(&mut slow, "k", 1);
@@ -289,7 +289,7 @@ fn a_crowd_that_does_not_read_the_past_has_a_bound_over_all_and_is_told_everythi
     /// been read for it until its turn.
     const MEMORY_MAX: u64 = 450 * MIB;
     let place = Place::new();
-    with_server_of(&place, "past", "", |at, pid| {
+    with_server_of(&place, "past", "--unread-reply-timeout 10m", |at, pid| {
         let mut writer = Raw::open(at);
         let value = vec![b'v'; 60 << 10];
         let mut write = |key: &str| put(&mut writer, key, &value);

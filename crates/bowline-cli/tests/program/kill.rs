@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bowline_testing::Seed;
+
 use super::Place;
 
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
@@ -27,6 +29,8 @@ fn every_acknowledged_put_survives() {
         "repeat with: BOWLINE_SEED={seed} BOWLINE_KILLS={kills} cargo test -p bowline-cli --test program kill"
     );
     let mut rng = fastrand::Rng::with_seed(seed);
+    // What the last ones do is new in each run.
+    let mut fresh = Seed::fresh("-p bowline-cli --test program every_acknowledged_put");
     let place = Place::new();
     let mut acknowledged: BTreeMap<String, (String, u64)> = BTreeMap::new();
     // What was being written to a key since its last acknowledgement, when the kill came.
@@ -37,6 +41,11 @@ fn every_acknowledged_put_survives() {
     // As long as a run takes, more or less: so that some end by themselves on any machine.
     let mut most_us = 25_000;
     while killed < kills {
+        if killed >= kills - kills / 10
+            && let Some(fresh) = fresh.take()
+        {
+            rng = fresh.rng();
+        }
         round += 1;
         let key = format!("key-{}", rng.u32(0..20));
         let value = format!("value-{round}");

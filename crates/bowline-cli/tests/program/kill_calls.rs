@@ -3,7 +3,7 @@
 //! One directory goes through all of it: each run of the program is one command, killed at the
 //! n-th call of one kind, for n = 1, 1 + stride, and so on until the command comes to its end. After
 //! each kill the database is opened with the library and compared with what was acknowledged.
-//! `BOWLINE_KILL_SYSCALLS_STRIDE=1` tries every call. Without `strace` it says SKIPPED.
+//! `BOWLINE_KILL_SYSCALLS_STRIDE=1` tries every call. Without `strace` it is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -229,7 +229,7 @@ impl Known {
 #[test]
 fn a_kill_at_any_system_call_loses_nothing() {
     if !has_strace() {
-        println!("SKIPPED: kills at the n-th system call; strace is not here or may not trace");
+        bowline_testing::skip("strace is not here or may not trace");
         return;
     }
     println!("repeat with: cargo test -p bowline-cli --test program kill_calls");

@@ -4,6 +4,7 @@ mod commands;
 mod crowd;
 mod errors;
 mod graph_remote;
+mod hostile;
 mod kill;
 mod kill_calls;
 mod long_range;

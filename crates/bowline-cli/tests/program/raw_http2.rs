@@ -67,6 +67,12 @@ pub(crate) struct Raw {
     rest: Vec<u8>,
     has_ended: bool,
     is_settled: bool,
+    /// How much may be sent on the connection.
+    window: i64,
+    /// Calls that the server has ended, by a reply or a reset.
+    pub(crate) ended: usize,
+    /// Whether the head of an answer has come.
+    is_answered: bool,
 }
 
 impl Raw {
@@ -81,6 +87,9 @@ impl Raw {
             rest: Vec::new(),
             has_ended: false,
             is_settled: false,
+            window: (1 << 16) - 1,
+            ended: 0,
+            is_answered: false,
         }
     }
 
@@ -110,14 +119,50 @@ impl Raw {
         raw
     }
 
+    /// With no window at all: nothing of a reply may be sent but its head.
+    pub(crate) fn open_shut(at: &str) -> Raw {
+        const INITIAL_WINDOW_SIZE: u16 = 4;
+        let mut raw = Raw::connect(at);
+        let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &[0; 4]].concat();
+        let hello = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &setting)].concat();
+        raw.stream.write_all(&hello).expect("it is open");
+        raw
+    }
+
+    /// Sends a part of a body, as fast as the server has room for it on the connection.
+    pub(crate) fn send_part(&mut self, call: u32, bytes: &[u8]) -> io::Result<()> {
+        const FRAME_BYTES: usize = 16 << 10;
+        for part in bytes.chunks(FRAME_BYTES) {
+            while self.window < part.len() as i64 {
+                self.read_frame(call)?;
+            }
+            self.window -= part.len() as i64;
+            self.stream.write_all(&frame(DATA, 0, call, part))?;
+        }
+        Ok(())
+    }
+
     /// Begins a call; its number.
     pub(crate) fn begin(&mut self, path: &str) -> u32 {
+        self.begin_on(path).expect("it is open")
+    }
+
+    /// The same, if the server has not hung up.
+    pub(crate) fn begin_on(&mut self, path: &str) -> io::Result<u32> {
         let call = self.next_call;
         self.next_call += 2;
         (self.rest, self.has_ended) = (Vec::new(), false);
         let head = frame(HEADERS, END_HEADERS, call, &head(path));
-        self.stream.write_all(&head).expect("it is open");
-        call
+        self.stream.write_all(&head)?;
+        Ok(call)
+    }
+
+    /// Reads until the server has begun an answer.
+    pub(crate) fn read_until_head(&mut self) -> io::Result<()> {
+        while !self.is_answered {
+            self.read_frame(0)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn send(&mut self, call: u32, what: &impl Message, is_last: bool) {
@@ -145,14 +190,22 @@ impl Raw {
         }
     }
 
-    fn read_frame(&mut self, call: u32) -> io::Result<()> {
+    /// Reads a frame, and follows what it says of a call.
+    pub(crate) fn read_frame(&mut self, call: u32) -> io::Result<()> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head)?;
         let [a, b, c, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
         self.stream.read_exact(&mut payload)?;
         let is_own = u32::from_be_bytes(stream) == call;
+        let is_last = kind == RESET || kind == HEADERS && flags & END_STREAM != 0;
+        self.ended += usize::from(is_last);
+        self.is_answered |= kind == HEADERS;
         match kind {
+            WINDOW_UPDATE if stream == [0; 4] => {
+                let more = payload.try_into().map_or(0, u32::from_be_bytes);
+                self.window += i64::from(more);
+            }
             SETTINGS if flags & ACK == 0 => self.stream.write_all(&frame(SETTINGS, ACK, 0, &[]))?,
             PING if flags & ACK == 0 => self.stream.write_all(&frame(PING, ACK, 0, &payload))?,
             PING => self.is_settled = true,

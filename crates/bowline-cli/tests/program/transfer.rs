@@ -113,7 +113,7 @@ fn a_published_graph_has_its_published_figures() {
         "/../../../shared/data/facebook_combined.txt"
     );
     if !std::path::Path::new(file).exists() {
-        println!("skipped: the file facebook_combined.txt is not at hand");
+        bowline_testing::skip("the file facebook_combined.txt is not at hand");
         return;
     }
     let place = Place::new();

@@ -264,3 +264,42 @@ pub(super) fn ttl_of(reply: Option<LeaseKeepAliveResponse>) -> Result<Duration> 
         seconds => Ok(Duration::from_secs(seconds)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A holder of a lock that goes on after its lease has ended shares it with the next one.
+    #[tokio::test]
+    async fn a_lease_that_nothing_renews_is_lost_when_its_time_is_over() {
+        // Nobody listens on it.
+        let builder = Client::builder().endpoints(["127.0.0.1:1"]);
+        let renewer = Renewer {
+            client: builder.connect_lazy().unwrap(),
+            id: 1,
+            is_exact: false,
+            stream: None,
+        };
+        let ttl = Duration::from_millis(300);
+        let until = Instant::now() + ttl;
+        let (sender, mut state) = watch::channel(State::Alive { ttl, until });
+        let running = tokio::spawn(renewer.run(sender, ttl, until));
+        let lost = state.wait_for(|state| matches!(state, State::Lost(Error::LeaseLost { .. })));
+        let lost = tokio::time::timeout(Duration::from_secs(20), lost).await;
+        assert!(matches!(lost, Ok(Ok(_))), "it is believed for ever");
+        running.await.unwrap();
+    }
+
+    #[test]
+    fn a_time_to_live_of_zero_is_the_end_of_a_lease() {
+        let of = |ttl| {
+            ttl_of(Some(LeaseKeepAliveResponse {
+                ttl,
+                ..LeaseKeepAliveResponse::default()
+            }))
+        };
+        assert!(matches!(of(0), Err(Error::LeaseNotFound)));
+        assert_eq!(of(5).unwrap(), Duration::from_secs(5));
+        assert!(matches!(ttl_of(None), Err(Error::Disconnected { .. })));
+    }
+}

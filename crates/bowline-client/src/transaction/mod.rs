@@ -512,30 +512,35 @@ impl Transaction {
         };
         let sent = pool.call(Repeat::Never, None, request, send).await;
         let (reply, _) = sent.map_err(v1::typed)?;
-        // Something may have been written, whatever the answer means.
-        let (header, _) = header(reply.header).map_err(Error::of_change)?;
-        match reply.outcome {
-            Some(Outcome::Committed(done)) => Ok(Committed {
-                revision: header.revision,
-                deleted: done.deleted,
-                changed: done.changed,
-            }),
-            Some(Outcome::Conflict(conflict)) => Err(Error::Conflict {
-                what: Touched::of_wire(conflict.what)?,
-                revision: conflict.revision,
-                snapshot: read_revision,
-            }),
-            Some(Outcome::Mismatch(mismatch)) => Err(Error::CompareFailed {
-                key: mismatch.key,
-                expected: mismatch.expected,
-                actual: mismatch.actual,
-            }),
-            None => Err(senseless("it does not say what became of the commit").of_change()),
-        }
+        committed(reply, read_revision)
     }
 
     /// Gives the transaction up. Dropping it does the same.
     pub fn rollback(self) {}
+}
+
+/// What a commit at this read revision has come to.
+fn committed(reply: pb::CommitReply, read_revision: u64) -> Result<Committed> {
+    // Something may have been written, whatever the answer means.
+    let (header, _) = header(reply.header).map_err(Error::of_change)?;
+    match reply.outcome {
+        Some(Outcome::Committed(done)) => Ok(Committed {
+            revision: header.revision,
+            deleted: done.deleted,
+            changed: done.changed,
+        }),
+        Some(Outcome::Conflict(conflict)) => Err(Error::Conflict {
+            what: Touched::of_wire(conflict.what)?,
+            revision: conflict.revision,
+            snapshot: read_revision,
+        }),
+        Some(Outcome::Mismatch(mismatch)) => Err(Error::CompareFailed {
+            key: mismatch.key,
+            expected: mismatch.expected,
+            actual: mismatch.actual,
+        }),
+        None => Err(senseless("it does not say what became of the commit").of_change()),
+    }
 }
 
 fn checked(key: impl Into<Bytes>) -> Result<Bytes> {
@@ -661,5 +666,43 @@ mod tests {
             .await;
         assert!(matches!(done, Err(Error::KeyNotFound)));
         assert_eq!(runs, 1);
+    }
+
+    /// Whoever takes a conflict for a commit has lost an update.
+    #[test]
+    fn a_conflict_is_an_error_and_not_a_commit() {
+        let of = |outcome| {
+            let header = Some(pb::Header {
+                revision: 9,
+                ..pb::Header::default()
+            });
+            committed(pb::CommitReply { header, outcome }, 5)
+        };
+        let conflict = pb::Conflict {
+            what: Some(pb::conflict::What::Key("k".into())),
+            revision: 8,
+        };
+        assert!(matches!(
+            of(Some(Outcome::Conflict(conflict))),
+            Err(Error::Conflict {
+                revision: 8,
+                snapshot: 5,
+                ..
+            })
+        ));
+        let mismatch = pb::Mismatch {
+            key: "k".into(),
+            expected: 3,
+            actual: 4,
+        };
+        assert!(matches!(
+            of(Some(Outcome::Mismatch(mismatch))),
+            Err(Error::CompareFailed {
+                expected: 3,
+                actual: 4,
+                ..
+            })
+        ));
+        assert!(matches!(of(None), Err(Error::UnknownOutcome { .. })));
     }
 }

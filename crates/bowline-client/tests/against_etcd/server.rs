@@ -16,17 +16,20 @@ pub(crate) struct Program {
 
 /// The server to test against, if there is one.
 pub(crate) fn program() -> Option<Program> {
-    if let Ok(line) = std::env::var("BOWLINE_TEST_SERVER") {
-        let words = line.split_whitespace().map(str::to_owned).collect();
-        return Some(Program {
-            words,
-            is_etcd: false,
-        });
+    let other = |words: Vec<String>| Program {
+        words,
+        is_etcd: false,
+    };
+    // Where these files are a test program of the package that has it.
+    if let Some(bowline) = option_env!("CARGO_BIN_EXE_bowline") {
+        return Some(other(vec![bowline.to_owned(), "serve".to_owned()]));
     }
-    let path = std::env::var_os("PATH")?;
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join("etcd").is_file());
-    is_there.then(|| Program {
-        words: vec!["etcd".to_owned()],
+    if let Ok(line) = std::env::var("BOWLINE_TEST_SERVER") {
+        return Some(other(line.split_whitespace().map(str::to_owned).collect()));
+    }
+    let etcd = bowline_testing::etcd::program()?;
+    Some(Program {
+        words: vec![etcd.display().to_string()],
         is_etcd: true,
     })
 }

@@ -232,3 +232,27 @@ fn cost(entry: &Entry) -> usize {
             Payload::Blank => 0,
         }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::log_id;
+
+    /// An entry that the thread has not written is in memory only.
+    #[test]
+    fn what_was_written_before_a_truncation_is_no_reason_to_forget() {
+        let entry = |term, index| Entry {
+            log_id: log_id(term, 1, index),
+            payload: Payload::Blank,
+        };
+        let mut view = View::new(None, None, None, 0);
+        let earlier = view.append(&[entry(1, 0), entry(1, 1)]).expect("in order");
+        assert!(view.truncate(Some(log_id(1, 1, 0))).expect("it is there"));
+        let later = view.append(&[entry(2, 1)]).expect("in order");
+        // Of what was cut off.
+        view.set_written(2, earlier);
+        assert_eq!(view.cached(0, 2).1, [entry(1, 0), entry(2, 1)]);
+        view.set_written(2, later);
+        assert_eq!(view.cached(0, 2), (2, Vec::new()));
+    }
+}

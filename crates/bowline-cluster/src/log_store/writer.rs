@@ -187,19 +187,32 @@ impl Queue {
         !state.is_impatient
     }
 
-    /// Moves what is queued to `works`; waits for something. `false` when nothing will come, or when
-    /// `needs_more` says that what is there cannot go on, and there is no time to wait.
-    fn take(&self, works: &mut VecDeque<Work>, needs_more: bool) -> bool {
+    /// Moves what is queued to `works`; waits for something, for `idle_after` at most if that is given.
+    /// With `needs_more`, what is there cannot go on: that ends when there is no time to wait.
+    fn take(
+        &self,
+        works: &mut VecDeque<Work>,
+        needs_more: bool,
+        idle_after: Option<Duration>,
+    ) -> Taken {
+        let idle_at = idle_after.map(|idle_after| Instant::now() + idle_after);
         let mut state = self.state.lock();
+        let mut is_idle = false;
         loop {
             if !state.works.is_empty() {
                 works.append(&mut state.works);
-                return true;
+                return Taken::Works;
             }
             if state.is_closed || needs_more && state.is_impatient {
-                return false;
+                return Taken::Closed;
             }
-            self.changed.wait(&mut state);
+            if is_idle {
+                return Taken::Idle;
+            }
+            match idle_at {
+                Some(at) => is_idle = self.changed.wait_until(&mut state, at).timed_out(),
+                None => self.changed.wait(&mut state),
+            }
         }
     }
 
@@ -209,6 +222,17 @@ impl Queue {
         state.failure.get_or_insert(reason);
         std::mem::take(&mut state.works)
     }
+}
+
+/// What came of waiting for work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// There is some.
+    Works,
+    /// None has come in the given time.
+    Idle,
+    /// None will come.
+    Closed,
 }
 
 /// What the thread knows.
@@ -222,6 +246,8 @@ pub(super) struct Writer {
     callbacks: Vec<IOFlushed<TypeConfig>>,
     /// Up to where, exclusively, and in which generation, the next write brings the log.
     staged: Option<(u64, u64)>,
+    /// Whether something was written that is to be vouched for.
+    is_unvouched: bool,
     record: Vec<u8>,
 }
 
@@ -234,6 +260,7 @@ impl Writer {
             works: VecDeque::new(),
             callbacks: Vec::new(),
             staged: None,
+            is_unvouched: false,
             record: Vec::new(),
         }
     }
@@ -242,8 +269,15 @@ impl Writer {
         let mut stop = Stop(self);
         let Stop(writer) = &mut stop;
         let shared = writer.shared.clone();
-        while shared.queue.take(&mut writer.works, false) {
-            if let Err(error) = writer.round() {
+        loop {
+            let vouch_after = shared.options.vouch_after;
+            let idle_after = writer.is_unvouched.then_some(vouch_after);
+            let result = match shared.queue.take(&mut writer.works, false, idle_after) {
+                Taken::Works => writer.round(),
+                Taken::Idle => writer.vouch(),
+                Taken::Closed => return,
+            };
+            if let Err(error) = result {
                 let reason = describe(&error);
                 tracing::error!(%reason, "the Raft log takes no more writes");
                 writer.fail(&reason.into());
@@ -290,6 +324,7 @@ impl Writer {
             Work::Cut { from } => {
                 self.write()?;
                 self.with_room(|log| log.cut_suffix(from))?;
+                self.is_unvouched = true;
                 self.next_index = from;
             }
             Work::Release { upto } => {
@@ -336,7 +371,7 @@ impl Writer {
                 return Ok(());
             }
             let shared = self.shared.clone();
-            if !shared.queue.take(&mut self.works, true) {
+            if shared.queue.take(&mut self.works, true, None) != Taken::Works {
                 return Err(shared.stopped());
             }
         }
@@ -367,7 +402,18 @@ impl Writer {
     fn write(&mut self) -> Result<(), LogStoreError> {
         if let Some((next, generation)) = self.staged.take() {
             self.with_room(Log::write)?;
+            self.is_unvouched = true;
             self.shared.view.lock().set_written(next, generation);
+        }
+        Ok(())
+    }
+
+    /// Nothing is to be done: what was written is flushed, and vouched for.
+    fn vouch(&mut self) -> Result<(), LogStoreError> {
+        self.is_unvouched = false;
+        self.sync.sync()?;
+        if self.with_log(Log::vouch)? {
+            self.sync.sync()?;
         }
         Ok(())
     }

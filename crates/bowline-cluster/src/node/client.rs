@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::replica::{
-    AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, TXN_DEPTH_MAX, Txn, TxnReply,
+    AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
 };
 use bowline::{Db, Value};
@@ -130,7 +130,7 @@ impl LocalClient {
     /// Has the members agree on a command, and carries it out. Any member takes it.
     ///
     /// # Errors
-    /// `TooManyRequests`, `NoLeader`, `Refused` (an alarm is raised) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
+    /// `TooManyRequests`, `NoLeader`, `Refused` (an alarm is raised, or a transaction looks at too much) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
     /// the outcome is unknown. What the members refuse is in the reply, not an error.
     pub async fn execute(&self, command: Command) -> Result<Applied> {
         self.core.check_running()?;
@@ -155,6 +155,12 @@ impl LocalClient {
                 true => Refusal::Corrupt.into(),
                 false => Refusal::NoSpace.into(),
             });
+        }
+        // Work that nobody may ask for is done by this member alone, once.
+        if let Command::Txn(txn) = &command
+            && Replica::may_exceed(txn)
+        {
+            in_place(self.yields(true), || self.core.replica.weigh(txn))??;
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
@@ -202,8 +208,9 @@ impl LocalClient {
         if level == ReadLevel::Lease && self.core.holds_lease() {
             let point = self.point(level);
             let (value, revision) = read()?;
-            // Asked once more: between the first time and the reading this thread may have slept.
-            if self.core.holds_lease() {
+            // Asked once more: between the first time and the reading this thread may have slept. What was
+            // agreed on meanwhile nobody had been told when the read began.
+            if self.core.leased_index().is_some() {
                 let point = ReadPoint { revision, ..point };
                 return Ok(Read { value, point });
             }
@@ -220,7 +227,7 @@ impl LocalClient {
             level,
             applied_index: progress.next,
             revision: self.core.replica.db().revision(),
-            term: progress.term,
+            term: progress.term(),
         }
     }
 
@@ -492,6 +499,15 @@ impl LocalClient {
         Ok((hash, snapshot.revision(), self.compacted_revision()))
     }
 
+    /// Hashes of every tree of this member, and the log index up to which they hold. Members that
+    /// have applied the same index have the same hashes.
+    ///
+    /// # Errors
+    /// `Storage` when something cannot be read.
+    pub fn tree_hashes(&self) -> Result<(u64, bowline::TreeHashes)> {
+        Ok(self.core.replica.tree_hashes()?)
+    }
+
     /// Waits until the node stops by itself; returns why.
     pub async fn stopped(&self) -> String {
         let mut closing = self.core.closing.subscribe();
@@ -572,22 +588,25 @@ impl Core {
         loop {
             self.check_running()?;
             let attempt = async {
-                match self.leader() {
-                    Some(leader) if leader == self.member_id => {
-                        Ok(self.answer(question.clone()).await)
-                    }
-                    Some(leader) => {
-                        let client = self.peer(leader).ok_or(Error::NoLeader)?;
-                        let answer = client.ask(question.clone().into_proto()).await;
-                        match answer.map(Answer::from_proto) {
-                            Ok(Some(answer)) => Ok(answer),
-                            Ok(None) => Err(Error::stopped("the leader is of a newer version")),
-                            Err(status) if is_unsent(&status) => Err(Error::NoLeader),
-                            Err(_) if question.is_idempotent() => Err(Error::NoLeader),
-                            Err(_) => Err(Error::LeaderChanged),
-                        }
-                    }
-                    None => Err(Error::NoLeader),
+                let leader = self.leader_id().ok_or(Error::NoLeader)?;
+                if leader.node_id == self.member_id {
+                    return Ok(self.answer(question.clone()).await);
+                }
+                let client = self.peer(leader.node_id).ok_or(Error::NoLeader)?;
+                let lost = || match question.is_idempotent() {
+                    true => Err(Error::NoLeader),
+                    false => Err(Error::LeaderChanged),
+                };
+                let answer = tokio::select! {
+                    answer = client.ask(question.clone().into_proto()) => answer,
+                    // It may be silent for long. Another one is asked, where asking twice does no harm.
+                    () = self.other_than(leader) => return lost(),
+                };
+                match answer.map(Answer::from_proto) {
+                    Ok(Some(answer)) => Ok(answer),
+                    Ok(None) => Err(Error::stopped("the leader is of a newer version")),
+                    Err(status) if is_unsent(&status) => Err(Error::NoLeader),
+                    Err(_) => lost(),
                 }
             };
             let answer = tokio::time::timeout_at(deadline, attempt).await;

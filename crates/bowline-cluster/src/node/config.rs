@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::DbBuilder;
+use bowline::replica::COMMAND_VERSION;
 use bowline_storage::vfs::{OsVfs, Vfs};
 
+use super::proposal::REQUEST_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::log_store::LogStoreOptions;
 use crate::peer::PeerOptions;
@@ -50,7 +52,8 @@ pub struct NodeConfig {
     pub request_bytes_max: u64,
     /// The size of the database from which the space counts as used up; 0 is no limit.
     pub quota_bytes: u64,
-    /// How many learners there may be.
+    /// How many members may be added as learners; those that are learners until they have caught up do
+    /// not count.
     pub learners_max: usize,
     /// The database's own settings; history and durability are the cluster's.
     pub database: DbBuilder,
@@ -58,6 +61,9 @@ pub struct NodeConfig {
     /// (`block_in_place`), so that other tasks go on elsewhere, where the runtime has several. Not for
     /// reads within a `LocalSet`, where tokio panics at it.
     pub reads_block_in_place: bool,
+    /// The newest version of commands that this program says it reads. For tests.
+    #[doc(hidden)]
+    pub command_version: u32,
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
     /// The log's settings.
@@ -88,13 +94,28 @@ impl NodeConfig {
             waiting_max: 5_000,
             request_bytes_max: 2 << 20,
             quota_bytes: 0,
-            learners_max: 8,
+            learners_max: 1,
             database: bowline::Db::builder(),
             reads_block_in_place: false,
+            command_version: u32::from(COMMAND_VERSION),
             vfs: Arc::new(OsVfs),
             log: LogStoreOptions::default(),
             peers: PeerOptions::default(),
         }
+    }
+
+    /// How long a member gives no vote to another after it has heard the leader. See
+    /// [`NodeConfig::campaign_wait`].
+    pub(crate) fn vote_lease(&self) -> Duration {
+        self.election_timeout * 3 / 5
+    }
+
+    /// How long a member waits after that, at least, before it stands for election: one election timeout after
+    /// it has heard the leader. At most it waits as long once more as it gives no vote: a fifth of the
+    /// election timeout lies between the first and the last to stand. That is enough to tell two of them
+    /// apart, and where it is not, the greater one of two candidates of a term wins all the same.
+    pub(crate) fn campaign_wait(&self) -> Duration {
+        self.election_timeout - self.vote_lease()
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -115,6 +136,12 @@ impl NodeConfig {
             return refuse(
                 "election-timeout",
                 "it is below five heartbeat intervals: a single late message would depose the leader",
+            );
+        }
+        if self.request_bytes_max > REQUEST_BYTES_MAX {
+            return refuse(
+                "max-request-bytes",
+                &format!("it is at most {REQUEST_BYTES_MAX}, which the other members take"),
             );
         }
         if self.lease_checkpoint_interval.is_zero() {

@@ -5,6 +5,7 @@
 //! which waits for the first one, and the whole member stands still. So each function here takes them
 //! for itself, and gives back values.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,18 +13,20 @@ use std::time::Duration;
 use bowline::replica::Replica;
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::{Instant as _, ServerState};
+use openraft::{Instant as _, ReadPolicy, ServerState};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use super::abdication::Abdication;
 use super::config::NodeConfig;
 use super::state_machine::{Progress, StateMachine};
+use super::suspension::Suspensions;
 use super::waiters::Waiters;
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::log_store::LogStore;
 use crate::peer::{PeerClient, Peers};
-use crate::types::{Membership, NodeId, TypeConfig};
+use crate::types::{LeaderId, Member, Membership, NodeId, TypeConfig};
 
 /// openraft, of Bowline's types.
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -33,6 +36,10 @@ type Metrics = openraft::RaftMetrics<TypeConfig>;
 pub(crate) struct Core {
     pub(crate) cluster_id: u64,
     pub(crate) member_id: NodeId,
+    /// The life of this member's directory.
+    pub(crate) incarnation: u64,
+    /// Who begins the cluster, if this member is one of those.
+    pub(crate) founders: Option<Membership>,
     pub(crate) options: NodeConfig,
     pub(crate) raft: Raft,
     pub(crate) replica: Arc<Replica>,
@@ -41,9 +48,16 @@ pub(crate) struct Core {
     pub(crate) peers: Peers,
     pub(crate) metrics: WatchReceiverOf<TypeConfig, Metrics>,
     pub(crate) progress: watch::Receiver<Progress>,
-    /// The term in which leadership is being given away, and lease reads are over.
-    pub(crate) abdicating: AtomicU64,
+    /// The terms in which leadership is given away, and lease reads are over.
+    pub(crate) abdication: Arc<Abdication>,
+    /// Who is or was a member, as far as this one has seen since it was started.
+    pub(crate) seen_members: Mutex<BTreeSet<NodeId>>,
+    pub(crate) suspensions: Suspensions,
+    /// One past the newest index that a linearizable read was told to have applied by this member, leading.
+    pub(crate) read_floor: AtomicU64,
     pub(crate) renewals: Renewals,
+    /// Held by who asks others about one who is unknown here.
+    pub(crate) vouching: tokio::sync::Semaphore,
     /// Held by who changes the membership, from the look at what there is to the end of the change.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     /// Why the node stopped, when it did by itself.
@@ -65,8 +79,10 @@ pub(crate) struct Core {
 pub(crate) struct Renewals {
     /// Somebody waits for the record of a lease to go.
     pub(crate) wanted: Notify,
-    /// Changes when some have gone.
+    /// Changes when some have gone, and when leases have ended.
     pub(crate) cleared: watch::Sender<()>,
+    /// The last term in which this member has begun to keep the time of leases.
+    pub(crate) kept_term: watch::Sender<u64>,
 }
 
 /// What a node counts.
@@ -77,6 +93,10 @@ pub(crate) struct Counts {
     pub(crate) proposals_failed: AtomicU64,
     pub(crate) proposals_committed: AtomicU64,
     pub(crate) commit_times: Histogram,
+    /// How often this member has asked the others whether it is one.
+    pub(crate) admission_rounds: AtomicU64,
+    /// How often a leader knew of acknowledgements that this member's log does not hold.
+    pub(crate) losses_found: AtomicU64,
 }
 
 impl std::fmt::Debug for Core {
@@ -96,6 +116,25 @@ pub struct Leadership {
     pub term: u64,
 }
 
+/// The newest version of commands that a member reads. One that has not said so reads the first.
+fn command_version_of(member: &Member) -> u8 {
+    u8::try_from(member.command_version).map_or(u8::MAX, |version| version.max(1))
+}
+
+/// Logs who leads, when that has changed. A term without a leader is part of an election.
+fn log_leadership(before: Leadership, now: Leadership, own: NodeId) {
+    let Leadership { leader, term } = now;
+    match leader {
+        Some(leader) if before != now => {
+            let is_this_member = leader == own;
+            let leader = format_args!("{leader:016x}");
+            tracing::info!(%leader, term, is_this_member, "a leader was elected");
+        }
+        None if before.leader.is_some() => tracing::info!(term, "the leader was lost"),
+        _ => {}
+    }
+}
+
 impl Core {
     pub(crate) fn leadership(&self) -> Leadership {
         let metrics = self.metrics.borrow_watched();
@@ -103,6 +142,37 @@ impl Core {
             leader: metrics.current_leader,
             term: metrics.current_term,
         }
+    }
+
+    /// Who leads, and in which term, as far as this member knows.
+    pub(crate) fn leader_id(&self) -> Option<LeaderId> {
+        let Leadership { leader, term } = self.leadership();
+        leader.map(|node_id| LeaderId { term, node_id })
+    }
+
+    /// The term in which this member leads, as far as it knows.
+    pub(crate) fn leading_term(&self) -> Option<u64> {
+        let metrics = self.metrics.borrow_watched();
+        (metrics.state == ServerState::Leader).then_some(metrics.current_term)
+    }
+
+    /// Whether this member has applied an entry that it made itself as the leader in this term: then it has
+    /// applied what was agreed on under the leaders before.
+    pub(crate) fn has_applied_own(&self, term: u64) -> bool {
+        let node_id = self.member_id;
+        self.progress.borrow().leader == Some(LeaderId { term, node_id })
+    }
+
+    /// Waits until this member knows of another leader than this one, after it.
+    pub(crate) async fn other_than(&self, asked: LeaderId) {
+        let mut leadership = self.leadership.subscribe();
+        let is_later = |now: &Leadership| {
+            let node_id = now.leader.unwrap_or(asked.node_id);
+            let term = now.term;
+            LeaderId { term, node_id } > asked
+        };
+        // The sender lives as long as this.
+        let _ = leadership.wait_for(is_later).await;
     }
 
     /// Who leads as far as this member has heard lately. Raft knows whom it has voted for; that one
@@ -136,11 +206,12 @@ impl Core {
         let mut closing = self.closing.subscribe();
         loop {
             let now = self.heard_leadership();
+            let mut before = now;
             let changed = self.leadership.send_if_modified(|known| {
-                let is_new = *known != now;
-                *known = now;
-                is_new
+                before = std::mem::replace(known, now);
+                before != now
             });
+            log_leadership(before, now, self.member_id);
             if changed && now.leader.is_some() {
                 self.counts.leader_changes.fetch_add(1, Ordering::Relaxed);
             }
@@ -153,10 +224,6 @@ impl Core {
                 _ = closing.wait_for(|closed| *closed) => return,
             }
         }
-    }
-
-    pub(crate) fn leader(&self) -> Option<NodeId> {
-        self.metrics.borrow_watched().current_leader
     }
 
     /// The index of the last entry of the log.
@@ -179,9 +246,66 @@ impl Core {
         self.metrics.borrow_watched().state == ServerState::Leader
     }
 
+    /// Whether every member reads commands of `version`.
+    ///
+    /// # Errors
+    /// `CommandTooNew` names one that does not.
+    pub(crate) fn check_version(&self, version: u8) -> Result<()> {
+        // Every program reads the first one.
+        if version <= 1 {
+            return Ok(());
+        }
+        let metrics = self.metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        for (id, member) in membership.nodes() {
+            let known = command_version_of(member);
+            if known < version {
+                return Err(Error::CommandTooNew {
+                    version,
+                    member: *id,
+                    known,
+                });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn membership(&self) -> Membership {
         let metrics = self.metrics.borrow_watched();
         metrics.membership_config.membership().clone()
+    }
+
+    /// The membership that was agreed on at a time after the call.
+    pub(crate) async fn agreed_membership(&self) -> Result<Membership> {
+        let next = self.read_index_of_leader(ReadPolicy::ReadIndex).await?;
+        let mut metrics = self.metrics.clone();
+        let applied = async {
+            loop {
+                let known = metrics.borrow_watched().clone();
+                if known.last_applied.map_or(0, |id| id.index + 1) >= next {
+                    return Ok(known.committed_membership_config.membership().clone());
+                }
+                let changed = metrics.changed().await;
+                changed.map_err(|_| Error::stopped("it is closed"))?;
+            }
+        };
+        let applied = tokio::time::timeout(self.options.request_timeout, applied).await;
+        applied.map_err(|_| Error::Timeout)?
+    }
+
+    /// Whether this member is in the newest membership that it knows to be agreed on; `None` when it
+    /// knows of none.
+    pub(crate) fn is_agreed_member(&self) -> Option<bool> {
+        let metrics = self.metrics.borrow_watched();
+        let membership = metrics.committed_membership_config.membership();
+        membership.nodes().next()?;
+        Some(membership.get_node(&self.member_id).is_some())
+    }
+
+    /// Whether this member's directory holds no vote, no log and no state.
+    pub(crate) fn is_blank(&self) -> bool {
+        let has_voted = self.log.member().read_vote().is_some();
+        !has_voted && self.log.last_log_id().is_none() && self.applied_next() == 0
     }
 
     /// Whether this member is known to have no vote. One that does not know yet is none.
@@ -237,37 +361,56 @@ impl Core {
         }
     }
 
-    /// Whether the leader's lease holds now: no other member can have been elected yet, and
-    /// everything that was acknowledged before is applied here. Without leaving this thread.
+    /// Whether the leader's lease holds now, and everything that is agreed on is applied here. Without
+    /// leaving this thread.
+    pub(crate) fn holds_lease(&self) -> bool {
+        let next = self.leased_index();
+        next.is_some_and(|next| self.progress.borrow().next >= next)
+    }
+
+    /// One past the index that a read by the lease must have applied; `None` when the lease does not hold.
+    /// While it holds, no other member can have been elected yet.
     ///
     /// The lease began when the requests were sent that a majority has answered last; those who
-    /// answered elect nobody for an election timeout from when they got them. A part of it is
+    /// answered elect nobody for [`NodeConfig::vote_lease`] from when they got them. A part of it is
     /// taken off for clocks that run at different speeds.
-    pub(crate) fn holds_lease(&self) -> bool {
-        // What the leaders before acknowledged is behind the first entry of this one.
-        let applied_term = self.progress.borrow().term;
+    ///
+    /// Acknowledged is what the leader has applied; but that something is agreed on others may have learnt
+    /// before, and told: whoever has read it must not read by the lease what was before it.
+    pub(crate) fn leased_index(&self) -> Option<u64> {
         let metrics = self.metrics.borrow_watched();
         let term = metrics.current_term;
-        if metrics.state != ServerState::Leader || applied_term != term {
-            return false;
+        if metrics.state != ServerState::Leader {
+            return None;
+        }
+        // What the leaders before have acknowledged is behind the first entry of this one.
+        let node_id = self.member_id;
+        let committed = metrics.cluster_committed?;
+        if committed.leader_id != (LeaderId { term, node_id }) {
+            return None;
         }
         // Abdicating, the next leader does not wait for the lease to end.
-        if self.abdicating.load(Ordering::Acquire) == term {
-            return false;
+        if self.abdication.is_possible_in(term) {
+            return None;
         }
         // One that was removed may not have heard yet that others decide now without it.
         let mut voters = metrics.membership_config.voter_ids();
         if !voters.any(|id| id == self.member_id) {
-            return false;
+            return None;
         }
+        let next = (committed.index + 1).max(self.read_floor.load(Ordering::Acquire));
         if metrics.membership_config.voter_ids().count() == 1 {
-            return true;
+            return Some(next);
         }
-        let Some(acked) = metrics.last_quorum_acked else {
-            return false;
-        };
-        let lease = self.options.election_timeout.mul_f64(0.8);
-        acked.elapsed() < lease
+        let acked = metrics.last_quorum_acked?;
+        let lease = self.options.vote_lease().mul_f64(0.8);
+        let clock = self.replica.clock();
+        // The time first: it must not seem to be acknowledged later than it was.
+        let now = std::time::Instant::now();
+        let age = acked.elapsed();
+        let is_valid = age < lease
+            && (now.checked_sub(age)).is_some_and(|at| self.suspensions.has_run_since(at, clock));
+        is_valid.then_some(next)
     }
 
     /// Waits until this member has applied the entry before `next`.

@@ -15,6 +15,26 @@ pub(crate) fn mark(data: &[u8]) {
     }
 }
 
+/// A proposal: what passes the check that comes before the log can be taken apart to be applied.
+pub(crate) fn proposal(data: &[u8]) {
+    let bytes = bytes::Bytes::copy_from_slice(data);
+    if super::proposal::check(&bytes, None).is_ok() {
+        let taken = super::waiters::Waiters::new(1).take(&bytes);
+        assert!(taken.is_ok(), "what was acknowledged cannot be applied");
+    }
+}
+
+/// A proposal of two commands.
+pub(crate) fn proposal_seed() -> Vec<u8> {
+    use bowline::replica::Command;
+    let commands = [
+        Command::Compact { revision: 7 },
+        Command::LeaseRevoke { id: 5 },
+    ];
+    let waiters = super::waiters::Waiters::new(1);
+    waiters.propose(&commands, Vec::new()).1.to_vec()
+}
+
 /// A question to the leader: what is understood is asked in the same way again.
 pub(crate) fn question(data: &[u8]) {
     let found = wire::Question::decode(data).ok();
@@ -56,8 +76,13 @@ pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
             id: 7,
             name: "a".to_owned(),
             client_urls: urls(),
+            command_version: 3,
         },
         Question::MoveLeader(7),
+        Question::MemberClaim {
+            id: 7,
+            incarnation: 1 << 50,
+        },
     ];
     let answers = [
         Answer::Done,
@@ -71,6 +96,7 @@ pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
         }),
         Answer::Refused(crate::Error::NotLeader),
         Answer::Refused(crate::Error::MemberNotFound { id: 7 }),
+        Answer::Refused(crate::Error::PlaceTaken { id: 7 }),
     ];
     let id = log_id(3, 7, 300);
     let membership = crate::record::sample_membership();

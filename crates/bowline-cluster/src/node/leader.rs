@@ -5,20 +5,22 @@
 //! of its own, and one whose leader failed between the two is ended by the next leader.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use openraft::ChangeMembers;
+use bowline::replica::Renewal;
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
+use openraft::error::{ChangeMembershipError, ClientWriteError, Fatal, RaftError};
+use openraft::{ChangeMembers, RaftMetrics};
 use tokio::sync::OwnedMutexGuard;
 
 use super::client::{LeaseStatus, MemberInfo};
 use super::core::Core;
 use super::questions::{Answer, Question};
 use crate::error::{Error, Result};
-use crate::types::{Member, NodeId, TypeConfig};
+use crate::types::{LogId, Member, NodeId, TypeConfig};
 
+/// How many members may wait to be promoted by themselves.
+const JOINING_MAX: usize = 8;
 /// How many entries a learner may lag behind and still be promoted.
 const PROMOTION_LAG_MAX: u64 = 1000;
 /// Between two looks at what is waited for.
@@ -45,11 +47,16 @@ impl Core {
                 id,
                 name,
                 client_urls,
+                command_version,
             } => {
-                let published = self.publish(id, name, client_urls).await;
+                let published = self.publish(id, name, client_urls, command_version).await;
                 published.map(|()| Answer::Done)
             }
             Question::MemberPromote(id) => self.promote(id).await.map(|()| Answer::Done),
+            Question::MemberClaim { id, incarnation } => {
+                let claimed = self.claim(id, incarnation).await;
+                claimed.map(|()| Answer::Done)
+            }
             Question::MoveLeader(id) => self.move_leader(id).await.map(|()| Answer::Done),
         };
         answered.unwrap_or_else(Answer::Refused)
@@ -57,53 +64,100 @@ impl Core {
 
     // --- leases ---
 
-    /// Makes sure that no other member leads now: what a leader that was deposed tells of leases
-    /// would be wrong.
-    async fn check_leading(&self) -> Result<()> {
-        if !self.is_leading() {
-            return Err(Error::NotLeader);
+    /// Makes sure that this member still leads in `term`: whatever was asked before this is true of a time in
+    /// which no other member led.
+    async fn check_leading(&self, term: u64) -> Result<()> {
+        match self.holds_lease() {
+            true if self.leading_term() == Some(term) => Ok(()),
+            _ => self.confirm_leading(term).await,
         }
-        if self.holds_lease() {
-            return Ok(());
-        }
-        let next = self.read_index(&openraft::ReadPolicy::ReadIndex).await?;
-        self.wait_applied(next, self.options.request_timeout).await
     }
 
-    async fn keep_alive(&self, id: i64) -> Result<Option<LeaseStatus>> {
-        /// How long to wait for a word before looking all the same.
-        const NAP: Duration = Duration::from_millis(100);
-        self.check_leading().await?;
+    /// The same without a clock, by a majority that answers now; and everything is applied that was agreed on
+    /// before.
+    async fn confirm_leading(&self, term: u64) -> Result<()> {
+        let next = self.read_index(&openraft::ReadPolicy::ReadIndex).await?;
+        self.wait_applied(next, self.options.request_timeout)
+            .await?;
+        match self.leading_term() == Some(term) {
+            true => Ok(()),
+            false => Err(Error::NotLeader),
+        }
+    }
+
+    /// Waits until this member, leading, keeps the time of leases; returns the term. Before, its table of
+    /// leases is that of a follower, or of a term in which it led before.
+    async fn time_is_kept(&self) -> Result<u64> {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
-        let mut cleared = self.renewals.cleared.subscribe();
-        loop {
-            let Some(renewal) = self.replica.renew_lease(id) else {
-                return Ok(None);
-            };
-            if !renewal.is_recorded {
-                return Ok(Some(LeaseStatus {
-                    id,
-                    granted: renewal.ttl,
-                    remaining: renewal.ttl,
-                    keys: Vec::new(),
-                }));
-            }
-            // The next leader would end it early. And this one, if it has begun to lead just now and
-            // has yet to read what is recorded: so the lease is renewed again once that is gone.
-            if !self.is_leading() {
+        let term = self.leading_term().ok_or(Error::NotLeader)?;
+        while *self.renewals.kept_term.borrow() != term {
+            if self.leading_term() != Some(term) {
                 return Err(Error::NotLeader);
             }
             if tokio::time::Instant::now() >= deadline {
                 return Err(Error::Timeout);
             }
             self.renewals.wanted.notify_one();
+            let mut kept = self.renewals.kept_term.subscribe();
+            let is_kept = kept.wait_for(|kept| *kept == term);
+            // The sender lives as long as this.
+            let _ = tokio::time::timeout(PAUSE, is_kept).await;
+        }
+        Ok(term)
+    }
+
+    /// Renews a lease. `None`, that there is no such lease, is a statement like a linearizable read; that it is
+    /// renewed is confirmed *after* the renewal: whoever is elected later gives it its time once more.
+    async fn keep_alive(&self, id: i64) -> Result<Option<LeaseStatus>> {
+        /// How long to wait for a word before looking all the same.
+        const NAP: Duration = Duration::from_millis(100);
+        let deadline = tokio::time::Instant::now() + self.options.request_timeout;
+        let mut cleared = self.renewals.cleared.subscribe();
+        let mut is_confirmed = false;
+        loop {
+            let term = self.time_is_kept().await?;
+            match self.replica.renew_lease(id) {
+                Some(Renewal::Renewed { ttl }) => {
+                    self.check_leading(term).await?;
+                    return Ok(Some(LeaseStatus {
+                        id,
+                        granted: ttl,
+                        remaining: ttl,
+                        keys: Vec::new(),
+                    }));
+                }
+                None if is_confirmed => return Ok(None),
+                None => {
+                    self.confirm_leading(term).await?;
+                    is_confirmed = true;
+                    continue;
+                }
+                // The next leader would end it early. And this one, if it has begun to lead just now and
+                // has yet to read what is recorded: so the lease is renewed again once that is gone.
+                Some(Renewal::Recorded) => self.renewals.wanted.notify_one(),
+                // It is ended, or another leads before that and lets it live.
+                Some(Renewal::Ending) => {}
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Error::Timeout);
+            }
             // The sender lives as long as this.
             let _ = tokio::time::timeout(NAP, cleared.changed()).await;
         }
     }
 
     async fn time_to_live(&self, id: i64, with_keys: bool) -> Result<Option<LeaseStatus>> {
-        self.check_leading().await?;
+        let term = self.time_is_kept().await?;
+        self.check_leading(term).await?;
+        if let Some(found) = self.lease_status(id, with_keys)? {
+            return Ok(Some(found));
+        }
+        self.confirm_leading(term).await?;
+        self.lease_status(id, with_keys)
+    }
+
+    /// A lease, as this member knows it.
+    fn lease_status(&self, id: i64, with_keys: bool) -> Result<Option<LeaseStatus>> {
         let db = self.replica.db();
         let Some(lease) = db.lease(id) else {
             return Ok(None);
@@ -143,9 +197,26 @@ impl Core {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         let (raft, metrics) = (self.raft.clone(), self.metrics.clone());
         let patience = 2 * self.options.election_timeout;
+        let own = self.member_id;
         let changing = tokio::spawn(async move {
             let _turn = turn;
             loop {
+                // Raft refuses, and calls it an error, as long as the change before is not agreed on.
+                // The first one is the founding itself.
+                let is_settled = || {
+                    let metrics = metrics.borrow_watched();
+                    let agreed = metrics.committed_membership_config.log_id();
+                    metrics.membership_config.log_id() == agreed
+                };
+                within(patience, is_settled).await;
+                // One that has removed itself leads no further changes, which Raft takes for granted.
+                let is_voter = || {
+                    let metrics = metrics.borrow_watched();
+                    metrics.membership_config.voter_ids().any(|id| id == own)
+                };
+                if !is_voter() {
+                    return Err(Error::NotLeader);
+                }
                 let changed = raft.change_membership(change.clone(), false).await;
                 match changed.map_err(change_error) {
                     Ok(done) => {
@@ -226,7 +297,13 @@ impl Core {
     /// Every member as the newest membership has it.
     pub(crate) fn members(&self) -> Vec<MemberInfo> {
         let metrics = self.metrics.borrow_watched();
-        let membership = metrics.membership_config.membership();
+        let mut membership = metrics.membership_config.membership();
+        // Until the cluster is founded, its members are those who are to found it.
+        if let Some(founders) = &self.founders
+            && membership.nodes().next().is_none()
+        {
+            membership = founders;
+        }
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let own = &self.options;
         let members = membership.nodes().map(|(id, member)| {
@@ -262,8 +339,15 @@ impl Core {
         }
         let turn = self.turn_to_change().await;
         self.check_urls(None, &peer_urls)?;
-        let learners = self.members().iter().filter(|m| m.is_learner).count();
-        if learners >= self.options.learners_max {
+        // Members that shall vote are learners for a while. As in etcd these do not count as such.
+        let learners = self.learners(!is_learner);
+        if learners
+            >= if is_learner {
+                self.options.learners_max
+            } else {
+                JOINING_MAX
+            }
+        {
             return Err(Error::TooManyLearners);
         }
         let known = self.members();
@@ -278,10 +362,21 @@ impl Core {
             peer_urls,
             client_urls: Vec::new(),
             wants_vote: !is_learner,
+            ..Member::default()
         };
         let nodes = [(id, member)].into_iter().collect();
         self.change(ChangeMembers::AddNodes(nodes), turn).await?;
         self.info(id).ok_or(Error::LeaderChanged)
+    }
+
+    /// How many learners there are that shall, or shall not, be promoted by themselves.
+    fn learners(&self, wants_vote: bool) -> usize {
+        let membership = self.membership();
+        let voters: Vec<NodeId> = membership.voter_ids().collect();
+        let learners = membership.nodes().filter(|(id, _)| !voters.contains(id));
+        learners
+            .filter(|(_, member)| member.wants_vote == wants_vote)
+            .count()
     }
 
     async fn remove(&self, id: NodeId) -> Result<()> {
@@ -298,6 +393,8 @@ impl Core {
             self.change(ChangeMembers::RemoveNodes(ids), turn).await?;
         }
         self.peers.forget(id);
+        self.seen_members.lock().insert(id);
+        self.clear_alarms_of_removed().await;
         Ok(())
     }
 
@@ -312,17 +409,52 @@ impl Core {
         self.set_member(id, member, turn).await
     }
 
-    /// A member says its name and where clients reach it, as it does after each start.
-    async fn publish(&self, id: NodeId, name: String, client_urls: Vec<String>) -> Result<()> {
+    /// A member says its name, where clients reach it, and which commands it reads, as it does after
+    /// each start.
+    async fn publish(
+        &self,
+        id: NodeId,
+        name: String,
+        client_urls: Vec<String>,
+        command_version: u32,
+    ) -> Result<()> {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
         let turn = self.turn_to_change().await;
         let mut member = self.member(id)?;
-        if member.name == name && member.client_urls == client_urls {
+        if member.name == name
+            && member.client_urls == client_urls
+            && member.command_version == command_version
+        {
             return Ok(());
         }
         (member.name, member.client_urls) = (name, client_urls);
+        member.command_version = command_version;
+        self.set_member(id, member, turn).await
+    }
+
+    /// A directory takes the place of a member that was added: the first that asks has it, for good.
+    /// What has been there before, a voter or a directory without an incarnation that has answered
+    /// this leader, keeps its place: its acknowledgements are not the new directory's.
+    async fn claim(&self, id: NodeId, incarnation: u64) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let turn = self.turn_to_change().await;
+        let mut member = self.member(id)?;
+        if incarnation == 0 {
+            return Err(Error::PlaceTaken { id });
+        }
+        if member.incarnation == incarnation {
+            return Ok(());
+        }
+        let is_voter = self.membership().voter_ids().any(|voter| voter == id);
+        let is_used = is_voter || !member.client_urls.is_empty() || self.matched(id).is_some();
+        if member.incarnation != 0 || is_used {
+            return Err(Error::PlaceTaken { id });
+        }
+        member.incarnation = incarnation;
         self.set_member(id, member, turn).await
     }
 
@@ -362,9 +494,14 @@ impl Core {
     fn has_caught_up(&self, id: NodeId) -> bool {
         let metrics = self.metrics.borrow_watched();
         let last = metrics.last_log_index.unwrap_or(0);
-        let replication = metrics.replication.as_ref();
-        let matched = replication.and_then(|all| all.get(&id)).copied().flatten();
+        let matched = matched(&metrics, id);
         matched.is_some_and(|matched| matched.index + PROMOTION_LAG_MAX >= last)
+    }
+
+    /// The last entry that a member has acknowledged to this leader. It is the present incarnation's:
+    /// a place of which something was acknowledged changes hands no more.
+    fn matched(&self, id: NodeId) -> Option<LogId> {
+        matched(&self.metrics.borrow_watched(), id)
     }
 
     /// Promotes learners that shall vote and have caught up, one at a time.
@@ -404,21 +541,39 @@ impl Core {
         if !self.soon(|| self.is_active(target)).await {
             return Err(bad);
         }
-        let term = self.leadership().term;
-        // From here on another member may lead before this one's lease is over.
-        self.abdicating.store(term, Ordering::SeqCst);
-        let transfer = self.raft.trigger().transfer_leader(target).await;
-        transfer.map_err(Error::stopped)?;
+        let (raft, abdication) = (self.raft.clone(), self.abdication.clone());
+        // From here on another member may lead before this one's lease is over, in whatever term that is. A
+        // task, which goes on when its caller has gone.
+        abdication.begin();
+        let transferring = tokio::spawn(async move {
+            raft.trigger().transfer_leader(target).await?;
+            // Raft takes one after the other.
+            let term = raft.with_raft_state(|state| state.vote_ref().leader_id.term);
+            let term = term.await?;
+            abdication.end(term);
+            Ok(term)
+        });
+        let transferred = transferring.await.map_err(Error::stopped)?;
+        let term = transferred.map_err(|fatal: Fatal<TypeConfig>| Error::stopped(fatal))?;
         let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
         while tokio::time::Instant::now() < deadline {
             let now = self.leadership();
             if now.term > term && now.leader.is_some_and(|leader| leader != self.member_id) {
-                return Ok(());
+                // Who refuses the lead leaves time for another one to stand for election.
+                return match now.leader == Some(target) {
+                    true => Ok(()),
+                    false => Err(bad),
+                };
             }
             tokio::time::sleep(PAUSE).await;
         }
         Err(bad)
     }
+}
+
+fn matched(metrics: &RaftMetrics<TypeConfig>, id: NodeId) -> Option<LogId> {
+    let replication = metrics.replication.as_ref();
+    replication.and_then(|all| all.get(&id)).copied().flatten()
 }
 
 /// Waits until `holds` does; tells whether it came to that in time.

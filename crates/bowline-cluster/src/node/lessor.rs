@@ -29,7 +29,9 @@
 //! entry a minute, shared by up to a thousand, and one that is renewed less than once a minute one
 //! command for each renewal. Those with many holders, of a few seconds, cost nothing.
 //!
-//! One task does all of it, one entry after the other: a clearing is never before what it clears.
+//! One task does all of it, one entry after the other: a clearing is never before what it clears. A new
+//! leader answers nothing about leases before this task has begun its term: what the table says until then
+//! is from when this member followed, or led before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,11 +62,13 @@ async fn keep_time(core: &Core) {
             () = tokio::time::sleep(TICK) => {}
             () = core.renewals.wanted.notified() => {}
         }
-        let term = core.leadership().term;
         // Not before it has applied what the leaders before did to leases.
-        if !core.is_leading() || core.progress.borrow().term != term {
+        let Some(term) = core
+            .leading_term()
+            .filter(|term| core.has_applied_own(*term))
+        else {
             continue;
-        }
+        };
         // Once for each term: what is on its way into the log in this one stays known.
         if armed_term != term {
             if let Err(error) = core.replica.extend_leases(core.options.election_timeout) {
@@ -72,6 +76,7 @@ async fn keep_time(core: &Core) {
                 continue;
             }
             armed_term = term;
+            core.renewals.kept_term.send_replace(term);
         }
         clear(core, term).await;
         end(core, term).await;
@@ -84,7 +89,7 @@ async fn clear(core: &Core, term: u64) {
     let leases = core.replica.leases_to_clear(AT_ONCE);
     if !leases.is_empty() {
         let command = Command::LeaseRemaining { term, leases };
-        hand_in(core, &[command], "renewed").await;
+        hand_in(core, term, &[command], "renewed").await;
         core.renewals.cleared.send_replace(());
     }
 }
@@ -99,9 +104,11 @@ async fn end(core: &Core, term: u64) {
             granted: Some(granted),
         };
         let commands: Vec<_> = some.iter().map(expire).collect();
-        if !hand_in(core, &commands, "ended").await {
+        if !hand_in(core, term, &commands, "ended").await {
             return;
         }
+        // Who renewed one of them waits for it to be gone.
+        core.renewals.cleared.send_replace(());
     }
 }
 
@@ -117,7 +124,7 @@ async fn tell(core: &Core, term: u64) {
         let told: Vec<LeaseLeft> = leases.clone();
         let command = Command::LeaseRemaining { term, leases };
         let (_, proposal) = core.waiters.propose(&[command], Vec::new());
-        match core.hand_in_here(proposal).await {
+        match core.hand_in_here(term, proposal).await {
             Handed::Applied => core.replica.end_checkpoint(&told),
             Handed::Nowhere(error) => {
                 core.replica.end_checkpoint(&told);
@@ -135,9 +142,9 @@ async fn tell(core: &Core, term: u64) {
 }
 
 /// Hands commands in; tells whether they were carried out.
-async fn hand_in(core: &Core, commands: &[Command], what: &str) -> bool {
+async fn hand_in(core: &Core, term: u64, commands: &[Command], what: &str) -> bool {
     let (_, proposal) = core.waiters.propose(commands, Vec::new());
-    match core.hand_in_here(proposal).await {
+    match core.hand_in_here(term, proposal).await {
         Handed::Applied => true,
         Handed::Nowhere(error) | Handed::Unknown(error) => {
             tracing::debug!(%error, "leases were not {what}; it is tried again");

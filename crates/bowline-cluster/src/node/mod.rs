@@ -10,12 +10,19 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `start` | which member a directory is, and putting the parts together |
+//! | `admission` | how an empty directory becomes a member |
+//! | `owed` | what a member has acknowledged and lost |
 //! | `proposer`, `waiters` | commands into the log, replies out of the state machine |
+//! | `proposal` | what may enter a log |
+//! | `vouching` | whether one who asks for a vote is a member |
 //! | `state_machine` | the replica as openraft wants it |
 //! | `reads` | the three levels |
+//! | `abdication`, `suspension` | when the leader's lease is not believed |
 //! | `leader`, `questions`, `service` | what the leader decides, asked here or from afar |
 //! | `lessor`, `upkeep` | what happens by itself |
 
+mod abdication;
+mod admission;
 mod client;
 mod config;
 mod core;
@@ -23,6 +30,8 @@ mod core;
 pub(crate) mod fuzzing;
 mod leader;
 mod lessor;
+mod owed;
+mod proposal;
 mod proposer;
 mod questions;
 mod reads;
@@ -30,9 +39,11 @@ mod restore;
 mod service;
 mod start;
 mod state_machine;
+mod suspension;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod vouching;
 mod waiters;
 
 pub use client::{Frozen, FrozenTable, LeaseStatus, LocalClient, MemberInfo, NodeMetrics, Status};

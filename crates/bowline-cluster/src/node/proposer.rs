@@ -6,31 +6,37 @@
 //! fewer the flushes per command.
 //!
 //! What becomes of commands is told by the state machine (see [`Waiters`]). A proposal that is known
-//! not to have entered any log is handed in again, until the commands' time is up; one whose fate
-//! is unknown is not, and who waits is told so.
+//! to be in no log, or in none that will ever be agreed on, is handed in again, until the commands' time is
+//! up; one whose fate is unknown is not, and who waits is told so.
 //!
-//! Invariant: a forwarded proposal is answered only after the leader has applied it. So whatever a
-//! client was told, wherever, the leader's own state holds: its lease reads rely on that.
+//! A proposal waits for *a* leader, not for the one that it was handed to: that one may be silent, and
+//! answer late or never. When another leads, what was agreed on before tells what became of the proposal.
+//!
+//! Invariants:
+//!
+//! - A proposal is handed to one leader, by term and member, which takes it in no other term: a copy
+//!   that lies somewhere on the way enters no later log, beside the one that was handed in again.
+//! - A forwarded proposal is answered only after the leader has applied it. So whatever a
+//!   client was told, wherever, the leader's own state holds: its lease reads rely on that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline::replica::Command;
+use bowline::replica::{COMMANDS_MAX, Command};
 use bytes::Bytes;
-use openraft::error::{ClientWriteError, RaftError};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use openraft::error::ClientWriteError;
+use openraft::impls::OneshotResponder;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::core::Core;
-use super::waiters::{Applied, Waiter};
+use super::waiters::{Applied, Fate, Waiter};
 use crate::error::{Error, Result};
-use crate::types::Proposal;
+use crate::types::{LeaderId, Proposal};
 
 /// How many proposals may be under way at once.
 const UNDER_WAY_MAX: usize = 4;
-/// How many commands one entry takes.
-const COMMANDS_MAX: usize = 1024;
 /// How many bytes of keys and values one entry takes, but for a single command.
 const ENTRY_BYTES: usize = 1 << 20;
 /// How long a proposal waits before it is handed in again.
@@ -112,8 +118,8 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
             let counts = &core.counts;
             counts.proposals_pending.fetch_add(1, Ordering::Relaxed);
             let start = Instant::now();
-            let is_applied = core.hand_in_until(number, proposal, deadline).await;
-            drop(permit);
+            let is_applied = core.hand_in_until(number, proposal, deadline, permit);
+            let is_applied = is_applied.await;
             counts.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             let counted = match is_applied {
                 true => &counts.proposals_committed,
@@ -143,7 +149,7 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
         })
     }
     match command {
-        Command::Txn(txn) => exceeds(txn, TXN_DEPTH_MAX),
+        Command::Txn(txn) | Command::UnboundedTxn(txn) => exceeds(txn, TXN_DEPTH_MAX),
         _ => false,
     }
 }
@@ -175,7 +181,7 @@ pub(crate) fn size_of(command: &Command) -> usize {
         }
     }
     match command {
-        Command::Txn(t) => txn(t),
+        Command::Txn(t) | Command::UnboundedTxn(t) => txn(t),
         Command::Graph(writes) => writes.iter().map(|write| graph_write(write) + 48).sum(),
         Command::Commit(commit) => {
             let read = |read: &CommitRead| match read {
@@ -203,7 +209,11 @@ pub(crate) fn size_of(command: &Command) -> usize {
 impl Core {
     /// Hands in a proposal for which nobody waits.
     pub(crate) async fn hand_in_once(&self, number: u64, proposal: Bytes, deadline: Instant) {
-        match tokio::time::timeout_at(deadline, self.hand_in(number, proposal)).await {
+        let Some(leader) = self.leader_id() else {
+            return self.waiters.fail(number, &Error::NoLeader);
+        };
+        let handing = self.hand_in(number, leader, proposal);
+        match tokio::time::timeout_at(deadline, handing).await {
             Ok(Handed::Applied) => {}
             Ok(Handed::Nowhere(error) | Handed::Unknown(error)) => {
                 self.waiters.fail(number, &error);
@@ -213,68 +223,147 @@ impl Core {
     }
 
     /// Hands a proposal in, again and again as long as it is in no log and there is time. Returns
-    /// whether the leader has applied it; if not, those who wait have been told.
-    async fn hand_in_until(&self, number: u64, proposal: Bytes, deadline: Instant) -> bool {
+    /// whether the leader has applied it; if not, those who wait have been told. The permit is given back at
+    /// the end, or before this waits for nothing but news of a leader that is gone.
+    async fn hand_in_until(
+        &self,
+        number: u64,
+        proposal: Bytes,
+        deadline: Instant,
+        permit: OwnedSemaphorePermit,
+    ) -> bool {
+        let mut permit = Some(permit);
         loop {
-            let handed =
-                tokio::time::timeout_at(deadline, self.hand_in(number, proposal.clone())).await;
+            let handed = match self.leader_id() {
+                Some(leader) => {
+                    let handing = self.hand_in(number, leader, proposal.clone());
+                    match tokio::time::timeout_at(deadline, handing).await {
+                        Ok(Handed::Unknown(error)) => {
+                            drop(permit.take());
+                            self.find_out(number, leader, error, deadline).await
+                        }
+                        Ok(handed) => handed,
+                        Err(_) => Handed::Unknown(Error::Timeout),
+                    }
+                }
+                None => Handed::Nowhere(Error::NoLeader),
+            };
             let failure = match handed {
-                Ok(Handed::Applied) => return true,
-                Ok(Handed::Nowhere(_)) if Instant::now() + RETRY_PAUSE < deadline => {
+                Handed::Applied => return true,
+                Handed::Nowhere(error)
+                    if !is_final(&error) && Instant::now() + RETRY_PAUSE < deadline =>
+                {
                     tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
-                Ok(Handed::Nowhere(error) | Handed::Unknown(error)) => error,
-                Err(_) => Error::Timeout,
+                Handed::Nowhere(error) | Handed::Unknown(error) => error,
             };
             self.waiters.fail(number, &failure);
             return false;
         }
     }
 
-    /// Hands a proposal to Raft here, or to the leader.
-    async fn hand_in(&self, number: u64, proposal: Bytes) -> Handed {
-        if let Some(reason) = self.stop_reason() {
-            return Handed::Unknown(Error::Stopped { reason });
-        }
-        match self.leader() {
-            Some(leader) if leader == self.member_id => {
-                self.waiters.confirm(number);
-                self.hand_in_here(proposal).await
-            }
-            Some(leader) => {
-                let Some(client) = self.peer(leader) else {
-                    return Handed::Nowhere(Error::NoLeader);
-                };
-                self.waiters.unconfirm(number);
-                match client.propose(proposal).await {
-                    Ok(()) => {
-                        self.waiters.confirm(number);
-                        Handed::Applied
-                    }
-                    Err(status) => forwarded(&status),
-                }
-            }
-            None => Handed::Nowhere(Error::NoLeader),
+    /// A leader failed with a proposal that it may have put into its log. If another leads soon, what became
+    /// of it is known then.
+    async fn find_out(
+        &self,
+        number: u64,
+        leader: LeaderId,
+        error: Error,
+        deadline: Instant,
+    ) -> Handed {
+        let patience = Instant::now() + 3 * self.options.election_timeout;
+        let superseded = self.waiters.superseded(leader);
+        let is_running = self.stop_reason().is_none();
+        let waited = tokio::time::timeout_at(patience.min(deadline), superseded);
+        match is_running && waited.await.is_ok() {
+            true => self.settle(number),
+            false => Handed::Unknown(error),
         }
     }
 
-    /// Hands a proposal to Raft here; returns after it was applied here.
-    pub(crate) async fn hand_in_here(&self, proposal: Bytes) -> Handed {
-        match self.raft.client_write(Proposal(proposal)).await {
-            Ok(_) => Handed::Applied,
-            // Refused before it was appended.
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
-                Handed::Nowhere(Error::NoLeader)
-            }
-            // Another leader put something else in its place, or had it from this one.
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => {
-                Handed::Unknown(Error::LeaderChanged)
-            }
-            Err(RaftError::APIError(other)) => Handed::Unknown(Error::stopped(other)),
-            Err(RaftError::Fatal(fatal)) => Handed::Unknown(Error::stopped(fatal)),
+    fn settle(&self, number: u64) -> Handed {
+        match self.waiters.settle(number) {
+            Fate::Done => Handed::Applied,
+            Fate::Lost => Handed::Nowhere(Error::LeaderChanged),
+            Fate::Unknown => Handed::Unknown(Error::LeaderChanged),
         }
     }
+
+    /// Hands a proposal to a leader, here or elsewhere, and waits no longer for it once another leads.
+    async fn hand_in(&self, number: u64, leader: LeaderId, proposal: Bytes) -> Handed {
+        if let Some(reason) = self.stop_reason() {
+            return Handed::Unknown(Error::Stopped { reason });
+        }
+        if let Err(error) = self.check_before_proposing(&proposal) {
+            return Handed::Nowhere(error);
+        }
+        let handing = async {
+            if leader.node_id == self.member_id {
+                self.waiters.confirm(number);
+                return self.hand_in_here(leader.term, proposal).await;
+            }
+            let Some(client) = self.peer(leader.node_id) else {
+                return Handed::Nowhere(Error::NoLeader);
+            };
+            self.waiters.unconfirm(number);
+            match client.propose(leader.term, proposal).await {
+                Ok(()) => {
+                    self.waiters.confirm(number);
+                    Handed::Applied
+                }
+                Err(status) => forwarded(&status),
+            }
+        };
+        tokio::select! {
+            handed = handing => handed,
+            () = self.waiters.superseded(leader) => self.settle(number),
+        }
+    }
+
+    /// Hands a proposal to Raft here, where this member is to lead in this term; returns after it was applied
+    /// here. The proposal must have been made here, or have passed [`proposal::check`](super::proposal::check).
+    pub(crate) async fn hand_in_here(&self, term: u64, proposal: Bytes) -> Handed {
+        if let Err(error) = self.check_before_proposing(&proposal) {
+            return Handed::Nowhere(error);
+        }
+        let leader = LeaderId {
+            term,
+            node_id: self.member_id,
+        };
+        let (responder, outcome) = OneshotResponder::new_pair();
+        let write = self.raft.write(Proposal(proposal)).with_leader(leader);
+        if let Err(fatal) = write.responder(responder).await {
+            return Handed::Unknown(Error::stopped(fatal));
+        }
+        let outcome = tokio::select! {
+            outcome = outcome => outcome,
+            () = self.waiters.superseded(leader) => return Handed::Unknown(Error::LeaderChanged),
+        };
+        match outcome {
+            Ok(Ok(_)) => Handed::Applied,
+            // Refused before it was appended.
+            Ok(Err(ClientWriteError::ForwardToLeader(_))) => Handed::Nowhere(Error::NoLeader),
+            // Another leader put something else in its place, or had it from this one.
+            Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => {
+                Handed::Unknown(Error::LeaderChanged)
+            }
+            Ok(Err(other)) => Handed::Unknown(Error::stopped(other)),
+            // Raft has stopped.
+            Err(_) => {
+                let stopped = || Error::stopped("it is closed");
+                Handed::Unknown(self.check_running().err().unwrap_or_else(stopped))
+            }
+        }
+    }
+}
+
+/// Whether handing the same proposal in again leads to the same.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::CommandTooNew { .. } | Error::ProposalRefused { .. } | Error::RequestTooLarge { .. }
+    )
 }
 
 /// What a failed forward says of the proposal.
@@ -284,6 +373,11 @@ fn forwarded(status: &tonic::Status) -> Handed {
         tonic::Code::FailedPrecondition => Handed::Nowhere(Error::NoLeader),
         tonic::Code::Unavailable if crate::peer::is_unsent(status) => {
             Handed::Nowhere(Error::NoLeader)
+        }
+        // Nor has it taken what it could not apply.
+        tonic::Code::InvalidArgument | tonic::Code::OutOfRange => {
+            let reason = status.message().to_owned();
+            Handed::Nowhere(Error::ProposalRefused { reason })
         }
         tonic::Code::DeadlineExceeded => Handed::Unknown(Error::Timeout),
         _ => Handed::Unknown(Error::LeaderChanged),
@@ -313,5 +407,36 @@ mod tests {
         let small = GraphWrite::DeleteBlock(id);
         let size = size_of(&Command::Graph(vec![small; 10_000]));
         assert!((160_000..1_000_000).contains(&size), "{size}");
+    }
+
+    /// A copy in a log somewhere and one that is handed in again would both be carried out.
+    #[test]
+    fn only_a_proposal_that_is_in_no_log_is_handed_in_again() {
+        use tonic::{Code, Status};
+        let broken = || {
+            let mut status = Status::unavailable("the connection broke");
+            status.set_source(Arc::new(std::io::Error::other("reset")));
+            status
+        };
+        for status in [
+            broken(),
+            Status::deadline_exceeded("too late"),
+            Status::cancelled("gone"),
+            Status::unknown("?"),
+            Status::internal("?"),
+        ] {
+            let code = status.code();
+            assert!(matches!(forwarded(&status), Handed::Unknown(_)), "{code:?}");
+        }
+        for (code, again) in [
+            (Code::FailedPrecondition, true),
+            (Code::InvalidArgument, false),
+            (Code::OutOfRange, false),
+        ] {
+            let Handed::Nowhere(error) = forwarded(&Status::new(code, "no")) else {
+                panic!("{code:?} says that nothing was taken");
+            };
+            assert_eq!(!is_final(&error), again, "{code:?}");
+        }
     }
 }

@@ -30,8 +30,14 @@ pub(crate) enum Question {
         id: NodeId,
         name: String,
         client_urls: Vec<String>,
+        command_version: u32,
     },
     MemberPromote(NodeId),
+    /// A directory of this incarnation takes the place of a member that was added.
+    MemberClaim {
+        id: NodeId,
+        incarnation: u64,
+    },
     MoveLeader(NodeId),
 }
 
@@ -52,6 +58,7 @@ impl Question {
             Question::LeaseKeepAlive(_)
             | Question::LeaseTimeToLive { .. }
             | Question::MemberUpdate { .. }
+            | Question::MemberClaim { .. }
             | Question::MemberPublish { .. } => true,
             Question::MemberAdd { .. }
             | Question::MemberRemove(_)
@@ -82,12 +89,17 @@ impl Question {
                 id,
                 name,
                 client_urls,
+                command_version,
             } => Q::MemberPublish(proto::MemberPublish {
                 id,
                 name,
                 client_urls,
+                command_version,
             }),
             Question::MemberPromote(id) => Q::MemberPromote(id),
+            Question::MemberClaim { id, incarnation } => {
+                Q::MemberClaim(proto::MemberClaim { id, incarnation })
+            }
             Question::MoveLeader(id) => Q::MoveLeader(id),
         };
         proto::Question {
@@ -117,8 +129,13 @@ impl Question {
                 id: publish.id,
                 name: publish.name,
                 client_urls: publish.client_urls,
+                command_version: publish.command_version,
             },
             Q::MemberPromote(id) => Question::MemberPromote(id),
+            Q::MemberClaim(claim) => Question::MemberClaim {
+                id: claim.id,
+                incarnation: claim.incarnation,
+            },
             Q::MoveLeader(id) => Question::MoveLeader(id),
         })
     }
@@ -143,12 +160,14 @@ impl Answer {
                 peer_urls: member.peer_urls,
                 client_urls: member.client_urls,
                 is_learner: member.is_learner,
+                ..proto::Member::default()
             }),
             Answer::Refused(error) => {
                 let (reason, member_id) = match &error {
                     Error::NotLeader | Error::NoLeader => (Reason::NotLeader, 0),
                     Error::NotLearner { id } => (Reason::NotLearner, *id),
                     Error::MemberNotFound { id } => (Reason::MemberNotFound, *id),
+                    Error::PlaceTaken { id } => (Reason::PlaceTaken, *id),
                     Error::PeerUrlExists => (Reason::PeerUrlExists, 0),
                     Error::LearnerNotReady => (Reason::LearnerNotReady, 0),
                     Error::TooManyLearners => (Reason::TooManyLearners, 0),
@@ -196,6 +215,7 @@ impl Answer {
                     (Reason::NotLeader, Error::NotLeader),
                     (Reason::NotLearner, Error::NotLearner { id }),
                     (Reason::MemberNotFound, Error::MemberNotFound { id }),
+                    (Reason::PlaceTaken, Error::PlaceTaken { id }),
                     (Reason::PeerUrlExists, Error::PeerUrlExists),
                     (Reason::LearnerNotReady, Error::LearnerNotReady),
                     (Reason::TooManyLearners, Error::TooManyLearners),
@@ -233,6 +253,7 @@ enum Reason {
     LeaderChanged = 10,
     NotEnoughStarted = 11,
     Unhealthy = 12,
+    PlaceTaken = 13,
 }
 
 fn millis(duration: Duration) -> u64 {

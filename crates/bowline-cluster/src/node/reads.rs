@@ -5,13 +5,16 @@
 //! is trusted. All reads that wait share the next round; one that comes while a round is under way
 //! waits for the one after, since that round may have noted its place before.
 //!
-//! *Lease*: while the leader's lease holds, its own state is the newest there is, and the read goes
-//! on at once, on the calling thread ([`Core::holds_lease`]). Another member asks the leader for
-//! its place.
+//! *Lease*: while the leader's lease holds, and it has applied what is agreed on, its own state is the newest
+//! there is, and the read goes on at once, on the calling thread ([`Core::holds_lease`]). Another member asks
+//! the leader for its place.
+//!
+//! A read waits for *a* leader: once another one leads than the one that is asked, that one is asked.
 //!
 //! *Eventual*: whatever this member has.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use openraft::ReadPolicy;
 use openraft::error::{LinearizableReadError, RaftError};
@@ -102,17 +105,22 @@ impl Core {
         loop {
             let attempt = async {
                 self.check_running()?;
-                match self.leader() {
-                    Some(leader) if leader == self.member_id => self.read_index(&policy).await,
-                    Some(leader) => {
-                        let client = self.peer(leader).ok_or(Error::NoLeader)?;
+                let leader = self.leader_id().ok_or(Error::NoLeader)?;
+                let answer = async {
+                    if leader.node_id == self.member_id {
+                        self.read_index(&policy).await
+                    } else {
+                        let client = self.peer(leader.node_id).ok_or(Error::NoLeader)?;
                         let level = match policy {
                             ReadPolicy::ReadIndex => peer::ReadLevel::Linearizable,
                             ReadPolicy::LeaseRead => peer::ReadLevel::Lease,
                         };
                         client.read_index(level).await.map_err(|_| Error::NoLeader)
                     }
-                    None => Err(Error::NoLeader),
+                };
+                tokio::select! {
+                    answer = answer => answer,
+                    () = self.other_than(leader) => Err(Error::NoLeader),
                 }
             };
             let answer = tokio::time::timeout_at(deadline, attempt).await;
@@ -132,12 +140,19 @@ impl Core {
 
     /// The same on the leader itself.
     pub(crate) async fn read_index(&self, policy: &ReadPolicy) -> Result<u64> {
-        if matches!(policy, ReadPolicy::LeaseRead) && self.holds_lease() {
-            return Ok(self.progress.borrow().next);
+        if matches!(policy, ReadPolicy::LeaseRead)
+            && let Some(next) = self.leased_index()
+        {
+            return Ok(next);
         }
         // A lease that does not hold is no reason to refuse: the round does without.
         match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
-            Ok((read, _)) => Ok(read.index() + 1),
+            Ok((read, _)) => {
+                let next = read.index() + 1;
+                // Before anybody reads what is there: Raft's metrics may say later that it is agreed on.
+                self.read_floor.fetch_max(next, Ordering::AcqRel);
+                Ok(next)
+            }
             Err(RaftError::APIError(
                 LinearizableReadError::ForwardToLeader(_)
                 | LinearizableReadError::QuorumNotEnough(_),

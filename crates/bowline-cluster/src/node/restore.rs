@@ -137,6 +137,9 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
             database_id,
             founders: Some(membership),
             vote: None,
+            // Each of those who restore makes its own: they agree on none.
+            incarnation: 0,
+            owed: None,
         };
         MemberFile::create(&*config.vfs, dir, state)?;
         Ok(())

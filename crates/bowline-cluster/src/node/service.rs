@@ -2,23 +2,34 @@
 
 use std::sync::Arc;
 
+use bowline::replica::Replica;
 use bowline_proto::peer as proto;
+use bowline_storage::tree::ArrivingFiles;
 use bytes::Bytes;
 use openraft::ReadPolicy;
+use openraft::async_runtime::WatchReceiver as _;
 use tonic::Status;
 
 use super::core::Core;
+use super::proposal;
 use super::proposer::Handed;
 use super::questions::{Answer, Question};
-use crate::peer::{ClusterMember, ClusterMembers, PeerService, ReadLevel};
-use crate::types::NodeId;
+use crate::peer::{
+    ClusterMember, ClusterMembers, INCOMING_DIR, PeerService, ReadLevel, SnapshotFile, Unfit,
+};
+use crate::types::{LogId, NodeId, Vote};
 
 pub(crate) struct Service(pub(crate) Arc<Core>);
 
 #[tonic::async_trait]
 impl PeerService for Service {
-    async fn propose(&self, _from: NodeId, proposal: Bytes) -> Result<(), Status> {
-        match self.0.hand_in_here(proposal).await {
+    async fn propose(&self, from: NodeId, term: u64, proposal: Bytes) -> Result<(), Status> {
+        proposal::check(&proposal, Some(from))
+            .map_err(|unfit| Status::invalid_argument(unfit.to_string()))?;
+        self.0
+            .check_before_proposing(&proposal)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        match self.0.hand_in_here(term, proposal).await {
             Handed::Applied => Ok(()),
             Handed::Nowhere(error) => Err(Status::failed_precondition(error.to_string())),
             Handed::Unknown(error) => Err(Status::unknown(error.to_string())),
@@ -30,7 +41,70 @@ impl PeerService for Service {
     }
 
     fn may_vote(&self) -> bool {
-        self.0.started.elapsed() >= self.0.votes_after
+        self.0.started.elapsed() >= self.0.votes_after && self.may_stand()
+    }
+
+    fn may_stand(&self) -> bool {
+        !self.0.owes()
+    }
+
+    async fn acknowledged(&self, leader: &Vote, last: LogId) -> Result<(), Status> {
+        let compared = self.0.compare_acknowledged(leader, last).await;
+        compared.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    async fn is_member(&self, from: NodeId) -> bool {
+        self.0.is_known_member(from).await
+    }
+
+    fn check_proposal(&self, proposal: &Bytes) -> Result<(), Unfit> {
+        proposal::check(proposal, None)
+    }
+
+    fn too_old(&self, vote: &Vote, reason: &str) {
+        let core = &self.0;
+        let is_followed = core.metrics.borrow_watched().vote == *vote;
+        // Of anybody else it may be a stray message, which stops nobody.
+        if is_followed {
+            core.fail(reason);
+        }
+    }
+
+    fn check_snapshot(
+        &self,
+        state: &Bytes,
+        last: LogId,
+        files: &[SnapshotFile],
+    ) -> Result<Option<ArrivingFiles>, Status> {
+        let refuse = |reason: String| Err(Status::invalid_argument(reason));
+        let incoming = self.0.options.data_dir.join(INCOMING_DIR);
+        let expected = match Replica::arriving_files(&incoming, state) {
+            Ok(expected) => expected,
+            Err(error) => return refuse(error.to_string()),
+        };
+        let (index, _) = expected.end();
+        if index != last.index + 1 {
+            let last = last.index;
+            return refuse(format!(
+                "a snapshot of entry {last} whose state is of {index}"
+            ));
+        }
+        if files.len() != expected.count() {
+            let (found, count) = (files.len(), expected.count());
+            return refuse(format!(
+                "a snapshot of {found} files whose state names {count}"
+            ));
+        }
+        for file in files {
+            if expected.bytes_of(&file.name) != Some(file.bytes) {
+                let SnapshotFile { name, bytes, .. } = file;
+                return refuse(format!(
+                    "a snapshot with a file {name:?} of {bytes} bytes, which its \
+                                       state does not name"
+                ));
+            }
+        }
+        Ok(Some(expected))
     }
 
     async fn read_index(&self, _from: NodeId, level: ReadLevel) -> Result<u64, Status> {
@@ -42,20 +116,35 @@ impl PeerService for Service {
         index.map_err(|error| Status::failed_precondition(error.to_string()))
     }
 
-    async fn members(&self, _from: NodeId) -> Result<ClusterMembers, Status> {
+    async fn members(
+        &self,
+        _from: NodeId,
+        is_linearizable: bool,
+    ) -> Result<ClusterMembers, Status> {
         let core = &self.0;
-        let members = core.members().into_iter().map(|member| ClusterMember {
-            id: member.id,
-            name: member.name,
-            peer_urls: member.peer_urls,
-            client_urls: member.client_urls,
-            is_learner: member.is_learner,
+        let membership = match is_linearizable {
+            true => {
+                let agreed = core.agreed_membership().await;
+                agreed.map_err(|error| Status::unavailable(error.to_string()))?
+            }
+            false => core.membership(),
+        };
+        let members = membership.nodes().map(|(id, member)| ClusterMember {
+            id: *id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+            client_urls: member.client_urls.clone(),
+            is_learner: membership.voter_ids().all(|voter| voter != *id),
+            incarnation: member.incarnation,
         });
         Ok(ClusterMembers {
             cluster_id: core.cluster_id,
             database_id: core.replica.db().id(),
             leader_id: core.heard_leadership().leader,
             members: members.collect(),
+            member_id: core.member_id,
+            incarnation: core.incarnation,
+            is_blank: core.is_blank(),
         })
     }
 

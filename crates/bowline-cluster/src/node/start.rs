@@ -2,12 +2,14 @@
 //!
 //! A directory with a file `MEMBER` goes on as the member it is. Without one it becomes a member:
 //!
-//! - *joining* (`is_existing`): the others are asked which member has this node's peer URL; the
-//!   directory must hold no database;
+//! - *joining* (`is_existing`): the others are asked which member has this node's peer URL, and what
+//!   counts is what a leader has confirmed; the directory must hold no database;
 //! - *founding alone*: an embedded database becomes the first member's, with all its data and
 //!   history; the cluster's id follows from the database's. Without one, an empty database is made;
 //! - *founding together*: the ids follow from the members' URLs and the token, so that all come to
 //!   the same ones; the directory must hold no database.
+//!
+//! Joining and founding together go on in `admission`, when the member answers its peers.
 //!
 //! The file `MEMBER` is what makes it so. A new member's is made before its database, so that one
 //! which dies in between goes on as the member it is; an embedded directory's is made after the
@@ -28,24 +30,27 @@ use std::time::Duration;
 use bowline::replica::{Replica, ReplicaOptions};
 use bowline::vfs::Vfs;
 use bowline::{Background, History};
-use openraft::error::{InitializeError, RaftError};
 use openraft::{Config, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::admission::{self, Place, has_started};
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
 use super::core::{Core, Counts, Raft, Renewals};
 use super::service::Service;
 use super::state_machine::StateMachine;
+use super::suspension::Suspensions;
 use super::waiters::Waiters;
 use super::{lessor, upkeep};
 use crate::error::{Error, Result};
 use crate::log_store::{LogStore, Replay};
 use crate::member_file::{FOUNDERS_BYTES_MAX, MemberFile, MemberState};
-use crate::peer::{ClusterMember, NetworkFactory, Peers, peer_service};
+use crate::peer::{
+    self, ClusterMembers, MemberIdentity, NetworkFactory, Peers, Port, peer_service,
+};
 use crate::record;
 use crate::types::{Member, Membership, NodeId};
 
@@ -117,19 +122,12 @@ impl Node {
             tasks: Vec::new(),
             addresses,
         };
+        let port = Port::new(core.options.peers.port.clone());
         for listener in listeners {
-            node.servers.push(serve(&core, listener));
+            node.servers.push(serve(&core, &port, listener));
         }
-        // Only those who begin a cluster, and each of them alike.
-        if let Some(founders) = &identity.state.founders
-            && core.replica.flushed_index() == 0
-        {
-            let members = founders.nodes().map(|(id, member)| (*id, member.clone()));
-            let members: BTreeMap<NodeId, Member> = members.collect();
-            match core.raft.initialize(members).await {
-                Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
-                Err(error) => return Err(Error::stopped(error)),
-            }
+        if core.is_blank() {
+            node.tasks.push(tokio::spawn(admission::run(core.clone())));
         }
         node.tasks
             .push(tokio::spawn(core.clone().follow_leadership()));
@@ -235,7 +233,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
     if let Some(state) = MemberFile::read(vfs, dir)? {
         if state.vote.is_none() {
             // Never used, or made once more, from a saved copy, for a member that was.
-            refuse_a_second_founding(config, state.member_id).await?;
+            refuse_a_lost_directory(config, &state).await?;
         }
         return Ok(Identity {
             state,
@@ -247,6 +245,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         .metadata(&identity_path)
         .map_err(|e| bowline_storage::Error::io("stat", &identity_path, e))?;
     let has_database = found.is_some();
+    let incarnation = fastrand::u64(1..);
     if config.is_existing {
         if has_database {
             return Err(directory_error(
@@ -255,7 +254,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
                  choose another directory",
             ));
         }
-        return join(config).await;
+        return join(config, incarnation).await;
     }
     if has_database {
         if !is_alone(config) {
@@ -282,8 +281,10 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
                 cluster_id,
                 member_id,
                 database_id,
-                founders: Some(membership(&[(member_id, own_member(config))])?),
+                founders: Some(membership(&[(member_id, own_member(config, incarnation))])?),
                 vote: None,
+                incarnation,
+                owed: None,
             },
             votes_after: Duration::ZERO,
         });
@@ -300,103 +301,110 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         });
     };
     let member_id = *member_id;
-    refuse_a_second_founding(config, member_id).await?;
     let ids: Vec<[u8; 8]> = founders.iter().map(|(id, _)| id.to_be_bytes()).collect();
     let ids = ids.concat();
     let token = config.cluster_token.as_bytes();
     let cluster_id = hash(&[&ids, token]);
     let high = u128::from(hash(&[&ids, token, b"database"]));
+    let state = MemberState {
+        cluster_id,
+        member_id,
+        database_id: (high << 64) | u128::from(cluster_id),
+        founders: Some(membership(&founders)?),
+        vote: None,
+        incarnation,
+        owed: None,
+    };
+    refuse_a_lost_directory(config, &state).await?;
+    Ok(Identity {
+        state,
+        votes_after: Duration::ZERO,
+    })
+}
+
+/// Asks the members of a cluster which of them this one is. An answer counts that a leader has
+/// confirmed; as long as nobody gives one, all are asked again.
+async fn join(config: &NodeConfig, incarnation: u64) -> Result<Identity> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let deadline = tokio::time::Instant::now() + config.request_timeout;
+    let peers = Peers::new(0, 0, config.peers.clone());
+    loop {
+        let mut last_error = Error::Config {
+            setting: "initial-cluster",
+            reason: "it names no other member to ask".to_owned(),
+        };
+        for url in other_urls(config) {
+            let client = peers.client_at(url);
+            let answer = tokio::time::timeout_at(deadline, client.agreed_members()).await;
+            let reason = match answer {
+                Ok(Ok(answer)) => return place_in(config, url, &answer, incarnation),
+                Ok(Err(status)) => status.message().to_owned(),
+                Err(_) => "it does not answer in time".to_owned(),
+            };
+            last_error = Error::Peer {
+                url: url.clone(),
+                reason,
+            };
+        }
+        let is_late = tokio::time::Instant::now() + PAUSE >= deadline;
+        if is_late || matches!(last_error, Error::Config { .. }) {
+            return Err(last_error);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Which member an empty directory becomes, by what the leader has said through the member at `url`.
+fn place_in(
+    config: &NodeConfig,
+    url: &str,
+    answer: &ClusterMembers,
+    incarnation: u64,
+) -> Result<Identity> {
+    let mut members = answer.members.iter();
+    let own = members.find(|member| {
+        let mut urls = member.peer_urls.iter();
+        urls.any(|url| config.advertise_peer_urls.contains(url))
+    });
+    let own = own.ok_or_else(|| Error::Peer {
+        url: url.to_owned(),
+        reason: "its cluster has no member with this node's peer URL: add it first".to_owned(),
+    })?;
+    let is_free = own.incarnation == 0 && own.is_learner && !has_started(own);
+    if !is_free {
+        return Err(directory_error(&config.data_dir, admission::LOST));
+    }
     Ok(Identity {
         state: MemberState {
-            cluster_id,
-            member_id,
-            database_id: (high << 64) | u128::from(cluster_id),
-            founders: Some(membership(&founders)?),
-            vote: None,
+            database_id: answer.database_id,
+            incarnation,
+            ..MemberState::new(answer.cluster_id, own.id)
         },
         votes_after: Duration::ZERO,
     })
 }
 
-/// Asks the members of a cluster which of them this one is.
-async fn join(config: &NodeConfig) -> Result<Identity> {
+/// Where the other members listen, by the settings.
+fn other_urls(config: &NodeConfig) -> impl Iterator<Item = &String> {
+    let urls = config.initial_cluster.iter().map(|(_, url)| url);
+    urls.filter(|url| !config.advertise_peer_urls.contains(url))
+}
+
+/// A member whose directory was lost must not come back as if it had never voted. Who does not answer
+/// says nothing; `admission` goes on asking.
+async fn refuse_a_lost_directory(config: &NodeConfig, state: &MemberState) -> Result<()> {
     let peers = Peers::new(0, 0, config.peers.clone());
-    let others = config.initial_cluster.iter();
-    let others = others.filter(|(_, url)| !config.advertise_peer_urls.contains(url));
-    let mut last_error = Error::Config {
-        setting: "initial-cluster",
-        reason: "it names no other member to ask".to_owned(),
+    let place = Place {
+        cluster_id: state.cluster_id,
+        member_id: state.member_id,
+        incarnation: state.incarnation,
+        is_founder: state.founders.is_some(),
     };
-    for (_, url) in others {
-        let answer = match peers.client_at(url).members().await {
-            Ok(answer) => answer,
-            Err(status) => {
-                last_error = Error::Peer {
-                    url: url.clone(),
-                    reason: status.message().to_owned(),
-                };
-                continue;
-            }
-        };
-        let mut members = answer.members.iter();
-        let own = members.find(|member| {
-            let mut urls = member.peer_urls.iter();
-            urls.any(|url| config.advertise_peer_urls.contains(url))
-        });
-        match own {
-            // It has voted, and acknowledged what its disk held.
-            Some(own) if has_started(own) && !own.is_learner => {
-                return Err(directory_error(
-                    &config.data_dir,
-                    "it is empty, and the member with this node's peer URL has been running: \
-                     remove that member and add it again",
-                ));
-            }
-            Some(own) => {
-                return Ok(Identity {
-                    state: MemberState {
-                        cluster_id: answer.cluster_id,
-                        member_id: own.id,
-                        database_id: answer.database_id,
-                        founders: None,
-                        vote: None,
-                    },
-                    votes_after: Duration::ZERO,
-                });
-            }
-            None => {
-                last_error = Error::Peer {
-                    url: url.clone(),
-                    reason: "its cluster has no member with this node's peer URL: add it first"
-                        .to_owned(),
-                };
-            }
-        }
-    }
-    Err(last_error)
-}
-
-fn has_started(member: &ClusterMember) -> bool {
-    !member.client_urls.is_empty()
-}
-
-/// A founder whose directory was lost must not come back as if it had never voted.
-async fn refuse_a_second_founding(config: &NodeConfig, member_id: NodeId) -> Result<()> {
-    let peers = Peers::new(0, 0, config.peers.clone());
-    let others = config.initial_cluster.iter();
-    let others = others.filter(|(_, url)| !config.advertise_peer_urls.contains(url));
-    for (_, url) in others {
-        // Who does not answer has not been started, as far as can be told.
-        let Ok(answer) = peers.client_at(url).members().await else {
-            continue;
-        };
-        let mut members = answer.members.iter();
-        if members.any(|member| member.id == member_id && has_started(member)) {
-            return Err(directory_error(
-                &config.data_dir,
-                "it was never used, and this member has been running: remove it from the cluster and \
-                 add it again with an empty directory",
-            ));
+    for url in other_urls(config) {
+        if let Ok(answer) = peers.client_at(url).members().await
+            && let Some(reason) = place.refusal(&answer)
+        {
+            return Err(directory_error(&config.data_dir, reason));
         }
     }
     Ok(())
@@ -407,12 +415,14 @@ fn is_alone(config: &NodeConfig) -> bool {
     names.all(|(name, _)| *name == config.name)
 }
 
-fn own_member(config: &NodeConfig) -> Member {
+fn own_member(config: &NodeConfig, incarnation: u64) -> Member {
     Member {
         name: config.name.clone(),
         peer_urls: config.advertise_peer_urls.clone(),
         client_urls: config.advertise_client_urls.clone(),
         wants_vote: true,
+        incarnation,
+        ..Member::default()
     }
 }
 
@@ -429,6 +439,7 @@ pub(super) fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
             peer_urls: urls,
             client_urls: Vec::new(),
             wants_vote: true,
+            ..Member::default()
         };
         (id, member)
     };
@@ -510,7 +521,8 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
         locked: &mut locked,
         visit: &mut |index, payload| replay.visit(index, payload),
     };
-    let (replica, log) = Replica::open(database(config), dir, options)?;
+    let opened = Replica::open(database(config), dir, options);
+    let (replica, log) = opened.map_err(|error| Error::of_opening(dir, error))?;
     let replica = Arc::new(replica);
     let member = match member {
         Some(member) => member,
@@ -575,27 +587,41 @@ fn reopen_member(
 async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> Result<Arc<Core>> {
     let (cluster_id, member_id) = (identity.state.cluster_id, identity.state.member_id);
     let millis = |duration: Duration| duration.as_millis() as u64;
-    let election = millis(config.election_timeout);
+    let owes = opened.log.member().read_owed().is_some();
     let raft_config = Config {
         cluster_name: format!("{:016x}", cluster_id),
         heartbeat_interval: millis(config.heartbeat_interval),
-        election_timeout_min: election,
-        election_timeout_max: 2 * election,
+        // openraft takes the second for the time without votes, and adds a wait between the two to it.
+        election_timeout_min: millis(config.campaign_wait()),
+        election_timeout_max: millis(config.vote_lease()),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries.max(1)),
         max_in_snapshot_log_to_keep: config.kept_entries,
         install_snapshot_timeout: millis(config.peers.snapshot_timeout),
         replication_lag_threshold: config.snapshot_entries.max(1),
         max_payload_entries: 64,
         enable_pre_vote: Some(true),
+        // See `stand_later` and `owed`.
+        enable_elect: identity.votes_after.is_zero() && !owes,
         // It would lead with a state that is older than what it has acknowledged.
         enable_leader_restore: Some(false),
+        // See `owed`.
+        allow_log_reversion: Some(true),
         ..Config::default()
     };
     let raft_config = raft_config.validate().map_err(|error| Error::Config {
         setting: "election-timeout",
         reason: error.to_string(),
     })?;
-    let peers = Peers::new(cluster_id, member_id, config.peers.clone());
+    let member = MemberIdentity {
+        cluster_id,
+        member_id,
+        incarnation: identity.state.incarnation,
+    };
+    let mut peer_options = config.peers.clone();
+    // A peer that is back hears its leader before it would begin an election.
+    let longest = &mut peer_options.backoff.1;
+    *longest = (*longest).min(config.election_timeout / 2);
+    let peers = Peers::of(member, peer_options);
     let Opened {
         replica,
         log,
@@ -611,10 +637,17 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         machine,
     );
     let raft = raft.await.map_err(Error::stopped)?;
+    if !identity.votes_after.is_zero() {
+        stand_later(&raft, &log, &config, identity).await?;
+    }
     let metrics = raft.metrics();
+    peers.follow(metrics.clone());
+    let suspensions = Suspensions::new(replica.clock());
     Ok(Arc::new(Core {
         cluster_id,
         member_id,
+        incarnation: identity.state.incarnation,
+        founders: identity.state.founders.clone(),
         options: config,
         raft,
         replica,
@@ -623,8 +656,12 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         peers,
         metrics,
         progress,
-        abdicating: AtomicU64::new(0),
+        abdication: Arc::default(),
+        seen_members: Mutex::default(),
+        suspensions,
+        read_floor: AtomicU64::new(0),
         renewals: Renewals::default(),
+        vouching: tokio::sync::Semaphore::new(1),
         changing: Arc::default(),
         failure: Mutex::new(None),
         closing: watch::Sender::new(false),
@@ -636,31 +673,54 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     }))
 }
 
+/// A member that gives no vote yet gives none to itself either: it stands for election after that time. Not all
+/// of them at the same instant, when all were restarted at once. Who is the only voter has promised nothing to
+/// anybody.
+async fn stand_later(
+    raft: &Raft,
+    log: &LogStore,
+    config: &NodeConfig,
+    identity: &Identity,
+) -> Result<()> {
+    // Whoever owes stands only after that: see `owed`, which says so again after it has noted it.
+    let elect = |raft: &Raft, member: &MemberFile| {
+        let owes = || member.read_owed().is_some();
+        if !owes() {
+            raft.runtime_config().elect(true);
+            if owes() {
+                raft.runtime_config().elect(false);
+            }
+        }
+    };
+    let member = log.member().clone();
+    let own = identity.state.member_id;
+    let is_alone = raft.with_raft_state(move |state| {
+        let mut voters = state.membership_state.effective().voter_ids();
+        voters.next() == Some(own) && voters.next().is_none()
+    });
+    if is_alone.await.map_err(Error::stopped)? {
+        elect(raft, &member);
+        return Ok(());
+    }
+    let apart = config.vote_lease().saturating_sub(config.campaign_wait());
+    let wait = identity.votes_after + apart.mul_f64(fastrand::f64());
+    let raft = raft.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(wait).await;
+        elect(&raft, &member);
+    });
+    Ok(())
+}
+
 /// Answers peers at a listener until the node is closed.
-fn serve(core: &Arc<Core>, listener: TcpListener) -> JoinHandle<()> {
+fn serve(core: &Arc<Core>, port: &Arc<Port>, listener: TcpListener) -> JoinHandle<()> {
     let service = peer_service(
         core.raft.clone(),
         core.options.vfs.clone(),
         &core.options.data_dir,
-        core.cluster_id,
+        core.peers.clone(),
         Arc::new(Service(core.clone())),
-        &core.options.peers,
     );
-    let core = core.clone();
-    tokio::spawn(async move {
-        let incoming =
-            tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
-        let served = tonic::transport::Server::builder()
-            .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(16 << 20)
-            .http2_keepalive_interval(Some(core.options.peers.keep_alive_interval))
-            .http2_keepalive_timeout(Some(core.options.peers.keep_alive_timeout))
-            .add_service(service)
-            .serve_with_incoming(incoming)
-            .await;
-        if let Err(error) = served {
-            *core.failure.lock() = Some(format!("it does not hear its peers any more: {error}"));
-            core.closing.send_modify(|_| {});
-        }
-    })
+    let options = core.options.peers.clone();
+    tokio::spawn(peer::serve(listener, service, port.clone(), options))
 }

@@ -30,9 +30,11 @@ use super::waiters::{Applied, Waiters};
 use crate::error::Error;
 use crate::in_place::in_place;
 use crate::log_store::LogStore;
-use crate::peer::{SnapshotData, SnapshotFile};
+use crate::peer::{OutgoingFile, SnapshotData, SnapshotFile};
 use crate::record;
-use crate::types::{self, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig, log_id};
+use crate::types::{
+    self, LeaderId, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig, log_id,
+};
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
@@ -47,8 +49,22 @@ const ROOM_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Progress {
     /// One past the Raft index of the last entry; 0 is none.
     pub(crate) next: u64,
-    /// Its term.
-    pub(crate) term: u64,
+    /// Who led when it was made.
+    pub(crate) leader: Option<LeaderId>,
+}
+
+impl Progress {
+    fn of(last: Option<LogId>) -> Progress {
+        Progress {
+            next: last.map_or(0, |id| id.index + 1),
+            leader: last.map(|id| id.leader_id),
+        }
+    }
+
+    /// The entry's term.
+    pub(crate) fn term(&self) -> u64 {
+        self.leader.map_or(0, |leader| leader.term)
+    }
 }
 
 /// The state machine.
@@ -102,10 +118,8 @@ impl StateMachine {
             }
             _ => (None, StoredMembership::default()),
         };
-        let progress = Progress {
-            next: last_applied.map_or(0, |id| id.index + 1),
-            term: last_applied.map_or(0, |id| id.leader_id.term),
-        };
+        let progress = Progress::of(last_applied);
+        waiters.leader_applied(progress.leader);
         Ok(StateMachine {
             replica,
             log,
@@ -152,14 +166,13 @@ impl StateMachine {
             responders.extend(responder);
         }
         applier.finish()?;
-        let progress = Progress {
-            next: self.last_applied.map_or(0, |id| id.index + 1),
-            term: self.last_applied.map_or(0, |id| id.leader_id.term),
-        };
+        let progress = Progress::of(self.last_applied);
         self.progress.send_replace(progress);
         for (number, outcomes) in answers {
             self.waiters.applied(number, outcomes);
         }
+        // Not before the outcomes: what has none by now will have none.
+        self.waiters.leader_applied(progress.leader);
         for responder in responders {
             responder.send(types::Applied::default());
         }
@@ -238,10 +251,11 @@ impl StateMachine {
         self.log.set_flushed(installed.index);
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
-        self.progress.send_replace(Progress {
-            next: last.index + 1,
-            term: last.leader_id.term,
-        });
+        let progress = Progress::of(Some(last));
+        // What the tables hold of proposals is not known.
+        self.waiters.skipped();
+        self.progress.send_replace(progress);
+        self.waiters.leader_applied(progress.leader);
         Ok(())
     }
 }
@@ -329,13 +343,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let Some((meta, frozen)) = self.freeze().await? else {
             return Ok(None);
         };
-        let files = frozen.tables.iter().map(|table| {
-            let file = SnapshotFile {
+        let files = frozen.tables.iter().map(|table| OutgoingFile {
+            described: SnapshotFile {
                 name: table.name(),
                 bytes: table.file_bytes(),
                 crc32c: 0,
-            };
-            (file, table.file().clone())
+            },
+            file: table.file().clone(),
+            table: Some(table.clone()),
         });
         let snapshot = SnapshotData::Outgoing {
             files: files.collect(),

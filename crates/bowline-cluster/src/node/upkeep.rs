@@ -6,7 +6,7 @@
 //! still has a segment or more: that is what deletions, compactions and the alarm itself are written
 //! to. What takes space is refused from then on by whoever is asked, before it is in any log, so that
 //! those who try again and again do not use up the reserve. The alarm is cleared by the same member
-//! when all three are over.
+//! when all three are over, or by the leader once that member is removed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,13 +64,19 @@ async fn keep_up(core: &Core) {
     let mut absence = Absence::default();
     loop {
         tokio::time::sleep(TICK).await;
+        core.settle_what_is_owed().await;
+        let members = core.membership();
+        let ids = members.nodes().map(|(id, _)| *id);
+        core.seen_members.lock().extend(ids);
         if core.is_leading() {
+            absence.was_in |= core.is_agreed_member() == Some(true);
             // Seen twice in a row: not one that is just being ended.
             let was_joint = std::mem::replace(&mut is_joint, core.is_membership_joint());
             if was_joint && is_joint {
                 core.leave_joint_membership().await;
             }
             core.promote_those_who_wait().await;
+            core.clear_alarms_of_removed().await;
         } else {
             is_joint = false;
             if absence.is_removed(core).await {
@@ -81,74 +87,118 @@ async fn keep_up(core: &Core) {
     }
 }
 
-/// Finds out that this member was removed. Nobody sends anything to who is no member any more, so
-/// one that hears no leader asks the others, now and then, whether it is one still. Only the answer of
-/// one that leads, and has heard so from a majority lately, counts.
+/// Finds out that this member was removed. Either it applies the membership without itself; or, since
+/// nobody sends anything to who is no member any more, it hears no leader, and asks the others, now and
+/// then, whether it is one still. Only what a leader has confirmed after the question counts: the
+/// others may know an older membership than this member does.
+///
+/// Invariant: who has been a member and is none by an agreed membership stops. It comes back under this
+/// id never: who is added again has another one.
 #[derive(Debug, Default)]
 struct Absence {
     asked: Option<tokio::time::Instant>,
-    /// How often in a row the leader did not count it in.
-    times: u32,
+    was_in: bool,
+    /// Since when it knows by itself.
+    gone: Option<tokio::time::Instant>,
 }
 
 impl Absence {
-    /// Twice: of a change that its leader has only begun, nothing may come.
-    const TIMES: u32 = 2;
+    /// So that who has removed this member through itself has the answer.
+    const FAREWELL: Duration = Duration::from_secs(1);
 
     async fn is_removed(&mut self, core: &Core) -> bool {
-        let pause = 2 * core.options.election_timeout;
+        match core.is_agreed_member() {
+            Some(true) => self.was_in = true,
+            Some(false) if self.was_in => {
+                let gone = *self.gone.get_or_insert_with(tokio::time::Instant::now);
+                return gone.elapsed() >= Absence::FAREWELL;
+            }
+            // On the way to be one, by entries from before it was added; or restarted.
+            Some(false) | None => {}
+        }
         if core.heard_leadership().leader.is_some() {
-            *self = Absence::default();
+            self.asked = None;
             return false;
         }
+        let pause = 2 * core.options.election_timeout;
         if self.asked.is_some_and(|asked| asked.elapsed() < pause) {
             return false;
         }
         self.asked = Some(tokio::time::Instant::now());
+        // Who does not know of any member has just come; `admission` asks for it.
         let membership = core.membership();
-        let mut ids = membership.nodes().map(|(id, _)| *id);
-        // Who does not know of any member has just come, and is on the way to be one.
-        if !ids.any(|id| id == core.member_id) && membership.nodes().next().is_none() {
-            return false;
-        }
         for (id, member) in membership.nodes().filter(|(id, _)| **id != core.member_id) {
             let asked = core.peers.client(*id, member);
-            let answer = tokio::time::timeout(pause, asked.members()).await;
-            let Ok(Ok(answer)) = answer else {
-                continue;
-            };
-            // The others may know an older membership than this member does.
-            if answer.cluster_id != core.cluster_id || answer.leader_id != Some(*id) {
-                continue;
+            let answer = tokio::time::timeout(pause, asked.agreed_members()).await;
+            match answer {
+                Ok(Ok(answer)) if answer.cluster_id == core.cluster_id => {
+                    return answer
+                        .members
+                        .iter()
+                        .all(|member| member.id != core.member_id);
+                }
+                _ => {}
             }
-            let is_in = answer.members.iter().any(|m| m.id == core.member_id);
-            self.times = if is_in { 0 } else { self.times + 1 };
-            return self.times >= Absence::TIMES;
         }
-        self.times = 0;
         false
     }
 }
 
-/// Tells the cluster this member's name and where clients reach it.
+/// Tells the cluster this member's name, where clients reach it, and which commands it reads.
 async fn publish(core: &Core) -> bool {
     let mine = core.membership().get_node(&core.member_id).cloned();
     let Some(mine) = mine else {
         return false;
     };
     let options = &core.options;
-    if mine.name == options.name && mine.client_urls == options.advertise_client_urls {
+    if mine.name == options.name
+        && mine.client_urls == options.advertise_client_urls
+        && mine.command_version == options.command_version
+    {
         return true;
     }
     let question = Question::MemberPublish {
         id: core.member_id,
         name: options.name.clone(),
         client_urls: options.advertise_client_urls.clone(),
+        command_version: options.command_version,
     };
     core.ask_leader(question).await.is_ok()
 }
 
 impl Core {
+    /// Clears the alarms for space of those who were members and are none any more: nobody else would, and
+    /// writes would be refused for ever. An alarm that a client raised in the name of nobody stays, as in etcd.
+    pub(crate) async fn clear_alarms_of_removed(&self) {
+        let alarms = self.replica.alarms();
+        if alarms.is_empty() {
+            return;
+        }
+        let membership = self.membership();
+        let seen = self.seen_members.lock().clone();
+        let of_removed =
+            |member: u64| seen.contains(&member) && membership.get_node(&member).is_none();
+        let commands: Vec<Command> = alarms
+            .into_iter()
+            .filter(|(member, kind)| *kind == AlarmKind::NoSpace && of_removed(*member))
+            .map(|(member, kind)| Command::Alarm {
+                member,
+                kind,
+                is_raised: false,
+            })
+            .collect();
+        if commands.is_empty() {
+            return;
+        }
+        tracing::info!(
+            ?commands,
+            "the alarm for space of a removed member is cleared"
+        );
+        let (number, proposal) = self.waiters.propose(&commands, Vec::new());
+        let deadline = tokio::time::Instant::now() + ALARM_TIMEOUT;
+        self.hand_in_once(number, proposal, deadline).await;
+    }
+
     /// Whether what takes space is refused: some member has raised the alarm, or this one is about to.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.replica.is_out_of_space() || self.log.is_short_of_space()

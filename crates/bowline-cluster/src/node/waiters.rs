@@ -9,6 +9,12 @@
 //! here the two are one: either this member leads, or another does in a later term, whose lease
 //! reads wait for its own first entry, which is behind this one.
 //!
+//! *What became of a proposal whose leader has gone.* A proposal is handed to one leader, and enters no log
+//! but in that leader's name. Once this member has applied an entry of a later leader, all entries of the
+//! earlier one that will ever be applied are before it. So a proposal that has an outcome by then is done, one
+//! that has none never will be, and is handed in again; only where tables came in place of entries it is not
+//! known.
+//!
 //! ```text
 //! proposal  | member u64 BE | run u64 BE | number u64 BE | commands |
 //! ```
@@ -18,12 +24,12 @@ use std::collections::HashMap;
 use bowline::replica::{Command, Reply, decode_commands, encode_commands};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::error::{Error, Result};
-use crate::types::NodeId;
+use crate::types::{LeaderId, NodeId};
 
-const HEAD_BYTES: usize = 24;
+pub(crate) const HEAD_BYTES: usize = 24;
 
 /// A reply, with the place in the log that it has.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +52,19 @@ pub(crate) struct Waiters {
     /// Random, so that an entry of an earlier run is never taken for one of this.
     run: u64,
     state: Mutex<State>,
+    /// Who led when the last entry was made that is applied here. Its outcomes are here before.
+    leader: watch::Sender<Option<LeaderId>>,
+}
+
+/// What is known of a proposal after its leader has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is done, and those who wait are told.
+    Done,
+    /// It never will be.
+    Lost,
+    /// Tables came in place of the entries.
+    Unknown,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +80,8 @@ struct Pending {
     is_confirmed: bool,
     /// What this member's state machine has made of it.
     outcomes: Option<Vec<Applied>>,
+    /// Whether tables came in place of entries since it was made.
+    is_skipped: bool,
 }
 
 impl Pending {
@@ -92,12 +113,20 @@ pub(crate) struct Parts {
     pub(crate) awaited: Option<u64>,
 }
 
+/// The member that made a proposal; `None` when it is shorter than its head.
+pub(crate) fn proposer_of(proposal: &[u8]) -> Option<NodeId> {
+    let head: &[u8; HEAD_BYTES] = proposal.first_chunk()?;
+    let member: &[u8; 8] = head.first_chunk()?;
+    Some(u64::from_be_bytes(*member))
+}
+
 impl Waiters {
     pub(crate) fn new(member: NodeId) -> Waiters {
         Waiters {
             member,
             run: fastrand::u64(..),
             state: Mutex::default(),
+            leader: watch::Sender::new(None),
         }
     }
 
@@ -152,6 +181,45 @@ impl Waiters {
         self.update(number, |pending| pending.outcomes = Some(outcomes));
     }
 
+    /// Tables came in place of entries.
+    pub(crate) fn skipped(&self) {
+        for pending in self.state.lock().waiting.values_mut() {
+            pending.is_skipped = true;
+        }
+    }
+
+    /// This member has applied an entry of this leader, and given out what came of all entries before.
+    pub(crate) fn leader_applied(&self, leader: Option<LeaderId>) {
+        self.leader.send_if_modified(|known| {
+            let is_later = leader > *known;
+            *known = leader.max(*known);
+            is_later
+        });
+    }
+
+    /// Waits until this member has applied an entry of a leader after this one.
+    pub(crate) async fn superseded(&self, leader: LeaderId) {
+        let mut applied = self.leader.subscribe();
+        // The sender lives as long as this.
+        let _ = applied.wait_for(|applied| *applied > Some(leader)).await;
+    }
+
+    /// What became of a proposal, once the leader that it was handed to is [superseded](Self::superseded).
+    pub(crate) fn settle(&self, number: u64) -> Fate {
+        let fate = match self.state.lock().waiting.get(&number) {
+            Some(pending) if pending.outcomes.is_some() => Fate::Done,
+            Some(pending) if pending.is_skipped => Fate::Unknown,
+            Some(_) => Fate::Lost,
+            // They were told.
+            None => Fate::Done,
+        };
+        if fate == Fate::Done {
+            // A leader whose entry is behind it has it applied before it reads by its lease.
+            self.confirm(number);
+        }
+        fate
+    }
+
     fn update(&self, number: u64, change: impl FnOnce(&mut Pending)) {
         let ready = {
             let mut state = self.state.lock();
@@ -194,5 +262,119 @@ impl Waiters {
             commands,
             awaited: is_awaited.then_some(number),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline::replica::Outcome;
+
+    use super::*;
+
+    const COMMAND: Command = Command::LeaseRevoke { id: 1 };
+
+    fn leader(term: u64) -> LeaderId {
+        LeaderId { term, node_id: 1 }
+    }
+
+    fn applied(index: u64) -> Applied {
+        let reply = Reply {
+            revision: index,
+            result: Ok(Outcome::Done),
+        };
+        Applied {
+            reply,
+            index,
+            term: 1,
+        }
+    }
+
+    /// A proposal of so many commands, and where their replies come.
+    fn proposed(
+        waiters: &Waiters,
+        count: usize,
+    ) -> (u64, Bytes, Vec<oneshot::Receiver<Result<Applied>>>) {
+        let (senders, receivers) = (0..count).map(|_| oneshot::channel()).unzip();
+        let (number, proposal) = waiters.propose(&vec![COMMAND; count], senders);
+        (number, proposal, receivers)
+    }
+
+    /// A lease read takes what the leader has for everything that was acknowledged.
+    #[test]
+    fn a_reply_waits_for_the_leader_and_for_this_member() {
+        let waiters = Waiters::new(1);
+        for leader_is_first in [true, false] {
+            let (number, _, mut replies) = proposed(&waiters, 2);
+            waiters.unconfirm(number);
+            match leader_is_first {
+                true => waiters.confirm(number),
+                false => waiters.applied(number, vec![applied(7), applied(8)]),
+            }
+            assert!(replies[0].try_recv().is_err(), "{leader_is_first}");
+            match leader_is_first {
+                true => waiters.applied(number, vec![applied(7), applied(8)]),
+                false => waiters.confirm(number),
+            }
+            for (reply, index) in replies.iter_mut().zip([7, 8]) {
+                assert_eq!(reply.try_recv().unwrap().unwrap().index, index);
+            }
+        }
+    }
+
+    /// What is done is never handed in again, nor what may be in tables that came.
+    #[test]
+    fn what_became_of_a_proposal_is_told_by_what_was_applied() {
+        let waiters = Waiters::new(1);
+        let (done, _, mut replies) = proposed(&waiters, 1);
+        waiters.applied(done, vec![applied(7)]);
+        assert_eq!(waiters.settle(done), Fate::Done);
+        assert!(replies[0].try_recv().unwrap().is_ok());
+        assert_eq!(waiters.settle(done), Fate::Done, "who waited was told");
+        let (skipped, _, _skipped) = proposed(&waiters, 1);
+        waiters.skipped();
+        assert_eq!(waiters.settle(skipped), Fate::Unknown);
+        let (lost, _, _lost) = proposed(&waiters, 1);
+        assert_eq!(waiters.settle(lost), Fate::Lost);
+    }
+
+    /// A proposal may still come out of the log of the leader that has it.
+    #[test]
+    fn only_a_later_leader_supersedes_one() {
+        let waiters = Waiters::new(1);
+        let is_superseded = |term| {
+            use futures_util::FutureExt;
+            waiters.superseded(leader(term)).now_or_never().is_some()
+        };
+        assert!(!is_superseded(3));
+        waiters.leader_applied(Some(leader(3)));
+        assert!(!is_superseded(3) && is_superseded(2));
+        waiters.leader_applied(Some(leader(1)));
+        assert!(is_superseded(2), "it does not go back");
+        waiters.leader_applied(Some(leader(4)));
+        assert!(is_superseded(3));
+    }
+
+    /// The numbers of proposals begin anew with each run.
+    #[test]
+    fn an_entry_of_an_earlier_run_answers_nobody() {
+        let (earlier, waiters) = (Waiters::new(1), Waiters::new(1));
+        let (old, old_proposal, _old) = proposed(&earlier, 1);
+        let (number, proposal, _replies) = proposed(&waiters, 1);
+        assert_eq!(old, number);
+        assert_eq!(waiters.take(&old_proposal).unwrap().awaited, None);
+        assert_eq!(waiters.take(&proposal).unwrap().awaited, Some(number));
+        assert!(waiters.take(&proposal.slice(..HEAD_BYTES - 1)).is_err());
+    }
+
+    /// A snapshot may be taken half-way through a proposal: which reply is whose is not known then.
+    #[test]
+    fn replies_that_are_not_all_there_go_to_nobody() {
+        let waiters = Waiters::new(1);
+        let (number, _, replies) = proposed(&waiters, 2);
+        waiters.confirm(number);
+        waiters.applied(number, vec![applied(8)]);
+        for mut reply in replies {
+            assert!(matches!(reply.try_recv(), Ok(Err(Error::LeaderChanged))));
+        }
     }
 }

@@ -7,7 +7,7 @@ use bowline_proto::peer as wire;
 use bytes::Bytes;
 use tonic::{Response, Status};
 
-use super::link::{Lane, Link};
+use super::link::{Lane, Link, Waiting};
 use super::peers::Peers;
 use super::service::{ClusterMember, ClusterMembers, ReadLevel};
 
@@ -32,18 +32,20 @@ impl PeerClient {
         let answered = tokio::time::timeout(limit, call).await;
         let result = answered
             .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("no answer in {limit:?}"))));
-        if let Err(status) = &result {
-            self.link.failed(Lane::Other, status);
+        match &result {
+            Ok(_) => self.link.reached(),
+            Err(status) => self.link.failed(Lane::Other, status),
         }
         result.map(Response::into_inner)
     }
 
-    /// Has the leader put a proposal into the log; returns once the leader has applied it. An error
-    /// leaves open whether it was, but for [`is_unsent`] and `FailedPrecondition`.
-    pub async fn propose(&self, proposal: Bytes) -> Result<(), Status> {
+    /// Has the leader of this term put a proposal into the log; returns once the leader has applied it. An
+    /// error leaves open whether it was, but for [`is_unsent`] and `FailedPrecondition`.
+    pub async fn propose(&self, term: u64, proposal: Bytes) -> Result<(), Status> {
         let request = wire::ProposeRequest {
-            sender: Some(self.peers.sender()),
+            sender: Some(self.peers.sender(&self.link)),
             proposal,
+            term,
         };
         let mut client = self.link.client(Lane::Other)?;
         self.answer(client.propose(request)).await.map(drop)
@@ -56,17 +58,27 @@ impl PeerClient {
             ReadLevel::Lease => wire::ReadLevel::Lease,
         };
         let request = wire::ReadIndexRequest {
-            sender: Some(self.peers.sender()),
+            sender: Some(self.peers.sender(&self.link)),
             level: level.into(),
         };
         let mut client = self.link.client(Lane::Other)?;
         Ok(self.answer(client.read_index(request)).await?.index)
     }
 
-    /// Asks who the members are.
+    /// Asks who the members are, as far as the one that is asked knows.
     pub async fn members(&self) -> Result<ClusterMembers, Status> {
+        self.ask_members(false).await
+    }
+
+    /// Asks who the members are: what the leader has confirmed that it leads, after being asked.
+    pub async fn agreed_members(&self) -> Result<ClusterMembers, Status> {
+        self.ask_members(true).await
+    }
+
+    async fn ask_members(&self, is_linearizable: bool) -> Result<ClusterMembers, Status> {
         let request = wire::MembersRequest {
-            sender: Some(self.peers.sender()),
+            sender: Some(self.peers.sender(&self.link)),
+            is_linearizable,
         };
         let mut client = self.link.client(Lane::Other)?;
         let reply = self.answer(client.members(request)).await?;
@@ -78,19 +90,23 @@ impl PeerClient {
             peer_urls: member.peer_urls,
             client_urls: member.client_urls,
             is_learner: member.is_learner,
+            incarnation: member.incarnation,
         });
         Ok(ClusterMembers {
             cluster_id: reply.cluster_id,
             database_id: u128::from_le_bytes(database_id),
             leader_id: (reply.leader_id != 0).then_some(reply.leader_id),
             members: members.collect(),
+            member_id: reply.member_id,
+            incarnation: reply.incarnation,
+            is_blank: reply.is_blank,
         })
     }
 
     /// Asks the leader about leases, membership, leadership.
     pub async fn ask(&self, question: wire::Question) -> Result<wire::Answer, Status> {
         let request = wire::AskRequest {
-            sender: Some(self.peers.sender()),
+            sender: Some(self.peers.sender(&self.link)),
             question: Some(question),
         };
         let mut client = self.link.client(Lane::Other)?;
@@ -100,12 +116,13 @@ impl PeerClient {
     }
 }
 
-/// Whether a call failed before anything was sent: no connection could be made.
+/// Whether a call failed before anything was sent: no connection could be made, or it is too early
+/// to try again.
 #[must_use]
 pub fn is_unsent(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
-        if error.is::<tonic::ConnectError>() {
+        if error.is::<tonic::ConnectError>() || error.is::<Waiting>() {
             return true;
         }
         source = error.source();

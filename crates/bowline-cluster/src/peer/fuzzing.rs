@@ -132,6 +132,9 @@ pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
     let sender = || wire::Sender {
         cluster_id: 1 << 40,
         member_id: 300,
+        incarnation: 1 << 50,
+        target_id: 200,
+        target_incarnation: 1 << 51,
     };
     let meta = SnapshotMeta {
         last_log_id: Some(id(9)),

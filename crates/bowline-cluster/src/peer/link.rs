@@ -1,4 +1,22 @@
 //! The connections to one peer.
+//!
+//! *Backing off.* A connection that cannot be made, or ends, is made anew only after a wait, which
+//! doubles from failure to failure up to a limit, and is a little random so that members do not
+//! come all at once. The wait is the link's: all lanes share it. A request that comes within it
+//! fails at once, and [`is_unsent`](super::is_unsent) says so. The first answer ends it.
+//!
+//! *Logging.* A peer that was reached and is no more is logged at once, one that was never reached
+//! after [`UNREACHED_GRACE`], as members start one after the other. What follows is limited
+//! ([`LogLimit`]), and the end of it is logged.
+//!
+//! Invariant: after a failure each lane connects at most once per wait, whoever asks and how often.
+//! Only a failure of the connection counts: a peer that answers "no" has answered.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use parking_lot::Mutex;
@@ -6,7 +24,11 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::peers::PeerOptions;
-use crate::types::NodeId;
+use crate::log_limit::{LogLimit, and_more};
+use crate::types::{LeaderId, LogId, NodeId};
+
+/// How long a peer that was never reached may be away before the log says so.
+const UNREACHED_GRACE: Duration = Duration::from_secs(5);
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,8 +41,25 @@ pub(super) enum Lane {
 
 pub(super) struct Link {
     target: NodeId,
+    /// As whoever made the link knew it; see `Peers::sender`.
+    incarnation: AtomicU64,
     options: PeerOptions,
     state: Mutex<State>,
+    acknowledged: Mutex<Option<Acknowledged>>,
+    /// How often in a row no connection could be made or kept.
+    failures: AtomicU32,
+    /// Whether the peer has answered since the last failure. Read without the lock by those who get an
+    /// answer.
+    is_reached: AtomicBool,
+}
+
+/// What the peer has acknowledged to this member as the leader of one term.
+#[derive(Clone, Copy)]
+struct Acknowledged {
+    leader: LeaderId,
+    last: LogId,
+    /// It was said that the peer does not have it any more.
+    is_lost: bool,
 }
 
 struct State {
@@ -28,23 +67,107 @@ struct State {
     /// The URL that is tried next.
     next: usize,
     channels: [Option<Channel>; 4],
+    /// No connection is made before.
+    not_before: Option<Instant>,
+    /// Since when nothing was reached.
+    failing_since: Option<Instant>,
+    was_reached: bool,
+    is_logged: bool,
+    limit: LogLimit,
+    refusals: LogLimit,
 }
+
+/// Why a request was not sent: the link waits before it connects again.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    failures: u32,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failures = self.failures;
+        write!(
+            f,
+            "the peer was not reached {failures} times in a row: it is tried again soon"
+        )
+    }
+}
+
+impl Error for Waiting {}
 
 impl Link {
     pub(super) fn new(target: NodeId, urls: Vec<String>, options: PeerOptions) -> Link {
         Link {
             target,
+            incarnation: AtomicU64::new(0),
             options,
+            acknowledged: Mutex::default(),
             state: Mutex::new(State {
                 urls,
                 next: 0,
                 channels: [const { None }; 4],
+                not_before: None,
+                failing_since: None,
+                was_reached: false,
+                is_logged: false,
+                limit: LogLimit::default(),
+                refusals: LogLimit::default(),
             }),
+            failures: AtomicU32::new(0),
+            is_reached: AtomicBool::new(false),
         }
     }
 
     pub(super) fn target(&self) -> NodeId {
         self.target
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_incarnation(&self, incarnation: u64) {
+        self.incarnation.store(incarnation, Ordering::Relaxed);
+    }
+
+    /// The last entry that the peer has acknowledged to `leader`, which this member is.
+    pub(super) fn acknowledged(&self, leader: &LeaderId) -> Option<LogId> {
+        let known = *self.acknowledged.lock();
+        known
+            .filter(|known| known.leader == *leader)
+            .map(|known| known.last)
+    }
+
+    /// Notes what the peer acknowledges to `leader`.
+    pub(super) fn acknowledge(&self, leader: LeaderId, last: LogId) {
+        let mut known = self.acknowledged.lock();
+        match &mut *known {
+            Some(known) if known.leader == leader => known.last = known.last.max(last),
+            known => {
+                *known = Some(Acknowledged {
+                    leader,
+                    last,
+                    is_lost: false,
+                });
+            }
+        }
+    }
+
+    /// The peer does not have the entry `missing`. Says once that it has lost what it had acknowledged.
+    pub(super) fn conflict(&self, leader: &LeaderId, missing: LogId) {
+        let mut known = self.acknowledged.lock();
+        let Some(known) = known.as_mut().filter(|known| known.leader == *leader) else {
+            return;
+        };
+        if missing <= known.last && !std::mem::replace(&mut known.is_lost, true) {
+            tracing::error!(
+                member_id = %format!("{:x}", self.target),
+                acknowledged = known.last.index,
+                missing = missing.index,
+                "a member has lost entries that it had acknowledged: its directory is an older one; \
+                 it votes only after it has them again"
+            );
+        }
     }
 
     pub(super) fn set_urls(&self, urls: &[String]) {
@@ -58,6 +181,7 @@ impl Link {
             state.urls = urls.to_vec();
             state.next = 0;
             state.channels = [const { None }; 4];
+            state.not_before = None;
         }
     }
 
@@ -66,6 +190,13 @@ impl Link {
         let mut state = self.state.lock();
         if let Some(channel) = &state.channels[lane as usize] {
             return Ok(self.over(channel.clone()));
+        }
+        if state.not_before.is_some_and(|at| Instant::now() < at) {
+            let failures = self.failures.load(Ordering::Relaxed);
+            let waiting = Waiting { failures };
+            let mut status = Status::unavailable(waiting.to_string());
+            status.set_source(Arc::new(waiting));
+            return Err(status);
         }
         let Some(url) = state.urls.get(state.next).or(state.urls.first()) else {
             return Err(Status::unavailable("the peer has no peer URL"));
@@ -91,14 +222,121 @@ impl Link {
             .max_encoding_message_size(usize::MAX)
     }
 
-    /// Tells of a failure. After one of the connection the next URL is tried.
-    pub(super) fn failed(&self, lane: Lane, status: &Status) {
-        if is_unreachable(status) {
-            let mut state = self.state.lock();
-            state.channels[lane as usize] = None;
-            state.next = (state.next + 1) % state.urls.len().max(1);
+    /// The peer has answered.
+    pub(super) fn reached(&self) {
+        if self.is_reached.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        self.is_reached.store(true, Ordering::Relaxed);
+        let failures = self.failures.swap(0, Ordering::Relaxed);
+        (state.not_before, state.was_reached) = (None, true);
+        let since = state.failing_since.take();
+        if std::mem::take(&mut state.is_logged) {
+            tracing::info!(
+                peer = %format_args!("{:016x}", self.target),
+                failures,
+                after_ms = since.map_or(0, |since| since.elapsed().as_millis() as u64),
+                "a peer is reached again"
+            );
         }
     }
+
+    /// Logs that the peer has refused what Raft asked it for. That it does so for now is nothing new:
+    /// a member that starts or stops does.
+    pub(super) fn log_refusal(&self, asked: &str, status: &Status) {
+        let is_ordinary = matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded);
+        if is_ordinary || status.source().is_some() {
+            return;
+        }
+        if let Some(left_out) = self.state.lock().refusals.admit(Instant::now()) {
+            tracing::warn!(
+                peer = %format_args!("{:016x}", self.target),
+                asked,
+                code = ?status.code(),
+                reason = status.message(),
+                "a peer refuses{}",
+                and_more(left_out)
+            );
+        }
+    }
+
+    /// Tells of a failure. After one of the connection the next URL is tried, after a wait.
+    pub(super) fn failed(&self, lane: Lane, status: &Status) {
+        if is_waiting(status) || !is_unreachable(status) {
+            return;
+        }
+        let is_answer = status.source().is_none() && status.code() != Code::DeadlineExceeded;
+        if is_answer {
+            self.reached();
+        }
+        let mut state = self.state.lock();
+        // One that has stopped may answer for as long as its connections live, while another listens at its
+        // address already. Any other refusal would be the same over a new connection.
+        let is_stopped = status.code() == Code::Unavailable;
+        if is_answer && !is_stopped && state.urls.len() < 2 {
+            return;
+        }
+        state.channels[lane as usize] = None;
+        state.next = (state.next + 1) % state.urls.len().max(1);
+        // Who waited for an answer in vain has waited.
+        if !is_answer && status.code() != Code::DeadlineExceeded {
+            self.back_off(&mut state, status);
+        }
+    }
+
+    fn back_off(&self, state: &mut State, status: &Status) {
+        let now = Instant::now();
+        // Several lanes notice the end of one peer: they count once.
+        if state.not_before.is_some_and(|at| now < at) {
+            return;
+        }
+        let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
+        self.failures.store(failures, Ordering::Relaxed);
+        self.is_reached.store(false, Ordering::Relaxed);
+        // Each of its URLs is tried once before the wait grows.
+        let rounds = (failures - 1) / u32::try_from(state.urls.len().max(1)).unwrap_or(u32::MAX);
+        state.not_before = Some(now + jittered(self.options.backoff, rounds));
+        let since = *state.failing_since.get_or_insert(now);
+        if !state.was_reached && now - since < UNREACHED_GRACE {
+            return;
+        }
+        if let Some(left_out) = state.limit.admit(now) {
+            state.is_logged = true;
+            tracing::warn!(
+                peer = %format_args!("{:016x}", self.target),
+                urls = ?state.urls,
+                error = %described(status),
+                "a peer cannot be reached{}",
+                and_more(left_out)
+            );
+        }
+    }
+}
+
+/// The wait after so many failures, between the shortest and the longest, varied by a quarter.
+pub(super) fn jittered((shortest, longest): (Duration, Duration), failures: u32) -> Duration {
+    let wait = shortest.saturating_mul(1 << failures.min(20)).min(longest);
+    wait.mul_f64(0.75 + fastrand::f64() / 2.0)
+}
+
+/// A status and what caused it, in one line.
+fn described(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = status.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Whether a request was not sent since the link waits before it connects again.
+pub(super) fn is_waiting(status: &Status) -> bool {
+    status.source().is_some_and(<dyn Error>::is::<Waiting>)
 }
 
 /// Whether a status says that the peer was not reached, or is not one to talk to: trying again at
@@ -115,4 +353,63 @@ pub(super) fn is_unreachable(status: &Status) -> bool {
             | Code::Unauthenticated
             | Code::PermissionDenied
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken() -> Status {
+        let mut status = Status::unavailable("transport error");
+        status.set_source(Arc::new(std::io::Error::other("connection refused")));
+        status
+    }
+
+    fn link(options: PeerOptions) -> Link {
+        Link::new(1, vec!["http://127.0.0.1:1".to_owned()], options)
+    }
+
+    /// A dead follower: each failed attempt used to be followed by the next one at once.
+    #[tokio::test]
+    async fn a_failed_connection_makes_every_lane_wait() {
+        let options = PeerOptions {
+            backoff: (Duration::from_secs(600), Duration::from_secs(600)),
+            ..PeerOptions::default()
+        };
+        let link = link(options);
+        link.client(Lane::Log).expect("the first attempt");
+        link.failed(Lane::Log, &broken());
+        for lane in [Lane::Log, Lane::Heartbeat, Lane::Snapshot, Lane::Other] {
+            let status = link.client(lane).expect_err("it waits");
+            assert!(is_waiting(&status), "{status}");
+            assert!(crate::peer::is_unsent(&status), "{status}");
+            // To be told to wait is no further failure.
+            link.failed(lane, &status);
+        }
+        assert_eq!(link.failures.load(Ordering::Relaxed), 1);
+        link.reached();
+        link.client(Lane::Log).expect("at once after an answer");
+    }
+
+    /// "This member does not lead" is an answer: the connection stays, and nobody waits.
+    #[tokio::test]
+    async fn an_answer_that_refuses_is_no_failure() {
+        let link = link(PeerOptions::default());
+        link.client(Lane::Other).expect("a client");
+        link.failed(Lane::Other, &Status::failed_precondition("not the leader"));
+        assert!(link.state.lock().channels[Lane::Other as usize].is_some());
+        assert_eq!(link.failures.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_wait_grows_up_to_its_limit() {
+        let range = (Duration::from_millis(20), Duration::from_millis(500));
+        for (failures, expected_ms) in [(0, 20.0), (1, 40.0), (4, 320.0), (5, 500.0), (99, 500.0)] {
+            for _ in 0..50 {
+                let wait_ms = jittered(range, failures).as_secs_f64() * 1000.0;
+                let limits = 0.75 * expected_ms - 0.01..=1.25 * expected_ms + 0.01;
+                assert!(limits.contains(&wait_ms), "{failures}: {wait_ms}");
+            }
+        }
+    }
 }

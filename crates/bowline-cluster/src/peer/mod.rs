@@ -10,16 +10,26 @@
 //!
 //! *Snapshots* arrive in `incoming` of the data directory, in chunks of up to a megabyte; every
 //! chunk and every file is checked against its CRC-32C and synced before the state machine sees it.
+//! Rot does not spread: the sender verifies each table and blob file before it sends anything, and the
+//! receiver each one that has arrived, by what the state says of it. What there is no room for is
+//! refused before the first file.
 //!
-//! Invariants: a request for another cluster is refused before anything else is looked at; what
+//! *The port* ([`serve`]) bounds what a peer can make this member keep: connections, requests,
+//! unfinished messages, silence.
+//!
+//! Invariants: a request for another cluster, member or incarnation is refused before anything else
+//! is looked at (see `peers`); what
 //! comes from the wire is bounded and checked here, since openraft asserts what it is handed.
 
+mod body;
 mod client;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod link;
+mod listener;
 mod network;
 mod peers;
+mod port;
 mod receiver;
 mod sender;
 mod service;
@@ -27,10 +37,14 @@ mod snapshot_data;
 mod wire;
 
 pub use client::{PeerClient, is_unsent};
+pub use listener::serve;
 pub use network::{Network, NetworkFactory};
-pub use peers::{PeerOptions, Peers};
-pub use service::{ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, peer_service};
-pub use snapshot_data::{SnapshotData, SnapshotFile};
+pub use peers::{MemberIdentity, PeerOptions, Peers};
+pub use port::{Port, PortLimits};
+pub use service::{
+    ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, Unfit, peer_service,
+};
+pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
 
 /// Where a snapshot arrives, in the data directory.
 pub const INCOMING_DIR: &str = "incoming";

@@ -1,7 +1,11 @@
 //! openraft's network over the links: what a member asks of one peer.
 //!
 //! Errors tell openraft when to try again: `Unreachable` after a wait that grows
-//! ([`PeerOptions::backoff`](super::PeerOptions::backoff)), the others at once.
+//! ([`PeerOptions::backoff`](super::PeerOptions::backoff)), the others at once. openraft waits in the
+//! stream of requests, before it hands out the first one.
+//!
+//! Invariant: no connection is asked for before the first request is there. Otherwise a peer that is
+//! down would be tried again without any wait.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,13 +27,16 @@ use openraft::raft::{
 };
 use tonic::{Code, Response, Status, Streaming};
 
-use super::link::{Lane, Link, is_unreachable};
+use super::link::{Lane, Link, is_unreachable, jittered};
 use super::peers::Peers;
 use super::snapshot_data::SnapshotData;
 use super::{sender, wire};
-use crate::types::{Member, NodeId, TypeConfig, Vote};
+use crate::types::{LeaderId, Member, NodeId, TypeConfig, Vote};
 
 type RpcError = RPCError<TypeConfig>;
+
+/// The shortest and the longest wait before a snapshot that failed is sent again.
+const SNAPSHOT_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Makes a [`Network`] for each peer.
 #[derive(Clone, Debug)]
@@ -46,7 +53,7 @@ impl NetworkFactory {
 
     fn network(&self, target: NodeId, node: &Member, lane: Lane) -> Network {
         Network {
-            link: self.peers.link(target, &node.peer_urls),
+            link: self.peers.link(target, node),
             peers: self.peers.clone(),
             lane,
         }
@@ -90,6 +97,9 @@ impl Network {
     ) -> Result<T, RpcError> {
         let answered = tokio::time::timeout(limit, call).await;
         let result = answered.unwrap_or_else(|_| Err(late(limit)));
+        if result.is_ok() {
+            self.link.reached();
+        }
         result
             .map(Response::into_inner)
             .map_err(|status| self.failure(action, &status))
@@ -111,6 +121,7 @@ fn late(limit: Duration) -> Status {
 
 fn failure(peers: &Peers, link: &Link, lane: Lane, action: RPCTypes, status: &Status) -> RpcError {
     link.failed(lane, status);
+    link.log_refusal(&action.to_string(), status);
     let reason = format!(
         "peer {:016x}: {}: {}",
         link.target(),
@@ -120,15 +131,25 @@ fn failure(peers: &Peers, link: &Link, lane: Lane, action: RPCTypes, status: &St
     if status.code() == Code::DeadlineExceeded {
         return RPCError::Timeout(Timeout {
             action,
-            id: peers.sender().member_id,
+            id: peers.member_id(),
             target: link.target(),
             timeout: peers.options().reply_timeout,
         });
     }
-    if is_unreachable(status) {
+    // A snapshot that was refused is not sent again at once, whatever the reason.
+    if is_unreachable(status) || action == RPCTypes::InstallSnapshot {
         return RPCError::Unreachable(Unreachable::from_string(reason));
     }
     RPCError::Network(NetworkError::from_string(reason))
+}
+
+fn get_vote_reply(
+    reply: bowline_proto::peer::VoteReply,
+    request: &VoteRequest<TypeConfig>,
+) -> Result<VoteResponse<TypeConfig>, Status> {
+    let reply = wire::get_vote_reply(reply)?;
+    wire::check_ahead(&reply.vote, request.vote.leader_id.term)?;
+    Ok(reply)
 }
 
 /// The replies of one stream.
@@ -140,6 +161,8 @@ struct Replies {
     /// How many requests have gone out; the replies to them are counted by `received`.
     sent: Arc<AtomicU64>,
     received: u64,
+    /// As which leader they were sent.
+    leader: LeaderId,
 }
 
 impl Replies {
@@ -167,8 +190,19 @@ impl Replies {
                 let reason = format!("reply {found} where {expected} was expected");
                 return Err(Status::data_loss(reason));
             }
-            wire::get_append_reply(reply)
+            let result = wire::get_append_reply(reply)?;
+            if let Err(StreamAppendError::HigherVote(vote)) = &result {
+                wire::check_ahead(vote, self.leader.term)?;
+            }
+            Ok(result)
         });
+        match &reply {
+            Ok(Ok(Some(last))) => self.link.acknowledge(self.leader, *last),
+            Ok(Err(StreamAppendError::Conflict(missing))) => {
+                self.link.conflict(&self.leader, *missing);
+            }
+            _ => {}
+        }
         Some(reply.map_err(|status| {
             let action = RPCTypes::AppendEntries;
             failure(&self.peers, &self.link, self.lane, action, &status)
@@ -187,16 +221,23 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let last = request.entries.last().map(|entry| entry.log_id);
         let last = last.or(request.prev_log_id);
         let mut replies = self.stream_append(stream::iter([request]), option).await?;
-        let Some(reply) = replies.next().await else {
-            let reason = "the peer ended the stream without a reply";
-            return Err(RPCError::Network(NetworkError::from_string(reason)));
-        };
-        Ok(match reply? {
-            Ok(matched) if matched == last => AppendEntriesResponse::Success,
-            Ok(matched) => AppendEntriesResponse::PartialSuccess(matched),
-            Err(StreamAppendError::Conflict(_)) => AppendEntriesResponse::Conflict,
-            Err(StreamAppendError::HigherVote(vote)) => AppendEntriesResponse::HigherVote(vote),
-        })
+        let mut matched = None;
+        // A large request goes in parts.
+        while let Some(reply) = replies.next().await {
+            matched = match reply? {
+                Ok(matched) if matched == last => return Ok(AppendEntriesResponse::Success),
+                Ok(matched) => Some(matched),
+                Err(StreamAppendError::Conflict(_)) => return Ok(AppendEntriesResponse::Conflict),
+                Err(StreamAppendError::HigherVote(vote)) => {
+                    return Ok(AppendEntriesResponse::HigherVote(vote));
+                }
+            };
+        }
+        let reason = "the peer ended the stream without a reply";
+        let missing = || RPCError::Network(NetworkError::from_string(reason));
+        matched
+            .map(AppendEntriesResponse::PartialSuccess)
+            .ok_or_else(missing)
     }
 
     fn stream_append<'s, S>(
@@ -212,13 +253,32 @@ impl RaftNetworkV2<TypeConfig> for Network {
     {
         Box::pin(async move {
             let action = RPCTypes::AppendEntries;
+            // openraft waits after a failure before it hands out the first request, and nowhere else.
+            // A transport that fails to connect takes no request: without this line nothing would
+            // wait.
+            let mut input = input;
+            let Some(first) = input.next().await else {
+                let none: BoxStream<'s, _> = Box::pin(stream::empty());
+                return Ok(none);
+            };
             let mut client = self.client(action)?;
             let sent = Arc::new(AtomicU64::new(0));
             let counter = sent.clone();
-            let from = self.peers.sender();
-            let requests = input.map(move |request| {
+            let from = self.peers.sender(&self.link);
+            // All requests of a stream are of one term.
+            let leader = first.vote.leader_id;
+            let link = self.link.clone();
+            let input = stream::iter([first]).chain(input);
+            let parts = input.map(|request| wire::split_append(request, wire::APPEND_BYTES));
+            let requests = parts.flat_map(stream::iter).map(move |request| {
                 let sequence = counter.fetch_add(1, Ordering::AcqRel) + 1;
-                wire::put_append(sequence, (sequence == 1).then_some(from), &request)
+                let first = (sequence == 1).then_some(from);
+                let mut message = wire::put_append(sequence, first, &request);
+                if sequence == 1 {
+                    let acknowledged = link.acknowledged(&leader);
+                    message.acknowledged = acknowledged.as_ref().map(wire::put_log_id);
+                }
+                message
             });
             let limit = self.peers.options().reply_timeout;
             let streaming = self.answer(action, limit, client.append(requests)).await?;
@@ -229,6 +289,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
                 streaming,
                 sent,
                 received: 0,
+                leader,
             };
             let replies = stream::unfold(Some(replies), |replies| async move {
                 let mut replies = replies?;
@@ -248,9 +309,12 @@ impl RaftNetworkV2<TypeConfig> for Network {
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
         let mut client = self.client(RPCTypes::Vote)?;
-        let call = client.vote(wire::put_vote_request(self.peers.sender(), &request));
+        let call = client.vote(wire::put_vote_request(
+            self.peers.sender(&self.link),
+            &request,
+        ));
         let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
-        wire::get_vote_reply(reply).map_err(|status| self.failure(RPCTypes::Vote, &status))
+        get_vote_reply(reply, &request).map_err(|status| self.failure(RPCTypes::Vote, &status))
     }
 
     async fn pre_vote(
@@ -259,9 +323,12 @@ impl RaftNetworkV2<TypeConfig> for Network {
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
         let mut client = self.client(RPCTypes::Vote)?;
-        let call = client.pre_vote(wire::put_vote_request(self.peers.sender(), &request));
+        let call = client.pre_vote(wire::put_vote_request(
+            self.peers.sender(&self.link),
+            &request,
+        ));
         let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
-        wire::get_vote_reply(reply).map_err(|status| self.failure(RPCTypes::Vote, &status))
+        get_vote_reply(reply, &request).map_err(|status| self.failure(RPCTypes::Vote, &status))
     }
 
     async fn full_snapshot(
@@ -274,11 +341,23 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let action = RPCTypes::InstallSnapshot;
         let client = self.client(action).map_err(StreamingError::from)?;
         let limit = self.peers.options().snapshot_timeout;
-        let sending = sender::send(client, self.peers.sender(), &vote, snapshot, limit);
+        let last_index = snapshot.meta.last_log_id.map(|id| id.index);
+        let term = vote.leader_id.term;
+        let peer = format!("{:016x}", self.link.target());
+        let from = self.peers.sender(&self.link);
+        let sending = sender::send(client, from, &vote, snapshot, limit);
         let result = tokio::select! {
             result = sending => result,
             closed = cancel => return Err(StreamingError::Closed(closed)),
         };
+        let result = result.and_then(|reply| {
+            wire::check_ahead(&reply.vote, term)?;
+            Ok(reply)
+        });
+        if result.is_ok() {
+            self.link.reached();
+            tracing::info!(%peer, last_index, "a snapshot was sent and installed");
+        }
         result.map_err(|status| StreamingError::from(self.failure(action, &status)))
     }
 
@@ -289,19 +368,20 @@ impl RaftNetworkV2<TypeConfig> for Network {
     ) -> Result<TransferLeaderResponse<TypeConfig>, RpcError> {
         let action = RPCTypes::TransferLeader;
         let mut client = self.client(action)?;
-        let call = client.transfer_leader(wire::put_transfer(self.peers.sender(), &request));
+        let call =
+            client.transfer_leader(wire::put_transfer(self.peers.sender(&self.link), &request));
         let reply = self.answer(action, option.soft_ttl(), call).await?;
         wire::get_transfer_reply(&request, reply).map_err(|status| self.failure(action, &status))
     }
 
     fn backoff(&self) -> Option<Backoff> {
-        let (shortest, longest) = self.peers.options().backoff;
-        let mut wait = shortest;
-        Some(Backoff::new(std::iter::from_fn(move || {
-            // Not all at the same instant.
-            let now = wait.mul_f64(0.75 + fastrand::f64() / 2.0);
-            wait = (wait * 2).min(longest);
-            Some(now)
-        })))
+        let range = match self.lane {
+            // Each attempt may read all tables.
+            Lane::Snapshot => SNAPSHOT_BACKOFF,
+            _ => self.peers.options().backoff,
+        };
+        Some(Backoff::new(
+            (0..).map(move |failures| jittered(range, failures)),
+        ))
     }
 }

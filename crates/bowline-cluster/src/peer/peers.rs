@@ -1,16 +1,49 @@
 //! Who the peers are and how they are reached: one link for each, shared by all who talk to it.
+//!
+//! *Addresses.* Every message names who sends it and who it is for: the cluster, the member, and the
+//! incarnation of the member's directory. The incarnation of the target is looked up in the newest
+//! known membership when the message, or the stream, is made.
+//!
+//! Invariants, kept by [`Peers::check`] before anything else of a message is looked at:
+//! - a member takes only what is for its own id *and* incarnation: so a process that was removed
+//!   never acts for the member that came in its place, and an emptied directory never votes for, nor
+//!   counts as, the one before;
+//! - a member takes nothing from a sender whose incarnation is not the one in the membership. A
+//!   membership that has 0 there may be older than the sender: its place may be taken by now.
+//!
+//! The incarnation of a member changes once, from 0 to that of the directory which takes the place,
+//! and never again. In a cluster from before there were incarnations all are 0.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline_proto::peer as wire;
+use openraft::RaftMetrics;
+use openraft::alias::WatchReceiverOf;
+use openraft::async_runtime::WatchReceiver as _;
 use parking_lot::Mutex;
+use tonic::Status;
 
 use super::client::PeerClient;
 use super::link::Link;
-use crate::types::{Member, NodeId};
+use super::port::PortLimits;
+use super::wire as codec;
+use crate::types::{Member, NodeId, TypeConfig};
+
+/// Who a member is, as messages name it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MemberIdentity {
+    /// The cluster; 0 for who does not know it yet.
+    pub cluster_id: u64,
+    /// The member; 0 for who is none yet.
+    pub member_id: NodeId,
+    /// The life of its directory; 0 for one from before there were incarnations.
+    pub incarnation: u64,
+}
+
+type Metrics = WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>;
 
 /// What can be chosen about talking to peers.
 #[derive(Clone, Debug)]
@@ -25,10 +58,13 @@ pub struct PeerOptions {
     pub keep_alive_interval: Duration,
     /// How long the answer to that may take.
     pub keep_alive_timeout: Duration,
-    /// The shortest and the longest wait before an unreachable peer is tried again.
+    /// The shortest and the longest wait before an unreachable peer is tried again. The longest should
+    /// be below the election timeout: a peer that is back must hear its leader in time.
     pub backoff: (Duration, Duration),
-    /// The largest message that is taken.
+    /// The largest message that is taken: the largest proposal, and what goes with it.
     pub message_bytes_max: usize,
+    /// What the port takes.
+    pub port: PortLimits,
 }
 
 impl Default for PeerOptions {
@@ -39,8 +75,9 @@ impl Default for PeerOptions {
             snapshot_timeout: Duration::from_secs(120),
             keep_alive_interval: Duration::from_secs(2),
             keep_alive_timeout: Duration::from_secs(3),
-            backoff: (Duration::from_millis(20), Duration::from_secs(1)),
-            message_bytes_max: 128 << 20,
+            backoff: (Duration::from_millis(20), Duration::from_millis(500)),
+            message_bytes_max: 80 << 20,
+            port: PortLimits::default(),
         }
     }
 }
@@ -55,6 +92,8 @@ struct Shared {
     sender: wire::Sender,
     options: PeerOptions,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
+    /// Where the newest known membership is, once Raft has started.
+    metrics: OnceLock<Metrics>,
 }
 
 impl fmt::Debug for Peers {
@@ -69,24 +108,43 @@ impl Peers {
     /// Those of the member `member_id` of the cluster `cluster_id`.
     #[must_use]
     pub fn new(cluster_id: u64, member_id: NodeId, options: PeerOptions) -> Peers {
-        let sender = wire::Sender {
+        let identity = MemberIdentity {
             cluster_id,
             member_id,
+            incarnation: 0,
+        };
+        Peers::of(identity, options)
+    }
+
+    /// Those of a member with an incarnation.
+    #[must_use]
+    pub fn of(identity: MemberIdentity, options: PeerOptions) -> Peers {
+        let sender = wire::Sender {
+            cluster_id: identity.cluster_id,
+            member_id: identity.member_id,
+            incarnation: identity.incarnation,
+            ..wire::Sender::default()
         };
         Peers {
             shared: Arc::new(Shared {
                 sender,
                 options,
                 links: Mutex::new(BTreeMap::new()),
+                metrics: OnceLock::new(),
             }),
         }
+    }
+
+    /// From now on incarnations are those of the membership that Raft knows. The first call counts.
+    pub fn follow(&self, metrics: Metrics) {
+        let _ = self.shared.metrics.set(metrics);
     }
 
     /// A client of `target`, for what is not Raft's. Its URLs are those of `member` from now on,
     /// for everybody.
     #[must_use]
     pub fn client(&self, target: NodeId, member: &Member) -> PeerClient {
-        PeerClient::new(self.clone(), self.link(target, &member.peer_urls))
+        PeerClient::new(self.clone(), self.link(target, member))
     }
 
     /// A client of whoever listens at `url`: to ask who the members are, before joining them.
@@ -96,28 +154,58 @@ impl Peers {
         PeerClient::new(self.clone(), Arc::new(link))
     }
 
-    /// From now on `target` is reached at `urls`.
-    pub fn set_urls(&self, target: NodeId, urls: &[String]) {
-        self.link(target, urls);
-    }
-
     /// Forgets a peer that was removed, and its connections.
     pub fn forget(&self, target: NodeId) {
         self.shared.links.lock().remove(&target);
     }
 
-    pub(super) fn link(&self, target: NodeId, urls: &[String]) -> Arc<Link> {
+    pub(super) fn link(&self, target: NodeId, member: &Member) -> Arc<Link> {
         let mut links = self.shared.links.lock();
         let link = links.entry(target).or_insert_with(|| {
             let options = self.shared.options.clone();
-            Arc::new(Link::new(target, urls.to_vec(), options))
+            Arc::new(Link::new(target, member.peer_urls.clone(), options))
         });
-        link.set_urls(urls);
+        link.set_urls(&member.peer_urls);
+        link.set_incarnation(member.incarnation);
         link.clone()
     }
 
-    pub(super) fn sender(&self) -> wire::Sender {
-        self.shared.sender
+    pub(super) fn member_id(&self) -> NodeId {
+        self.shared.sender.member_id
+    }
+
+    /// The addresses of a message over `link`.
+    pub(super) fn sender(&self, link: &Link) -> wire::Sender {
+        let target_id = link.target();
+        let agreed = self.agreed_incarnation(target_id);
+        wire::Sender {
+            target_id,
+            target_incarnation: agreed.unwrap_or_else(|| link.incarnation()),
+            ..self.shared.sender
+        }
+    }
+
+    /// The incarnation of a member in the newest known membership.
+    fn agreed_incarnation(&self, id: NodeId) -> Option<u64> {
+        let metrics = self.shared.metrics.get()?.borrow_watched();
+        let member = metrics.membership_config.membership().get_node(&id)?;
+        Some(member.incarnation)
+    }
+
+    /// Refuses a message that is not for this member, or not from who it says; returns whom it is
+    /// from.
+    pub(super) fn check(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
+        let own = &self.shared.sender;
+        let from = codec::check_sender(sender, own.cluster_id, false)?;
+        let sender = sender.unwrap_or_default();
+        codec::check_addresses(&sender, own, self.agreed_incarnation(from))?;
+        Ok(from)
+    }
+
+    /// Refuses a message of another cluster; who does not know the cluster yet is welcome, and
+    /// whoever asks need not know who is here.
+    pub(super) fn check_stranger(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
+        codec::check_sender(sender, self.shared.sender.cluster_id, true)
     }
 
     pub(super) fn options(&self) -> &PeerOptions {

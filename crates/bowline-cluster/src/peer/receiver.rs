@@ -2,24 +2,33 @@
 //!
 //! Files come in the order of the head, each from its start to its end without a gap; anything
 //! else is refused, so that nothing is ever written that was not announced. What an earlier
-//! transfer left is removed first.
+//! transfer left is removed first. Then there must be room for all of it, and some to spare.
+//!
+//! Each file is verified as soon as it is whole, when it is known what it is to be: the next chunks wait
+//! meanwhile, and no long check comes at the end, when the sender would take the silence for a failure.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bowline_proto::peer::FileChunk;
+use bowline_storage::tree::ArrivingFiles;
 use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
 use bowline_storage::{Error, Result};
 use tonic::Status;
 
 use super::{CHUNK_BYTES, SnapshotFile};
 
+/// What stays free beside a snapshot: the log has to go on.
+const SPARE_BYTES: u64 = 64 << 20;
+
 /// The files of one transfer.
 pub(super) struct Receiver {
     vfs: Arc<dyn Vfs>,
     directory: PathBuf,
     files: Vec<SnapshotFile>,
+    /// What the files are to be.
+    expected: Option<ArrivingFiles>,
     /// The file that is being written, how much of it is there, and the checksum of that.
     current: usize,
     open: Option<Arc<dyn VfsFile>>,
@@ -45,12 +54,15 @@ impl Receiver {
         vfs: Arc<dyn Vfs>,
         directory: PathBuf,
         files: Vec<SnapshotFile>,
+        expected: Option<ArrivingFiles>,
     ) -> Result<Receiver, Status> {
         clear(&*vfs, &directory).map_err(|error| failed(&error))?;
+        check_room(&*vfs, &directory, &files)?;
         let mut receiver = Receiver {
             vfs,
             directory,
             files,
+            expected,
             current: 0,
             open: None,
             offset: 0,
@@ -135,8 +147,31 @@ impl Receiver {
         }
         let path = self.directory.join(&file.name);
         vfs::sync_data(&*open, &path).map_err(|error| failed(&error))?;
+        drop(open);
+        if let Some(expected) = &self.expected {
+            let verified = expected.verify(&self.vfs, &self.directory, &file.name);
+            verified.map_err(|error| match error.is_corruption() {
+                true => refuse(&error.to_string()),
+                false => failed(&error),
+            })?;
+        }
         self.current += 1;
         Ok(())
+    }
+}
+
+/// Refuses files that there is no room for, before any of them is written.
+fn check_room(vfs: &dyn Vfs, directory: &Path, files: &[SnapshotFile]) -> Result<(), Status> {
+    let available = vfs.available(directory);
+    let available = available.map_err(|error| failed(&Error::io("stat", directory, error)))?;
+    let sizes = files.iter().map(|file| file.bytes);
+    let needed = sizes.fold(SPARE_BYTES, u64::saturating_add);
+    match available {
+        Some(available) if available < needed => Err(Status::resource_exhausted(format!(
+            "cannot take a snapshot: it needs {needed} bytes on the disk, {available} are free: make \
+             room"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -161,6 +196,7 @@ fn clear(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use bowline_storage::vfs::MemoryVfs;
+    use bowline_testing::FaultVfs;
     use tonic::Code;
 
     use super::*;
@@ -190,7 +226,7 @@ mod tests {
             described("b", b"third"),
             described("void", b""),
         ];
-        Receiver::begin(vfs.clone(), "incoming".into(), files).expect("begin")
+        Receiver::begin(vfs.clone(), "incoming".into(), files, None).expect("begin")
     }
 
     #[test]
@@ -209,6 +245,29 @@ mod tests {
                 assert_eq!(found, contents);
             }
         }
+    }
+
+    /// A snapshot for which there is no room filled the disk before it was refused.
+    #[test]
+    fn what_there_is_no_room_for_is_refused_before_it_is_written() {
+        let disk = FaultVfs::new(MemoryVfs::default());
+        let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+        disk.limit_space(SPARE_BYTES + 10);
+        let begin = |bytes| {
+            let file = SnapshotFile {
+                bytes,
+                ..described("a", b"")
+            };
+            Receiver::begin(vfs.clone(), "incoming".into(), vec![file], None)
+        };
+        begin(10).map(drop).expect("there is room");
+        let refused = begin(11).map(drop).expect_err("there is none");
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert!(refused.message().contains("make room"), "{refused}");
+        // The sum is no number of 64 bits.
+        assert!(begin(u64::MAX).is_err());
+        let left = vfs.read_dir(Path::new("incoming")).expect("list");
+        assert!(left.is_empty(), "{left:?}");
     }
 
     #[test]

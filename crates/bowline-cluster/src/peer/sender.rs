@@ -2,6 +2,9 @@
 //!
 //! Files are read on a thread that may block, a few chunks ahead of the connection. There is no
 //! limit to the whole, which may be terabytes, but to the time without progress.
+//!
+//! Invariant: nothing is sent before every table and blob file has been verified; between that and the
+//! sending the checksum tells whether it is the same still.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use bowline_proto::peer::snapshot_chunk::Part;
 use bowline_proto::peer::{FileChunk, Sender, SnapshotChunk};
-use bowline_storage::vfs::{self, VfsFile};
+use bowline_storage::vfs;
 use openraft::alias::SnapshotOf;
 use openraft::raft::SnapshotResponse;
 use tokio::sync::mpsc;
@@ -19,13 +22,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{CHUNK_BYTES, SnapshotData, SnapshotFile, wire};
+use super::{CHUNK_BYTES, OutgoingFile, SnapshotData, wire};
 use crate::types::{TypeConfig, Vote};
 
 /// How many chunks are read before the first of them is sent.
 const CHUNKS_AHEAD: usize = 4;
 
-type Files = Vec<(SnapshotFile, Arc<dyn VfsFile>)>;
+type Files = Vec<OutgoingFile>;
 
 /// Sends `snapshot`; returns when the peer has installed it, or has said why not.
 pub(super) async fn send(
@@ -53,7 +56,7 @@ pub(super) async fn send(
         Status::unavailable(reason)
     })?;
     let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
-    let described = files.iter().map(|(file, _)| file.clone());
+    let described = files.iter().map(|file| file.described.clone());
     let head = wire::put_head(sender, vote, &snapshot.meta, id, state, described);
     let (chunks, receiver) = mpsc::channel(CHUNKS_AHEAD);
     let progress = Arc::new(AtomicU64::new(0));
@@ -101,10 +104,22 @@ pub(super) async fn send(
     }
 }
 
-/// Reads every file once, for its checksum.
+/// Verifies every file, and reads it for its checksum. A file that is damaged here is not sent: the one
+/// who gets it would be damaged, too.
 fn describe(mut files: Files) -> Result<Files, String> {
     let mut data = vec![0; CHUNK_BYTES];
-    for (described, file) in &mut files {
+    for OutgoingFile {
+        described,
+        file,
+        table,
+    } in &mut files
+    {
+        if let Some(table) = table {
+            table.verify().map_err(|error| {
+                let name = &described.name;
+                format!("{name} is damaged here, so no snapshot is sent: {error}")
+            })?;
+        }
         let path = Path::new(&described.name);
         described.crc32c = 0;
         let mut offset = 0;
@@ -124,7 +139,13 @@ fn read_files(
     chunks: &mpsc::Sender<SnapshotChunk>,
     progress: &AtomicU64,
 ) -> Result<(), String> {
-    for (number, (described, file)) in (0..).zip(files) {
+    for (
+        number,
+        OutgoingFile {
+            described, file, ..
+        },
+    ) in (0..).zip(files)
+    {
         let path = Path::new(&described.name);
         let mut crc = 0;
         let mut offset = 0;

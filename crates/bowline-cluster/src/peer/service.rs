@@ -7,20 +7,22 @@ use std::sync::Arc;
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_server::{Peer, PeerServer};
 use bowline_proto::peer::snapshot_chunk::Part;
+use bowline_storage::tree::ArrivingFiles;
 use bowline_storage::vfs::Vfs;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 use openraft::Raft;
 use openraft::alias::SnapshotOf;
-use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::raft::{AppendEntriesRequest, StreamAppendResult, VoteRequest};
 use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::receiver::Receiver;
-use super::{INCOMING_DIR, PeerOptions, SnapshotData, wire};
-use crate::types::{NodeId, TypeConfig};
+use super::{INCOMING_DIR, Peers, SnapshotData, SnapshotFile, wire};
+use crate::types::{LogId, NodeId, Payload, Proposal, TypeConfig, Vote};
 
 /// How the leader makes sure that it still leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,8 @@ pub struct ClusterMember {
     pub client_urls: Vec<String>,
     /// Whether it has no vote.
     pub is_learner: bool,
+    /// The life of its directory; 0 for a place that none has taken yet.
+    pub incarnation: u64,
 }
 
 /// Who is in a cluster.
@@ -57,6 +61,23 @@ pub struct ClusterMembers {
     pub leader_id: Option<NodeId>,
     /// Its members.
     pub members: Vec<ClusterMember>,
+    /// Who answers.
+    pub member_id: NodeId,
+    /// The life of its directory.
+    pub incarnation: u64,
+    /// Whether its directory holds no vote, no log and no state.
+    pub is_blank: bool,
+}
+
+/// Why a proposal cannot be applied by this member.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unfit {
+    /// No program makes such bytes.
+    #[error("a malformed proposal: {0}")]
+    Malformed(String),
+    /// A newer program does.
+    #[error("{0}")]
+    Newer(String),
 }
 
 /// What a node answers its peers besides Raft's own questions. `from` is who asks.
@@ -68,12 +89,44 @@ pub trait PeerService: Send + Sync + 'static {
     fn may_vote(&self) -> bool {
         true
     }
-    /// Puts a proposal into the log, being the leader; returns once it is applied there.
-    async fn propose(&self, from: NodeId, proposal: Bytes) -> Result<(), Status>;
+    /// Whether it is a member, as far as this one knows or can find out.
+    async fn is_member(&self, _from: NodeId) -> bool {
+        true
+    }
+    /// Whether this member will be able to apply a proposal. Asked before it is acknowledged.
+    fn check_proposal(&self, _proposal: &Bytes) -> Result<(), Unfit> {
+        Ok(())
+    }
+    /// The one who sends as the leader with `vote` has sent an entry that this program is too old for.
+    fn too_old(&self, _vote: &Vote, _reason: &str) {}
+    /// What the files of a snapshot are to be, that ends with `last`: so its maker's `state` says.
+    ///
+    /// # Errors
+    /// For a state that this member could not install.
+    fn check_snapshot(
+        &self,
+        _state: &Bytes,
+        _last: LogId,
+        _files: &[SnapshotFile],
+    ) -> Result<Option<ArrivingFiles>, Status> {
+        Ok(None)
+    }
+    /// Whether this member may stand for election.
+    fn may_stand(&self) -> bool {
+        true
+    }
+    /// Puts a proposal into the log, being the leader of this term; returns once it is applied there.
+    async fn propose(&self, from: NodeId, term: u64, proposal: Bytes) -> Result<(), Status>;
     /// Up to which Raft index a read that begins now must have applied.
     async fn read_index(&self, from: NodeId, level: ReadLevel) -> Result<u64, Status>;
-    /// Who the members are. The asker may not be one yet.
-    async fn members(&self, from: NodeId) -> Result<ClusterMembers, Status>;
+    /// A leader says up to where this member has acknowledged its log to it. An error refuses the
+    /// leader's entries.
+    async fn acknowledged(&self, _leader: &Vote, _last: LogId) -> Result<(), Status> {
+        Ok(())
+    }
+    /// Who the members are; what is agreed on at a time after the question, if it is
+    /// `is_linearizable`. The asker may not be one yet.
+    async fn members(&self, from: NodeId, is_linearizable: bool) -> Result<ClusterMembers, Status>;
     /// Answers what is for the leader: leases, membership, leadership.
     async fn ask(&self, from: NodeId, question: proto::Question) -> Result<proto::Answer, Status>;
 }
@@ -88,7 +141,7 @@ where
     incoming: PathBuf,
     /// One snapshot arrives at a time.
     arrival: Arc<tokio::sync::Mutex<()>>,
-    cluster_id: u64,
+    peers: Peers,
     service: Arc<dyn PeerService>,
 }
 
@@ -98,23 +151,23 @@ pub fn peer_service<M>(
     raft: Raft<TypeConfig, M>,
     vfs: Arc<dyn Vfs>,
     data_dir: &std::path::Path,
-    cluster_id: u64,
+    peers: Peers,
     service: Arc<dyn PeerService>,
-    options: &PeerOptions,
 ) -> PeerServer<PeerGrpc<M>>
 where
     M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
 {
+    let message_bytes_max = peers.options().message_bytes_max;
     let grpc = PeerGrpc {
         raft,
         vfs,
         incoming: data_dir.join(INCOMING_DIR),
         arrival: Arc::default(),
-        cluster_id,
+        peers,
         service,
     };
     PeerServer::new(grpc)
-        .max_decoding_message_size(options.message_bytes_max)
+        .max_decoding_message_size(message_bytes_max)
         .max_encoding_message_size(usize::MAX)
 }
 
@@ -135,11 +188,14 @@ enum Ending {
 /// The requests of one stream, up to the first that is refused.
 struct Requests {
     streaming: Streaming<proto::AppendRequest>,
-    cluster_id: u64,
+    peers: Peers,
     received: u64,
     ending: Arc<Mutex<Ending>>,
     service: Arc<dyn PeerService>,
     from: NodeId,
+    /// The term that this member is at, and the last vote that was held against it.
+    known_term: Arc<dyn Fn() -> u64 + Send + Sync>,
+    checked: Option<Vote>,
 }
 
 impl Requests {
@@ -159,7 +215,7 @@ impl Requests {
         };
         self.received += 1;
         if self.received == 1 || request.sender.is_some() {
-            self.from = wire::check_sender(request.sender, self.cluster_id, false)?;
+            self.from = self.peers.check(request.sender)?;
         }
         self.service.heard(self.from);
         if request.sequence != self.received {
@@ -168,7 +224,46 @@ impl Requests {
                 request.sequence, self.received
             )));
         }
-        wire::get_append(request).map(Some)
+        let acknowledged = request.acknowledged;
+        let vote = wire::get_leader_vote(request.vote)?;
+        if self.checked != Some(vote) {
+            wire::check_own(&vote, self.from)?;
+            wire::check_ahead(&vote, (self.known_term)())?;
+            self.checked = Some(vote);
+        }
+        let decoded = wire::get_append(request).and_then(|request| {
+            self.check_entries(&request)?;
+            Ok(request)
+        });
+        if let Err(status) = &decoded
+            && status.code() == Code::Unimplemented
+        {
+            self.service.too_old(&vote, status.message());
+        }
+        let request = decoded?;
+        if let Some(last) = acknowledged {
+            let last = wire::get_acknowledged(last, &vote)?;
+            self.service.acknowledged(&vote, last).await?;
+        }
+        Ok(Some(request))
+    }
+
+    /// What is acknowledged may be agreed on, and then every member has to apply it.
+    fn check_entries(&self, request: &AppendEntriesRequest<TypeConfig>) -> Result<(), Status> {
+        for entry in &request.entries {
+            let Payload::Normal(Proposal(proposal)) = &entry.payload else {
+                continue;
+            };
+            let checked = self.service.check_proposal(proposal);
+            checked.map_err(|unfit| {
+                let status = match unfit {
+                    Unfit::Malformed(_) => Status::invalid_argument,
+                    Unfit::Newer(_) => Status::unimplemented,
+                };
+                status(format!("entry {}: {unfit}", entry.log_id.index))
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -221,15 +316,46 @@ where
     M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
 {
     fn check(&self, sender: Option<proto::Sender>) -> Result<NodeId, Status> {
-        wire::check_sender(sender, self.cluster_id, false)
+        self.peers.check(sender)
     }
 
-    fn check_may_vote(&self) -> Result<(), Status> {
-        match self.service.may_vote() {
+    /// Who may not stand for election cannot be handed the lead.
+    fn check_may_stand(&self) -> Result<(), Status> {
+        match self.service.may_stand() {
             true => Ok(()),
             false => Err(Status::unavailable(
-                "this member has just been started: it may have promised its vote to a leader",
+                "this member has yet to get back what it had acknowledged",
             )),
+        }
+    }
+
+    fn known_term(&self) -> u64 {
+        self.raft.metrics().borrow_watched().current_term
+    }
+
+    /// Refuses a vote that is not the sender's, or whose term no election has led to. What passes may
+    /// be written down, so this comes before Raft sees it.
+    fn check_vote(&self, from: NodeId, vote: &Vote) -> Result<(), Status> {
+        wire::check_own(vote, from)?;
+        wire::check_ahead(vote, self.known_term())
+    }
+
+    /// What asks this member for its vote, decoded and checked.
+    async fn voting(&self, request: proto::VoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
+        let from = self.check(request.sender)?;
+        let request = wire::get_vote_request(request)?;
+        self.check_vote(from, &request.vote)?;
+        if !self.service.may_vote() {
+            return Err(Status::unavailable(
+                "this member gives no vote now: it has just been started, and may have promised its \
+                 vote to a leader, or it has yet to get back what it had acknowledged",
+            ));
+        }
+        match self.service.is_member(from).await {
+            true => Ok(request),
+            false => Err(Status::permission_denied(format!(
+                "{from:016x} is no member of the cluster, as far as this member knows"
+            ))),
         }
     }
 
@@ -241,12 +367,17 @@ where
         let Some(Part::Head(head)) = first else {
             return Err(Status::invalid_argument("a snapshot without a head"));
         };
-        self.check(head.sender)?;
+        let from = self.check(head.sender)?;
         let (vote, meta, files) = wire::get_head(&head)?;
+        self.check_vote(from, &vote)?;
+        let last = meta.last_log_id;
+        let last = last.ok_or_else(|| Status::invalid_argument("a snapshot of nothing"))?;
+        let expected = self.service.check_snapshot(&head.state, last, &files)?;
         // Until it is installed: that may have to wait for room on the disk.
         let arrival = Arc::new(self.arrival.clone().lock_owned().await);
         let (vfs, incoming) = (self.vfs.clone(), self.incoming.clone());
-        let mut receiver = blocking(move || Receiver::begin(vfs, incoming, files)).await?;
+        let mut receiver =
+            blocking(move || Receiver::begin(vfs, incoming, files, expected)).await?;
         while let Some(chunk) = chunks.message().await? {
             let Some(Part::Chunk(chunk)) = chunk.part else {
                 return Err(Status::invalid_argument("a snapshot with two heads"));
@@ -284,9 +415,12 @@ where
         request: Request<Streaming<proto::AppendRequest>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
         let ending = Arc::new(Mutex::new(Ending::Open));
+        let metrics = self.raft.metrics();
         let requests = Requests {
+            known_term: Arc::new(move || metrics.borrow_watched().current_term),
+            checked: None,
             streaming: request.into_inner(),
-            cluster_id: self.cluster_id,
+            peers: self.peers.clone(),
             received: 0,
             ending: ending.clone(),
             service: self.service.clone(),
@@ -306,10 +440,8 @@ where
         &self,
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
-        let request = request.into_inner();
-        self.check(request.sender)?;
-        self.check_may_vote()?;
-        let reply = self.raft.vote(wire::get_vote_request(request)?).await;
+        let request = self.voting(request.into_inner()).await?;
+        let reply = self.raft.vote(request).await;
         Ok(Response::new(wire::put_vote_reply(
             &reply.map_err(stopped)?,
         )))
@@ -319,10 +451,8 @@ where
         &self,
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
-        let request = request.into_inner();
-        self.check(request.sender)?;
-        self.check_may_vote()?;
-        let reply = self.raft.pre_vote(wire::get_vote_request(request)?).await;
+        let request = self.voting(request.into_inner()).await?;
+        let reply = self.raft.pre_vote(request).await;
         Ok(Response::new(wire::put_vote_reply(
             &reply.map_err(stopped)?,
         )))
@@ -340,8 +470,10 @@ where
         request: Request<proto::TransferLeaderRequest>,
     ) -> Result<Response<proto::TransferLeaderReply>, Status> {
         let request = request.into_inner();
-        self.check(request.sender)?;
+        let from = self.check(request.sender)?;
+        self.check_may_stand()?;
         let request = wire::get_transfer(request)?;
+        self.check_vote(from, request.from_leader())?;
         let reply = self.raft.handle_transfer_leader(request).await;
         let reply = reply.map_err(stopped)?;
         Ok(Response::new(wire::put_transfer_reply(&reply)))
@@ -353,7 +485,8 @@ where
     ) -> Result<Response<proto::ProposeReply>, Status> {
         let request = request.into_inner();
         let from = self.check(request.sender)?;
-        self.service.propose(from, request.proposal).await?;
+        let (term, proposal) = (request.term, request.proposal);
+        self.service.propose(from, term, proposal).await?;
         Ok(Response::new(proto::ProposeReply {}))
     }
 
@@ -376,21 +509,25 @@ where
         &self,
         request: Request<proto::MembersRequest>,
     ) -> Result<Response<proto::MembersReply>, Status> {
-        let sender = request.into_inner().sender;
-        let from = wire::check_sender(sender, self.cluster_id, true)?;
-        let found = self.service.members(from).await?;
+        let request = request.into_inner();
+        let from = self.peers.check_stranger(request.sender)?;
+        let found = self.service.members(from, request.is_linearizable).await?;
         let members = found.members.into_iter().map(|member| proto::Member {
             id: member.id,
             name: member.name,
             peer_urls: member.peer_urls,
             client_urls: member.client_urls,
             is_learner: member.is_learner,
+            incarnation: member.incarnation,
         });
         Ok(Response::new(proto::MembersReply {
             cluster_id: found.cluster_id,
             database_id: Bytes::copy_from_slice(&found.database_id.to_le_bytes()),
             leader_id: found.leader_id.unwrap_or(0),
             members: members.collect(),
+            member_id: found.member_id,
+            incarnation: found.incarnation,
+            is_blank: found.is_blank,
         }))
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bowline_storage::tree::FrozenTable;
 use bowline_storage::vfs::VfsFile;
 use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
@@ -18,6 +19,17 @@ pub struct SnapshotFile {
     pub crc32c: u32,
 }
 
+/// A file of a snapshot that is to be sent.
+#[derive(Clone, Debug)]
+pub struct OutgoingFile {
+    /// What it is.
+    pub described: SnapshotFile,
+    /// Its bytes.
+    pub file: Arc<dyn VfsFile>,
+    /// What it is to the engine, which checks it before it is sent: damage does not spread.
+    pub table: Option<FrozenTable>,
+}
+
 /// What a snapshot holds.
 #[derive(Clone, Debug)]
 pub enum SnapshotData {
@@ -26,7 +38,7 @@ pub enum SnapshotData {
         /// What its maker wants its installer to know.
         state: Bytes,
         /// The files.
-        files: Vec<(SnapshotFile, Arc<dyn VfsFile>)>,
+        files: Vec<OutgoingFile>,
     },
     /// A snapshot that arrived: every file is there, whole, checked and synced.
     Incoming {

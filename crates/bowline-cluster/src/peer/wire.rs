@@ -9,7 +9,7 @@ use openraft::raft::{
 use tonic::Status;
 
 use super::SnapshotFile;
-use crate::record;
+use crate::record::{self, RecordError};
 use crate::types::{
     Entry, LeaderId, LogId, Membership, NodeId, SnapshotMeta, TypeConfig, Vote, log_id,
 };
@@ -17,9 +17,23 @@ use crate::types::{
 /// What became of one request of a stream.
 pub(super) type AppendResult = Result<Option<LogId>, StreamAppendError<TypeConfig>>;
 
-/// More files than the tables of any database.
-const FILES_MAX: usize = 1 << 20;
+/// More files than a snapshot has: with tables of 64 MiB it is 8 TiB.
+const FILES_MAX: usize = 1 << 17;
 const NAME_BYTES_MAX: usize = 255;
+/// No term is above. A term grows by one per election, so no honest cluster comes near it; above it, a
+/// member could not begin an election any more.
+pub(super) const TERM_MAX: u64 = 1 << 62;
+/// How far a peer's term may be ahead of ours. That many elections, of which this member has heard
+/// nothing, take 136 years at the default timeout, and 8 months at the shortest one that can be set (5 ms);
+/// a member that is cut off does not raise its term at all, as it asks for votes beforehand. One forged
+/// message so cannot use up the terms: that would take a billion.
+pub(super) const TERMS_AHEAD_MAX: u64 = 1 << 32;
+/// No index is above: at a million entries a second, a log reaches it after 2,000 years.
+pub(super) const INDEX_MAX: u64 = 1 << 56;
+/// A request with several entries is no larger, about. What is larger is split.
+pub(super) const APPEND_BYTES: usize = 8 << 20;
+/// What an entry takes on the wire beyond its payload, at most.
+const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 fn invalid(what: &str) -> Status {
     Status::invalid_argument(format!("a malformed message of a peer: {what}"))
@@ -38,11 +52,40 @@ pub(super) fn put_log_id(id: &LogId) -> wire::LogId {
 }
 
 pub(super) fn get_log_id(id: wire::LogId) -> Result<LogId, Status> {
-    // The index after it must be a number, too.
-    if id.index >= u64::MAX - 1 {
-        return Err(invalid("an index that cannot be"));
+    if id.index > INDEX_MAX {
+        return Err(invalid("an index that no log reaches"));
     }
+    check_term(id.term)?;
     Ok(log_id(id.term, id.node, id.index))
+}
+
+fn check_term(term: u64) -> Result<(), Status> {
+    match term > TERM_MAX {
+        true => Err(invalid("a term that no cluster reaches")),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a vote whose term is further ahead of `known` than any election has brought it.
+pub(super) fn check_ahead(vote: &Vote, known: u64) -> Result<(), Status> {
+    let term = vote.leader_id.term;
+    match term > known.saturating_add(TERMS_AHEAD_MAX) {
+        true => Err(invalid(&format!(
+            "term {term}, where this member is at {known}"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a vote that is not of the member that sends it: who it is from decides what it may ask for.
+pub(super) fn check_own(vote: &Vote, from: NodeId) -> Result<(), Status> {
+    match vote.leader_id.node_id == from {
+        true => Ok(()),
+        false => Err(invalid(&format!(
+            "a vote of member {:016x}, sent by {from:016x}",
+            vote.leader_id.node_id
+        ))),
+    }
 }
 
 fn get_optional(id: Option<wire::LogId>) -> Result<Option<LogId>, Status> {
@@ -59,6 +102,7 @@ pub(super) fn put_vote(vote: &Vote) -> wire::Ballot {
 
 pub(super) fn get_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
     let vote = present(vote, "vote")?;
+    check_term(vote.term)?;
     Ok(Vote {
         leader_id: LeaderId {
             term: vote.term,
@@ -69,7 +113,7 @@ pub(super) fn get_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
 }
 
 /// The vote of a leader: openraft takes appends and snapshots of no one else.
-fn get_leader_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
+pub(super) fn get_leader_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
     let vote = get_vote(vote)?;
     if !vote.committed {
         return Err(invalid("from one who does not lead"));
@@ -98,9 +142,44 @@ pub(super) fn put_append(
         previous: request.prev_log_id.as_ref().map(put_log_id),
         committed: request.leader_commit.as_ref().map(put_log_id),
         entries: request.entries.iter().map(put_entry).collect(),
+        acknowledged: None,
     }
 }
 
+/// The request in parts of about [`APPEND_BYTES`], so that no message is larger than a peer takes: each
+/// part follows upon the one before, and is replied to for itself.
+pub(super) fn split_append(
+    mut request: AppendEntriesRequest<TypeConfig>,
+    bytes_max: usize,
+) -> Vec<AppendEntriesRequest<TypeConfig>> {
+    let mut parts = Vec::new();
+    loop {
+        let (mut bytes, mut count) = (0, 0);
+        for entry in &request.entries {
+            bytes += ENTRY_OVERHEAD_BYTES + record::payload_bytes(entry);
+            // One entry that is larger goes alone.
+            if count > 0 && bytes > bytes_max {
+                break;
+            }
+            count += 1;
+        }
+        if count >= request.entries.len() {
+            parts.push(request);
+            return parts;
+        }
+        let rest = request.entries.split_off(count);
+        let last = request.entries.last().map(|entry| entry.log_id);
+        let next = AppendEntriesRequest {
+            vote: request.vote,
+            prev_log_id: last,
+            entries: rest,
+            leader_commit: request.leader_commit,
+        };
+        parts.push(std::mem::replace(&mut request, next));
+    }
+}
+
+/// Decodes what a leader sends. Code `Unimplemented` says that a newer program has made it.
 pub(super) fn get_append(
     request: wire::AppendRequest,
 ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
@@ -116,8 +195,11 @@ pub(super) fn get_append(
     let mut last = prev_log_id;
     let mut entries = Vec::with_capacity(request.entries.len());
     for (index, entry) in (first..).zip(request.entries) {
-        let entry = record::decode_parts(index, &entry.head, entry.payload)
-            .map_err(|error| invalid(&error.to_string()))?;
+        let entry = record::decode_parts(index, &entry.head, entry.payload);
+        let entry = entry.map_err(|error| match error {
+            RecordError::NewerVersion { .. } => Status::unimplemented(error.to_string()),
+            _ => invalid(&error.to_string()),
+        })?;
         let id = entry.log_id;
         if last.is_some_and(|last| last >= id) || id.leader_id > vote.leader_id {
             return Err(invalid("entries out of order"));
@@ -131,6 +213,16 @@ pub(super) fn get_append(
         entries,
         leader_commit: get_optional(request.committed)?,
     })
+}
+
+/// What the leader of `vote` says was acknowledged to it: nothing of a later leader. So whatever a
+/// message claims, a member that has an entry of a later term owes nothing.
+pub(super) fn get_acknowledged(id: wire::LogId, vote: &Vote) -> Result<LogId, Status> {
+    let last = get_log_id(id)?;
+    if last.leader_id > vote.leader_id {
+        return Err(invalid("an acknowledgement from the future"));
+    }
+    Ok(last)
 }
 
 pub(super) fn put_append_reply(sequence: u64, result: &AppendResult) -> wire::AppendReply {
@@ -344,6 +436,33 @@ pub(super) fn check_sender(
     )))
 }
 
+/// Refuses what is not for `own`, and what comes from another directory than the one that is agreed
+/// to be the sender's; see `Peers`. `agreed` is that incarnation, if the sender is a known member.
+pub(super) fn check_addresses(
+    sender: &wire::Sender,
+    own: &wire::Sender,
+    agreed: Option<u64>,
+) -> Result<(), Status> {
+    let (target, target_incarnation) = (sender.target_id, sender.target_incarnation);
+    if (target, target_incarnation) != (own.member_id, own.incarnation) {
+        return Err(Status::failed_precondition(format!(
+            "a message for member {target:016x} of incarnation {target_incarnation:016x} came to \
+             member {:016x} of incarnation {:016x}: that member was removed, or its directory is \
+             another one",
+            own.member_id, own.incarnation,
+        )));
+    }
+    let agreed = agreed.filter(|agreed| *agreed != 0);
+    if agreed.is_some_and(|agreed| agreed != sender.incarnation) {
+        return Err(Status::failed_precondition(format!(
+            "the directory of member {:016x} is not the one that the cluster knows: remove that \
+             member, and add it again with an empty directory",
+            sender.member_id,
+        )));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use tonic::Code;
@@ -407,6 +526,75 @@ mod tests {
         }
     }
 
+    /// A member that believed it would never vote again.
+    #[test]
+    fn an_acknowledgement_to_a_later_leader_is_refused() {
+        let of = |id| get_acknowledged(put_log_id(&id), &vote());
+        assert_eq!(of(log_id(3, 2, 900)).expect("its own"), log_id(3, 2, 900));
+        for future in [log_id(3, 3, 1), log_id(4, 1, 1), log_id(3, 2, u64::MAX)] {
+            assert!(of(future).is_err(), "{future:?}");
+        }
+    }
+
+    /// An append of 64 entries could be larger than any message that a peer takes; then that peer never
+    /// got them.
+    #[test]
+    fn a_large_append_is_split_and_follows_upon_itself() {
+        let entry = |index: u64, bytes: usize| Entry {
+            log_id: log_id(3, 2, index),
+            payload: Payload::Normal(Proposal(vec![7; bytes].into())),
+        };
+        let sizes = [100, 100, 5000, 900, 900, 10];
+        let request = AppendEntriesRequest {
+            entries: (7..)
+                .zip(sizes)
+                .map(|(index, bytes)| entry(index, bytes))
+                .collect(),
+            ..append()
+        };
+        let parts = split_append(request.clone(), 2000);
+        let counts: Vec<usize> = parts.iter().map(|part| part.entries.len()).collect();
+        // The giant alone; of the others as many as fit with their heads.
+        assert_eq!(counts, [2, 1, 1, 2]);
+        let mut previous = request.prev_log_id;
+        let mut entries = Vec::new();
+        for part in parts {
+            assert_eq!((part.prev_log_id, part.vote), (previous, request.vote));
+            assert_eq!(part.leader_commit, request.leader_commit);
+            previous = part.entries.last().map(|entry| entry.log_id);
+            entries.extend(part.entries);
+        }
+        assert_eq!(entries, request.entries);
+        let heartbeat = AppendEntriesRequest {
+            entries: Vec::new(),
+            ..append()
+        };
+        assert_eq!(split_append(heartbeat, 2000).len(), 1);
+    }
+
+    /// A vote of term 2^64-1 was written down, and no leader was ever elected again.
+    #[test]
+    fn terms_and_indices_are_bounded() {
+        let vote = |term| wire::Ballot {
+            term,
+            ..wire::Ballot::default()
+        };
+        assert!(get_vote(Some(vote(TERM_MAX))).is_ok());
+        assert!(get_vote(Some(vote(TERM_MAX + 1))).is_err());
+        let id = |term, index| wire::LogId {
+            term,
+            index,
+            ..wire::LogId::default()
+        };
+        assert!(get_log_id(id(TERM_MAX, INDEX_MAX)).is_ok());
+        assert!(get_log_id(id(TERM_MAX + 1, 1)).is_err());
+        assert!(get_log_id(id(1, INDEX_MAX + 1)).is_err());
+        assert!(check_ahead(&Vote::new(5 + TERMS_AHEAD_MAX, 1), 5).is_ok());
+        assert!(check_ahead(&Vote::new(6 + TERMS_AHEAD_MAX, 1), 5).is_err());
+        assert!(check_ahead(&Vote::new(u64::MAX, 1), u64::MAX).is_ok());
+        assert!(check_own(&Vote::new(5, 1), 1).is_ok() && check_own(&Vote::new(5, 1), 2).is_err());
+    }
+
     /// What openraft would panic at.
     #[test]
     fn an_append_that_no_leader_sends_is_refused() {
@@ -423,6 +611,8 @@ mod tests {
         let earlier = Some(put_vote(&Vote::new_committed(3, 1)));
         let mut garbled = good.clone();
         garbled.entries[1].head = "x".into();
+        let mut longer = good.clone();
+        longer.entries[1].head = [&longer.entries[1].head[..], b"x"].concat().into();
         for bad in [
             wire::AppendRequest {
                 vote: None,
@@ -445,6 +635,7 @@ mod tests {
                 ..good.clone()
             },
             garbled,
+            longer,
         ] {
             let error = get_append(bad).expect_err("refused");
             assert_eq!(error.code(), Code::InvalidArgument, "{error}");
@@ -499,12 +690,54 @@ mod tests {
         }
     }
 
+    /// A member that was removed and the one that came in its place may listen at one URL, and an
+    /// emptied directory has the id of the one before: only the addresses tell them apart.
+    #[test]
+    fn what_is_for_another_member_or_incarnation_is_refused() {
+        let own = wire::Sender {
+            cluster_id: 1,
+            member_id: 5,
+            incarnation: 50,
+            ..wire::Sender::default()
+        };
+        let sender = |incarnation, target_id, target_incarnation| wire::Sender {
+            cluster_id: 1,
+            member_id: 7,
+            incarnation,
+            target_id,
+            target_incarnation,
+        };
+        let good = sender(70, 5, 50);
+        // Who is not known, or has taken its place since, is believed.
+        for agreed in [Some(70), Some(0), None] {
+            check_addresses(&good, &own, agreed).expect("for this member");
+        }
+        for (bad, agreed) in [
+            (sender(70, 6, 50), Some(70)),
+            (sender(70, 5, 51), Some(70)),
+            (sender(70, 5, 0), Some(70)),
+            (sender(70, 0, 0), Some(70)),
+            (sender(71, 5, 50), Some(70)),
+            (sender(0, 5, 50), Some(70)),
+        ] {
+            let error = check_addresses(&bad, &own, agreed).expect_err("refused");
+            assert_eq!(error.code(), Code::FailedPrecondition);
+        }
+        // Of a cluster from before there were incarnations.
+        let own = wire::Sender {
+            incarnation: 0,
+            ..own
+        };
+        check_addresses(&sender(0, 5, 0), &own, Some(0)).expect("as before");
+    }
+
     #[test]
     fn another_cluster_is_refused_by_name() {
         let sender = |cluster_id| {
             Some(wire::Sender {
                 cluster_id,
                 member_id: 5,
+                ..wire::Sender::default()
             })
         };
         assert_eq!(check_sender(sender(1), 1, false).expect("ours"), 5);

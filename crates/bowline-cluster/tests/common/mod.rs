@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bowline_cluster::log_store::{LogStore, LogStoreOptions, Replay};
 use bowline_cluster::member_file::{MemberFile, MemberState};
-use bowline_cluster::peer::{SnapshotData, SnapshotFile};
+use bowline_cluster::peer::{OutgoingFile, SnapshotData, SnapshotFile};
 use bowline_cluster::types::{Applied, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use bowline_storage::counters::Counters;
 use bowline_storage::log::{Background, Log, LogOptions};
@@ -124,7 +124,18 @@ impl Machine {
         };
         Ok(SnapshotData::Outgoing {
             state: Bytes::copy_from_slice(&(taken.values.len() as u64).to_le_bytes()),
-            files: vec![(described, file), (described_empty, empty)],
+            files: vec![
+                OutgoingFile {
+                    described,
+                    file,
+                    table: None,
+                },
+                OutgoingFile {
+                    described: described_empty,
+                    file: empty,
+                    table: None,
+                },
+            ],
         })
     }
 }
@@ -196,8 +207,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
     ) -> io::Result<()> {
         let (count, contents) = match data {
             SnapshotData::Outgoing { state, files } => {
-                let mut contents = vec![0; files[0].0.bytes as usize];
-                vfs::read_exact_at(&*files[0].1, Path::new("out"), &mut contents, 0)
+                let mut contents = vec![0; files[0].described.bytes as usize];
+                vfs::read_exact_at(&*files[0].file, Path::new("out"), &mut contents, 0)
                     .map_err(io::Error::other)?;
                 (state, contents)
             }

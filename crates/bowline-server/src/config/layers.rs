@@ -154,10 +154,18 @@ impl Layers {
             let value = match text.parse::<i64>() {
                 // A name may be made of digits, too, with a zero or a sign before them.
                 Ok(number) if number.to_string() == *text => text.clone(),
-                // What JSON escapes, TOML does in the same way. It wants one escape more.
+                // What JSON escapes, TOML does in the same way. What a terminal would obey is escaped besides.
                 _ => {
                     let quoted = serde_json::Value::from(text.as_str()).to_string();
-                    quoted.replace('\u{7f}', "\\u007f")
+                    let mut escaped = String::with_capacity(quoted.len());
+                    for c in quoted.chars() {
+                        match bowline::text::is_plain(c) {
+                            true => escaped.push(c),
+                            // Writing into a string does not fail.
+                            false => drop(write!(escaped, "\\U{:08x}", u32::from(c))),
+                        }
+                    }
+                    escaped
                 }
             };
             // Writing into a string does not fail.

@@ -23,6 +23,7 @@ use std::time::Duration;
 use bowline_cluster::NodeConfig;
 use parse::{duration, number, one_of, url_list};
 
+use crate::http::Hosts;
 use crate::settings::Settings;
 use crate::transport::ConnectionOptions;
 
@@ -33,6 +34,12 @@ pub struct Config {
     pub node: NodeConfig,
     /// Where clients are listened to.
     pub listen_client_urls: Vec<Url>,
+    /// Where metrics and health alone are served.
+    pub listen_metrics_urls: Vec<Url>,
+    /// Names of hosts, besides its own, by which HTTP requests may call this server.
+    pub host_whitelist: String,
+    /// Whether reflection is served.
+    pub reflection: bool,
     /// The largest request, in bytes.
     pub max_request_bytes: usize,
     /// The most operations in a list of a transaction.
@@ -47,6 +54,12 @@ pub struct Config {
     pub max_header_bytes: u32,
     /// How long a client may take to send what it has begun.
     pub partial_request_timeout: Duration,
+    /// After what time a call is ended of whose reply its client reads nothing.
+    pub unread_reply_timeout: Duration,
+    /// The most bytes that clients may make the server hold.
+    pub max_client_memory: usize,
+    /// The same of one connection.
+    pub max_connection_memory: usize,
     /// The most calls that are reset on one connection within ten seconds.
     pub max_resets: u32,
     /// How often a silent connection is asked whether it is there.
@@ -82,10 +95,17 @@ impl Config {
         } else {
             layers.parse("advertise-client-urls", url_list)?
         };
-        for url in &listen_clients {
-            if url.scheme != "http" {
+        let listen_metrics = match layers.text("listen-metrics-urls").trim() {
+            "" => Vec::new(),
+            _ => layers.parse("listen-metrics-urls", url_list)?,
+        };
+        for (key, urls) in [
+            ("listen-client-urls", &listen_clients),
+            ("listen-metrics-urls", &listen_metrics),
+        ] {
+            if let Some(url) = urls.iter().find(|url| url.scheme != "http") {
                 let reason = format!("{url}: only http is served");
-                return Err(layers.wrong("listen-client-urls", reason));
+                return Err(layers.wrong(key, reason));
             }
         }
         let texts = |urls: &[Url]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -124,6 +144,7 @@ impl Config {
         };
         let existing = |text: &str| one_of(text, &["new", "existing"]);
         let json = |text: &str| one_of(text, &["text", "json"]);
+        let is_true = |text: &str| one_of(text, &["false", "true"]);
         /// What goes to the other members with one message, entries around it included.
         const REQUEST_MAX_BYTES: u64 = 64 << 20;
         let request_bytes_max = layers.parse("max-request-bytes", number)?;
@@ -145,6 +166,9 @@ impl Config {
             quota_bytes,
             lease_checkpoint_interval,
             snapshot_entries: layers.parse("snapshot-count", number)?,
+            kept_entries: layers.parse("snapshot-catchup-entries", number)?,
+            learners_max: usize::try_from(layers.parse("max-learners", number)?)
+                .unwrap_or(usize::MAX),
             request_bytes_max,
             reads_block_in_place: true,
             ..NodeConfig::new(name, data_dir)
@@ -164,9 +188,21 @@ impl Config {
             let most = || layers.wrong(key, format!("it is at most {}", u32::MAX));
             u32::try_from(value).map_err(|_| most())
         };
+        /// Below this, one request of the default size might be too much.
+        const CLIENT_MEMORY_MIN: u64 = 8 << 20;
+        let size = |key: &str| -> Result<usize, ConfigError> {
+            let bytes = bounded(key)?;
+            if bytes < CLIENT_MEMORY_MIN {
+                return Err(layers.wrong(key, format!("it is at least {CLIENT_MEMORY_MIN}")));
+            }
+            Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+        };
         Ok(Config {
             node,
             listen_client_urls: listen_clients,
+            listen_metrics_urls: listen_metrics,
+            host_whitelist: layers.text("host-whitelist").to_owned(),
+            reflection: layers.parse("reflection", is_true)? == 1,
             max_request_bytes: small("max-request-bytes")? as usize,
             max_txn_ops: small("max-txn-ops")? as usize,
             max_traversal_blocks: bounded("max-traversal-blocks")?,
@@ -174,6 +210,9 @@ impl Config {
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
             partial_request_timeout: layers.parse("partial-request-timeout", duration)?,
+            unread_reply_timeout: layers.parse("unread-reply-timeout", duration)?,
+            max_client_memory: size("max-client-memory")?,
+            max_connection_memory: size("max-connection-memory")?,
             max_resets: small("max-resets")?,
             keep_alive_interval: layers.parse("grpc-keepalive-interval", duration)?,
             keep_alive_timeout: layers.parse("grpc-keepalive-timeout", duration)?,
@@ -194,8 +233,24 @@ impl Config {
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,
+            client_bytes_max: self.max_client_memory,
+            connection_bytes_max: self.max_connection_memory,
+            partial_timeout: self.partial_request_timeout,
             quota_bytes: self.quota_bytes,
+            hosts: self.hosts(),
+            reflection: self.reflection,
         }
+    }
+
+    /// The hosts by which requests may call this server.
+    fn hosts(&self) -> Hosts {
+        let advertised = self.node.advertise_client_urls.iter();
+        let advertised: Vec<Url> = advertised.filter_map(|url| parse_url(url).ok()).collect();
+        let listened = self
+            .listen_client_urls
+            .iter()
+            .chain(&self.listen_metrics_urls);
+        Hosts::new(listened.chain(&advertised), &self.host_whitelist)
     }
 
     pub(crate) fn connections(&self) -> ConnectionOptions {
@@ -204,6 +259,7 @@ impl Config {
             streams_max: self.max_concurrent_streams,
             header_bytes_max: self.max_header_bytes,
             partial_timeout: self.partial_request_timeout,
+            unread_timeout: self.unread_reply_timeout,
             resets_max: self.max_resets,
             keep_alive_interval: self.keep_alive_interval,
             keep_alive_timeout: self.keep_alive_timeout,

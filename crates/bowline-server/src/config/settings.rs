@@ -31,6 +31,12 @@ settings! {
         "Where clients are listened to, separated by commas";
     "advertise-client-urls" "URLS" = "":
         "Where clients find this member [default: where they are listened to]";
+    "listen-metrics-urls" "URLS" = "":
+        "Where /metrics and the paths of health are served besides, and nothing else is";
+    "host-whitelist" "NAMES" = "":
+        "Names of hosts, besides its own, by which HTTP requests may call this server; * is any";
+    "reflection" "true|false" = "false":
+        "Whether tools like grpcurl may ask what is served";
     "listen-peer-urls" "URLS" = "http://localhost:2380":
         "Where other members are listened to";
     "initial-advertise-peer-urls" "URLS" = "http://localhost:2380":
@@ -50,7 +56,11 @@ settings! {
     "lease-checkpoint-interval" "TIME" = "1m":
         "How much longer than they have left leases may live after a change of leader";
     "snapshot-count" "ENTRIES" = "10000":
-        "After how many entries the log is trimmed; 5000 more are kept for members that are behind";
+        "After how many entries the log is trimmed";
+    "snapshot-catchup-entries" "ENTRIES" = "5000":
+        "How many entries more the log keeps for members that are behind; one that needs others gets a snapshot";
+    "max-learners" "N" = "1":
+        "The most members that are added as learners";
     "max-request-bytes" "BYTES" = "1572864":
         "The largest request";
     "max-txn-ops" "N" = "128":
@@ -64,7 +74,13 @@ settings! {
     "max-header-bytes" "BYTES" = "65536":
         "The largest head of a request";
     "partial-request-timeout" "TIME" = "30s":
-        "How long a client may take to send what it has begun";
+        "How long a client may take to send what it has begun: the first bytes, a head, a message";
+    "unread-reply-timeout" "TIME" = "1m":
+        "After what time a call is ended of whose reply its client reads nothing";
+    "max-client-memory" "BYTES" = "536870912":
+        "The most that clients may make the server hold: requests under way, unread replies, watches";
+    "max-connection-memory" "BYTES" = "134217728":
+        "The same for one connection";
     "max-resets" "N" = "10000":
         "The most calls that are reset on one connection within ten seconds";
     "grpc-keepalive-interval" "TIME" = "2h":

@@ -53,6 +53,8 @@ fn without_anything_the_defaults_are_those_of_etcd() {
     );
     assert_eq!(config.watch_progress_interval, Duration::from_secs(600));
     assert_eq!(config.quota_bytes, 2 << 30);
+    assert_eq!(config.node.snapshot_entries, 10_000);
+    assert_eq!(config.node.kept_entries, 5_000);
 }
 
 #[test]
@@ -80,7 +82,11 @@ fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() {
 
 #[test]
 fn what_is_printed_can_be_used_as_a_file() {
-    let first = layers("name = 'a \"b\"'\ndrain-timeout = 7\n", &[], &[]);
+    let file =
+        "name = 'a \"b\"'\ndrain-timeout = 7\nhost-whitelist = 'é\u{202E}\u{E0041}\u{85}\t'\n";
+    let first = layers(file, &[], &[]);
+    let is_shown = |c: char| c == '\n' || bowline::text::is_plain(c);
+    assert!(first.to_toml().chars().all(is_shown));
     let again = layers(&first.to_toml(), &[], &[]);
     for setting in SETTINGS {
         assert_eq!(first.text(setting.key), again.text(setting.key));

@@ -1,9 +1,9 @@
 //! JSON to messages and back, as etcd's gateway has it.
 //!
-//! Requests: a field has its name in the messages or that in lowerCamelCase; unknown fields are
-//! passed over; integers are numbers or strings; an enum is a name or a number; bytes are base64 of
-//! either alphabet. Replies: names as in the messages, 64-bit integers as strings, enums by name,
-//! standard base64, and nothing for a field with its default.
+//! Requests: a field has its name in the messages or that in lowerCamelCase; unknown fields, and
+//! names that an enum does not have, are ignored; integers are numbers or strings; an enum is a name
+//! or a number; bytes are base64 of either alphabet. Replies: names as in the messages, 64-bit
+//! integers as strings, enums by name, standard base64, and nothing for a field with its default.
 //!
 //! Invariants:
 //!
@@ -14,9 +14,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
-use prost_reflect::{
-    DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions,
-};
+use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 use tonic::Status;
 
@@ -29,15 +27,12 @@ pub(super) fn to_message(input: &MessageDescriptor, text: &[u8]) -> Result<Bytes
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(Bytes::new());
     }
-    let mut value: Value = serde_json::from_slice(text)
+    let value: Value = serde_json::from_slice(text)
         .map_err(|error| Status::invalid_argument(format!("the body is not JSON: {error}")))?;
     if value.is_null() {
         return Ok(Bytes::new());
     }
-    // Unknown fields go first, because the library has one switch for them and for unknown names of
-    // enums: a comparison that is misspelled must not become another comparison.
-    remove_unknown(&mut value, input);
-    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
     match DynamicMessage::deserialize_with_options(input.clone(), tracked, &options) {
@@ -48,30 +43,6 @@ pub(super) fn to_message(input: &MessageDescriptor, text: &[u8]) -> Result<Bytes
             Err(Status::invalid_argument(text))
         }
     }
-}
-
-/// Removes the fields that a message does not have, and those of the messages in it.
-fn remove_unknown(value: &mut Value, descriptor: &MessageDescriptor) {
-    let Value::Object(fields) = value else {
-        return;
-    };
-    fields.retain(|name, value| {
-        let Some(field) = descriptor
-            .get_field_by_json_name(name)
-            .or_else(|| descriptor.get_field_by_name(name))
-        else {
-            return false;
-        };
-        if let Kind::Message(inner) = field.kind() {
-            match value {
-                Value::Array(items) => items
-                    .iter_mut()
-                    .for_each(|item| remove_unknown(item, &inner)),
-                value => remove_unknown(value, &inner),
-            }
-        }
-        true
-    });
 }
 
 /// Writes a message.
@@ -214,7 +185,7 @@ mod tests {
             // Names as in the messages, 64 bits as a string, an enum by name.
             r#"{"key":"Zm9v","range_end":"+/8=","limit":"5","sort_order":"DESCEND",
                 "sort_target":"MOD","serializable":true}"#,
-            // lowerCamelCase, URL-safe base64, numbers; unknown fields and nulls are passed over.
+            // lowerCamelCase, URL-safe base64, numbers; unknown fields and nulls are ignored.
             r#"{"key":"Zm9v","rangeEnd":"-_8=","limit":5,"sortOrder":2,"sortTarget":3,
                 "serializable":true,"nope":{"a":[1]},"revision":null}"#,
             // The last of two wins, base64 goes without padding.
@@ -227,6 +198,17 @@ mod tests {
             let read = read("RangeRequest", text);
             assert_eq!(read, Ok(pb::RangeRequest::default()), "{text}");
         }
+        // A name that an enum does not have is as if it were not there.
+        let text = r#"{"key":"Zm9v","sort_order":"SIDEWAYS"}"#;
+        let range: pb::RangeRequest = read("RangeRequest", text).unwrap();
+        assert_eq!(range.sort_order(), SortOrder::None);
+        let text = r#"{"create_request":{"filters":["NOPUT","NOPE","NODELETE"]}}"#;
+        let watch: pb::WatchRequest = read("WatchRequest", text).unwrap();
+        let Some(pb::watch_request::RequestUnion::CreateRequest(create)) = watch.request_union
+        else {
+            panic!("{watch:?}")
+        };
+        assert_eq!(create.filters, [0, 1]);
         let txn = r#"{"compare":[{"key":"YQ==","target":"VALUE","result":"NOT_EQUAL","value":"",
                        "unknown":1}],
             "success":[{"request_put":{"key":"YQ==","x":0}},{"requestRange":{"key":"YQ=="}}]}"#;
@@ -259,7 +241,8 @@ mod tests {
                 r#"{"limit":9223372036854775808}"#,
                 "`limit`",
             ),
-            ("RangeRequest", r#"{"sort_order":"NOPE"}"#, "`sort_order`"),
+            ("RangeRequest", r#"{"sort_order":1.5}"#, "`sort_order`"),
+            ("RangeRequest", r#"{"sort_order":true}"#, "`sort_order`"),
             (
                 "RangeRequest",
                 r#"{"serializable":"true"}"#,
@@ -272,7 +255,7 @@ mod tests {
             ),
             (
                 "TxnRequest",
-                r#"{"compare":[{"target":"NOPE"}]}"#,
+                r#"{"compare":[{"target":[]}]}"#,
                 "`compare[0].target`",
             ),
             (

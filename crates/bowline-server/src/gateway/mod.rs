@@ -14,11 +14,13 @@
 //!   with the checks, limits and metrics of gRPC.
 //! - Whatever a body holds, the answer is a reply or a refusal that names the place, never a panic,
 //!   and never a call with a part of what was sent.
+//! - A body is JSON, and no page in a browser can have sent it unasked ([`JsonBody::of`]).
 //! - What is kept of a body is bounded ([`body_bytes_max`]).
 //! - A stream lives as long as its client: who closes the connection ends it here, and a watch does
 //!   not end before.
 
 mod json;
+mod long;
 mod refusal;
 mod stream;
 mod table;
@@ -26,21 +28,38 @@ mod table;
 use std::future::Future;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, Full};
 use tonic::body::Body;
+use tonic::codegen::StdError;
 use tonic::{Code, Status};
 
+use long::JsonReply;
 use stream::{Deframer, Input, Output};
 use table::{Messages, Route};
+
+use crate::http::JsonBody;
+use crate::memory::Partial;
+use crate::service::LongReply;
 
 /// Before the names of headers that are metadata of gRPC.
 const METADATA: &str = "grpc-metadata-";
 
-/// Whether a path is served here.
+/// Whether a path is answered here: also one that there is not, in the words of the gateway.
 pub(crate) fn is_known(path: &str) -> bool {
-    table::route(path).is_some()
+    path.starts_with("/v3/")
+}
+
+/// Whether the body of a request to a path is a stream of values.
+pub(crate) fn takes_stream(path: &str) -> bool {
+    let messages = table::route(path).and_then(|route| route.messages.as_ref());
+    messages.is_some_and(|messages| messages.takes_stream)
+}
+
+/// The answer to a call that cannot go on.
+pub(crate) fn refuse(status: &Status) -> Response<Body> {
+    refusal::of(status)
 }
 
 /// The largest body, or value in one that streams: base64 makes four bytes of three, and names and
@@ -49,33 +68,37 @@ fn body_bytes_max(message_bytes_max: usize) -> usize {
     message_bytes_max.saturating_mul(2)
 }
 
-/// Answers a request to a path that is known. `call` calls a method as gRPC does.
+/// Answers a request to a path that [`is_known`]. `call` calls a method as gRPC does.
 pub(crate) async fn answer<B, F, R>(
     request: Request<B>,
     message_bytes_max: usize,
+    partial: Partial,
     call: F,
 ) -> Response<Body>
 where
-    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Send + Unpin + 'static,
     F: FnOnce(Request<Body>) -> R,
     R: Future<Output = Response<Body>>,
 {
     let bytes_max = body_bytes_max(message_bytes_max);
     let (head, body) = request.into_parts();
-    if head.method != Method::POST {
-        return method_not_allowed();
-    }
     let Some(route) = table::route(head.uri.path()) else {
-        return refusal::unary(&Status::unimplemented("there is no such path"));
+        return refusal::no_such_path();
     };
+    if head.method != Method::POST {
+        return refusal::method_not_allowed();
+    }
     let Some(messages) = &route.messages else {
         let text = format!("{} is not served", route.method_path);
-        return refusal::unary(&Status::unimplemented(text));
+        return refusal::of(&Status::unimplemented(text));
     };
+    if let JsonBody::Refused(why) = JsonBody::of(&head.headers) {
+        return refusal::unsupported_type(why);
+    }
     let body = if messages.takes_stream {
-        let mut input = Input::new(body, messages.clone(), bytes_max);
+        let mut input = Input::new(body, messages.clone(), bytes_max, partial);
         if let Err(status) = input.read_first().await {
-            return refusal::stream(&status);
+            return refusal::of(&status);
         }
         Body::new(input)
     } else {
@@ -85,16 +108,21 @@ where
         let frame = text.and_then(|text| json::to_message(&messages.input, &text));
         match frame.and_then(|message| stream::framed(&message)) {
             Ok(frame) => Body::new(Full::new(frame)),
-            Err(status) => return refusal::unary(&status),
+            Err(status) => return refusal::of(&status),
         }
     };
-    let response = call(grpc_request(route, &head.headers, body)).await;
+    let mut response = call(grpc_request(route, &head.headers, body)).await;
+    if let Some(long) = LongReply::taken_from(&mut response)
+        && let Some(long) = JsonReply::new(long, messages.output.clone())
+    {
+        return reply(response.headers(), Body::new(long));
+    }
     if messages.gives_stream {
         streamed(response, messages)
     } else {
         match single(response, messages).await {
             Ok(response) => response,
-            Err(status) => refusal::unary(&status),
+            Err(status) => refusal::of(&status),
         }
     }
 }
@@ -102,7 +130,7 @@ where
 /// The whole body; `None` when it is too large.
 async fn collected<B>(mut body: B, bytes_max: usize) -> Option<Result<Bytes, Status>>
 where
-    B: HttpBody<Data = Bytes> + Unpin,
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
     // One that says how large it is need not be read to be refused.
     if body.size_hint().lower() > bytes_max as u64 {
@@ -110,8 +138,9 @@ where
     }
     let mut text = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Some(Err(Status::cancelled("the client has gone")));
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Some(Err(broken(error.into()))),
         };
         if let Some(piece) = frame.data_ref() {
             if piece.len() > bytes_max - text.len() {
@@ -121,6 +150,16 @@ where
         }
     }
     Some(Ok(text.freeze()))
+}
+
+/// Why a body has ended early.
+fn broken(error: StdError) -> Status {
+    let status = Status::from_error(error);
+    match status.code() {
+        // It took too long, or too much memory.
+        Code::DeadlineExceeded | Code::ResourceExhausted => status,
+        _ => Status::cancelled("the client has gone"),
+    }
 }
 
 /// A request as a client of gRPC sends it, with the metadata that the headers carry.
@@ -177,7 +216,7 @@ async fn single(response: Response<Body>, messages: &Messages) -> Result<Respons
 /// The reply of a method that answers with a stream.
 fn streamed(response: Response<Body>, messages: &Messages) -> Response<Body> {
     if let Err(status) = refused(response.headers()) {
-        return refusal::stream(&status);
+        return refusal::of(&status);
     }
     let (head, body) = response.into_parts();
     let output = Output::new(body, messages.output.clone());
@@ -206,15 +245,6 @@ fn reply(metadata: &HeaderMap, body: Body) -> Response<Body> {
             headers.append(name, value.clone());
         }
     }
-    response
-}
-
-fn method_not_allowed() -> Response<Body> {
-    let kind = "text/plain; charset=utf-8";
-    let status = StatusCode::METHOD_NOT_ALLOWED;
-    let mut response = crate::http::reply(status, kind, "Method Not Allowed\n");
-    let allowed = HeaderValue::from_static("POST");
-    response.headers_mut().insert(header::ALLOW, allowed);
     response
 }
 
@@ -294,6 +324,7 @@ pub(crate) mod fuzzed {
 mod tests {
     use std::convert::Infallible;
 
+    use http::StatusCode;
     use http_body::Frame;
     use http_body_util::StreamBody;
 
@@ -306,7 +337,9 @@ mod tests {
     /// Answers nothing, and gives back what it was asked.
     async fn asked(request: Request<Full<Bytes>>) -> (Option<Request<Body>>, Response<Body>) {
         let mut seen = None;
-        let response = answer(request, 100, |request| {
+        let memory = crate::memory::Memory::new(1 << 20, 1 << 20);
+        let partial = Partial::new(memory.account(), std::time::Duration::from_secs(60));
+        let response = answer(request, 100, partial, |request| {
             seen = Some(request);
             std::future::ready(Status::not_found("text").into_http())
         })
@@ -358,8 +391,7 @@ mod tests {
         let request = Request::get("/v3/kv/put").body(Full::from("")).unwrap();
         let (asked, response) = asked(request).await;
         assert!(asked.is_none());
-        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
-        assert_eq!(response.headers()[header::ALLOW], "POST");
+        assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED);
     }
 
     /// Many pieces, none of which says how many more there are.

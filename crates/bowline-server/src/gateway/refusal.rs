@@ -1,8 +1,7 @@
 //! What a call is refused with: the status of HTTP for each code of gRPC, and the text.
 //!
-//! The statuses are those of the gateway of etcd 3.4. The text has the fields that etcd's gateways
-//! have had over time: `error`, `message` and `code`; in a stream also `grpc_code`, `http_code` and
-//! `http_status`.
+//! Statuses and texts are those of the gateway of etcd 3.7: `{"code":…,"message":…}`, and within
+//! `{"error":…}` when a stream that has begun fails. No call of this server has `details`.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -16,40 +15,49 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
-        Code::Cancelled => StatusCode::REQUEST_TIMEOUT,
-        Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        // Not registered; what servers say of a client that has gone.
+        Code::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
+            StatusCode::BAD_REQUEST
+        }
         Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
         Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::FailedPrecondition => StatusCode::PRECONDITION_FAILED,
         Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-/// A refusal of a call whose reply is one message.
-pub(super) fn unary(status: &Status) -> Response<Body> {
-    let text = json!({
-        "error": status.message(),
-        "message": status.message(),
-        "code": status.code() as i32,
-    });
-    reply(http_status(status.code()), &text)
+/// A refusal of a call, or of one whose stream of replies has not begun.
+pub(super) fn of(status: &Status) -> Response<Body> {
+    reply(http_status(status.code()), &error(status))
 }
 
-/// A refusal of a call whose reply is a stream that has not begun.
-pub(super) fn stream(status: &Status) -> Response<Body> {
-    reply(http_status(status.code()), &stream_error(status))
+/// The answer to a path under `/v3/` that there is not.
+pub(super) fn no_such_path() -> Response<Body> {
+    of(&Status::not_found("Not Found"))
+}
+
+/// The answer to another method than POST.
+pub(super) fn method_not_allowed() -> Response<Body> {
+    of(&Status::unimplemented("Method Not Allowed"))
 }
 
 /// A body that is too large, told by the status that HTTP has for it.
 pub(super) fn too_large(bytes_max: usize) -> Response<Body> {
-    let mut response = unary(&body_too_large(bytes_max));
+    let mut response = of(&body_too_large(bytes_max));
     *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+    response
+}
+
+/// A body that is not said to be JSON.
+pub(super) fn unsupported_type(why: &str) -> Response<Body> {
+    let mut response = of(&Status::invalid_argument(why));
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     response
 }
 
@@ -58,18 +66,13 @@ pub(super) fn body_too_large(bytes_max: usize) -> Status {
     Status::resource_exhausted(text)
 }
 
-/// The end of a stream that failed.
+/// The last line of a stream that failed.
 pub(super) fn stream_error(status: &Status) -> Value {
-    let http = http_status(status.code());
-    json!({
-        "error": {
-            "code": status.code() as i32,
-            "grpc_code": status.code() as i32,
-            "http_code": http.as_u16(),
-            "http_status": http.canonical_reason().unwrap_or_default(),
-            "message": status.message(),
-        }
-    })
+    json!({ "error": error(status) })
+}
+
+fn error(status: &Status) -> Value {
+    json!({ "code": status.code() as i32, "message": status.message() })
 }
 
 fn reply(status: StatusCode, text: &Value) -> Response<Body> {
@@ -83,7 +86,7 @@ fn reply(status: StatusCode, text: &Value) -> Response<Body> {
 mod tests {
     use super::*;
 
-    /// As the gateway of etcd 3.4.23 answers.
+    /// As the gateway of etcd 3.7.3 answers.
     #[test]
     fn statuses_are_those_of_etcd() {
         let statuses: Vec<u16> = (0..17)
@@ -92,7 +95,7 @@ mod tests {
         assert_eq!(
             statuses,
             [
-                200, 408, 500, 400, 504, 404, 409, 403, 429, 412, 409, 400, 501, 500, 503, 500, 401
+                200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401
             ]
         );
     }

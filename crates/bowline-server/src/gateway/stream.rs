@@ -11,11 +11,13 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame};
 use prost_reflect::MessageDescriptor;
 use tonic::body::Body;
+use tonic::codegen::StdError;
 use tonic::{Code, Status};
 
 use super::json::{self, Values};
 use super::refusal;
 use super::table::Messages;
+use crate::memory::Partial;
 
 const HEAD_BYTES: usize = 5;
 
@@ -72,14 +74,22 @@ pub(super) struct Input<B> {
     /// Counts from 1, to say which one is refused.
     number: u64,
     failed: bool,
+    /// Of the value that has begun.
+    partial: Partial,
 }
 
 impl<B> Input<B>
 where
-    B: HttpBody<Data = Bytes> + Unpin,
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
-    pub(super) fn new(body: B, messages: Messages, value_bytes_max: usize) -> Input<B> {
+    pub(super) fn new(
+        body: B,
+        messages: Messages,
+        value_bytes_max: usize,
+        partial: Partial,
+    ) -> Input<B> {
         Input {
+            partial,
             body,
             body_ended: false,
             values: Values::default(),
@@ -103,6 +113,7 @@ where
     fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         loop {
             if let Some(value) = self.values.next(self.body_ended) {
+                self.partial.is_complete();
                 self.number += 1;
                 let message = json::to_message(&self.messages.input, &value);
                 return Poll::Ready(Some(message.and_then(|message| framed(&message)).map_err(
@@ -119,15 +130,23 @@ where
             if self.body_ended {
                 return Poll::Ready(None);
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(task)) {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(task) else {
+                let bytes = self.values.waiting_bytes();
+                // Between two values a client may be silent.
+                if bytes > 0 || self.number == 0 {
+                    self.partial.wait(task, bytes)?;
+                }
+                return Poll::Pending;
+            };
+            match frame {
                 Some(Ok(frame)) => {
                     // Trailers say nothing here.
                     if let Ok(piece) = frame.into_data() {
                         self.values.push(&piece);
                     }
                 }
-                Some(Err(_)) => {
-                    return Poll::Ready(Some(Err(Status::cancelled("the client has gone"))));
+                Some(Err(error)) => {
+                    return Poll::Ready(Some(Err(super::broken(error.into()))));
                 }
                 None => self.body_ended = true,
             }
@@ -137,7 +156,7 @@ where
 
 impl<B> HttpBody for Input<B>
 where
-    B: HttpBody<Data = Bytes> + Unpin,
+    B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
     type Data = Bytes;
     type Error = Status;
@@ -272,6 +291,11 @@ mod tests {
         assert_eq!(frames.next().unwrap_err().code(), Code::Internal);
     }
 
+    fn partial() -> Partial {
+        let memory = crate::memory::Memory::new(1 << 20, 1 << 20);
+        Partial::new(memory.account(), std::time::Duration::from_secs(60))
+    }
+
     fn messages(path: &str) -> Messages {
         route(path).unwrap().messages.clone().unwrap()
     }
@@ -280,13 +304,13 @@ mod tests {
     #[tokio::test]
     async fn the_input_of_a_watch_stays_open_when_its_body_has_ended() {
         let body = || Full::new(Bytes::from_static(b"{} {}"));
-        let mut input = Input::new(body(), messages("/v3/lease/keepalive"), 100);
+        let mut input = Input::new(body(), messages("/v3/lease/keepalive"), 100, partial());
         for _ in 0..2 {
             let frame = input.frame().await.unwrap().unwrap();
             assert_eq!(frame.into_data().unwrap(), b"\0\0\0\0\0"[..]);
         }
         assert!(input.frame().await.is_none());
-        let mut input = Input::new(body(), messages("/v3/watch"), 100);
+        let mut input = Input::new(body(), messages("/v3/watch"), 100, partial());
         input.read_first().await.unwrap();
         for _ in 0..2 {
             input.frame().await.unwrap().unwrap();
@@ -299,7 +323,7 @@ mod tests {
     #[tokio::test]
     async fn a_bad_message_ends_the_input() {
         let body = Full::new(Bytes::from_static(b"{} {\"ID\":[]} {}"));
-        let mut input = Input::new(body, messages("/v3/lease/keepalive"), 100);
+        let mut input = Input::new(body, messages("/v3/lease/keepalive"), 100, partial());
         input.frame().await.unwrap().unwrap();
         let refused = input.frame().await.unwrap().unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
@@ -315,7 +339,7 @@ mod tests {
         let body = StreamBody::new(ReceiverStream::new(body).map(|piece| {
             Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(piece)))
         }));
-        let mut input = Input::new(body, messages("/v3/watch"), 64);
+        let mut input = Input::new(body, messages("/v3/watch"), 64, partial());
         let sent = tokio::spawn(async move {
             let mut count = 0;
             while pieces.send(&b"{\"key\":[{\"k\":1"[..]).await.is_ok() {
@@ -343,6 +367,5 @@ mod tests {
         // Half a message came last.
         let last: serde_json::Value = serde_json::from_str(last).unwrap();
         assert_eq!(last["error"]["code"], Code::Internal as i32);
-        assert_eq!(last["error"]["http_code"], 500);
     }
 }

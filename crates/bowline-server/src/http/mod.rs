@@ -1,7 +1,8 @@
-//! What is served to HTTP besides gRPC, on the same port: `/health`, `/livez`, `/readyz`,
-//! `/version` and `/metrics`.
+//! What is served to HTTP besides gRPC, on the same port: `/health`, `/livez`, `/readyz` and single
+//! [checks], `/version` and `/metrics`. What a page in a browser may not ask is refused by the [`Guard`].
 
-use std::time::Duration;
+mod checks;
+mod guard;
 
 use bowline::replica::AlarmKind;
 use bowline_cluster::ReadLevel;
@@ -13,22 +14,25 @@ use tonic::body::Body;
 
 use crate::context::Context;
 use crate::metrics;
-use crate::service::VERSION;
+use crate::service::{CLUSTER_VERSION, VERSION};
+
+pub(crate) use guard::{Body as JsonBody, Guard, Hosts};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 /// What Prometheus asks for.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How long a check of health waits for the cluster.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) use checks::{CHECKS, Outcomes};
 
 /// Whether a path is served here.
 pub(crate) fn is_known(path: &str) -> bool {
-    matches!(
-        path,
-        "/health" | "/livez" | "/readyz" | "/version" | "/metrics"
-    )
+    matches!(path, "/health" | "/version" | "/metrics") || !checks::of_path(path).is_empty()
+}
+
+/// Whether a path is served where nothing but metrics and health is.
+pub(crate) fn is_of_metrics(path: &str) -> bool {
+    matches!(path, "/health" | "/metrics") || !checks::of_path(path).is_empty()
 }
 
 /// Answers a request.
@@ -39,22 +43,25 @@ pub(crate) async fn answer(
     query: &str,
 ) -> Response<Body> {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return reply(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET is served\n");
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        let mut response = reply(status, TEXT, "Method Not Allowed\n");
+        let allowed = HeaderValue::from_static("GET");
+        response.headers_mut().insert(header::ALLOW, allowed);
+        return response;
     }
     match path {
         "/health" => health(context, query).await,
-        "/livez" => probe(context, ReadLevel::Eventual).await,
-        "/readyz" => probe(context, ReadLevel::Linearizable).await,
         "/version" => {
             let versions = json!({
                 "etcdserver": VERSION,
-                "etcdcluster": VERSION,
+                "etcdcluster": CLUSTER_VERSION,
+                "storage": CLUSTER_VERSION,
                 "bowline": env!("CARGO_PKG_VERSION"),
             });
             reply(StatusCode::OK, JSON, versions.to_string())
         }
         "/metrics" => reply(StatusCode::OK, METRICS, metrics::render(context)),
-        _ => reply(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
+        path => checks::answer(context, path, query).await,
     }
 }
 
@@ -81,39 +88,24 @@ async fn health(context: &Context, query: &str) -> Response<Body> {
         None if level == ReadLevel::Linearizable && !context.has_leader() => {
             Some("RAFT NO LEADER".to_owned())
         }
-        None => problem(context, level).await,
+        None => {
+            let problem = checks::read_problem(context, level).await;
+            problem.map(|problem| format!("RANGE ERROR:{problem}"))
+        }
     };
-    let status = if problem.is_none() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    let (status, count) = match problem {
+        None => (StatusCode::OK, &context.metrics.health.passed),
+        Some(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            &context.metrics.health.failed,
+        ),
     };
+    count.add(1);
     let health = json!({
         "health": problem.is_none().to_string(),
         "reason": problem.unwrap_or_default(),
     });
     reply(status, JSON, health.to_string())
-}
-
-/// Kubernetes': `ok`, or what is wrong.
-async fn probe(context: &Context, level: ReadLevel) -> Response<Body> {
-    match problem(context, level).await {
-        None => reply(StatusCode::OK, TEXT, "ok\n"),
-        Some(problem) => reply(
-            StatusCode::SERVICE_UNAVAILABLE,
-            TEXT,
-            format!("{problem}\n"),
-        ),
-    }
-}
-
-/// What keeps a read from being served.
-async fn problem(context: &Context, level: ReadLevel) -> Option<String> {
-    match tokio::time::timeout(PATIENCE, context.client.read_barrier(level)).await {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("a read took too long".to_owned()),
-    }
 }
 
 /// A reply with a text.

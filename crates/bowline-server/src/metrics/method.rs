@@ -110,6 +110,17 @@ methods! {
     MsLeaseRevoke = "bowline.v1.Lease" / "Revoke",
 }
 
+impl Method {
+    /// Whether its request is a stream.
+    pub(crate) fn takes_stream(self) -> bool {
+        use Method as M;
+        matches!(
+            self,
+            M::Watch | M::LeaseKeepAlive | M::ReflectionV1 | M::ReflectionV1Alpha
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,9 @@
 //! look-up but the one that finds its method. The numbers of the node and of the storage are asked
 //! for when somebody reads them.
 
+mod etcd;
 mod method;
+mod process;
 mod text;
 
 use std::array;
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 use bowline_cluster::Histogram;
 use tonic::Code;
+
+use crate::http::{CHECKS, Outcomes};
 
 pub(crate) use method::Method;
 pub(crate) use text::render;
@@ -32,6 +36,10 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: Counter,
     /// Requests for services or methods that there are not.
     pub(crate) unknown: Counter,
+    /// Answers of `/health`.
+    pub(crate) health: Outcomes,
+    /// Of each check of `/livez` and `/readyz`.
+    pub(crate) checks: [Outcomes; CHECKS.len()],
 }
 
 /// Of one method.
@@ -87,6 +95,8 @@ impl Default for Metrics {
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             unknown: Counter::default(),
+            health: Outcomes::default(),
+            checks: array::from_fn(|_| Outcomes::default()),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use bowline_cluster::{Histogram, HistogramSnapshot};
 use tonic::Code;
 
-use super::{CODES, Method, Metrics};
+use super::{CODES, Method, Metrics, etcd, process};
 use crate::context::Context;
 
 /// Everything that is counted.
@@ -55,6 +55,36 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "counter",
             "Requests for services or methods that there are not.",
             metrics.unknown.get(),
+        ),
+        (
+            "client_memory_bytes",
+            "gauge",
+            "Bytes that clients make the server hold, beyond 64 KiB of each connection.",
+            context.memory.used() as u64,
+        ),
+        (
+            "client_memory_max_bytes",
+            "gauge",
+            "The most they may.",
+            context.memory.bytes_max() as u64,
+        ),
+        (
+            "client_memory_refused_total",
+            "counter",
+            "How often a connection was refused more memory.",
+            context.memory.refused.get(),
+        ),
+        (
+            "requests_late_total",
+            "counter",
+            "Requests that were begun and did not arrive in time.",
+            context.memory.late_requests.get(),
+        ),
+        (
+            "replies_unread_total",
+            "counter",
+            "Calls and connections that were ended since the client did not read the reply.",
+            context.memory.unread_replies.get(),
         ),
         ("watches", "gauge", "Watches.", watches as u64),
         (
@@ -201,7 +231,8 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             value,
         )?;
     }
-    Ok(())
+    etcd::write(out, context, &node, &status, &stats)?;
+    process::write(out)
 }
 
 fn write_row(out: &mut String, name: &str, kind: &str, help: &str, value: u64) -> fmt::Result {
@@ -249,7 +280,7 @@ fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
 }
 
 /// The rows of a histogram. With no labels, only those of Prometheus itself.
-fn write_times(
+pub(super) fn write_times(
     out: &mut String,
     name: &str,
     labels: &str,

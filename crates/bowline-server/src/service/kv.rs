@@ -9,8 +9,9 @@ use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
+use super::reading::turn_within;
 use super::stream::Replies;
-use super::{check, check_leader, check_size, range_stream};
+use super::{MAINTENANCE_WAIT_MAX, check, check_leader, check_size, long_range, range_stream};
 use crate::context::{Context, read_level, respond_applied, respond_read};
 use crate::convert;
 use crate::status::{Fault, status};
@@ -54,11 +55,6 @@ pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Appl
     }
 }
 
-fn is_key_not_found(status: &Status) -> bool {
-    let (code, text) = Fault::KeyNotFound.parts();
-    status.code() == code && status.message() == text
-}
-
 /// The node answered something else than it was asked.
 pub(super) fn foreign_reply() -> Status {
     Fault::Internal("the reply does not belong to the request".to_owned()).into()
@@ -77,6 +73,9 @@ impl Kv for KvService {
             check(&self.context, request.metadata())?;
         }
         let op = convert::range_op(request.into_inner())?;
+        if long_range::is_wide(&op) {
+            return long_range::range(&self.context, op, level).await;
+        }
         let read = self
             .context
             .client
@@ -112,21 +111,10 @@ impl Kv for KvService {
     ) -> Result<Response<pb::PutResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        let (bytes, lease) = (request.encoded_len(), request.lease);
+        let bytes = request.encoded_len();
         let op = Op::Put(convert::put_op(request)?);
         self.check_size(bytes)?;
-        let written = match self.write_one(op).await {
-            // A put by itself is told of its lease before it is told of its key.
-            Err(refused) if lease != 0 && is_key_not_found(&refused) => {
-                let found = self.context.client.lease_time_to_live(lease, false).await;
-                return Err(match found {
-                    Ok(None) => Fault::LeaseNotFound.into(),
-                    _ => refused,
-                });
-            }
-            written => written?,
-        };
-        let (OpReply::Put(previous), applied) = written else {
+        let (OpReply::Put(previous), applied) = self.write_one(op).await? else {
             return Err(foreign_reply());
         };
         let reply = pb::PutResponse {
@@ -207,7 +195,12 @@ impl Kv for KvService {
         }
         if request.physical {
             let db = self.context.client.db().clone();
-            let merged = tokio::task::spawn_blocking(move || db.compact_tables()).await;
+            let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
+            let merged = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                db.compact_tables()
+            })
+            .await;
             merged
                 .map_err(|error| Fault::Internal(error.to_string()))?
                 .map_err(status)?;

@@ -10,14 +10,18 @@ use pb::maintenance_server::Maintenance;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{check, check_leader, snapshot};
+use super::reading::turn_within;
+use super::{MAINTENANCE_WAIT_MAX, check, check_leader, snapshot};
 use crate::context::Context;
 use crate::status::{Fault, status};
 
-/// The version of etcd whose behaviour this is. Clients decide by it what they may ask for.
-pub(crate) const VERSION: &str = "3.6.0";
-/// The same for all members together.
-const CLUSTER_VERSION: &str = "3.6";
+/// The version of etcd whose behaviour this is. Clients decide by it what they may ask for:
+/// Kubernetes asks for progress from 3.5.13 on, and streams of ranges exist from 3.7 on.
+pub(crate) const VERSION: &str = "3.7.3";
+/// The version on which all members agree, and that of the storage's format: etcd's have no patch.
+pub(crate) const CLUSTER_VERSION: &str = "3.7.0";
+/// The same as a reply about downgrades and a metric say it.
+pub(crate) const CLUSTER_VERSION_SHORT: &str = "3.7";
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -33,7 +37,13 @@ impl MaintenanceService {
     /// Hashes the keys, off the threads that serve requests: it reads all of them.
     async fn hash(&self, revision: u64) -> Result<(u32, u64, u64), Status> {
         let client = self.context.client.clone();
-        let hashed = tokio::task::spawn_blocking(move || client.hash_kv(revision)).await;
+        let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
+        // A client that goes away does not end it, so it keeps the turn.
+        let hashed = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            client.hash_kv(revision)
+        })
+        .await;
         let hashed = hashed.map_err(|error| Fault::Internal(error.to_string()))?;
         hashed.map_err(status)
     }
@@ -147,7 +157,7 @@ impl Maintenance for MaintenanceService {
                 0 => String::new(),
                 member => format!("memberID:{member} "),
             };
-            errors.push(format!("{member}alarm:{kind} "));
+            errors.push(format!("{member}alarm:{kind}"));
         }
         Ok(Response::new(pb::StatusResponse {
             header: self.context.header(now.revision, now.term),
@@ -160,7 +170,7 @@ impl Maintenance for MaintenanceService {
             errors,
             db_size_in_use: now.size_in_use_bytes as i64,
             is_learner: now.is_learner,
-            storage_version: VERSION.to_owned(),
+            storage_version: CLUSTER_VERSION.to_owned(),
             db_size_quota: self.context.settings.quota_bytes as i64,
             downgrade_info: Some(pb::DowngradeInfo::default()),
         }))
@@ -172,8 +182,10 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         check(&self.context, request.metadata())?;
         let db = self.context.client.db().clone();
+        let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
         // Reads and writes go on meanwhile, so nobody has to wait for it.
         tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             if let Err(error) = db.compact_tables() {
                 tracing::warn!(%error, "merging the tables failed");
             }
@@ -187,10 +199,14 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let (hash, ..) = self.hash(0).await?;
+        let client = self.context.client.clone();
+        let hashed = tokio::task::spawn_blocking(move || client.tree_hashes()).await;
+        let hashed = hashed.map_err(|error| Fault::Internal(error.to_string()))?;
+        let (_, hashes) = hashed.map_err(status)?;
         Ok(Response::new(pb::HashResponse {
             header: self.context.header_now(),
-            hash,
+            // Of every tree, as in etcd. 0 is how clients know that there is none.
+            hash: (hashes.combined() as u32).max(1),
         }))
     }
 
@@ -217,7 +233,8 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
         check_leader(&self.context, request.metadata())?;
-        Ok(Response::new(snapshot::stream(&self.context)))
+        let turn = turn_within(&self.context.snapshots, MAINTENANCE_WAIT_MAX).await?;
+        Ok(Response::new(snapshot::stream(&self.context, turn)?))
     }
 
     async fn move_leader(
@@ -245,7 +262,7 @@ impl Maintenance for MaintenanceService {
             // None is under way, so there is nothing to end.
             return Ok(Response::new(pb::DowngradeResponse {
                 header: self.context.header_now(),
-                version: CLUSTER_VERSION.to_owned(),
+                version: CLUSTER_VERSION_SHORT.to_owned(),
             }));
         }
         Err(refuse_downgrade(request.action, &request.version).into())

@@ -12,6 +12,7 @@ mod kv;
 mod lease;
 mod lease_ms;
 mod lock;
+mod long_range;
 mod maintenance;
 mod queue;
 mod range_stream;
@@ -31,16 +32,22 @@ pub(crate) use kv::KvService;
 pub(crate) use lease::LeaseService;
 pub(crate) use lease_ms::MsLeaseService;
 pub(crate) use lock::LockService;
-pub(crate) use maintenance::{MaintenanceService, VERSION};
+pub(crate) use long_range::LongReply;
+pub(crate) use maintenance::{CLUSTER_VERSION, CLUSTER_VERSION_SHORT, MaintenanceService, VERSION};
 pub(crate) use reflection::Reflection;
 pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;
+
+use std::time::Duration;
 
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::context::Context;
 use crate::status::Fault;
+
+/// How long a call that reads or writes everything waits for the one that is under way.
+const MAINTENANCE_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Whether a client asked to be refused, rather than to wait, while there is no leader.
 fn needs_leader(metadata: &MetadataMap) -> bool {

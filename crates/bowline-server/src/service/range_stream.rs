@@ -22,9 +22,10 @@ use bowline_proto::etcdserverpb as pb;
 use prost::Message;
 use tonic::{Response, Status};
 
-use super::stream::{Ended, Outlet, Replies, produced};
+use super::stream::{Replies, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
+use crate::memory::{Charge, current_account};
 use crate::status::{Fault, status};
 
 /// What a part is to have at most, however large a request may be: several of them wait for a client.
@@ -65,28 +66,28 @@ pub(super) async fn stream(
         _ => context.header(newest, point.term),
     };
     let bytes_target = context.settings.request_bytes_max.min(PART_BYTES);
-    let replies = produced(move |outlet: &Outlet<pb::RangeStreamResponse>| {
-        let entries = snapshot.range(range_of(&op)).map_err(ended)?;
-        let mut parts = Parts::new(entries, &op, bytes_target);
-        while let Some(mut part) = parts.next_part().map_err(ended)? {
+    // One that waits, one that is made, one on its way.
+    let charge = Charge::of(&current_account(&context.memory), 3 * bytes_target)?;
+    let entries = snapshot.range(range_of(&op)).map_err(status)?;
+    let mut parts = Parts::new(entries, &op, bytes_target);
+    let step = move || match parts.next_part() {
+        Ok(Some(mut part)) => {
             if parts.is_done {
                 part.header = header;
             }
-            outlet.send(pb::RangeStreamResponse {
+            Some(Ok(pb::RangeStreamResponse {
                 range_response: Some(part),
-            })?;
+            }))
         }
-        Ok(())
-    });
+        Ok(None) => None,
+        Err(error) => Some(Err(status(error))),
+    };
+    let replies = stepwise(context.long_reads.clone(), step, charge);
     Ok(respond_read(replies, &point))
 }
 
-fn ended(error: bowline::Error) -> Ended {
-    Ended::Failed(status(error))
-}
-
 /// The keys that a request names.
-fn range_of(op: &RangeOp) -> Range {
+pub(super) fn range_of(op: &RangeOp) -> Range {
     let key = op.key.clone();
     match &op.range_end[..] {
         [] => Range::key(key),

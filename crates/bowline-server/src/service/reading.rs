@@ -97,6 +97,18 @@ pub(super) async fn turn_of(
     }
 }
 
+/// Waits for a turn, for so long at most.
+pub(super) async fn turn_within(
+    turns: &Arc<Semaphore>,
+    wait_max: Duration,
+) -> Result<OwnedSemaphorePermit, Status> {
+    match tokio::time::timeout(wait_max, turns.clone().acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        // It is never closed.
+        Ok(Err(_)) | Err(_) => Err(Fault::TooManyRequests.into()),
+    }
+}
+
 /// Asks on a thread that may block.
 pub(super) async fn ask<T: Send + 'static>(
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,

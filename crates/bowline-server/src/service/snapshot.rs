@@ -11,12 +11,13 @@ use bowline_cluster::Frozen;
 use bowline_proto::etcdserverpb as pb;
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::VERSION;
+use super::CLUSTER_VERSION;
 use crate::context::Context;
+use crate::memory::{Charge, current_account};
 use crate::snapshot_file::SnapshotFile;
 use crate::status::{Fault, status};
 
@@ -24,12 +25,20 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 type Replies = ReceiverStream<Result<pb::SnapshotResponse, Status>>;
 
-pub(super) fn stream(context: &Arc<Context>) -> Replies {
+/// The turn is kept until the last chunk is handed over.
+pub(super) fn stream(
+    context: &Arc<Context>,
+    turn: OwnedSemaphorePermit,
+) -> Result<Replies, Status> {
     /// Chunks that wait for the client.
     const WAITING_MAX: usize = 4;
+    // With the one that is made, and one on its way.
+    let bytes = (WAITING_MAX + 2) * CHUNK_BYTES;
+    let charge = Charge::of(&current_account(&context.memory), bytes)?;
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
     let context = context.clone();
     tokio::task::spawn_blocking(move || {
+        let _held = (turn, charge);
         let frozen = match context.client.freeze() {
             // Nothing was ever agreed on, so nothing could be made of it.
             Ok(frozen) if frozen.index == 0 => {
@@ -53,7 +62,7 @@ pub(super) fn stream(context: &Arc<Context>) -> Replies {
             let _ = sender.replies.blocking_send(Err(fault.into()));
         }
     });
-    ReceiverStream::new(receiver)
+    Ok(ReceiverStream::new(receiver))
 }
 
 struct Sender {
@@ -121,7 +130,7 @@ impl Sender {
             header: self.header,
             remaining_bytes: self.remaining,
             blob,
-            version: VERSION.to_owned(),
+            version: CLUSTER_VERSION.to_owned(),
         };
         self.replies.blocking_send(Ok(reply)).map_err(|_| None)
     }

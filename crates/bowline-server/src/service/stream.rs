@@ -3,12 +3,15 @@
 //! A part is handed over when the client has room for it. A client that takes nothing for
 //! [`STALL_MAX`] is given up, and with it what is kept for it: a snapshot, a permit, a result.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+
+use crate::status::Fault;
 
 /// The parts of a reply.
 pub(super) type Replies<T> = ReceiverStream<Result<T, Status>>;
@@ -68,6 +71,54 @@ pub(super) fn produced<T: Send + 'static>(
     ReceiverStream::new(receiver)
 }
 
+/// A reply whose parts `step` makes, one at a time, where it may block. While the client does not take them, no
+/// thread waits. `kept` is given back after the last one.
+pub(super) fn stepwise<T, K>(
+    turns: Arc<Semaphore>,
+    step: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
+    kept: K,
+) -> Replies<T>
+where
+    T: Send + 'static,
+    K: Send + 'static,
+{
+    let (replies, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut next = step;
+        loop {
+            // Never closed; each step has its turn, and the client's time is nobody's turn.
+            let Ok(turn) = turns.clone().acquire_owned().await else {
+                break;
+            };
+            let making = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                let part = next();
+                (next, part)
+            });
+            let part = match making.await {
+                Ok((_, None)) => break,
+                Ok((step, Some(part))) => {
+                    next = step;
+                    part
+                }
+                Err(error) => {
+                    let failed = Fault::Internal(error.to_string());
+                    // Who has gone need not be told.
+                    let _ = replies.send(Err(failed.into())).await;
+                    break;
+                }
+            };
+            let is_last = part.is_err();
+            // A client that takes nothing ends the call, and with it the receiver.
+            if replies.send(part).await.is_err() || is_last {
+                break;
+            }
+        }
+        drop(kept);
+    });
+    ReceiverStream::new(receiver)
+}
+
 /// A reply whose parts are known. `kept` is given back when the last one is handed over.
 pub(super) fn of_parts<T, I, K>(parts: I, kept: K) -> Replies<T>
 where
@@ -109,6 +160,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio_stream::StreamExt;
 
     use super::*;
@@ -135,6 +188,30 @@ mod tests {
             left += 1;
         }
         assert_eq!(left, WAITING_MAX);
+    }
+
+    #[tokio::test]
+    async fn steps_are_made_as_they_are_taken_and_end_with_the_receiver() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let (kept, mut released) = mpsc::channel::<()>(1);
+        let counted = made.clone();
+        let step = move || Some(Ok(counted.fetch_add(1, Ordering::Relaxed)));
+        let mut parts = stepwise(Arc::new(Semaphore::new(1)), step, kept);
+        for number in 0..10 {
+            assert_eq!(parts.next().await.unwrap().unwrap(), number);
+            // One waits, one is made.
+            assert!(made.load(Ordering::Relaxed) <= number + 3);
+        }
+        drop(parts);
+        assert_eq!(released.recv().await, None);
+        let mut failing = stepwise(
+            Arc::new(Semaphore::new(1)),
+            || -> Option<Result<u8, _>> { panic!("of this test") },
+            (),
+        );
+        let failed = failing.next().await.unwrap().unwrap_err();
+        assert_eq!(failed.code(), tonic::Code::Internal);
+        assert!(failing.next().await.is_none());
     }
 
     #[tokio::test]

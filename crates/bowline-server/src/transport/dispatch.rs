@@ -14,7 +14,7 @@ use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use pb::auth_server::AuthServer;
@@ -27,14 +27,16 @@ use tonic::codegen::{Service, StdError};
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
+use super::bodies::{ReplyBody, RequestBody, SMALL_BYTES};
 use crate::context::Context;
 use crate::gateway;
-use crate::http as plain;
+use crate::http::{self as plain, Guard};
+use crate::memory::{self, Account, Charge, Partial};
 use crate::metrics::Method;
 use crate::service::{
     AuthService, ClusterService, ElectionService, GraphService, HealthService, KvService,
-    LeaseService, LockService, MaintenanceService, MsLeaseService, Reflection, StoreService,
-    WatchService,
+    LeaseService, LockService, LongReply, MaintenanceService, MsLeaseService, Reflection,
+    StoreService, WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -42,6 +44,8 @@ use crate::status::in_words_of_etcd;
 #[derive(Debug, Clone)]
 pub(crate) struct Dispatch {
     context: Arc<Context>,
+    /// Of the connection.
+    account: Arc<Account>,
     kv: KvServer<KvService>,
     watch: WatchService,
     lease: LeaseServer<LeaseService>,
@@ -52,7 +56,11 @@ pub(crate) struct Dispatch {
     election: ElectionServer<ElectionService>,
     auth: AuthServer<AuthService>,
     health: HealthServer<HealthService>,
-    reflection: Reflection,
+    /// `None` where it is not served.
+    reflection: Option<Reflection>,
+    guard: Arc<Guard>,
+    /// Whether metrics and health are all there is.
+    is_for_metrics: bool,
     store: StoreServer<StoreService>,
     ms_lease: MsLeaseServer<MsLeaseService>,
 }
@@ -81,11 +89,40 @@ impl Dispatch {
             election: serve!(ElectionServer, ElectionService),
             auth: serve!(AuthServer, AuthService),
             health: serve!(HealthServer, HealthService),
-            reflection: Reflection::new(context.clone()),
+            reflection: settings
+                .reflection
+                .then(|| Reflection::new(context.clone())),
+            guard: Arc::new(Guard::new(settings.hosts.clone())),
+            is_for_metrics: false,
             store: serve!(StoreServer, StoreService),
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
+            account: context.memory.account(),
             context,
         }
+    }
+
+    /// The same server where nothing but metrics and health is served.
+    pub(crate) fn for_metrics(&self) -> Dispatch {
+        Dispatch {
+            is_for_metrics: true,
+            ..self.clone()
+        }
+    }
+
+    /// The same for a connection of its own.
+    pub(super) fn of_connection(&self, account: Arc<Account>) -> Dispatch {
+        Dispatch {
+            account,
+            ..self.clone()
+        }
+    }
+
+    /// The method of a request of gRPC, if it is served here. gRPC is HTTP/2; see the [`Guard`].
+    fn method_of<B>(&self, request: &Request<B>) -> Option<Method> {
+        if self.is_for_metrics || request.version() != Version::HTTP_2 {
+            return None;
+        }
+        Method::of_path(request.uri().path())
     }
 
     /// Calls the service that has the method.
@@ -149,8 +186,15 @@ impl Dispatch {
             | M::RoleGrantPermission
             | M::RoleRevokePermission => self.auth.clone().call(request),
             M::HealthCheck | M::HealthWatch => self.health.clone().call(request),
-            M::ReflectionV1 => self.reflection.call_v1(request.map(Body::new)),
-            M::ReflectionV1Alpha => self.reflection.call_v1alpha(request.map(Body::new)),
+            M::ReflectionV1 | M::ReflectionV1Alpha => match &self.reflection {
+                Some(served) if method == M::ReflectionV1 => served.call_v1(request.map(Body::new)),
+                Some(served) => served.call_v1alpha(request.map(Body::new)),
+                None => {
+                    let text = "reflection is not served: start the server with --reflection true";
+                    let refused = Status::unimplemented(text).into_http();
+                    Box::pin(std::future::ready(Ok(refused)))
+                }
+            },
             M::StoreGet | M::StoreRange | M::StoreHistory | M::StoreCommit => {
                 self.store.clone().call(request)
             }
@@ -162,14 +206,32 @@ impl Dispatch {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Dispatch {
-    type Response = Response<Body>;
+    type Response = Response<ReplyBody>;
     type Error = Infallible;
-    type Future = Call;
+    type Future = Served;
 
-    fn call(&self, request: Request<Incoming>) -> Call {
-        match Method::of_path(request.uri().path()) {
-            Some(method) => self.call_method(method, request),
-            None => self.call_other(request),
+    fn call(&self, request: Request<Incoming>) -> Served {
+        let timeout = self.context.settings.partial_timeout;
+        let account = self.account.clone();
+        let is_http2 = request.version() == Version::HTTP_2;
+        let whole = |body| RequestBody::whole(body, account.clone(), timeout);
+        let stream =
+            |body, is_json| RequestBody::stream(body, is_json, is_http2, account.clone(), timeout);
+        let call = match self.method_of(&request) {
+            Some(method) if method.takes_stream() => {
+                self.call_method(method, request.map(|body| stream(body, false)))
+            }
+            Some(method) => self.call_method(method, request.map(whole)),
+            None if gateway::takes_stream(request.uri().path()) => {
+                self.call_other(request.map(|body| stream(body, true)))
+            }
+            None => self.call_other(request.map(whole)),
+        };
+        Served {
+            call,
+            account: Some(account),
+            received: 0,
+            charge: None,
         }
     }
 }
@@ -201,10 +263,24 @@ impl Dispatch {
     }
 
     /// Answers what is no method.
-    fn call_other(&self, request: Request<Incoming>) -> Call {
+    fn call_other(&self, request: Request<RequestBody>) -> Call {
+        let is_grpc = request.version() == Version::HTTP_2
+            && request
+                .headers()
+                .get(header::CONTENT_TYPE)
+                .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        if !is_grpc && let Some(refused) = self.guard.check(&request) {
+            self.context.metrics.unknown.add(1);
+            return Call::Ready(Some(refused));
+        }
         let uri = request.uri();
+        if self.is_for_metrics && !plain::is_of_metrics(uri.path()) {
+            return Call::Ready(Some(not_found()));
+        }
         if plain::is_known(uri.path()) {
             let context = self.context.clone();
+            // Nobody wants the body.
+            let request = request.map(drop);
             return Call::Other(Box::pin(async move {
                 let (method, uri) = (request.method(), request.uri());
                 let query = uri.query().unwrap_or_default();
@@ -214,26 +290,32 @@ impl Dispatch {
         if gateway::is_known(uri.path()) {
             let dispatch = self.clone();
             return Call::Other(Box::pin(async move {
-                let bytes_max = dispatch.context.settings.message_bytes_max();
+                let settings = &dispatch.context.settings;
+                let bytes_max = settings.message_bytes_max();
+                let partial = Partial::new(dispatch.account.clone(), settings.partial_timeout);
                 let call = async |request| match dispatch.call_for_gateway(request).await {
                     Ok(response) => response,
                     Err(never) => match never {},
                 };
-                Ok(gateway::answer(request, bytes_max, call).await)
+                Ok(gateway::answer(request, bytes_max, partial, call).await)
             }));
         }
         self.context.metrics.unknown.add(1);
-        let is_grpc = request
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        Call::Ready(Some(if is_grpc {
-            not_served(uri.path())
-        } else {
-            let text = "404 page not found\n";
-            plain::reply(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text)
+        Call::Ready(Some(match Method::of_path(uri.path()) {
+            Some(_) if request.version() != Version::HTTP_2 => {
+                let text = "gRPC is served over HTTP/2: use a client of gRPC, or the JSON gateway under /v3/\n";
+                let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+                plain::reply(status, "text/plain; charset=utf-8", text)
+            }
+            _ if is_grpc => not_served(uri.path()),
+            _ => not_found(),
         }))
     }
+}
+
+fn not_found() -> Response<Body> {
+    let text = "404 page not found\n";
+    plain::reply(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text)
 }
 
 /// The answer to a method that there is not, in the words of the library that etcd is served with.
@@ -252,6 +334,59 @@ fn not_served(path: &str) -> Response<Body> {
     Status::unimplemented(text).into_http()
 }
 
+/// A call of a connection, until its reply begins.
+pub(crate) struct Served {
+    call: Call,
+    account: Option<Arc<Account>>,
+    /// The bytes of its request, when that is there as a whole.
+    received: usize,
+    /// What it holds while it waits.
+    charge: Option<Charge>,
+}
+
+impl Served {
+    /// Charges the request that the call holds while it waits.
+    fn hold(&mut self) -> Result<(), Status> {
+        if self.received <= SMALL_BYTES || self.charge.is_some() {
+            return Ok(());
+        }
+        if let Some(account) = &self.account {
+            self.charge = Some(Charge::of(account, self.received)?);
+        }
+        Ok(())
+    }
+}
+
+impl Future for Served {
+    type Output = Result<Response<ReplyBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let call = &mut this.call;
+        let (polled, received) =
+            memory::in_account(&mut this.account, || Pin::new(&mut *call).poll(task));
+        this.received += received;
+        let response = match polled {
+            Poll::Ready(Ok(response)) => response,
+            Poll::Ready(Err(never)) => match never {},
+            Poll::Pending => match this.hold() {
+                Ok(()) => return Poll::Pending,
+                Err(status) => this.call.refuse(&status),
+            },
+        };
+        let mut response = response;
+        let response = match LongReply::taken_from(&mut response) {
+            Some(long) => response.map(|_| long.into_grpc()),
+            None => response,
+        };
+        let is_grpc = matches!(this.call, Call::Method { .. });
+        let account = this.account.take();
+        Poll::Ready(Ok(
+            response.map(|body| ReplyBody::new(body, account, is_grpc))
+        ))
+    }
+}
+
 /// A call under way.
 pub(crate) enum Call {
     /// Of a method.
@@ -265,6 +400,25 @@ pub(crate) enum Call {
     Other(BoxedCall),
     /// That is answered.
     Ready(Option<Response<Body>>),
+}
+
+impl Call {
+    /// The answer when it cannot go on.
+    fn refuse(&mut self, status: &Status) -> Response<Body> {
+        match self {
+            Call::Method {
+                method,
+                begun,
+                context,
+                ..
+            } => {
+                let took = begun.elapsed();
+                context.metrics.answered(*method, status.code(), took);
+                status.clone().into_http()
+            }
+            Call::Other(_) | Call::Ready(_) => gateway::refuse(status),
+        }
+    }
 }
 
 impl Future for Call {

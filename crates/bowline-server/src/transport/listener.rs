@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -15,6 +15,7 @@ use super::Dispatch;
 use super::executor::EagerExecutor;
 use super::patience::Patient;
 use crate::context::{Context, stopped};
+use crate::memory::Account;
 
 /// Limits and times of connections.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) header_bytes_max: u32,
     /// How long a client may take to send what it has begun.
     pub(crate) partial_timeout: Duration,
+    /// After what time a call is ended of whose reply its client reads nothing.
+    pub(crate) unread_timeout: Duration,
     /// How many calls a client may reset within ten seconds.
     pub(crate) resets_max: u32,
     /// How often a silent one is asked whether it is there.
@@ -76,10 +79,9 @@ impl Listener {
         options: Arc<ConnectionOptions>,
         alive: mpsc::Sender<()>,
     ) {
-        /// When the process has no more files to open, it does not help to try at once.
-        const PAUSE: Duration = Duration::from_millis(50);
         let mut stopping = context.stopping();
-        let builder = Arc::new(builder(&options));
+        let (mut failures, mut refusals) = (Repeated::default(), Repeated::default());
+        let mut pause = PAUSE_MIN;
         loop {
             let accepted = tokio::select! {
                 accepted = self.inner.accept() => accepted,
@@ -87,26 +89,40 @@ impl Listener {
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
+                // The client has gone before it was taken.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(PAUSE).await;
+                    if let Some(count) = failures.count() {
+                        tracing::warn!(%error, count, "connections could not be taken");
+                    }
+                    // With no more files to open, it does not help to try at once. They wait.
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = stopped(&mut stopping) => return,
+                    }
+                    pause = (pause * 2).min(PAUSE_MAX);
                     continue;
                 }
             };
+            pause = PAUSE_MIN;
             if !context.metrics.connections.rise(options.connections_max) {
                 context.metrics.connections_refused.add(1);
                 let limit = options.connections_max;
-                tracing::warn!(
-                    limit,
-                    "a connection was refused: there are as many as may be"
-                );
+                if let Some(count) = refusals.count() {
+                    tracing::warn!(
+                        limit,
+                        count,
+                        "connections were refused: there are as many as may be"
+                    );
+                }
                 continue;
             }
             context.metrics.connections_accepted.add(1);
+            let account = context.memory.account();
             let connection = Connection {
                 context: context.clone(),
-                dispatch: dispatch.clone(),
-                builder: builder.clone(),
+                dispatch: dispatch.of_connection(account.clone()),
+                account,
                 stopping: stopping.clone(),
                 options: options.clone(),
             };
@@ -119,19 +135,52 @@ impl Listener {
     }
 }
 
-fn builder(options: &ConnectionOptions) -> Builder<EagerExecutor> {
-    const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-    const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// How long a listener pauses that cannot take connections.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Something that happens often, and is logged now and then with a count.
+#[derive(Debug, Default)]
+struct Repeated {
+    told: Option<Instant>,
+    count: u64,
+}
+
+impl Repeated {
+    /// Counts one more; the count since it was told last, when it is to be told again.
+    fn count(&mut self) -> Option<u64> {
+        const INTERVAL: Duration = Duration::from_secs(10);
+        self.count += 1;
+        if self.told.is_some_and(|told| told.elapsed() < INTERVAL) {
+            return None;
+        }
+        self.told = Some(Instant::now());
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+fn builder(options: &ConnectionOptions, account: &Arc<Account>) -> Builder<EagerExecutor> {
+    // What arrives is taken from the library at once, and charged. The windows bound what may arrive between.
+    const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+    const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
     const FRAME_BYTES: u32 = 64 << 10;
     // Of what a client does not read, the library takes so much, and a message beyond. Each stream has
     // queues of its own, with a bound over all of them, before that.
     const SEND_BUFFER_BYTES: usize = 64 << 10;
-    const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-    let mut builder = Builder::new(EagerExecutor);
+    // A call that was answered keeps its place until the client has taken the answer; a small one is not charged.
+    const CALL_BYTES_MAX: usize = 16 << 10;
+    let streams_max = account.memory().connection_bytes_max() / CALL_BYTES_MAX;
+    let streams_max = u32::try_from(streams_max).unwrap_or(u32::MAX);
+    // The smallest that the library takes.
+    const HTTP1_BUFFER_MIN: usize = 8 << 10;
+    let executor = EagerExecutor::new(account.clone(), options.unread_timeout);
+    let mut builder = Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT);
+        // It holds a head as a whole, so this bounds heads, too.
+        .max_buf_size((options.header_bytes_max as usize).max(HTTP1_BUFFER_MIN))
+        .header_read_timeout(options.partial_timeout);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -139,7 +188,7 @@ fn builder(options: &ConnectionOptions) -> Builder<EagerExecutor> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
-        .max_concurrent_streams(options.streams_max)
+        .max_concurrent_streams(options.streams_max.min(streams_max))
         .max_header_list_size(options.header_bytes_max)
         .keep_alive_interval(options.keep_alive_interval)
         .keep_alive_timeout(options.keep_alive_timeout);
@@ -150,7 +199,7 @@ fn builder(options: &ConnectionOptions) -> Builder<EagerExecutor> {
 struct Connection {
     context: Arc<Context>,
     dispatch: Dispatch,
-    builder: Arc<Builder<EagerExecutor>>,
+    account: Arc<Account>,
     stopping: watch::Receiver<bool>,
     options: Arc<ConnectionOptions>,
 }
@@ -163,14 +212,18 @@ impl Connection {
             tracing::debug!(%error, "a connection ended before it began");
             return;
         }
-        let (patience, resets_max) = (self.options.partial_timeout, self.options.resets_max);
-        let stream = Patient::new(stream, patience, resets_max);
-        let serving = self
-            .builder
-            .serve_connection(TokioIo::new(stream), self.dispatch);
+        let options = &self.options;
+        let (patience, unread_timeout) = (options.partial_timeout, options.unread_timeout);
+        let stream = Patient::new(stream, patience, unread_timeout, options.resets_max);
+        let builder = builder(options, &self.account);
+        let serving = builder.serve_connection(TokioIo::new(stream), self.dispatch);
         let mut serving = std::pin::pin!(serving);
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,
+            () = unread(&self.account, unread_timeout) => {
+                tracing::debug!("a connection was ended: its client does not read replies");
+                return;
+            }
             () = stopped(&mut self.stopping) => {
                 serving.as_mut().graceful_shutdown();
                 match tokio::time::timeout(self.options.drain_timeout, serving).await {
@@ -181,6 +234,16 @@ impl Connection {
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended");
+        }
+    }
+}
+
+/// Returns when a reply that was handed over has not been on its way for a whole period.
+async fn unread(account: &Account, period: Duration) {
+    loop {
+        tokio::time::sleep(period).await;
+        if account.end_period() {
+            return;
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Requests go from the connection to the services without layers between: a layer of the usual kind
 //! would box each call, and copy what it needs of it.
 
+mod bodies;
 mod dispatch;
 mod executor;
 mod listener;

@@ -18,6 +18,7 @@
 //! - A connection resets at most so many calls within [`RESETS_WINDOW`], counted from the first of them.
 //!   Each costs the server about what a call costs, and the client nearly nothing.
 //! - What is read reaches the library unchanged.
+//! - A client whose connection takes no byte for the time of an unread reply is dropped.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -178,16 +179,49 @@ pub(super) struct Patient<S> {
     pieces: Pieces,
     deadline: Option<Deadline>,
     timeout: Duration,
+    /// Since when the client takes nothing of what is to be written.
+    unwritten: Option<Pin<Box<Sleep>>>,
+    unread_timeout: Duration,
 }
 
 impl<S> Patient<S> {
-    /// Each piece may take so long, and so many calls may be reset.
-    pub(super) fn new(inner: S, timeout: Duration, resets_max: u32) -> Patient<S> {
+    /// Each piece may take so long, what is written may wait so long, and so many calls may be reset.
+    pub(super) fn new(
+        inner: S,
+        timeout: Duration,
+        unread_timeout: Duration,
+        resets_max: u32,
+    ) -> Patient<S> {
         Patient {
             inner,
             pieces: Pieces::new(resets_max),
             deadline: None,
             timeout,
+            unwritten: None,
+            unread_timeout,
+        }
+    }
+
+    /// Notes whether the client took something of what was to be written.
+    fn note_written(
+        &mut self,
+        task: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.unwritten = None;
+            return written;
+        }
+        let timeout = self.unread_timeout;
+        let unwritten = self
+            .unwritten
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        match unwritten.as_mut().poll(task) {
+            Poll::Ready(()) => {
+                let text = format!("the client has read nothing for {timeout:?}");
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
+            }
+            Poll::Pending => Poll::Pending,
         }
     }
 
@@ -237,7 +271,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         task: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(task, bytes)
+        let written = Pin::new(&mut self.inner).poll_write(task, bytes);
+        self.note_written(task, written)
     }
 
     fn poll_write_vectored(
@@ -245,7 +280,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         task: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(task, slices)
+        let written = Pin::new(&mut self.inner).poll_write_vectored(task, slices);
+        self.note_written(task, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -328,7 +364,7 @@ mod tests {
     async fn what_was_begun_has_a_deadline_that_bytes_do_not_move() {
         let timeout = Duration::from_millis(300);
         let (mut client, server) = duplex(1 << 10);
-        let mut server = Patient::new(server, timeout, 1);
+        let mut server = Patient::new(server, timeout, timeout, 1);
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
             let mut buffer = [0; 64];
@@ -352,9 +388,33 @@ mod tests {
             sent.push(byte);
             tokio::time::sleep(timeout / 10).await;
         }
+        drop(client);
         let (read, error) = reading.await.unwrap();
         assert_eq!(error.unwrap().kind(), io::ErrorKind::TimedOut);
         assert!(read.len() > PREFACE.len(), "it had a part of its time");
         assert!(sent.starts_with(&read), "it is handed on as it is");
+    }
+
+    /// A client that asked for much and read nothing kept its connection, and what waited for it, for ever.
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_dropped_and_one_that_reads_a_little_is_not() {
+        let timeout = Duration::from_millis(200);
+        for reads in [false, true] {
+            let (mut client, server) = duplex(16);
+            let mut server = Patient::new(server, timeout, timeout, 1);
+            let writing = tokio::spawn(async move { server.write_all(&[7; 160]).await });
+            let mut byte = [0; 4];
+            while reads && client.read_exact(&mut byte).await.is_ok() {
+                tokio::time::sleep(timeout / 20).await;
+            }
+            let written = tokio::time::timeout(Duration::from_secs(20), writing).await;
+            let written = written
+                .expect("it is written, or the client dropped")
+                .unwrap();
+            match reads {
+                true => written.unwrap(),
+                false => assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut),
+            }
+        }
     }
 }

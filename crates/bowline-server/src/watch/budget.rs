@@ -10,6 +10,8 @@
 //! one queue                                      |· an eighth of it at most
 //! ```
 //!
+//! The budget of all clients ([`Memory`]) counts it, too: what is left there bounds it from above.
+//!
 //! Invariants:
 //!
 //! - The bytes of an event count once, from its encoding until the last message with it has gone, whichever
@@ -18,9 +20,11 @@
 //!   queue whatever is left, and for messages that are not about events.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+
+use crate::memory::Memory;
 
 /// How much of what is left one queue may have: one part of so many.
 const SHARES: usize = 8;
@@ -31,32 +35,30 @@ const OWNER_BYTES: usize = 64;
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes_max: usize,
-    used: AtomicUsize,
+    memory: Arc<Memory>,
 }
 
 impl Budget {
-    pub(super) fn new(bytes_max: usize) -> Arc<Budget> {
-        Arc::new(Budget {
-            bytes_max,
-            used: AtomicUsize::new(0),
-        })
+    pub(super) fn new(bytes_max: usize, memory: Arc<Memory>) -> Arc<Budget> {
+        Arc::new(Budget { bytes_max, memory })
     }
 
     /// How much one queue may have now.
     pub(super) fn share(&self) -> usize {
-        self.bytes_max.saturating_sub(self.used()) / SHARES
+        let own = self.bytes_max.saturating_sub(self.used());
+        own.min(self.memory.left()) / SHARES
     }
 
     pub(super) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.memory.watches.load(Ordering::Relaxed)
     }
 
     pub(super) fn take(&self, bytes: usize) {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.watches.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.memory.watches.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Counts an encoded event while anybody has it.
@@ -93,7 +95,8 @@ mod tests {
 
     #[test]
     fn an_event_counts_once_and_until_the_last_who_has_it_has_gone() {
-        let budget = Budget::new(8000);
+        let memory = Memory::new(1 << 20, 1 << 20);
+        let budget = Budget::new(8000, memory.clone());
         assert_eq!(budget.share(), 1000);
         let event = budget.count(vec![7; 1000 - OWNER_BYTES]);
         let others = [event.clone(), event.slice(3..5), event.clone()];
@@ -103,7 +106,14 @@ mod tests {
         drop(others);
         assert_eq!((budget.used(), budget.share()), (0, 1000));
         // Beyond the bound there is nothing to share.
-        let _all = budget.count(vec![7; 9000]);
+        let all = budget.count(vec![7; 9000]);
         assert_eq!(budget.share(), 0);
+        drop(all);
+        // What is left for all clients is a bound, too.
+        let account = memory.account();
+        let _others = crate::memory::Charge::of(&account, 1 << 18).unwrap();
+        assert_eq!(budget.share(), 1000);
+        let small = Memory::new(4000, 4000);
+        assert_eq!(Budget::new(8000, small).share(), 500);
     }
 }

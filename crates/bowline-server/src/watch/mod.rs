@@ -20,7 +20,9 @@
 //!   behind has been given those below the place of its watcher. Going live asks that the second be
 //!   not less than the first: nothing is lost, nothing comes twice.
 //! - A stream without a watch that is behind may be told `position - 1` as its progress: its outlet
-//!   is in order, so no event that is older can come after.
+//!   is in order, so no event that is older can come after. Unless a watch of it is *ahead*: it starts at a
+//!   revision that the member has not reached, as one does that a client resumes on a member that lags. To
+//!   that watch, and to its stream, such a progress would be a step back.
 //! - Nobody waits for a client: a full outlet refuses, and the watch falls behind.
 //! - What waits for all clients together is bounded: events by the [`budget`](budget::Budget), and what
 //!   watches that are behind have read by how many of them may keep it while they wait.
@@ -48,6 +50,7 @@ use bowline::Db;
 use parking_lot::Mutex;
 use tonic::Status;
 
+use crate::memory::Memory;
 use crate::status::Fault;
 use budget::Budget;
 use outlet::Outlet;
@@ -92,8 +95,13 @@ struct Outlets {
 
 impl Watches {
     /// Starts the threads.
-    pub(crate) fn start(db: &Db, options: &WatchOptions) -> std::io::Result<Arc<Watches>> {
-        let budget = Budget::new(options.queue_bytes.saturating_mul(FULL_QUEUES));
+    pub(crate) fn start(
+        db: &Db,
+        options: &WatchOptions,
+        memory: &Arc<Memory>,
+    ) -> std::io::Result<Arc<Watches>> {
+        let bytes_max = options.queue_bytes.saturating_mul(FULL_QUEUES);
+        let budget = Budget::new(bytes_max, memory.clone());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = (0..(cores / 2).clamp(1, 4))
             .map(|_| Shard::start(db.clone(), options.clone(), budget.clone()))
@@ -167,7 +175,9 @@ impl Watches {
 mod tests {
     use std::task::{Context, Poll, Waker};
 
+    use super::index::Span;
     use super::outlet::Taken;
+    use super::shard::Wants;
     use super::*;
 
     /// A stream that was opened while the server stopped lived on until the server's patience was over.
@@ -179,7 +189,7 @@ mod tests {
             queue_bytes: 1 << 20,
             fragment_bytes: 1 << 20,
         };
-        let watches = Watches::start(&db, &options).unwrap();
+        let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
         let poll = |outlet: &Outlet| outlet.poll(&mut Context::from_waker(Waker::noop()));
         let (_shard, before) = watches.open(false);
         watches.end_those_that_need_a_leader();
@@ -189,6 +199,121 @@ mod tests {
         for outlet in [before, after] {
             assert!(matches!(poll(&outlet), Poll::Ready(Taken::End(_))));
         }
+        watches.stop();
+    }
+
+    /// etcd's Go client resumed its watches on a member that lagged, and got progress 2124 after it had got
+    /// 2507: a live watch was told how far the member is also where it was to begin later than that. Who
+    /// believes such a progress goes on from there, and gets events again that it has had.
+    #[test]
+    fn a_watch_gets_no_progress_before_the_member_is_where_it_starts() {
+        let db = Db::in_memory().unwrap();
+        let options = WatchOptions {
+            progress_interval: Duration::from_millis(10),
+            queue_bytes: 1 << 20,
+            fragment_bytes: 1 << 20,
+        };
+        let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
+        db.put("k", "v").unwrap();
+        let now = db.revision();
+        let start = now + 3;
+        // Of one shard, whose rounds are the same for all.
+        let (shard, _) = watches.open(false);
+        let open = |wants: Wants, starts: &[u64]| {
+            let outlet = Arc::new(Outlet::new(1 << 20, watches.budget.clone()));
+            let stream = shard.open(outlet.clone());
+            for (id, start) in (0..).zip(starts) {
+                let span = Span::new(b"other", b"").unwrap();
+                shard
+                    .create(&stream, id, span, *start as i64, wants)
+                    .unwrap();
+            }
+            (stream, outlet)
+        };
+        let progress = Wants {
+            progress: true,
+            ..Wants::default()
+        };
+        let next = |outlet: &Outlet| {
+            let mut context = Context::from_waker(Waker::noop());
+            match outlet.poll(&mut context) {
+                Poll::Ready(Taken::Message(message, _)) => {
+                    let revision = message.header.unwrap().revision as u64;
+                    Some((message.watch_id, message.created, revision))
+                }
+                Poll::Ready(Taken::End(status)) => panic!("{status:?}"),
+                Poll::Pending => None,
+            }
+        };
+        let wait = |outlet: &Outlet| {
+            let deadline = std::time::Instant::now() + Duration::from_secs(20);
+            loop {
+                if let Some(found) = next(outlet) {
+                    return found;
+                }
+                assert!(std::time::Instant::now() < deadline, "nothing came");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        // Asked for: one watch of the stream is there, the other is not.
+        let (asking, asked) = open(Wants::default(), &[0, start]);
+        let (_stream, periodic) = open(progress, &[start]);
+        let (_stream, beside) = open(progress, &[0]);
+        for (outlet, count) in [(&asked, 2), (&periodic, 1), (&beside, 1)] {
+            for _ in 0..count {
+                assert!(wait(outlet).1, "it is created");
+            }
+        }
+        shard.ask_progress(&asking);
+        for revision in now..start {
+            // Rounds of progress have gone round, and all messages of a round are put under one lock.
+            for _ in 0..3 {
+                while wait(&beside).2 < revision {}
+            }
+            assert_eq!(next(&periodic), None, "at revision {revision} of {start}");
+            assert_eq!(next(&asked), None, "at revision {revision} of {start}");
+            db.put("k", "v").unwrap();
+        }
+        assert_eq!(wait(&periodic), (0, false, start));
+        assert_eq!(
+            wait(&asked),
+            (-1, false, start),
+            "the answer was only put off"
+        );
+        watches.stop();
+    }
+
+    /// A watch that ends before the member is where it starts holds up the progress of its stream no more.
+    #[test]
+    fn a_watch_that_waited_for_its_start_and_was_cancelled_holds_up_nothing() {
+        let db = Db::in_memory().unwrap();
+        let options = WatchOptions {
+            progress_interval: Duration::from_secs(600),
+            queue_bytes: 1 << 20,
+            fragment_bytes: 1 << 20,
+        };
+        let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
+        let (shard, outlet) = watches.open(false);
+        let stream = shard.open(outlet.clone());
+        let span = || Span::new(b"k", b"").unwrap();
+        let live = shard.create(&stream, 0, span(), 0, Wants::default());
+        let ahead = shard
+            .create(&stream, 1, span(), 100, Wants::default())
+            .unwrap();
+        let ids = || {
+            std::iter::from_fn(
+                || match outlet.poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Taken::Message(message, _)) => Some(message.watch_id),
+                    _ => None,
+                },
+            )
+            .collect::<Vec<_>>()
+        };
+        shard.ask_progress(&stream);
+        assert_eq!(ids(), [0, 1], "created; there is no answer yet");
+        shard.cancel(&stream, 1, ahead);
+        assert_eq!(ids(), [1, -1]);
+        assert!(live.is_some());
         watches.stop();
     }
 }

@@ -345,10 +345,14 @@ impl Drop for Outlet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
 
     /// A queue that has the bound over all to itself.
     fn outlet(bytes_max: usize) -> Outlet {
-        Outlet::new(bytes_max, Budget::new(usize::MAX))
+        Outlet::new(
+            bytes_max,
+            Budget::new(usize::MAX, Memory::new(usize::MAX, usize::MAX)),
+        )
     }
 
     fn message(watch_id: i64, bytes: usize) -> WatchMessage {
@@ -486,7 +490,7 @@ mod tests {
     #[test]
     fn all_queues_together_have_a_bound_and_each_takes_one_message_all_the_same() {
         const BOUND: usize = 16_000;
-        let budget = Budget::new(BOUND);
+        let budget = Budget::new(BOUND, Memory::new(1 << 30, 1 << 30));
         let outlets: Vec<Outlet> = (0..100)
             .map(|_| Outlet::new(1000, budget.clone()))
             .collect();

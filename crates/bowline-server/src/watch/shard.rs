@@ -1,6 +1,6 @@
 //! A part of the watches: their state, and the feed that serves the live ones.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -58,6 +58,9 @@ pub(super) struct State {
     free: Vec<u32>,
     count: usize,
     behind: usize,
+    /// The watches that start at a revision that the feed has not passed, the nearest first: the start, the
+    /// place and the generation.
+    ahead: BTreeSet<(Revision, u32, u64)>,
     generation: u64,
     index: Index,
     /// Streams that asked how far they are, and the revision to be reached before the answer.
@@ -77,6 +80,8 @@ pub(super) struct StreamState {
     pub(super) outlet: Arc<Outlet>,
     /// How many of its watches are behind. Changed under the lock of the shard.
     behind: AtomicUsize,
+    /// How many start at a revision that the feed has not passed. Changed under the lock of the shard.
+    ahead: AtomicUsize,
 }
 
 /// Where a watch is kept. A key is never used for another watch.
@@ -101,6 +106,8 @@ pub(super) struct Watch {
     pub(super) id: i64,
     generation: u64,
     span: Span,
+    /// The revision that the client asked to start at; 0 is none.
+    start: Revision,
     /// The first revision to tell of.
     from: Revision,
     wants: Wants,
@@ -209,6 +216,7 @@ impl Shard {
             id: self.next_stream.fetch_add(1, Ordering::Relaxed),
             outlet,
             behind: AtomicUsize::new(0),
+            ahead: AtomicUsize::new(0),
         })
     }
 
@@ -232,9 +240,10 @@ impl Shard {
             created: true,
             ..response(id, revision, Vec::new())
         };
-        let from = match u64::try_from(start) {
-            Ok(start) if start > 0 => start,
-            _ => now + 1,
+        let start = u64::try_from(start).unwrap_or(0);
+        let from = match start {
+            0 => now + 1,
+            start => start,
         };
         // What is visible now has not passed the feed, unless it has told of it: `position` is at
         // most `now + 1`, so a watch from now on is always live.
@@ -256,6 +265,7 @@ impl Shard {
             id,
             generation: 0,
             span,
+            start,
             from,
             wants,
             is_live: watcher.is_none(),
@@ -277,6 +287,8 @@ impl Shard {
             canceled: true,
             ..response(id, revision, Vec::new())
         });
+        // Others of the stream may have waited for it.
+        state.answer_asking();
     }
 
     /// Forgets a stream and its watches.
@@ -372,7 +384,7 @@ impl Shard {
                 for changes in batch.drain(..) {
                     self.deliver(&mut state, &changes, &mut scratch, &mut to_wake);
                 }
-                state.position = feed.next_revision();
+                state.move_to(feed.next_revision());
                 if Instant::now() >= next_round {
                     next_round = Instant::now() + self.options.progress_interval;
                     state.tell_progress();
@@ -651,6 +663,10 @@ impl State {
             self.behind += 1;
             watch.stream.behind.fetch_add(1, Ordering::Relaxed);
         }
+        if watch.start >= self.position {
+            self.ahead.insert((watch.start, place, self.generation));
+            watch.stream.ahead.fetch_add(1, Ordering::Relaxed);
+        }
         self.watches[place as usize] = Some(watch);
         Key {
             place,
@@ -674,6 +690,10 @@ impl State {
             self.behind -= 1;
             watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
         }
+        let is_ahead = (watch.start, key.place, key.generation);
+        if self.ahead.remove(&is_ahead) {
+            watch.stream.ahead.fetch_sub(1, Ordering::Relaxed);
+        }
         Some(watch)
     }
 
@@ -691,6 +711,19 @@ impl State {
         self.behind -= 1;
         self.index.insert(&span, key.place);
         self.answer_asking();
+    }
+
+    /// The feed has told of everything before `position`. Watches that start there are not ahead any more.
+    fn move_to(&mut self, position: Revision) {
+        self.position = position;
+        while let Some(&(start, place, _)) = self.ahead.first()
+            && start < position
+        {
+            self.ahead.pop_first();
+            if let Some(watch) = &self.watches[place as usize] {
+                watch.stream.ahead.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// A watch has its turn.
@@ -723,7 +756,9 @@ impl State {
         }
         let position = self.position;
         self.asking.retain(|(stream, target)| {
-            let is_there = position > *target && stream.behind.load(Ordering::Relaxed) == 0;
+            let waiting =
+                stream.behind.load(Ordering::Relaxed) + stream.ahead.load(Ordering::Relaxed);
+            let is_there = position > *target && waiting == 0;
             if is_there {
                 stream.outlet.push(response(-1, position - 1, Vec::new()));
             }
@@ -731,11 +766,13 @@ impl State {
         });
     }
 
-    /// Tells live watches that asked for it, and got nothing else, how far they are.
+    /// Tells live watches that asked for it, and got nothing else, how far they are. One that starts at a
+    /// later revision is not there yet: that would tell its client to go back.
     fn tell_progress(&mut self) {
         let revision = self.position - 1;
         for watch in self.watches.iter_mut().flatten() {
-            if watch.wants.progress && watch.is_live && !watch.was_told {
+            let is_due = watch.wants.progress && watch.is_live && !watch.was_told;
+            if is_due && watch.start <= revision {
                 let told = response(watch.id, revision, Vec::new());
                 watch.stream.outlet.push(told);
             }

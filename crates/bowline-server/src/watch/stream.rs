@@ -19,6 +19,7 @@ use super::message::{WatchMessage, response};
 use super::outlet::{Outlet, Taken};
 use super::shard::{Key, Shard, StreamState, Wants};
 use crate::context::Context;
+use crate::memory::{Charge, current_account};
 use crate::status::{Fault, in_words_of_etcd};
 
 /// The id in messages that concern no watch.
@@ -32,9 +33,15 @@ pub(crate) struct WatchStream {
     outlet: Arc<Outlet>,
     state: Arc<StreamState>,
     /// By id. One that has ended by itself keeps its id until the client cancels it, as in etcd.
-    watches: HashMap<i64, Key>,
+    /// With what it is charged for.
+    watches: HashMap<i64, (Key, usize)>,
     next_id: i64,
+    /// What the watches of the stream take.
+    charge: Charge,
 }
+
+/// About what a watch takes besides its keys.
+const WATCH_BYTES: usize = 1 << 10;
 
 impl WatchStream {
     pub(crate) fn new(
@@ -44,7 +51,9 @@ impl WatchStream {
     ) -> WatchStream {
         let (shard, outlet) = context.watches.open(needs_leader);
         let state = shard.open(outlet.clone());
+        let charge = Charge::none(current_account(&context.memory));
         WatchStream {
+            charge,
             context,
             requests: Some(requests),
             shard,
@@ -60,8 +69,10 @@ impl WatchStream {
             Some(RequestUnion::CreateRequest(create)) => self.create(&create),
             Some(RequestUnion::CancelRequest(cancel)) => {
                 let id = cancel.watch_id;
-                if let Some(key) = self.watches.remove(&id) {
+                if let Some((key, bytes)) = self.watches.remove(&id) {
                     self.shard.cancel(&self.state, id, key);
+                    // To give back is never refused.
+                    let _ = self.charge.set(self.charge.bytes() - bytes);
                 }
             }
             Some(RequestUnion::ProgressRequest(_)) => self.shard.ask_progress(&self.state),
@@ -79,6 +90,11 @@ impl WatchStream {
         let Some(id) = self.choose_id(request.watch_id) else {
             return self.refuse("mvcc: duplicate watch ID provided on the WatchStream");
         };
+        // The keys are in the index of the shard, too.
+        let bytes = WATCH_BYTES + 2 * (request.key.len() + request.range_end.len());
+        if self.charge.set(self.charge.bytes() + bytes).is_err() {
+            return self.refuse(&Fault::OutOfMemory.parts().1);
+        }
         let filters = |wanted: FilterType| request.filters.contains(&wanted.into());
         let wants = Wants {
             previous: request.prev_kv,
@@ -89,7 +105,9 @@ impl WatchStream {
         };
         let start = request.start_revision;
         if let Some(key) = self.shard.create(&self.state, id, span, start, wants) {
-            self.watches.insert(id, key);
+            self.watches.insert(id, (key, bytes));
+        } else {
+            let _ = self.charge.set(self.charge.bytes() - bytes);
         }
     }
 
@@ -123,11 +141,9 @@ impl WatchStream {
             match Pin::new(requests).poll_next(task) {
                 Poll::Ready(Some(Ok(request))) => self.handle(request),
                 Poll::Ready(Some(Err(status))) => return Some(in_words_of_etcd(status)),
-                Poll::Ready(None) => {
-                    // The client has ended; what waits for it still goes out.
-                    self.requests = None;
-                    self.outlet.end(Status::ok(""));
-                }
+                // The client asks for nothing more, and goes on receiving until one of both ends the
+                // stream.
+                Poll::Ready(None) => self.requests = None,
                 Poll::Pending => break,
             }
         }
@@ -162,7 +178,7 @@ impl Stream for WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
-        let keys = self.watches.values().copied();
+        let keys = self.watches.values().map(|(key, _)| *key);
         self.shard.close(&self.state, keys);
     }
 }

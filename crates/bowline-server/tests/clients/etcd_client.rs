@@ -7,9 +7,10 @@
 
 use std::path::{Path, PathBuf};
 
+use bowline_testing::skip;
 use tokio::process::Command;
 
-use crate::server::{PATIENCE, skipped, start};
+use crate::server::{PATIENCE, start};
 
 /// What the program prints a line for.
 const PARTS: [&str; 9] = [
@@ -39,7 +40,7 @@ async fn etcd_client_is_served_in_every_verb() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients/rust");
     let fetched = cargo("fetch", &target).status().await.unwrap();
     if !fetched.success() {
-        skipped("the registry cannot be reached for the crate etcd-client");
+        skip("the registry cannot be reached for the crate etcd-client");
         return;
     }
     let protoc = cargo("build", &target).args(["-p", "protoc"]).status();

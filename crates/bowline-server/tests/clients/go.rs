@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bowline_testing::skip;
 use tokio::process::Command;
 
-use crate::server::{is_installed, on_both, repository, skipped};
+use crate::server::{is_installed, on_both, repository};
 
 /// How long it may take to fetch the modules and to build the program.
 const BUILD_PATIENCE: Duration = Duration::from_secs(300);
@@ -13,7 +14,7 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(300);
 #[tokio::test(flavor = "multi_thread")]
 async fn the_go_client_is_served() {
     if !is_installed("go", "version") {
-        skipped("go is not installed");
+        skip("go is not installed");
         return;
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("etcd-go-client");
@@ -41,9 +42,7 @@ async fn the_go_client_is_served() {
             unreachable.iter().any(|words| errors.contains(words)),
             "{errors}"
         );
-        skipped(&format!(
-            "the modules of the client cannot be had: {errors}"
-        ));
+        skip(format!("the modules of the client cannot be had: {errors}"));
         return;
     }
     on_both(18, |url| {

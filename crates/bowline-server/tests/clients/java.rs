@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bowline_testing::skip;
 use tokio::process::Command;
 
-use crate::server::{is_installed, on_both, repository, skipped};
+use crate::server::{is_installed, on_both, repository};
 
 /// How long it may take to fetch the libraries and to compile the program.
 const BUILD_PATIENCE: Duration = Duration::from_secs(300);
@@ -13,7 +14,7 @@ const BUILD_PATIENCE: Duration = Duration::from_secs(300);
 #[tokio::test(flavor = "multi_thread")]
 async fn jetcd_is_served() {
     if !is_installed("mvn", "--version") || !is_installed("java", "--version") {
-        skipped("mvn or java is not installed");
+        skip("mvn or java is not installed");
         return;
     }
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("etcd-java-client");
@@ -43,9 +44,7 @@ async fn jetcd_is_served() {
             unreachable.iter().any(|words| said.contains(words)),
             "{said}"
         );
-        skipped(&format!(
-            "the libraries of the client cannot be had: {said}"
-        ));
+        skip(format!("the libraries of the client cannot be had: {said}"));
         return;
     }
     let libraries = std::fs::read_to_string(&class_path).unwrap();

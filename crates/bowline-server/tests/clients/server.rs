@@ -2,7 +2,6 @@
 //!
 //! A program that passes here and not on etcd would show that we agree with ourselves. So each runs against both.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
 use bowline_testing::ports::free_port;
+use bowline_testing::skip_part;
 use tokio::process::{Child, Command};
 
 /// How long a program may take to say all it has to.
@@ -70,7 +70,11 @@ pub(crate) async fn start_etcd() -> Option<Etcd> {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
     let peer = format!("http://127.0.0.1:{}", free_port());
-    let process = Command::new("etcd")
+    let Some(program) = bowline_testing::etcd::program() else {
+        skip_part(bowline_testing::etcd::MISSING);
+        return None;
+    };
+    let process = Command::new(program)
         .args(["--data-dir".as_ref(), directory.path().as_os_str()])
         .args(["--listen-client-urls", &url, "--advertise-client-urls"])
         .args([&url, "--listen-peer-urls", &peer])
@@ -79,11 +83,8 @@ pub(crate) async fn start_etcd() -> Option<Etcd> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
-        .spawn();
-    let Ok(process) = process else {
-        skipped("etcd is not installed, so this was not tried on it");
-        return None;
-    };
+        .spawn()
+        .expect("etcd starts");
     let etcd = Etcd {
         _process: process,
         _directory: directory,
@@ -101,12 +102,6 @@ pub(crate) async fn start_etcd() -> Option<Etcd> {
     let started = tokio::time::timeout(PATIENCE, ready).await;
     started.expect("etcd has started");
     Some(etcd)
-}
-
-/// Says why a test, or a part of one, was not run, past the runner, which keeps what a test that passes prints.
-pub(crate) fn skipped(why: &str) {
-    // Whether anybody reads it is not what is tested.
-    let _ = writeln!(io::stderr(), "SKIPPED: {why}");
 }
 
 /// Whether a program is there to run.

@@ -15,7 +15,7 @@ use crate::servers::Clients;
 use crate::step::{Names, Step};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an answer is compared by, and the revision in its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,16 @@ pub(crate) fn tidy_header(header: &mut Option<pb::ResponseHeader>) -> Option<i64
     shape(&mut header.member_id);
     shape(&mut header.raft_term);
     Some(header.revision)
+}
+
+/// Makes the same what two servers have for themselves.
+pub(crate) fn tidy_members<'a>(members: impl IntoIterator<Item = &'a mut pb::Member>) {
+    for member in members {
+        shape(&mut member.id);
+        for url in member.peer_ur_ls.iter_mut().chain(&mut member.client_ur_ls) {
+            *url = url.chars().filter(|c| !c.is_ascii_digit()).collect();
+        }
+    }
 }
 
 fn tidy_kvs<'a>(kvs: impl IntoIterator<Item = &'a mut KeyValue>, names: &Names) {
@@ -143,9 +153,15 @@ async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) ->
         step => (None, step),
     };
     match step {
-        Step::Range(range) => answer!(clients.kv.range(with(metadata, range)), |reply| {
-            tidy_kvs(&mut reply.kvs, names);
-        }),
+        Step::Range(range) => {
+            let is_tidied = names.hides_leases && range.keys_only;
+            answer!(clients.kv.range(with(metadata, range)), |reply| {
+                tidy_kvs(&mut reply.kvs, names);
+                if is_tidied {
+                    differences::hide_leases(&mut reply);
+                }
+            })
+        }
         Step::Put(put) => answer!(clients.kv.put(with(metadata, put)), |reply| {
             tidy_kvs(&mut reply.prev_kv, names);
         }),
@@ -154,9 +170,15 @@ async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) ->
                 tidy_kvs(&mut reply.prev_kvs, names);
             })
         }
-        Step::Txn(txn) => answer!(clients.kv.txn(with(metadata, txn)), |reply| {
-            tidy_txn(&mut reply, names);
-        }),
+        Step::Txn(txn) => {
+            let asked = names.hides_leases.then(|| txn.clone());
+            answer!(clients.kv.txn(with(metadata, txn)), |reply| {
+                tidy_txn(&mut reply, names);
+                if let Some(txn) = asked {
+                    differences::hide_leases_of_txn(&txn, &mut reply);
+                }
+            })
+        }
         Step::Compact(compact) => {
             let revision = compact.revision;
             let answer = answer!(clients.kv.compact(with(metadata, compact)), |_reply| {});
@@ -208,12 +230,7 @@ async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) ->
             answer!(
                 clients.cluster.member_list(with(metadata, asked)),
                 |reply| {
-                    for member in &mut reply.members {
-                        shape(&mut member.id);
-                        for url in member.peer_ur_ls.iter_mut().chain(&mut member.client_ur_ls) {
-                            *url = url.chars().filter(|c| !c.is_ascii_digit()).collect();
-                        }
-                    }
+                    tidy_members(&mut reply.members);
                 }
             )
         }

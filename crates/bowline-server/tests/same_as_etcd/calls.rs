@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 use v3electionpb::election_client::ElectionClient;
 use v3lockpb::lock_client::LockClient;
 
-use crate::call::{Answer, Metadata, answer, refused, tidy_header, with};
+use crate::call::{Answer, Metadata, answer, refused, tidy_header, tidy_members, with};
 use crate::rare;
 use crate::servers::Clients;
 use crate::step::Names;
@@ -140,7 +140,13 @@ pub(crate) async fn call(
         };
     }
     match call {
-        Call::MemberAdd(request) => ask!(cluster.member_add, request),
+        Call::MemberAdd(request) => {
+            answer!(cluster.member_add(with(metadata, request)), |reply| {
+                tidy_members(reply.member.iter_mut().chain(&mut reply.members));
+                // In the order of ids, which are random.
+                reply.members.sort_by_key(|member| member.is_learner);
+            })
+        }
         Call::MemberRemove(request) => ask!(cluster.member_remove, request),
         Call::MemberUpdate(request) => ask!(cluster.member_update, request),
         Call::MemberPromote(request) => ask!(cluster.member_promote, request),

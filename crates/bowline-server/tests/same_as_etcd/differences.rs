@@ -7,6 +7,7 @@
 //! | an unknown target of a sort | ends the process | is refused |
 //! | an unknown order of a sort | is no order | is refused |
 //! | in a transaction, a put and a read that are both wrong | the put is told of | the first is told of |
+//! | in a transaction, a put whose key and whose lease are not there | the key is told of | the lease is told of (3.7) |
 //! | a token, without users | is refused | is not looked at |
 //! | a role without a name, a permission that is none | is taken | is refused |
 //! | a text that is no UTF-8 | is taken | is refused (3.7) |
@@ -36,11 +37,15 @@
 //! | users, roles, and authentication that is enabled | are not kept: refused here |
 //! | an update of a member to addresses that are none | etcd takes it, and the member is lost |
 //! | what exactly is wrong with bytes that are no message | each library has its own words |
+//! | a field of another type than its own, 3.7 | the library of etcd takes it for a field that nobody knows; here the message is refused, as by etcd before |
 //! | where exactly a request is too large | etcd counts its envelope, whose size is random |
 //! | the keys of a lease: in no order in etcd | sorted here |
+//! | the leases of keys in a range with `keys_only`, 3.7 | etcd takes the keys from its index, which knows no leases, and says 0; here they are told as before, which who holds a lock by a lease relies on |
+//! | the blanks between the words of an alarm in `Status.errors` | the library of etcd chooses them anew in each build |
 
 use bowline_proto::etcdserverpb as pb;
 use pb::request_op::Request as Op;
+use pb::response_op::Response as Reply;
 use pb::watch_request::RequestUnion;
 
 use crate::calls::Call;
@@ -68,6 +73,9 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<
                 .is_some_and(|place| names.queued.contains(&place))
             {
                 return Some("a lease that queues up once more puts its key again");
+            }
+            if version >= (3, 7) && has_another_type(call) {
+                return Some("a field of another type than its own is one that nobody knows");
             }
             call_since(call)
         }
@@ -110,6 +118,18 @@ fn metadata_since(key: &str, version: (u32, u32)) -> Option<&'static str> {
     (is_token && version < (3, 5)).then_some("a token was looked at without users")
 }
 
+/// Whether a field of the bytes of a call has another type than it should.
+fn has_another_type(call: &Call) -> bool {
+    let Call::Bytes(path, bytes) = call else {
+        return false;
+    };
+    // The key as a number, and the time to live as a text.
+    matches!(
+        (*path, &bytes[..]),
+        ("/etcdserverpb.KV/Range", b"\x08\x01") | ("/etcdserverpb.Lease/LeaseGrant", b"\x0a\x01a")
+    )
+}
+
 fn call_since(call: &Call) -> Since {
     match call {
         Call::AuthStatus => Some(((3, 5), "nobody could ask for it")),
@@ -140,6 +160,11 @@ fn txn_since(txn: &pb::TxnRequest) -> Since {
         _ => None,
     }) {
         return Some(found);
+    }
+    let (mut all, mut deletions) = (Vec::new(), Vec::new());
+    collect(txn, &mut all, &mut deletions);
+    if all.iter().any(|put| put.lease != 0 && put.ignore_value) {
+        return Some(((3, 7), "a key was looked up before a lease"));
     }
     let (reads, puts) = may_be_wrong(txn);
     (reads && puts).then_some(((3, 5), "puts were checked before reads"))
@@ -223,6 +248,10 @@ pub(crate) fn tidy_status(reply: &mut pb::StatusResponse) {
         *size = (*size).min(1);
     }
     reply.db_size_quota = 0;
+    for error in &mut reply.errors {
+        let words: Vec<&str> = error.split_whitespace().collect();
+        *error = words.join(" ");
+    }
     let indexes = [&mut reply.raft_index, &mut reply.raft_applied_index];
     for number in indexes
         .into_iter()
@@ -243,6 +272,39 @@ pub(crate) fn tidy_hash(reply: &mut pb::HashKvResponse) {
     reply.hash_revision = 0;
     // Whether there was none or one of revision 0 is not told apart.
     reply.compact_revision = reply.compact_revision.max(0);
+}
+
+/// Whether an etcd tells no leases of keys in a range with `keys_only`.
+pub(crate) fn hides_leases(version: (u32, u32)) -> bool {
+    version >= (3, 7)
+}
+
+/// Leaves out the leases of a range with `keys_only`.
+pub(crate) fn hide_leases(reply: &mut pb::RangeResponse) {
+    for kv in &mut reply.kvs {
+        kv.lease = 0;
+    }
+}
+
+/// The same for the ranges of a transaction.
+pub(crate) fn hide_leases_of_txn(txn: &pb::TxnRequest, reply: &mut pb::TxnResponse) {
+    let ops = match reply.succeeded {
+        true => &txn.success,
+        false => &txn.failure,
+    };
+    for (op, reply) in ops.iter().zip(&mut reply.responses) {
+        match (&op.request, &mut reply.response) {
+            (Some(Op::RequestRange(range)), Some(Reply::ResponseRange(reply)))
+                if range.keys_only =>
+            {
+                hide_leases(reply);
+            }
+            (Some(Op::RequestTxn(txn)), Some(Reply::ResponseTxn(reply))) => {
+                hide_leases_of_txn(txn, reply);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// etcd tells them in no order.

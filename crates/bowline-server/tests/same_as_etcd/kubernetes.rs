@@ -1,6 +1,5 @@
 //! What the API server of Kubernetes asks of its storage, as a scenario; on etcd and on Bowline.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bowline_proto::etcdserverpb as pb;
@@ -13,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::generate::request;
-use crate::servers::{Bowline, Clients, Etcd, etcd_program};
+use crate::servers::{Bowline, Clients, Etcd, etcd_programs};
 use crate::streams;
 
 const PODS: &str = "/registry/pods/";
@@ -31,13 +30,11 @@ async fn bowline_does_what_kubernetes_asks() {
 
 #[tokio::test]
 async fn etcd_does_what_the_scenario_expects() {
-    let Some(program) = etcd_program() else {
-        crate::skipped();
-        return;
-    };
-    let etcd = Etcd::start(Path::new(&program)).await;
-    let is_new = etcd.version >= (3, 6);
-    scenario(etcd.clients.clone(), is_new).await;
+    for program in etcd_programs() {
+        let etcd = Etcd::start(&program).await;
+        let is_new = etcd.version >= (3, 6);
+        scenario(etcd.clients.clone(), is_new).await;
+    }
 }
 
 fn is_at(key: &str, revision: i64) -> pb::Compare {

@@ -4,10 +4,12 @@
 //! process of etcd. Replies are compared as a whole but for what two servers choose for themselves;
 //! errors by code and text; watches event by event. A sequence that shows a difference is cut down on
 //! new servers to the steps it needs, and printed. What may differ, and why, stands in
-//! `differences.rs` alone.
+//! `differences.rs` alone. The reference is etcd 3.7.3, which `checks/etcd/build` builds; an older one
+//! on the path is compared with, too.
 //!
-//! `BOWLINE_SAME_REQUESTS` says how many requests (5,000 ordinarily), `BOWLINE_SAME_SEED` repeats a
-//! run, `ETCD` names another program of etcd than the one on the path.
+//! `BOWLINE_SAME_REQUESTS` says how many requests (5,000 ordinarily) go to each etcd, `BOWLINE_SEED`
+//! repeats a run, `ETCD` names the programs of etcd. Each run has a fresh seed, which it prints:
+//! `fixed.rs` keeps what once was different.
 
 mod call;
 mod calls;
@@ -15,47 +17,49 @@ mod differences;
 mod fixed;
 mod generate;
 mod kubernetes;
+mod plain_http;
 mod rare;
 mod run;
 mod servers;
 mod step;
 mod streams;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use bowline_testing::Seed;
 use run::{Asked, run, show, shrink};
-use servers::{Pool, etcd_program};
+use servers::{Pool, etcd_programs};
 
 /// Steps of a sequence.
 const LENGTH: usize = 250;
 /// Sequences that run beside each other: most of their time they wait for what etcd does now and then.
 const LANES: u64 = 4;
 
-/// Past the runner, which keeps what a test that passes prints.
-fn skipped() {
-    // Whether anybody reads it is not what is tested.
-    let _ = writeln!(io::stderr(), "SKIPPED: etcd is not installed");
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(
+/// How many requests go to each etcd.
+fn requests() -> usize {
+    const VARIABLE: &str = "BOWLINE_SAME_REQUESTS";
+    std::env::var(VARIABLE).map_or(5_000, |text| {
         text.parse()
-            .unwrap_or_else(|_| panic!("{variable} is no number: {text:?}")),
-    )
+            .unwrap_or_else(|_| panic!("{VARIABLE} is no number: {text:?}"))
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_requests_are_answered_as_by_etcd() {
-    let Some(program) = etcd_program() else {
-        skipped();
-        return;
-    };
-    let wanted = number("BOWLINE_SAME_REQUESTS").unwrap_or(5_000) as usize;
-    let seed = number("BOWLINE_SAME_SEED").unwrap_or_else(|| fastrand::u64(..));
-    println!("{wanted} requests, BOWLINE_SAME_SEED={seed}");
+    let test = "-p bowline-server --test same_as_etcd random # with BOWLINE_SAME_REQUESTS";
+    let seed = Seed::fresh(test).unwrap_or_else(|| Seed::from_env_or(0));
+    let _guard = seed.print_on_failure(test);
+    for program in etcd_programs() {
+        compare_with(program, requests(), seed.0).await;
+    }
+}
+
+async fn compare_with(program: PathBuf, wanted: usize, seed: u64) {
+    println!(
+        "{}: {wanted} requests, BOWLINE_SEED={seed}",
+        program.display()
+    );
     let begun = Instant::now();
     let mut lanes = tokio::task::JoinSet::new();
     for first in 0..LANES {

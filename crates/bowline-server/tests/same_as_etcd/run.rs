@@ -45,7 +45,9 @@ pub(crate) async fn run(
     steps: &[Step],
     asked: &mut Asked,
 ) -> Result<(), Difference> {
+    let hides_leases = differences::hides_leases(pair.etcd.version);
     let of = |clients: &Clients| Names {
+        hides_leases,
         began: Some(Instant::now()),
         revision: 1,
         member_id: clients.member_id,
@@ -146,6 +148,7 @@ async fn open(pair: &mut Pair, number: usize, names: [&Names; 2]) -> Result<Both
     Ok(Both {
         etcd: etcd.map_err(|error| format!("etcd: {error}"))?,
         bowline: bowline.map_err(|error| format!("bowline: {error}"))?,
+        start_max: 0,
     })
 }
 
@@ -155,8 +158,10 @@ pub(crate) async fn shrink(
     mut steps: Vec<Step>,
     found: Difference,
 ) -> (Vec<Step>, Difference) {
-    /// How many runs it may take.
+    /// How many runs, and how long, it may take.
     const RUNS_MAX: usize = 300;
+    const TIME_MAX: Duration = Duration::from_secs(300);
+    let begun = Instant::now();
     let mut found = found;
     // Another difference may be in there, too.
     let kind = |steps: &[Step], at: usize| steps.get(at).map(std::mem::discriminant);
@@ -167,7 +172,7 @@ pub(crate) async fn shrink(
     while piece > 0 {
         let mut from = 0;
         let mut is_shorter = false;
-        while from < steps.len() && runs < RUNS_MAX {
+        while from < steps.len() && runs < RUNS_MAX && begun.elapsed() < TIME_MAX {
             let mut candidate = steps.clone();
             candidate.drain(from..(from + piece).min(steps.len()));
             let mut pair = pool.take().await;
@@ -187,7 +192,7 @@ pub(crate) async fn shrink(
         if !is_shorter || piece > 1 {
             piece /= 2;
         }
-        if runs >= RUNS_MAX {
+        if runs >= RUNS_MAX || begun.elapsed() >= TIME_MAX {
             break;
         }
     }

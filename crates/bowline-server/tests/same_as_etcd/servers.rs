@@ -16,14 +16,17 @@ use pb::maintenance_client::MaintenanceClient;
 use pb::watch_client::WatchClient;
 use tonic::transport::Channel;
 
-/// The program of etcd: what `ETCD` names, or `etcd` on the path.
-pub(crate) fn etcd_program() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("ETCD") {
-        return Some(named.into());
+/// The programs of etcd to compare with. What is not there is told as skipped.
+pub(crate) fn etcd_programs() -> Vec<PathBuf> {
+    let found = bowline_testing::etcd::programs();
+    match found.len() {
+        0 => bowline_testing::skip(bowline_testing::etcd::MISSING),
+        1 if std::env::var_os("ETCD").is_none() => {
+            bowline_testing::skip_part("only one version of etcd is here");
+        }
+        _ => {}
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
-    found.find(|program| program.is_file())
+    found
 }
 
 /// The clients of one server.
@@ -35,6 +38,8 @@ pub(crate) struct Clients {
     pub(crate) cluster: ClusterClient<Channel>,
     pub(crate) maintenance: MaintenanceClient<Channel>,
     pub(crate) channel: Channel,
+    /// Where it listens.
+    pub(crate) address: String,
     /// The server's member, and its address for others.
     pub(crate) member_id: u64,
     pub(crate) peer_url: String,
@@ -49,6 +54,7 @@ impl Clients {
             cluster: ClusterClient::new(channel.clone()),
             maintenance: MaintenanceClient::new(channel.clone()),
             channel: channel.clone(),
+            address: String::new(),
             member_id: 0,
             peer_url: String::new(),
         }
@@ -58,7 +64,7 @@ impl Clients {
     async fn connect(address: &str) -> Clients {
         let begun = Instant::now();
         loop {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{address}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "{address}");
             let url = format!("http://{address}");
             if let Ok(channel) = Channel::from_shared(url).unwrap().connect().await {
                 let mut clients = Clients::new(&channel);
@@ -67,6 +73,7 @@ impl Clients {
                     let members = pb::MemberListRequest::default();
                     let members = clients.cluster.member_list(members).await.unwrap();
                     let member = members.into_inner().members.swap_remove(0);
+                    clients.address = address.to_owned();
                     clients.member_id = member.id;
                     clients.peer_url = member.peer_ur_ls.concat();
                     return clients;

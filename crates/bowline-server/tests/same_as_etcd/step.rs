@@ -103,6 +103,8 @@ pub(crate) struct Names {
     pub(crate) queued: BTreeSet<(Vec<u8>, i64)>,
     /// Who won an election last.
     pub(crate) leader: Option<LeaderKey>,
+    /// Whether leases in replies with keys only are not compared.
+    pub(crate) hides_leases: bool,
     /// By revision and compaction: the first hash that was told.
     pub(crate) hashes: BTreeMap<(i64, i64), u32>,
 }

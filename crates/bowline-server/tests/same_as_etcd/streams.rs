@@ -5,7 +5,8 @@
 //! its refusal is waited for: then the request has been carried out, too.
 //!
 //! To *settle*, Bowline is asked for progress, which it tells when every event is out; then etcd has
-//! to come to the same number. An event too many of either shows now or the next time.
+//! to come to the same number. An event too many of either shows now or the next time. Where a watch starts
+//! later than now there is no progress: then both have to come to the same number, and to say no more for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,9 +23,11 @@ use crate::call::{Metadata, shorten, with};
 use crate::servers::Clients;
 use crate::step::Names;
 
-/// How long a message may take that has to come. etcd looks at watches that start in the past every
-/// 100 ms.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a message may take that has to come: long, as on a machine that is overloaded both servers
+/// stand still for seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing comes where no progress says that all has come.
+const UNTOLD: Duration = Duration::from_millis(300);
 /// The id in messages that concern no watch.
 const NO_WATCH: i64 = -1;
 /// What a part of several events is below: the largest request, and what gRPC may take besides.
@@ -90,7 +93,8 @@ fn is_empty_range(request: &pb::WatchRequest) -> bool {
                 &create.key
             };
             let end = &create.range_end[..];
-            !end.is_empty() && end != [0] && key >= end
+            // A start below 0 is refused first, in other words.
+            create.start_revision >= 0 && !end.is_empty() && end != [0] && key >= end
         }
         _ => false,
     }
@@ -260,6 +264,8 @@ impl Stream {
 pub(crate) struct Both {
     pub(crate) etcd: Stream,
     pub(crate) bowline: Stream,
+    /// The latest revision from which a watch was asked for.
+    pub(crate) start_max: i64,
 }
 
 impl Both {
@@ -268,6 +274,9 @@ impl Both {
         request: &pb::WatchRequest,
         names: [&Names; 2],
     ) -> Result<(), String> {
+        if let Some(RequestUnion::CreateRequest(create)) = &request.request_union {
+            self.start_max = self.start_max.max(create.start_revision);
+        }
         let (etcd, bowline) = tokio::join!(
             self.etcd.send(request.clone(), names[0]),
             self.bowline.send(request.clone(), names[1]),
@@ -283,6 +292,20 @@ impl Both {
         names: [&Names; 2],
         moment: Duration,
     ) -> Result<(), String> {
+        // A watch that starts later has the server tell no progress of the whole stream.
+        if self.start_max > names[1].revision {
+            let moment = moment.max(UNTOLD);
+            let begun = tokio::time::Instant::now();
+            loop {
+                tokio::join!(
+                    self.etcd.read_rest(names[0], moment),
+                    self.bowline.read_rest(names[1], moment),
+                );
+                if self.etcd.counts() == self.bowline.counts() || begun.elapsed() > PATIENCE {
+                    return self.compare();
+                }
+            }
+        }
         let asked = self.bowline.progress.len();
         let sent = self.bowline.requests.send(ask_progress()).await;
         sent.map_err(|_| "bowline: the stream has ended".to_owned())?;

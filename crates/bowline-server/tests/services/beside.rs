@@ -1,7 +1,6 @@
 //! Bowline, and the real etcd beside it where that is installed: what is asked of both gets the same
 //! answers.
 
-use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -46,20 +45,17 @@ pub(crate) async fn both() -> Vec<Served> {
     }];
     match start_etcd().await {
         Some(etcd) => servers.push(etcd),
-        // Past the runner, which keeps what a test that passes prints.
-        None => drop(writeln!(
-            io::stderr(),
-            "SKIPPED beside etcd: it is not installed"
-        )),
+        None => bowline_testing::skip_part(bowline_testing::etcd::MISSING),
     }
     servers
 }
 
 async fn start_etcd() -> Option<Served> {
+    let program = bowline_testing::etcd::program()?;
     let directory = tempfile::tempdir().unwrap();
     let client = format!("http://127.0.0.1:{}", free_port());
     let peer = format!("http://127.0.0.1:{}", free_port());
-    let child = Command::new("etcd")
+    let child = Command::new(program)
         .args(["--name", "n", "--heartbeat-interval", "20"])
         .args(["--election-timeout", "200", "--data-dir"])
         .arg(directory.path().join("data"))
@@ -72,7 +68,7 @@ async fn start_etcd() -> Option<Served> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .ok()?;
+        .unwrap();
     let etcd = Etcd {
         child,
         _directory: directory,
@@ -105,10 +101,12 @@ impl Served {
         lease.lease_grant(request).await.unwrap().into_inner().id
     }
 
-    pub(crate) async fn revoke(&self, id: i64) {
+    /// Ends a lease; gives the revision at which its keys are gone.
+    pub(crate) async fn revoke(&self, id: i64) -> i64 {
         let mut lease = LeaseClient::new(self.channel.clone());
         let request = pb::LeaseRevokeRequest { id };
-        lease.lease_revoke(request).await.unwrap();
+        let reply = lease.lease_revoke(request).await.unwrap().into_inner();
+        reply.header.unwrap().revision
     }
 
     /// The keys that begin so, in the order of their creation.

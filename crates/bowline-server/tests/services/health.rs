@@ -92,7 +92,7 @@ async fn who_watches_hears_that_the_server_stops() {
 async fn a_tool_that_goes_on_asking_hears_that_the_server_stops() {
     use pb::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1 as pb;
-    let running = start(&[("drain-timeout", "20s")]).await;
+    let running = start(&[("drain-timeout", "20s"), ("reflection", "true")]).await;
     let mut client = ServerReflectionClient::new(running.channel().await);
     let (asking, questions) = tokio::sync::mpsc::channel(1);
     let question = pb::ServerReflectionRequest {
@@ -113,6 +113,20 @@ async fn a_tool_that_goes_on_asking_hears_that_the_server_stops() {
     stopping.await.unwrap().unwrap();
     assert!(before.elapsed() < Duration::from_secs(10));
     drop(asking);
+}
+
+/// Who did not ask for it serves nothing that is not needed, to nobody.
+#[tokio::test]
+async fn reflection_is_served_only_where_it_was_asked_for() {
+    use pb::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1 as pb;
+    let running = start(&[]).await;
+    let mut client = ServerReflectionClient::new(running.channel().await);
+    let question = pb::ServerReflectionRequest::default();
+    let refused = client.server_reflection_info(iter([question])).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    assert!(refused.message().contains("--reflection"), "{refused}");
 }
 
 /// No space is no reason to be taken away: reads and deletions go on.
@@ -146,7 +160,7 @@ macro_rules! reflection {
             use pb::server_reflection_response::MessageResponse as Answer;
             use tonic_reflection::pb::$version as pb;
 
-            let running = start(&[]).await;
+            let running = start(&[("reflection", "true")]).await;
             let mut client = ServerReflectionClient::new(running.channel().await);
             let mut ask = async |message: Ask| {
                 let request = pb::ServerReflectionRequest {

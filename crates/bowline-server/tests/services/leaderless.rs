@@ -25,7 +25,7 @@ use crate::support::{put, range};
 use bowline_testing::ports::free_port;
 
 /// Of the cluster.
-const ELECTION_TIMEOUT: Duration = Duration::from_millis(300);
+const ELECTION_TIMEOUT: Duration = Duration::from_millis(800);
 /// Longer than anything takes.
 const IN_TIME: Duration = Duration::from_secs(20);
 

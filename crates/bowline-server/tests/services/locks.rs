@@ -40,10 +40,11 @@ fn locking(
     tokio::spawn(async move { Ok(client.lock(named(name, lease)).await?.into_inner()) })
 }
 
-async fn unlock(served: &Served, key: &str) {
+/// Gives a lock back; gives the revision at which its key is gone.
+async fn unlock(served: &Served, key: &str) -> i64 {
     let key = key.to_owned().into();
     let reply = locks(served).unlock(UnlockRequest { key }).await.unwrap();
-    assert!(reply.into_inner().header.unwrap().revision > 1);
+    reply.into_inner().header.unwrap().revision
 }
 
 async fn in_time<T>(call: JoinHandle<T>) -> T {
@@ -78,12 +79,12 @@ async fn a_lock_is_held_by_one_and_passed_on_in_the_order_of_asking() {
         }
         assert_eq!(served.keys("jobs/").await, keys);
         for (index, call) in waiting.into_iter().enumerate() {
-            tokio::time::sleep(A_WHILE / 3).await;
             assert!(!call.is_finished(), "{index} has it beside another");
-            unlock(&served, &keys[index]).await;
+            let free_from = unlock(&served, &keys[index]).await;
             let reply = in_time(call).await.unwrap();
             assert_eq!(reply.key, keys[index + 1]);
-            assert!(reply.header.unwrap().revision >= header.revision);
+            let since = reply.header.unwrap().revision;
+            assert!(since >= free_from, "{index} had it beside another: {since}");
         }
     }
 }
@@ -104,11 +105,12 @@ async fn a_place_in_the_middle_that_goes_wakes_nobody_too_early() {
         second.abort();
         served.until_keys("n/", 2).await;
         // The one it waited for has gone, and still another is before it.
-        tokio::time::sleep(A_WHILE).await;
         assert!(!third.is_finished());
-        served.revoke(a).await;
+        let free_from = served.revoke(a).await;
         let reply = in_time(third).await.unwrap();
         assert_eq!(reply.key, format!("n/{c:x}"));
+        let since = reply.header.unwrap().revision;
+        assert!(since >= free_from, "it had it beside another: {since}");
     }
 }
 

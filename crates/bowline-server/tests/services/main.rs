@@ -2,6 +2,7 @@
 
 mod auth;
 mod beside;
+mod browsers;
 mod elections;
 mod etcdctl;
 mod gateway;
@@ -10,6 +11,7 @@ mod health;
 mod keys;
 mod leaderless;
 mod locks;
+mod long_range;
 mod others;
 mod plain_http;
 mod range_stream;
@@ -18,3 +20,4 @@ mod support;
 mod surface;
 mod watch_races;
 mod watches;
+mod work;

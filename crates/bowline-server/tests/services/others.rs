@@ -94,7 +94,7 @@ async fn a_member_tells_how_it_is() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(status.version, "3.6.0");
+    assert_eq!(status.version, "3.7.3");
     assert_eq!(status.leader, status.header.unwrap().member_id);
     let hash = |revision| pb::HashKvRequest { revision };
     let first = maintenance.hash_kv(hash(0)).await.unwrap().into_inner();
@@ -142,7 +142,7 @@ async fn a_downgrade_is_refused_as_etcd_refuses_versions_that_it_has_not() {
     let ended = maintenance.downgrade(cancel).await.unwrap().into_inner();
     assert_eq!(
         (&*ended.version, ended.header.unwrap().revision),
-        ("3.6", 1)
+        ("3.7", 1)
     );
 }
 

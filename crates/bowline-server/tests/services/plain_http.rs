@@ -8,7 +8,7 @@ use crate::support::{Running, put, start};
 /// Status line and body.
 pub(crate) async fn get(running: &Running, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(running.address()).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).await.unwrap();
@@ -27,15 +27,48 @@ async fn health_version_and_metrics_are_served() {
         assert_eq!(get(&running, path).await, (ok.clone(), "ok\n".to_owned()));
     }
     let (_, version) = get(&running, "/version").await;
-    assert!(version.contains(r#""etcdserver":"3.6.0""#), "{version}");
+    assert!(version.contains(r#""etcdserver":"3.7.3""#), "{version}");
     let (_, metrics) = get(&running, "/metrics").await;
     let row = "bowline_requests_total{service=\"etcdserverpb.KV\",method=\"Put\",code=\"Ok\"} 1\n";
     assert!(metrics.contains(row), "{metrics}");
-    assert!(
-        metrics
-            .lines()
-            .all(|line| line.starts_with('#') || line.starts_with("bowline_"))
-    );
+    for line in metrics.lines() {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let names = ["# ", "bowline_", "etcd_", "grpc_", "process_"];
+        assert!(names.iter().any(|begin| name.starts_with(begin)), "{line}");
+        assert!(
+            line.starts_with('#') || value.parse::<f64>().is_ok(),
+            "{line}"
+        );
+    }
+    // Names of etcd, by which dashboards and alerts find them.
+    let row = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Put\",\
+               grpc_service=\"etcdserverpb.KV\"} 1\n";
+    assert!(metrics.contains(row), "{metrics}");
+    for (name, wanted) in [
+        ("etcd_server_has_leader", 1.0),
+        ("etcd_server_is_leader", 1.0),
+        ("etcd_server_is_learner", 0.0),
+        ("etcd_server_version{server_version=\"3.7.3\"}", 1.0),
+        ("etcd_cluster_version{cluster_version=\"3.7\"}", 1.0),
+        ("etcd_server_health_success", 1.0),
+        ("etcd_server_quota_backend_bytes", 2_147_483_648.0),
+        ("etcd_debugging_mvcc_current_revision", 2.0),
+        (
+            "etcd_server_healthchecks_total{name=\"non_learner\",status=\"success\",type=\"readyz\"}",
+            1.0,
+        ),
+    ] {
+        let found = value(&metrics, name);
+        assert!((found - wanted).abs() < 0.5, "{name}: {found}");
+    }
+    for name in [
+        "etcd_server_proposals_committed_total",
+        "etcd_server_proposals_applied_total",
+        "etcd_mvcc_db_total_size_in_bytes",
+        "etcd_disk_wal_fsync_duration_seconds_count",
+    ] {
+        assert!(value(&metrics, name) > 0.0, "{name}");
+    }
     assert_eq!(get(&running, "/nothing").await.0, "HTTP/1.1 404 Not Found");
 }
 

@@ -239,7 +239,7 @@ async fn while_the_data_of_members_differ_nothing_is_changed() {
     let left = lease.lease_time_to_live(left).await.unwrap().into_inner();
     assert_eq!(left.granted_ttl, 60);
     let status = maintenance.status(pb::StatusRequest {}).await.unwrap();
-    assert_eq!(status.into_inner().errors, ["memberID:7 alarm:CORRUPT "]);
+    assert_eq!(status.into_inner().errors, ["memberID:7 alarm:CORRUPT"]);
     // Beside it another counts when it ends, not before.
     let full = |action: pb::alarm_request::AlarmAction| pb::AlarmRequest {
         alarm: pb::AlarmType::Nospace.into(),

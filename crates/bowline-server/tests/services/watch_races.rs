@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use bowline_proto::mvccpb::event::EventType;
+use bowline_testing::Seed;
 
 use crate::support::{delete, put, start};
 use crate::watches::{Watching, of};
@@ -39,8 +40,14 @@ impl Seen {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_gets_what_was_written_from_its_start_on() {
-    let seed = std::env::var("BOWLINE_SEED").map_or(0xDEAD_BEEF, |seed| seed.parse().unwrap());
-    println!("BOWLINE_SEED={seed}");
+    let test = "-p bowline-server --test services a_watch_gets_what_was_written";
+    for seed in Seed::fixed_and_fresh(0xDEAD_BEEF, test) {
+        let _guard = seed.print_on_failure(test);
+        watched_and_written(seed.0).await;
+    }
+}
+
+async fn watched_and_written(seed: u64) {
     let running = start(&[("watch-queue-bytes", "2000")]).await;
     let mut kv = running.kv().await;
     let writer = tokio::spawn(async move {

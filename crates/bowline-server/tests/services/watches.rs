@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::event::EventType;
+use pb::watch_client::WatchClient;
 use pb::watch_request::RequestUnion;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -315,6 +316,28 @@ async fn a_client_that_does_not_read_keeps_nobody_waiting_and_misses_nothing() {
         for event in slow.next().await.events {
             assert_eq!(event.kv.unwrap().mod_revision, next);
             next += 1;
+        }
+    }
+}
+
+/// The stream ended when the client had said all it wanted to watch: who sends its requests and closes its
+/// side, as a client that only listens may, got nothing more. etcd goes on, and so does this server, until one
+/// of both ends the stream.
+#[tokio::test]
+async fn a_watch_goes_on_when_its_client_has_nothing_more_to_ask() {
+    for served in crate::beside::both().await {
+        let create = pb::WatchRequest {
+            request_union: Some(RequestUnion::CreateRequest(of("k", ""))),
+        };
+        let mut watch = WatchClient::new(served.channel.clone());
+        let replies = watch.watch(tokio_stream::once(create)).await.unwrap();
+        let mut replies = replies.into_inner();
+        assert!(replies.message().await.unwrap().unwrap().created);
+        for value in ["1", "2", "3"] {
+            served.kv().put(put("k", value)).await.unwrap();
+            let next = timeout(Duration::from_secs(20), replies.message()).await;
+            let message = next.unwrap().unwrap().expect("the stream goes on");
+            assert_eq!(message.events[0].kv.as_ref().unwrap().value, value);
         }
     }
 }

@@ -24,6 +24,10 @@ pub(super) const FRAME_ALIGN: usize = 8;
 const BEGIN_BODY_BYTES: usize = 8;
 /// Bytes of a `Begin` frame.
 pub(super) const BEGIN_BYTES: usize = FRAME_HEADER_BYTES + BEGIN_BODY_BYTES;
+/// What a disk writes or loses as a whole, at least.
+const SECTOR_BYTES: u64 = 512;
+/// The most that [`vouch_frames`] takes.
+pub(super) const VOUCH_BYTES_MAX: usize = 2 * SECTOR_BYTES as usize;
 /// The longest body: groups beyond it are refused.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
 
@@ -32,6 +36,7 @@ pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
 pub(super) const NUMBER_LIMIT: u64 = 1 << 62;
 
 const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN));
+const _: () = assert!((SECTOR_BYTES as usize).is_multiple_of(FRAME_ALIGN));
 const _: () = assert!(BODY_BYTES_MAX <= u32::MAX as u64);
 
 /// What tells the frames of one life of a segment from all others.
@@ -96,6 +101,9 @@ pub(super) enum FrameKind {
     /// A segment that was prepared ahead begins: its index is the first one, its body the offset at
     /// which the segment before ends.
     Begin = 5,
+    /// Says nothing but its synced offset: everything before is synced. Its body is zeros, which fill
+    /// a sector, so that the next frame is not lost together with what it vouches for.
+    Vouch = 6,
 }
 
 impl FrameKind {
@@ -106,6 +114,7 @@ impl FrameKind {
             3 => Some(FrameKind::Seal),
             4 => Some(FrameKind::Continued),
             5 => Some(FrameKind::Begin),
+            6 => Some(FrameKind::Vouch),
             _ => None,
         }
     }
@@ -143,6 +152,7 @@ impl FrameHeader {
         let shape_fits = match kind {
             FrameKind::Data => entry_count > 0 && body_len >= entry_count,
             FrameKind::Begin => entry_count == 0 && body_len as usize == BEGIN_BODY_BYTES,
+            FrameKind::Vouch => entry_count == 0 && body_len < VOUCH_BYTES_MAX as u32,
             _ => entry_count == 0 && body_len == 0,
         };
         let indices_fit = first_index > 0 && first_index < NUMBER_LIMIT - u64::from(entry_count);
@@ -248,6 +258,22 @@ pub(super) fn begin_frame(
     buffer
 }
 
+/// What vouches for everything before `offset`, which is synced: a frame that fills the rest of the
+/// sector, and one at the beginning of the next. A disk that loses the sector of the last group leaves
+/// the second.
+pub(super) fn vouch_frames(life: Life, offset: u64, next_index: Index) -> Vec<u8> {
+    let mut fill = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
+    if fill < FRAME_HEADER_BYTES {
+        fill += SECTOR_BYTES as usize;
+    }
+    let mut bytes = vec![0; fill];
+    let kind = FrameKind::Vouch;
+    finish_frame(&mut bytes, life, offset, kind, next_index, 0, offset);
+    let second = offset + fill as u64;
+    bytes.extend(bare_frame(life, second, kind, next_index, offset));
+    bytes
+}
+
 /// The entries of a body whose checksum held.
 pub(super) struct Entries<'a> {
     reader: Reader<'a>,
@@ -316,6 +342,31 @@ mod tests {
         assert_eq!(entries.next(), Some((7, &b"first"[..])));
         assert_eq!(entries.next(), Some((8, &b""[..])));
         assert!(entries.next().is_none() && entries.is_complete());
+    }
+
+    /// The second of the frames is in a sector of its own, whole, whatever lies before them.
+    #[test]
+    fn what_vouches_is_not_in_the_sector_of_what_it_vouches_for() {
+        let life = Life::new(1, 2);
+        for offset in (4096..4096 + 2 * SECTOR_BYTES).step_by(FRAME_ALIGN) {
+            let bytes = vouch_frames(life, offset, 7);
+            assert!(bytes.len() <= VOUCH_BYTES_MAX);
+            let first = accepted_part(&bytes, life, offset).expect("valid");
+            let second_at = offset + first.frame_len();
+            let rest = &bytes[first.frame_len() as usize..];
+            let second = accepted_part(rest, life, second_at).expect("valid");
+            assert_eq!(second.frame_len() as usize, rest.len());
+            assert!(second_at.is_multiple_of(SECTOR_BYTES) && second_at > offset);
+            for frame in [first, second] {
+                assert_eq!((frame.kind, frame.end_index()), (FrameKind::Vouch, 7));
+                assert_eq!(frame.synced_offset, offset);
+            }
+        }
+    }
+
+    fn accepted_part(bytes: &[u8], life: Life, offset: u64) -> Option<FrameHeader> {
+        let header = FrameHeader::decode(bytes, life, offset)?;
+        accepted(&bytes[..header.frame_len() as usize], life, offset)
     }
 
     #[test]

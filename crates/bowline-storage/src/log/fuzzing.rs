@@ -202,7 +202,7 @@ pub fn segment(data: &[u8]) {
     assert_eq!(read, expected);
 }
 
-/// Logs of every kind of frame: closed, torn, cut, and continued.
+/// Logs of every kind of frame: closed, torn, cut, vouched for, and continued.
 pub fn segment_seeds() -> Vec<Vec<u8>> {
     let vfs = MemoryVfs::default();
     let (mut log, _) = open(&vfs, 0).expect("memory takes it");
@@ -211,6 +211,10 @@ pub fn segment_seeds() -> Vec<Vec<u8>> {
             log.stage(&vec![group; usize::from(entry) * 9]);
         }
         log.write().expect("memory takes it");
+        if group == 1 {
+            log.sync().expect("memory takes it");
+            log.vouch().expect("memory takes it");
+        }
         if group == 2 {
             log.sync().expect("memory takes it");
             log.cut_suffix(4).expect("it holds more");

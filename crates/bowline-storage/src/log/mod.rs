@@ -46,6 +46,10 @@
 //! and the log as ending in the one before. The headers of both frames lie in one sector, so the
 //! second without the first is damage. Before the segment before is released, `Begin` is made durable.
 //!
+//! *Vouching.* The last group of the last segment has no frame behind it, so when it rots it looks torn.
+//! An owner that would rather know calls [`Log::vouch`] when it has nothing to write for a while: two
+//! small frames that say that everything before them is synced, the second in a sector of its own.
+//!
 //! *Recovery* is scan (reads only), plan (a value), apply (changes files). A torn tail ends the
 //! log only in the last segment that was begun. Each frame carries how much of its segment was known to be
 //! synced when it was written: an invalid frame that a later one proves synced is damage and an

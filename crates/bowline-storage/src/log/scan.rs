@@ -568,7 +568,7 @@ impl OpenSegment {
                     *next_index = header.first_index;
                     scanned.has_content = true;
                 }
-                FrameKind::Begin => {}
+                FrameKind::Begin | FrameKind::Vouch => {}
                 FrameKind::Seal | FrameKind::Continued => {
                     if bound.is_none() {
                         scanned.end = End::Sealed;

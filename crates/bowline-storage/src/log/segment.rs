@@ -26,7 +26,7 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 /// Kept free at the end of each segment for a `Seal` frame.
 pub(super) const TRAILER_BYTES: u64 = FRAME_HEADER_BYTES as u64;
 /// The format written, and the newest one read. Those below it are read, too.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 3;
 /// The first in which a segment can be prepared.
 const PREPARED_SINCE: u32 = 2;
 
@@ -409,12 +409,18 @@ mod tests {
         }
     }
 
-    /// Logs of before version 2 have no prepared segments; all else of them reads as it did.
+    /// Logs of before version 2 have no prepared segments; all else of them reads as it did. Those of
+    /// before version 3 have no frames that only vouch.
     #[test]
-    fn the_version_before_is_read() {
-        for (header, is_valid) in [(header(), true), (prepared(), false)] {
+    fn the_versions_before_are_read() {
+        for (version, header, is_valid) in [
+            (1, header(), true),
+            (1, prepared(), false),
+            (2, header(), true),
+            (2, prepared(), true),
+        ] {
             let mut page = header.encode();
-            page[8] = 1;
+            page[8] = version;
             let crc = page_crc(&page);
             page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
             let decoded = SegmentHeader::decode(Path::new("x"), 9, &page);
@@ -466,7 +472,7 @@ mod tests {
         page[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
         let error = SegmentHeader::decode(Path::new("x"), 9, &page).expect_err("newer");
         assert!(
-            matches!(error, Error::NewerFormat { found: 3, .. }),
+            matches!(error, Error::NewerFormat { found: 4, .. }),
             "{error}"
         );
     }

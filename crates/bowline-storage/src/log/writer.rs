@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::LogOptions;
 use super::frame::{
     BEGIN_BYTES, BODY_BYTES_MAX, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, Life, NUMBER_LIMIT,
-    bare_frame, begin_frame, finish_frame,
+    VOUCH_BYTES_MAX, bare_frame, begin_frame, finish_frame, vouch_frames,
 };
 use super::marks::{Mark, Marks};
 use super::plan::plan;
@@ -79,6 +79,9 @@ pub struct Log {
     segments: VecDeque<Segment>,
     marks: Marks,
     active_life: Life,
+    /// Up to here the active segment holds nothing but what later frames of the log vouch for, and
+    /// what says so.
+    vouched_offset: u64,
     /// Room for a frame header, then the staged entries.
     group: Vec<u8>,
     group_entries: u64,
@@ -170,6 +173,8 @@ impl Log {
             shared: Arc::new(Shared::new(active, counters.clone(), space)),
             next_segment_bytes: segment_size(segment_bytes * 2, &options),
             active_life: header.life(),
+            // The header of the segment vouches for all before it.
+            vouched_offset: HEADER_BYTES,
             marks: plan.marks,
             group: vec![0; FRAME_HEADER_BYTES],
             group_entries: 0,
@@ -342,6 +347,54 @@ impl Log {
         self.shared.sync()
     }
 
+    /// Whether later frames vouch for everything that is written: then damage to any of it is an
+    /// error, and never taken for a tail that a crash tore.
+    #[must_use]
+    pub fn is_vouched_for(&self) -> bool {
+        self.begin.is_empty() && self.shared.any_active().end_offset == self.vouched_offset
+    }
+
+    /// Has everything that is written vouched for, once it is synced: for an owner who expects no
+    /// more entries for a while, and could do something about a lost end of its log. Returns whether
+    /// something was written, which vouches for the rest after the next [`Log::sync`].
+    ///
+    /// Nothing is written while there is something staged or unsynced, nor where there is no room for
+    /// it: then the window is what it was.
+    ///
+    /// # Errors
+    /// As of [`Log::write`].
+    pub fn vouch(&mut self) -> Result<bool> {
+        let (end_offset, synced_offset) = {
+            let active = self.shared.active()?;
+            (active.end_offset, active.synced_offset)
+        };
+        if self.is_vouched_for() || self.group_entries > 0 || synced_offset < end_offset {
+            return Ok(false);
+        }
+        let room = end_offset + (self.begin.len() + VOUCH_BYTES_MAX) as u64 + TRAILER_BYTES;
+        if room > self.active_capacity_bytes() {
+            // The frame that begins the next segment vouches for this one. On a full disk there is none.
+            if !self.preparer.is_prepared() {
+                return Ok(false);
+            }
+            match self.make_room(VOUCH_BYTES_MAX as u64, |_| 0) {
+                Err(Error::NoSpace { .. }) => return Ok(false),
+                result => result?,
+            }
+        }
+        let (offset, _) = self.place()?;
+        // What the segment begins with states where the one before ends, which vouches for all of that.
+        let is_begun = self.begin.is_empty();
+        let life = self.active_life;
+        let frames = is_begun.then(|| vouch_frames(life, offset, self.written_index() + 1));
+        let frames = frames.unwrap_or_default();
+        self.append(offset, &FrameBytes::Bare(&frames))?;
+        let end_offset = offset + frames.len() as u64;
+        self.shared.any_active().end_offset = end_offset;
+        self.vouched_offset = end_offset;
+        Ok(true)
+    }
+
     /// A handle that syncs from another thread.
     #[must_use]
     pub fn sync_handle(&self) -> LogSync {
@@ -503,6 +556,7 @@ impl Log {
         // A segment that came back would be one that nothing continues.
         vfs::sync_parent(&*self.vfs, &path).map_err(|error| shared.poison(&error))?;
         self.active_life = header.life();
+        self.vouched_offset = HEADER_BYTES;
         self.begin.clear();
         self.segments.push_back(Segment {
             id: header.id,
@@ -749,6 +803,7 @@ impl Log {
             (active.written_index + 1, active.end_offset)
         };
         self.active_life = header.life();
+        self.vouched_offset = HEADER_BYTES;
         self.begin = begin_frame(
             self.active_life,
             HEADER_BYTES,

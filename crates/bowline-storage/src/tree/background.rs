@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Job, Shared, SyncPolicy};
+use super::{Job, Recording, Shared, SyncPolicy};
 use crate::blob::{BlobFile, BlobMeta};
 use crate::compaction::{
     BlobPick, KeyRange, MergeOutput, Retention, VersionMerge, VersionSource, pick_all, write_run,
@@ -296,10 +296,12 @@ impl Shared {
         let upto = memtables.iter().map(|memtable| memtable.max_index()).max();
         let newest = memtables.first().map(|memtable| memtable.generation());
         let mut edit = Edit::default();
+        // Nothing more is written that cannot be recorded.
+        self.check_manifest()?;
         let written =
             self.beside_the_log(upto, || self.write_files(memtables, with_tables, &mut edit));
         self.or_discard(written, &edit)?;
-        self.install(edit, newest)?;
+        self.install_or_discard(edit, newest)?;
         self.counters.flushes.add(1);
         Ok(())
     }
@@ -471,7 +473,34 @@ impl Shared {
     }
 
     /// Opens an edit's new tables and blob files, makes their names durable, and applies the edit.
-    pub(super) fn install(&self, mut edit: Edit, flushed: Option<u64>) -> Result<()> {
+    pub(super) fn install(&self, edit: Edit, flushed: Option<u64>) -> Result<()> {
+        self.install_as(edit, flushed, Recording::Appended)
+    }
+
+    /// [`Shared::install`]; removes the new files again when the edit could not be recorded and it
+    /// is certain that it is not on the disk. For files that no earlier edit names.
+    fn install_or_discard(&self, edit: Edit, flushed: Option<u64>) -> Result<()> {
+        let new_only = new_files(&edit);
+        let result = self.install(edit, flushed);
+        if result.is_err() {
+            let retracted = self.manifest.lock().manifest.retract();
+            match retracted {
+                Ok(()) => return self.or_discard(result, &new_only),
+                Err(cause) => {
+                    tracing::warn!(%cause, "new tables stay, since the manifest may name them");
+                }
+            }
+        }
+        result
+    }
+
+    /// [`Shared::install`] with the edit recorded as told.
+    pub(super) fn install_as(
+        &self,
+        mut edit: Edit,
+        flushed: Option<u64>,
+        recording: Recording,
+    ) -> Result<()> {
         let result = (|| {
             let mut opened = Vec::new();
             for placed in edit
@@ -489,21 +518,11 @@ impl Shared {
             }
             Ok((opened, blobs))
         })();
-        let new_only = Edit {
-            added: edit
-                .added
-                .iter()
-                .filter(|placed| !edit.removed.contains(&placed.meta.file_id))
-                .cloned()
-                .collect(),
-            blobs: edit.blobs.clone(),
-            ..Edit::default()
-        };
-        let (opened, blobs) = self.or_discard(result, &new_only)?;
+        let (opened, blobs) = self.or_discard(result, &new_files(&edit))?;
         edit.next_file_id = Some(self.next_file_id.load(Ordering::Relaxed));
-        // When this fails the edit may be on disk or not, so the files stay; an open removes
-        // those that are not named.
-        self.apply_edit_with_blobs(&edit, &opened, &blobs, flushed)
+        // When this fails the edit may be on disk or not, so the files stay, unless the caller finds
+        // out; an open removes those that are not named.
+        self.apply_edit_with_blobs(&edit, &opened, &blobs, flushed, recording)
     }
 
     /// Rewrites tables where they are, so that no pointer of theirs leads into the blob files that
@@ -535,7 +554,7 @@ impl Shared {
             edit.removed.push(table.meta().file_id);
             place(&mut edit, pick.level as u8, pick.run, written);
         }
-        self.install(edit, None)?;
+        self.install_or_discard(edit, None)?;
         self.counters.blob_collections.add(1);
         Ok(())
     }
@@ -556,6 +575,17 @@ impl Shared {
                 .blob_compaction_bytes_written
                 .add(meta.file_bytes);
         }
+    }
+}
+
+/// What an edit adds of which the files are new.
+fn new_files(edit: &Edit) -> Edit {
+    let added = edit.added.iter();
+    let is_new = |placed: &&PlacedTable| !edit.removed.contains(&placed.meta.file_id);
+    Edit {
+        added: added.filter(is_new).cloned().collect(),
+        blobs: edit.blobs.clone(),
+        ..Edit::default()
     }
 }
 

@@ -9,10 +9,14 @@
 //! 3. *Publishing.* [`IngestRound::publish`] names the staged tables in one edit of the manifest, as
 //!    a new run above all others, and says in the same edit that the tables now contain everything
 //!    up to the new revision. The log gets no entry: the one that follows has the revision after it.
+//!    So nothing but the manifest tells of the ingestion. Its last record could not do it alone: when
+//!    that rots, it looks as if a crash had torn it. The edit is therefore part of the first record
+//!    of a new manifest, which takes the place of the old one.
 //!
 //! ```text
 //!  log        … │ index 70, revision 42 │                  │ index 71, revision 44 │ …
-//!  manifest   … │ flushed 70, 42        │ + run of tables, │
+//!  manifest   … │ flushed 70, 42        │ new manifest:    │
+//!                                       │ + run of tables, │
 //!                                       │ flushed 70, 43   │
 //! ```
 //!
@@ -21,8 +25,9 @@
 //!
 //! # Invariants
 //!
-//! - The edit of the manifest is the only thing that makes any of it visible: before it is durable a
-//!   crash leaves tables that nothing names, which the next opening removes; after it all is there.
+//! - The new manifest is the only thing that makes any of it visible: before `BOWLINE` names it a
+//!   crash leaves tables that nothing names, which the next opening removes; after it all is there,
+//!   and damage to what names them is an error.
 //! - When it comes to nothing, no file stays, and it is sure that the edit never happened: else no
 //!   further revision is given, since it would be the same one.
 //! - The revision is the next one in the order of commits, and no round is in progress when it is
@@ -34,7 +39,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{CommitState, Engine, Shared};
+use super::{CommitState, Engine, Recording, Shared};
 use crate::compaction::{KeyRange, VersionMerge, VersionSource};
 use crate::error::{Error, Result};
 use crate::sync::MutexGuard;
@@ -266,11 +271,12 @@ impl IngestRound<'_> {
             }
         }
         let table_bytes = edit.added.iter().map(|placed| placed.meta.file_bytes).sum();
-        if let Err(error) = self.shared.install(edit, None) {
-            // Whether it got as far as the manifest or not: it must not be there after a crash, when
-            // its revision has been given to somebody else.
-            let retracted = self.shared.manifest.lock().manifest.retract();
-            if let Err(cause) = retracted {
+        // Nothing but this edit tells of the ingestion.
+        let installed = self.shared.install_as(edit, None, Recording::InNewManifest);
+        if let Err(error) = installed {
+            // It must not be there after a crash, when its revision has been given to somebody else.
+            let is_certain = self.shared.manifest.lock().manifest.check_intact();
+            if let Err(cause) = is_certain {
                 let reason: Arc<str> =
                     format!("an ingestion may be recorded or not: {cause}").into();
                 self.commit.failure = Some(reason.clone());

@@ -27,6 +27,7 @@
 //!   up only after the log up to there is, so tables and manifest never run ahead of the log.
 //! - The super-version is replaced under one lock and loaded with one atomic read.
 
+mod arriving;
 mod background;
 mod ballast;
 mod batch;
@@ -54,6 +55,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use arriving::ArrivingFiles;
 pub use batch::{BatchReader, BatchWriter, Operation};
 pub use check::{CheckReport, FileReport, check_directory};
 pub use ingest::{IngestRound, StagedTables};
@@ -834,7 +836,7 @@ impl Shared {
     /// Records an edit durably, then publishes the version it leads to. `opened` are the tables
     /// the edit adds; `flushed` is the newest memtable they came from, with all before it.
     fn apply_edit(&self, edit: &Edit, opened: &[Arc<Table>], flushed: Option<u64>) -> Result<()> {
-        self.apply_edit_with_blobs(edit, opened, &[], flushed)
+        self.apply_edit_with_blobs(edit, opened, &[], flushed, Recording::Appended)
     }
 
     /// The same of an edit that adds blob files, opened as `new_blobs`.
@@ -844,6 +846,7 @@ impl Shared {
         opened: &[Arc<Table>],
         new_blobs: &[Arc<BlobFile>],
         flushed: Option<u64>,
+        recording: Recording,
     ) -> Result<()> {
         if let (Some(_), Some(log)) = (edit.history_floor, &self.log_sync) {
             // A crash that took back revisions up to the floor would leave a database that is
@@ -856,7 +859,10 @@ impl Shared {
         let mut given_up: Vec<WrittenRun> = state.finished_ranges().cloned().collect();
         let mut next = state.clone();
         next.apply(edit).map_err(Error::Internal)?;
-        manifest.append(edit)?;
+        match recording {
+            Recording::Appended => manifest.append(edit)?,
+            Recording::InNewManifest => self.replace_manifest(manifest, &next)?,
+        }
         *state = next;
         let stays = |id: &u64| {
             let is_live = state.tables.contains_key(id) || state.blobs.contains_key(id);
@@ -925,33 +931,60 @@ impl Shared {
         if size < 4 * snapshot.len() as u64 {
             return;
         }
-        let number = guard.manifest.number() + 1;
+        let ManifestState { manifest, state } = guard;
+        if let Err(error) = self.replace_manifest(manifest, state)
+            && manifest.check_intact().is_ok()
+        {
+            tracing::warn!(%error, "the manifest is not rewritten yet; it only grows");
+        }
+    }
+
+    /// Replaces the manifest by a new one that starts with `state`. Its first record is durable before
+    /// the manifest becomes the current one, so unlike the last of those that were appended, it can
+    /// rot, but never be taken for torn.
+    ///
+    /// # Errors
+    /// Nothing has changed then, and the call may be repeated. After `Poisoned` it is unknown which
+    /// manifest is the current one, and every later edit is refused.
+    fn replace_manifest(&self, manifest: &mut Manifest, state: &State) -> Result<()> {
+        manifest.check_intact()?;
+        let number = manifest.number();
         let identity = Identity {
             database_id: self.database_id,
-            manifest: number,
+            manifest: number + 1,
         };
         let (vfs, layout) = (&*self.vfs, &self.layout);
-        let staged = Manifest::create(vfs, layout, &identity, &guard.state, self.counters.clone())
-            .and_then(|manifest| identity.stage(vfs, layout).map(|()| manifest));
-        let manifest = match staged {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                tracing::warn!(%error, "the manifest is not rewritten yet; it only grows");
-                return;
-            }
-        };
+        let created = Manifest::create(vfs, layout, &identity, state, self.counters.clone());
+        let new = created.and_then(|new| identity.stage(vfs, layout).map(|()| new));
+        let new = new.inspect_err(|_| {
+            // Its room may be needed. What stays, the next attempt or opening removes.
+            drop(vfs.remove_file(&layout.manifest(number + 1)));
+        })?;
         if let Err(error) = Identity::switch(vfs, layout) {
             // Either manifest may be the current one after a crash, so neither may grow.
             tracing::error!(%error, "the manifest could not be replaced; reopen the database");
-            guard.manifest.fail(error);
-            return;
+            let reason = error.to_string().into();
+            manifest.fail(error);
+            return Err(Error::Poisoned { reason });
         }
-        let old = layout.manifest(number - 1);
-        guard.manifest = manifest;
+        *manifest = new;
+        let old = layout.manifest(number);
         if let Err(cause) = vfs.remove_file(&old) {
             tracing::warn!(path = %old.display(), %cause, "a replaced manifest stays until the next open");
         }
+        Ok(())
     }
+}
+
+/// How an edit gets into the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recording {
+    /// As one more record. When that rots while it is the last one, it looks as if it had been torn by
+    /// a crash and had never happened: for edits whose loss is noticed by other means.
+    Appended,
+    /// In the first record of a new manifest, which cannot be taken for torn: for edits without which
+    /// acknowledged data would be gone, and nobody told.
+    InNewManifest,
 }
 
 impl CommitState {

@@ -9,6 +9,13 @@
 //! that it had not synced yet, or whose sync had failed. So before anything is removed that only
 //! the older state needs, the names are synced and the last edit is written and synced again.
 //!
+//! A damaged record at the manifest's end counts as torn, an edit that never happened. It may also
+//! be one that was synced and has rotted since. What that would lose is found elsewhere: the log
+//! then begins too late, or a table that a merge replaced is missing. (Edits of which nothing else
+//! tells, those of an ingestion and of the start of a member's log, are the first record of a new
+//! manifest, which is never torn.) Tables that nothing names are therefore removed only if the
+//! manifest's end is whole; else they are renamed and kept.
+//!
 //! Creating a database ends with the atomic appearance of `BOWLINE`. A directory without it that
 //! holds nothing but what creation makes before that point is an unfinished creation, and is
 //! created again.
@@ -17,6 +24,7 @@
 mod tests;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::ballast::Ballast;
@@ -50,7 +58,10 @@ struct Scanned {
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// Files that nothing names: unfinished outputs, replaced manifests.
-    leftovers: Vec<std::path::PathBuf>,
+    leftovers: Vec<PathBuf>,
+    /// Files of tables that nothing names while the manifest's last record is in doubt, and the
+    /// names under which they are kept.
+    set_aside: Vec<(PathBuf, PathBuf)>,
     /// The manifest ends in a torn record, so it is not appended to.
     replace_manifest: bool,
 }
@@ -221,6 +232,7 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
 
 fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
     let mut leftovers = Vec::new();
+    let mut set_aside = Vec::new();
     let state = &scanned.state;
     let tables = state.tables.keys().map(|id| layout.table(*id));
     let blobs = state.blobs.keys().map(|id| layout.blob(*id));
@@ -248,7 +260,14 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
         let is_table = |id| state.tables.contains_key(&id) || merged_tables.contains(&id);
         let is_blob = |id| state.blobs.contains_key(&id) || merged_blobs.contains(&id);
         if table.is_some_and(|id| !is_table(id)) || blob.is_some_and(|id| !is_blob(id)) {
-            leftovers.push(layout.tables().join(name));
+            let path = layout.tables().join(name);
+            if scanned.position.torn {
+                // The record may have been whole once, and have named it.
+                let kept = Layout::set_aside(name, scanned.identity.manifest);
+                set_aside.push((path, layout.tables().join(kept)));
+            } else {
+                leftovers.push(path);
+            }
         }
     }
     for name in &scanned.names {
@@ -265,8 +284,29 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
     }
     Ok(Plan {
         leftovers,
+        set_aside,
         replace_manifest: scanned.position.torn,
     })
+}
+
+/// Renames tables that no manifest names, durably, so that nothing takes them for the database's and
+/// their numbers can be given anew.
+fn set_aside(vfs: &dyn Vfs, layout: &Layout, files: &[(PathBuf, PathBuf)]) -> Result<()> {
+    for (path, kept) in files {
+        vfs.rename(path, kept)
+            .map_err(|e| Error::io("rename", path, e))?;
+        tracing::warn!(
+            path = %kept.display(),
+            "the manifest ends in a damaged record, which may have named this file: it is kept. \
+             Remove it when nothing is missing from the database"
+        );
+    }
+    if files.is_empty() {
+        return Ok(());
+    }
+    let tables = layout.tables();
+    vfs.sync_dir(&tables)
+        .map_err(|e| Error::io("sync", &tables, e))
 }
 
 /// Writes a new manifest that starts with `state` and makes it the current one.
@@ -350,7 +390,9 @@ fn apply(
     });
 
     let is_replicated = replicated.is_some();
-    if is_replicated && !state.log_started {
+    // Where nothing was flushed, a damaged record may have said that the log has begun. It is read then.
+    let is_in_doubt = position.torn && state.flushed_index == 0;
+    if is_replicated && !state.log_started && !is_in_doubt {
         // The manifest calls it void, or it was created and never used.
         let log = layout.log();
         let found = vfs.metadata(&log).map_err(|e| Error::io("stat", &log, e))?;
@@ -400,18 +442,30 @@ fn apply(
         vfs.remove_file(path)
             .map_err(|e| Error::io("remove", path, e))?;
     }
-    let mut manifest = match intact {
-        Some(manifest) => manifest,
+    set_aside(&*vfs, &layout, &plan.set_aside)?;
+    let starts_log = log.is_some() && !state.log_started;
+    let log_started = Edit {
+        log_started: true,
+        ..Edit::default()
+    };
+    if starts_log {
+        state.apply(&log_started).map_err(Error::Internal)?;
+    }
+    let manifest = match intact {
+        // Without this edit the log of a member counts as void and is discarded, so it must not
+        // pass for a torn record once something has been acknowledged in that log. Nor may it in what
+        // may become a member's.
+        Some(_) if starts_log && (is_replicated || state.flushed_index > 0) => {
+            replace_manifest(&*vfs, &layout, &identity, &state, counters.clone())?
+        }
+        Some(mut manifest) => {
+            if starts_log {
+                manifest.append(&log_started)?;
+            }
+            manifest
+        }
         None => replace_manifest(&*vfs, &layout, &identity, &state, counters.clone())?,
     };
-    if log.is_some() && !state.log_started {
-        let edit = Edit {
-            log_started: true,
-            ..Edit::default()
-        };
-        manifest.append(&edit)?;
-        state.apply(&edit).map_err(Error::Internal)?;
-    }
     let Replayed {
         mut memtables,
         last_revision,

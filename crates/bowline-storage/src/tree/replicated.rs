@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CommitState, Engine, Shared, recovery};
+use super::{CommitState, Engine, Recording, Shared, recovery};
 use crate::blob::BlobFile;
 use crate::error::{Error, Result};
 use crate::log::Log;
@@ -91,6 +91,17 @@ impl FrozenTable {
         match &self.source {
             FrozenFile::Table(table) => table.meta().file_bytes,
             FrozenFile::Blob(blob) => blob.meta().file_bytes,
+        }
+    }
+
+    /// Reads all of it again, and checks all that can be checked.
+    ///
+    /// # Errors
+    /// `Corrupt` names the file and the place; `Io`.
+    pub fn verify(&self) -> Result<()> {
+        match &self.source {
+            FrozenFile::Table(table) => table.verify().map(drop),
+            FrozenFile::Blob(blob) => blob.verify().map(drop),
         }
     }
 
@@ -314,7 +325,7 @@ impl Engine {
         let newest = shared.super_version.load().active.generation();
         // First the readers, who load the sources before they look at this.
         let before = shared.readers.replace(incoming.history_floor);
-        if let Err(error) = shared.apply_edit_with_blobs(&edit, &tables, &blobs, Some(newest)) {
+        if let Err(error) = shared.record_installed(&edit, &tables, &blobs, newest) {
             // The old state goes on. Below a floor that it never reaches, its readers would wait for
             // ever.
             shared.readers.restore(&before);
@@ -454,11 +465,25 @@ impl Engine {
             log_started: true,
             ..Edit::default()
         };
-        self.shared.apply_edit(&edit, &[], None)
+        // Until then the log is void: when this edit is lost, everything in the log is.
+        let recording = Recording::InNewManifest;
+        self.shared
+            .apply_edit_with_blobs(&edit, &[], &[], None, recording)
     }
 }
 
 impl Shared {
+    fn record_installed(
+        &self,
+        edit: &Edit,
+        tables: &[Arc<Table>],
+        blobs: &[Arc<BlobFile>],
+        newest: u64,
+    ) -> Result<()> {
+        // When this edit is lost, the log does not go on where the old state ends.
+        self.apply_edit_with_blobs(edit, tables, blobs, Some(newest), Recording::Appended)
+    }
+
     /// Tables never run ahead of the log. One that belongs to somebody else may be written later
     /// than its entries were applied.
     pub(super) fn sync_log_up_to(&self, index: Option<Index>) -> Result<()> {

@@ -95,7 +95,7 @@ pub fn frozen_contents(state: &[u8]) -> Option<FrozenContents> {
     })
 }
 
-fn decode(bytes: &[u8]) -> std::result::Result<State, String> {
+pub(super) fn decode(bytes: &[u8]) -> std::result::Result<State, String> {
     let edit = Edit::decode(bytes).ok_or("its state does not decode")?;
     let mut state = State::default();
     state.apply(&edit)?;

@@ -218,7 +218,11 @@ impl Round<'_> {
     /// On an error nothing of the round is visible, and no further round is accepted.
     pub fn finish(mut self) -> Result<Revision> {
         if self.batches == 0 {
-            return Ok(self.commit.last_revision);
+            // A flush of another thread may have failed since the round began.
+            return match self.commit.poisoned() {
+                Some(reason) => Err(Error::Poisoned { reason }),
+                None => Ok(self.commit.last_revision),
+            };
         }
         let flush = self.shared.options.sync == SyncPolicy::Always;
         let result: Result<()> = self.commit.log.as_mut().map_or(Ok(()), |log| {

@@ -16,6 +16,9 @@
 //!
 //! - One record is written and synced at a time, so a crash can damage only the last one: that is
 //!   a torn tail, the edit never happened. An invalid record with a valid one after it is damage.
+//! - The first record is synced before `BOWLINE` names the manifest, so it is never torn. An edit that
+//!   must not be taken for one that never happened, when it rots, is part of a first record. The loss
+//!   of any other is noticed: see [`crate::tree`]'s recovery.
 //! - After a failed sync nothing is appended any more, until an opening has written the record
 //!   that it belonged to again.
 
@@ -298,14 +301,16 @@ impl Manifest {
         Ok(())
     }
 
-    /// Makes sure, durably, that nothing of an append that has failed is there. Fails when that cannot
-    /// be said, and every later append with it.
+    /// Makes sure, durably, that nothing of an append that has failed is there. When the file cannot be
+    /// cut nothing has changed: an append may still be tried.
+    ///
+    /// # Errors
+    /// A crash may bring the edit back. After a failed sync every later append fails, too.
     pub fn retract(&mut self) -> Result<()> {
         self.check_intact()?;
         let cut = self.file.set_len(self.end);
-        let result = cut
-            .map_err(|error| Error::io("cut", &self.path, error))
-            .and_then(|()| vfs::sync_data(&*self.file, &self.path));
+        cut.map_err(|error| Error::io("cut", &self.path, error))?;
+        let result = vfs::sync_data(&*self.file, &self.path);
         if let Err(error) = &result {
             self.failed = Some(error.clone());
         }

@@ -134,6 +134,13 @@ impl Layout {
         self.tables().join(format!("{file_id:016x}.blob"))
     }
 
+    /// The name under which a file of `tables/` is kept that nothing names, while the last record of
+    /// this manifest is damaged.
+    #[must_use]
+    pub fn set_aside(name: &str, manifest: u64) -> String {
+        format!("{name}.unnamed-{manifest:016x}")
+    }
+
     /// The number in a manifest's name.
     #[must_use]
     pub fn manifest_number(name: &str) -> Option<u64> {

@@ -66,6 +66,12 @@ pub trait Vfs: Send + Sync + Debug {
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Makes created, renamed and removed names in this directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// How many bytes may still be written where `path` is, as far as that can be told. What is
+    /// `Some` may be gone a moment later: it is for refusing early, not for relying on.
+    fn available(&self, path: &Path) -> io::Result<Option<u64>> {
+        let _ = path;
+        Ok(None)
+    }
     /// Takes the lock file at `path` (created when absent) for this process. `None` when it is
     /// taken. The lock is released when the guard is dropped or the process ends.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>>;

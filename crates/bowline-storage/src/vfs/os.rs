@@ -31,7 +31,7 @@ impl Vfs for OsVfs {
             OpenMode::ReadWrite => OFlags::RDWR,
             OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
         };
-        let fd = fs::open(path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+        let fd = open_file(path, flags)?;
         Ok(Arc::new(OsFile(fd)))
     }
 
@@ -89,15 +89,33 @@ impl Vfs for OsVfs {
         Ok(fs::fsync(&fd)?)
     }
 
+    fn available(&self, path: &Path) -> io::Result<Option<u64>> {
+        let found = fs::statvfs(path)?;
+        Ok(Some(found.f_bavail.saturating_mul(found.f_frsize)))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = open_file(path, OFlags::RDWR | OFlags::CREATE)?;
         match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(OsLock { _fd: fd }))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Opens a file, created with mode 0600 if it is created. A symbolic link in the file's own place is
+/// not followed: whoever can put one into a directory could have another file overwritten. Links
+/// before the last component are followed, so a data directory or its `log` may be one.
+fn open_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
+        rustix::io::Errno::LOOP => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is a symbolic link, which is not followed: put the file itself in its place",
+        ),
+        error => error.into(),
+    })
 }
 
 impl VfsFile for OsFile {
@@ -119,5 +137,68 @@ impl VfsFile for OsFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(u64::try_from(fs::fstat(&self.0)?.st_size).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        let found = std::fs::metadata(path).expect("it is there");
+        found.permissions().mode() & 0o777
+    }
+
+    /// Data was readable by no other user already; held by a test since issue 17.
+    #[test]
+    fn what_is_made_is_for_its_owner_only() {
+        let root = tempfile::tempdir().expect("a directory");
+        let [dir, file, lock] = ["dir", "dir/file", "dir/LOCK"].map(|name| root.path().join(name));
+        OsVfs.create_dir(&dir).expect("made");
+        OsVfs.open(&file, OpenMode::CreateNew).expect("made");
+        drop(OsVfs.lock(&lock).expect("locked"));
+        assert_eq!(
+            [&dir, &file, &lock].map(|path| mode(path)),
+            [0o700, 0o600, 0o600]
+        );
+        let again = OsVfs
+            .open(&file, OpenMode::CreateNew)
+            .expect_err("it exists");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    /// A link under the name of a lock or of a data file was followed: with one in a directory that
+    /// others may write to, a file elsewhere was created, or read and overwritten.
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_not_followed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let [target, link, dangling] =
+            ["target", "link", "dangling"].map(|name| root.path().join(name));
+        std::fs::write(&target, "theirs").expect("written");
+        symlink(&target, &link).expect("linked");
+        symlink(root.path().join("nothing"), &dangling).expect("linked");
+        for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+            let refused = OsVfs.open(&link, mode).expect_err("a link");
+            assert!(refused.to_string().contains("symbolic link"), "{refused}");
+        }
+        OsVfs
+            .open(&dangling, OpenMode::CreateNew)
+            .expect_err("a link");
+        for path in [&link, &dangling] {
+            let refused = OsVfs.lock(path).expect_err("a link");
+            assert!(refused.to_string().contains("symbolic link"), "{refused}");
+        }
+        assert!(!root.path().join("nothing").exists());
+        // The directory of the data may be reached through one.
+        let alias = root.path().join("alias");
+        let dir = root.path().join("dir");
+        std::fs::create_dir(&dir).expect("made");
+        symlink(&dir, &alias).expect("linked");
+        OsVfs
+            .open(&alias.join("file"), OpenMode::CreateNew)
+            .expect("made");
+        OsVfs.sync_dir(&alias).expect("synced");
     }
 }

@@ -64,6 +64,10 @@ impl Vfs for UninterruptedVfs {
         again(|| self.0.sync_dir(path))
     }
 
+    fn available(&self, path: &Path) -> io::Result<Option<u64>> {
+        again(|| self.0.available(path))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>> {
         again(|| self.0.lock(path))
     }

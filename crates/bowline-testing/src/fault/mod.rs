@@ -286,6 +286,13 @@ impl Vfs for FaultVfs {
         self.run(Call::SyncDir, &[path], || self.inner.sync_dir(path))
     }
 
+    fn available(&self, path: &Path) -> io::Result<Option<u64>> {
+        match self.space_left_bytes() {
+            Some(bytes) => Ok(Some(bytes)),
+            None => self.inner.available(path),
+        }
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>> {
         self.run(Call::Lock, &[path], || self.inner.lock(path))
     }

@@ -282,11 +282,16 @@ fn random_history(seed: u64, count: usize) -> Vec<Operation> {
 #[test]
 fn long_random_histories_pass_and_fail_once_they_are_spoiled() {
     let seed = crate::Seed::from_env_or(11);
-    let _guard = seed.print_on_failure("long_random_histories");
+    let test = "-p bowline-testing long_random_histories";
+    let _guard = seed.print_on_failure(test);
     let began = Instant::now();
     let mut spoiled = 0;
-    for part in 0..40 {
-        let mut history = random_history(seed.part(part).0, 400);
+    // One more, which is new in each run.
+    let seeds = (0..40)
+        .map(|part| seed.part(part))
+        .chain(crate::Seed::fresh(test));
+    for seed in seeds {
+        let mut history = random_history(seed.0, 400);
         passes(&history);
         // A read late in the history sees the first value that was read and that was swapped away.
         let Some(old) = history.iter().find_map(|one| match one.expects[..] {

@@ -1,7 +1,7 @@
 //! Commands as the log and the wire between members carry them.
 //!
 //! ```text
-//! commands   | version 1 | count varint | (length varint, command) * count |
+//! commands   | version u8 | count varint | (length varint, command) * count |
 //! command    | tag u8 | fields in the order of the type |
 //! txn        | compares: count, each | success: count, each | failure: count, each |
 //! bytes      | length varint | that many bytes |
@@ -12,6 +12,11 @@
 //! read       | what u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
 //! write      | what u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
 //! ```
+//!
+//! The version is the newest that one of the commands needs ([`Command::version`]). A program reads
+//! every version up to [`COMMAND_VERSION`]. Whoever adds a kind of command, or a field, raises it, and
+//! has the new command need the new version: the members do not propose it before each of them has
+//! said that it reads it.
 //!
 //! A decoder takes exactly what an encoder makes: what is unknown, too deep, left over or out of the
 //! order of its names is refused, and no count is believed further than the bytes that are there. A command of a tag that this
@@ -30,13 +35,17 @@ use super::command::{
 use crate::graph::{Attributes, Block, BlockId, Edge};
 use crate::options::Isolation;
 
-const VERSION: u8 = 1;
+/// The newest version of commands that this program reads and writes.
+pub const COMMAND_VERSION: u8 = 1;
+
+/// How many commands may come together. Who proposes takes no more into one entry.
+pub const COMMANDS_MAX: usize = 1024;
 
 /// How deep transactions may stand within transactions: no message of etcd's API that is read holds
 /// more, as each takes two levels of the hundred that are read.
 pub const TXN_DEPTH_MAX: usize = 50;
 
-const TAG_TXN: u8 = 1;
+const TAG_UNBOUNDED_TXN: u8 = 1;
 const TAG_LEASE_GRANT: u8 = 2;
 const TAG_LEASE_REVOKE: u8 = 3;
 const TAG_LEASE_EXPIRE: u8 = 4;
@@ -47,6 +56,7 @@ const TAG_ALARM: u8 = 8;
 const TAG_COMMIT: u8 = 9;
 const TAG_LEASE_EXPIRE_GRANTED: u8 = 10;
 const TAG_LEASE_REMAINING: u8 = 11;
+const TAG_TXN: u8 = 12;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -70,14 +80,33 @@ const WRITE_DELETE: u8 = 2;
 const WRITE_DELETE_RANGE: u8 = 3;
 const WRITE_GRAPH: u8 = 4;
 
-/// Bytes that are no commands.
+/// Bytes that are no commands, or none that this version knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("commands do not decode at byte {at}: {reason}; run the same version on every member")]
-pub struct DecodeError {
-    /// Where, in bytes.
-    pub at: usize,
-    /// What was expected.
-    pub reason: &'static str,
+#[non_exhaustive]
+pub enum DecodeError {
+    /// They contradict themselves.
+    #[error("commands do not decode at byte {at}: {reason}; run the same version on every member")]
+    Malformed {
+        /// Where, in bytes.
+        at: usize,
+        /// What was expected.
+        reason: &'static str,
+    },
+    /// A newer program made them.
+    #[error(
+        "commands of version {found}, this program reads up to version {COMMAND_VERSION}: run a newer \
+         program on this member"
+    )]
+    Newer {
+        /// The version found.
+        found: u8,
+    },
+}
+
+/// The version of encoded commands; `None` when there are none.
+#[must_use]
+pub fn commands_version(bytes: &[u8]) -> Option<u8> {
+    bytes.first().copied()
 }
 
 /// Appends commands.
@@ -85,13 +114,18 @@ pub fn encode_commands<'a>(
     commands: impl ExactSizeIterator<Item = &'a Command>,
     out: &mut Vec<u8>,
 ) {
-    out.push(VERSION);
+    let (version_at, mut version) = (out.len(), 1);
+    out.push(version);
     put_varint(out, commands.len() as u64);
     let mut one = Vec::new();
     for command in commands {
+        version = version.max(command.version());
         one.clear();
         put_command(command, &mut one);
         put_bytes(out, &one);
+    }
+    if let Some(written) = out.get_mut(version_at) {
+        *written = version;
     }
 }
 
@@ -100,6 +134,9 @@ pub fn encode_commands<'a>(
 /// # Errors
 /// [`DecodeError`] for bytes that [`encode_commands`] of this version does not make.
 pub fn decode_commands(buffer: &Bytes) -> Result<Vec<Command>, DecodeError> {
+    if let Some(found) = commands_version(buffer).filter(|found| *found > COMMAND_VERSION) {
+        return Err(DecodeError::Newer { found });
+    }
     let mut decoder = Decoder {
         buffer,
         reader: Reader::new(buffer),
@@ -107,13 +144,17 @@ pub fn decode_commands(buffer: &Bytes) -> Result<Vec<Command>, DecodeError> {
     };
     let commands = decoder.commands();
     let at = decoder.reader.position();
-    commands.map_err(|reason| DecodeError { at, reason })
+    commands.map_err(|reason| DecodeError::Malformed { at, reason })
 }
 
 fn put_command(command: &Command, out: &mut Vec<u8>) {
     match command {
         Command::Txn(txn) => {
             out.push(TAG_TXN);
+            put_txn(txn, out);
+        }
+        Command::UnboundedTxn(txn) => {
+            out.push(TAG_UNBOUNDED_TXN);
             put_txn(txn, out);
         }
         Command::LeaseGrant { id, ttl } => {
@@ -401,10 +442,11 @@ const CUT: &str = "the bytes end";
 
 impl<'a> Decoder<'a> {
     fn commands(&mut self) -> Decoded<Vec<Command>> {
-        if self.u8()? != VERSION {
-            return Err("a version that is unknown");
-        }
+        let version = self.u8()?;
         let count = self.count()?;
+        if count > COMMANDS_MAX {
+            return Err("more commands than come together");
+        }
         let mut commands = Vec::with_capacity(count);
         for _ in 0..count {
             let bytes = self.reader.bytes().ok_or(CUT)?;
@@ -419,8 +461,10 @@ impl<'a> Decoder<'a> {
                 return Err("a command is longer than its fields");
             }
         }
+        let needed = commands.iter().map(Command::version).max().unwrap_or(1);
         match self.reader.is_empty() {
-            true => Ok(commands),
+            true if version == needed => Ok(commands),
+            true => Err("a version other than that of the commands"),
             false => Err("bytes are left over"),
         }
     }
@@ -475,6 +519,7 @@ impl<'a> Decoder<'a> {
     fn command(&mut self) -> Decoded<Command> {
         Ok(match self.u8()? {
             TAG_TXN => Command::Txn(self.txn(0)?),
+            TAG_UNBOUNDED_TXN => Command::UnboundedTxn(self.txn(0)?),
             TAG_LEASE_GRANT => Command::LeaseGrant {
                 id: self.signed()?,
                 ttl: self.duration()?,

@@ -18,8 +18,11 @@ use crate::options::Isolation;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Command {
-    /// Reads and writes of keys at one revision, in etcd's manner.
+    /// Reads and writes of keys at one revision, in etcd's manner. Refused when it looks at more than
+    /// [`TXN_KEYS_MAX`](super::TXN_KEYS_MAX) keys or [`TXN_BYTES_MAX`](super::TXN_BYTES_MAX) bytes.
     Txn(Txn),
+    /// What [`Command::Txn`] was before it knew a bound. Nobody proposes it; logs may have it.
+    UnboundedTxn(Txn),
     /// Makes a lease.
     LeaseGrant {
         /// Its id, above 0; chosen by who proposes it.
@@ -83,6 +86,7 @@ impl Command {
     pub(crate) fn is_asked_for(&self) -> bool {
         match self {
             Command::Txn(_)
+            | Command::UnboundedTxn(_)
             | Command::LeaseGrant { .. }
             | Command::LeaseRevoke { .. }
             | Command::Compact { .. }
@@ -95,11 +99,29 @@ impl Command {
         }
     }
 
+    /// The version of commands that a member must know to apply it.
+    #[must_use]
+    pub fn version(&self) -> u8 {
+        match self {
+            Command::Txn(_)
+            | Command::UnboundedTxn(_)
+            | Command::LeaseGrant { .. }
+            | Command::LeaseRevoke { .. }
+            | Command::Compact { .. }
+            | Command::Graph(_)
+            | Command::Commit(_)
+            | Command::LeaseExpire { .. }
+            | Command::LeaseCheckpoint { .. }
+            | Command::LeaseRemaining { .. }
+            | Command::Alarm { .. } => 1,
+        }
+    }
+
     /// Whether it may take space: then it is refused while the space is used up.
     #[must_use]
     pub fn takes_space(&self) -> bool {
         match self {
-            Command::Txn(txn) => txn.takes_space(),
+            Command::Txn(txn) | Command::UnboundedTxn(txn) => txn.takes_space(),
             Command::LeaseGrant { .. } => true,
             Command::Graph(writes) => writes.iter().any(GraphWrite::takes_space),
             Command::Commit(commit) => commit.takes_space(),
@@ -591,6 +613,16 @@ pub enum Refusal {
         expected: Revision,
         /// The one it has; 0 = absent.
         actual: Revision,
+    },
+    /// A transaction looks at more than one may.
+    #[error(
+        "the transaction looks at more than {keys} keys or {bytes} bytes: read large ranges outside of transactions, a page at a time, and write in several"
+    )]
+    TooMuchWork {
+        /// How many keys it may look at.
+        keys: u64,
+        /// How many bytes it may look at.
+        bytes: u64,
     },
     /// Something is over a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]

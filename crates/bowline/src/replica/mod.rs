@@ -31,6 +31,8 @@ pub(crate) mod records;
 mod restore;
 #[cfg(test)]
 mod tests;
+mod walked;
+mod work;
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -39,23 +41,31 @@ use std::time::Duration;
 use bowline_storage::log::Log;
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Mutex, MutexGuard};
-use bowline_storage::tree::{BatchWriter, Engine, FrozenTables, Installed, Round, ScanDirection};
-use bowline_storage::{Index, Revision};
+use bowline_storage::tree::{
+    ArrivingFiles, BatchWriter, Engine, FrozenTables, Installed, Round, ScanDirection,
+};
+use bowline_storage::{Clock, Index, Revision};
 
-pub use codec::{DecodeError, TXN_DEPTH_MAX, decode_commands, encode_commands};
+pub use codec::{
+    COMMAND_VERSION, COMMANDS_MAX, DecodeError, TXN_DEPTH_MAX, commands_version, decode_commands,
+    encode_commands,
+};
 pub use command::*;
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
+pub use work::{TXN_BYTES_MAX, TXN_KEYS_MAX};
 
 use crate::db::Db;
 use crate::error::{Error, Result, show_key};
 pub use crate::lease::Renewal;
 use crate::lease::{self, LeaseId};
 use crate::options::DbBuilder;
+use crate::tree_hashes::TreeHashes;
 use crate::trees;
 use crate::watch::Change;
 use overlay::Overlay;
 use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
+use work::Work;
 
 /// How a member's database is opened.
 pub struct ReplicaOptions<'a> {
@@ -309,7 +319,43 @@ impl Replica {
         let pin = engine.pin_newest();
         let at = pin.revision();
         let compacted = self.shown.lock().compacted;
-        Ok((at, range::read_txn(engine, txn, at, compacted)?))
+        let work = Work::of_txn();
+        Ok((at, range::read_txn(engine, txn, at, compacted, &work)?))
+    }
+
+    /// Whether a transaction has to be [weighed](Replica::weigh) before it is proposed.
+    #[must_use]
+    pub fn may_exceed(txn: &Txn) -> bool {
+        work::may_exceed(txn)
+    }
+
+    /// Refuses a transaction that, by this member's state, looks at more than one may. Who applies it decides again.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails; `Closed`.
+    pub fn weigh(&self, txn: &Txn) -> Result<Result<(), Refusal>> {
+        self.db.check_open()?;
+        let engine = &self.db.core().engine;
+        let pin = engine.pin_newest();
+        let compacted = self.shown.lock().compacted;
+        work::weigh(engine, txn, pin.revision(), compacted)
+    }
+
+    /// Hashes every tree, and returns the log index of the last entry in what was hashed. Members
+    /// with the same index have the same hashes. Entries are applied meanwhile, but for the system
+    /// tree, which is small.
+    ///
+    /// # Errors
+    /// `Storage` when something cannot be read.
+    pub fn tree_hashes(&self) -> Result<(Index, TreeHashes)> {
+        self.db.check_open()?;
+        let (index, snapshot, system) = {
+            let state = self.state.lock();
+            let snapshot = self.db.snapshot();
+            let system = snapshot.system_hash()?;
+            (state.index, snapshot, system)
+        };
+        Ok((index, snapshot.tree_hashes_with(system)?))
     }
 
     /// Flushes, and pins the tables: a copy of the state for another member, with the mark of the
@@ -338,6 +384,15 @@ impl Replica {
         Ok(Some((frozen, applied.mark)))
     }
 
+    /// Which files belong to what [`Replica::freeze`] of another member gave away, so that they can be
+    /// checked before they are installed. `source` is what errors name.
+    ///
+    /// # Errors
+    /// `Storage`, when it is no such state.
+    pub fn arriving_files(source: &Path, frozen: &[u8]) -> Result<ArrivingFiles> {
+        Ok(ArrivingFiles::of_state(source, frozen, trees::COUNT)?)
+    }
+
     /// Replaces the state by that of another member, whose files lie in `directory`; see
     /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then starts the
     /// log anew behind the returned index, and calls [`Replica::log_restarted`].
@@ -363,6 +418,12 @@ impl Replica {
         Ok(self.db.core().engine.log_restarted()?)
     }
 
+    /// What tells the time here.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        self.db.clock()
+    }
+
     // --- leases: who leads keeps time ---
 
     /// Begins the time of every lease anew: of a new leader, which cannot know when they were kept
@@ -379,9 +440,9 @@ impl Replica {
         Ok(())
     }
 
-    /// Begins a lease's time anew, leading. `None` when there is no such lease (any more).
+    /// Begins a lease's time anew, leading. `None` when there is no such lease in what is applied here.
     ///
-    /// While something [is recorded](Renewal::is_recorded) of what it had left, the next leader would
+    /// While something [is recorded](Renewal::Recorded) of what it had left, the next leader would
     /// believe that: the holder is not told, the record is taken back ([`Replica::leases_to_clear`]),
     /// and the lease is renewed again.
     #[must_use]

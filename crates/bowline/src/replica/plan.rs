@@ -10,6 +10,7 @@
 //! - A plan depends on the replicated state and the command only: no clock, no setting of this
 //!   member, no history that another member may have given up earlier or later. That a key was changed
 //!   since some revision is no such history from the last compaction on; see `plan/commit.rs`.
+//! - What a transaction may look at is bounded, the same on every member (`work.rs`).
 //! - A plan is made against everything applied before it, published or not.
 //! - The writes of keys stand in the batch in the order in which they were done; where that is not the
 //!   order of the keys, the batch tells it besides (`kv/order.rs`).
@@ -24,12 +25,13 @@ use bowline_storage::tree::{BatchWriter, Engine, ScanDirection};
 use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
 
 use super::command::{
-    AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp,
+    AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp, RangeOp,
     RangeReply, Refusal, Relation, Reply, Target, Txn, TxnReply,
 };
 use super::overlay::{Overlay, Write};
 use super::range::{self, Span, for_each_entry};
 use super::records;
+use super::work::{self, Work};
 use crate::error::{Error, Result, show_key};
 use crate::graph::{self, Block, BlockId, Edge, KindId};
 use crate::kinds::{self, Kinds};
@@ -138,6 +140,7 @@ pub(crate) struct Planner<'a> {
     /// Whether somebody waits for the reply.
     wants_reply: bool,
     is_watched: bool,
+    work: Work,
     overlay: Overlay,
     batch: Vec<u8>,
     operations: u64,
@@ -201,6 +204,7 @@ impl<'a> Planner<'a> {
             place,
             wants_reply,
             is_watched,
+            work: Work::unlimited(),
             overlay: Overlay::default(),
             batch: Vec::new(),
             operations: 0,
@@ -257,7 +261,11 @@ impl<'a> Planner<'a> {
             return Err(Refusal::Corrupt.into());
         }
         match command {
-            Command::Txn(txn) => self.txn(txn).map(Outcome::Txn),
+            Command::Txn(txn) => {
+                self.work = Work::of_txn();
+                self.txn(txn).map(Outcome::Txn)
+            }
+            Command::UnboundedTxn(txn) => self.txn(txn).map(Outcome::Txn),
             Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
             Command::LeaseRevoke { id } => self.end_lease(*id),
             Command::LeaseExpire { id, term, granted } => {
@@ -382,7 +390,7 @@ impl<'a> Planner<'a> {
 
     fn txn(&mut self, txn: &Txn) -> Result<TxnReply, Stop> {
         let chosen = self.choose(txn)?;
-        self.check(&chosen, &mut HashSet::new())?;
+        self.check(&chosen, work::is_plain_deletion(txn), &mut HashSet::new())?;
         let reply = self.carry_out(&chosen, chosen.ops.len() == 1)?;
         if let Some(order) = order::of_batch(&self.batch) {
             self.put_raw(trees::SYSTEM, &trees::order_key(), order);
@@ -393,7 +401,9 @@ impl<'a> Planner<'a> {
     fn choose<'t>(&self, txn: &'t Txn) -> Result<Chosen<'t>, Stop> {
         let mut succeeded = true;
         for compare in &txn.compares {
+            self.work.look_up()?;
             succeeded = self.holds(compare)?;
+            self.work.check()?;
             if !succeeded {
                 break;
             }
@@ -417,42 +427,52 @@ impl<'a> Planner<'a> {
         let span = Span::of(&compare.key, &compare.range_end);
         if let Span::Key(key) = &span {
             let entry = match &compare.target {
-                Target::Value(_) => self.entry(key)?,
+                Target::Value(_) => {
+                    let entry = self.entry(key)?;
+                    let read = entry.as_ref().map_or(0, |entry| entry.value.len());
+                    self.work.take(0, read as u64);
+                    entry
+                }
                 _ => self
                     .meta(key)?
                     .map(|meta| meta.entry(&[], Value::default())),
             };
             return Ok(entry_holds(compare, entry.as_ref()));
         }
-        // Of every key there is. Without any, what an absent key holds decides, as in etcd.
-        let mut holds = true;
-        let mut is_empty = true;
-        for_each_entry(
+        range::holds(
             self.engine,
             &self.overlay,
-            &span,
+            compare,
             Revision::MAX,
-            &mut |entry| {
-                is_empty = false;
-                holds = entry_holds(compare, Some(&entry));
-                Ok(holds)
-            },
-        )?;
-        if is_empty {
-            return Ok(entry_holds(compare, None));
-        }
-        Ok(holds)
+            &self.work,
+        )
     }
 
     /// Whatever is wrong with it, before any of it is done.
-    fn check<'t>(&self, chosen: &Chosen<'t>, puts: &mut HashSet<&'t [u8]>) -> Result<(), Stop> {
+    fn check<'t>(
+        &self,
+        chosen: &Chosen<'t>,
+        is_plain_deletion: bool,
+        puts: &mut HashSet<&'t [u8]>,
+    ) -> Result<(), Stop> {
         for op in &chosen.ops {
+            self.work.look_up()?;
             match op {
-                ChosenOp::Txn(inner) => self.check(inner, puts)?,
+                ChosenOp::Txn(inner) => self.check(inner, false, puts)?,
                 ChosenOp::Plain(Op::Range(range)) if !self.known.is_newest(range.revision) => {
                     self.known.check_readable(range.revision, self.last)?;
                 }
+                ChosenOp::Plain(Op::Range(range)) => self.weigh_range(range)?,
+                ChosenOp::Plain(Op::DeleteRange(delete)) if !is_plain_deletion => {
+                    if self.work.is_limited() {
+                        let at = Revision::MAX;
+                        range::walk_deletion(self.engine, delete, at, &self.work)??;
+                    }
+                }
                 ChosenOp::Plain(Op::Put(put)) => {
+                    if work::reads_previous(put) {
+                        self.weigh_value(&put.key)?;
+                    }
                     self.check_put(put)?;
                     if !puts.insert(&put.key) {
                         return Err(Refusal::DuplicateKey.into());
@@ -460,6 +480,29 @@ impl<'a> Planner<'a> {
                 }
                 ChosenOp::Plain(_) => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Takes what a range of the newest revision looks at; also where nobody waits for what it finds.
+    fn weigh_range(&self, range: &RangeOp) -> Result<(), Stop> {
+        if range.range_end.is_empty() {
+            return self.weigh_value(&range.key);
+        }
+        if self.work.is_limited() {
+            let nothing = Overlay::default();
+            let at = Revision::MAX;
+            range::read_within(self.engine, &nothing, range, at, &self.work)??;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of a value that is read.
+    fn weigh_value(&self, key: &[u8]) -> Result<(), Stop> {
+        if self.work.is_limited() {
+            let value_bytes = work::value_bytes(self.engine, key)?;
+            self.work.take(1, key.len() as u64 + value_bytes);
+            self.work.check()?;
         }
         Ok(())
     }
@@ -475,11 +518,12 @@ impl<'a> Planner<'a> {
                 return Err(Refusal::TooLarge { what, size, limit }.into());
             }
         }
-        if (put.ignore_value || put.ignore_lease) && self.meta(&put.key)?.is_none() {
-            return Err(Refusal::KeyNotFound.into());
-        }
+        // As in etcd, the lease comes first.
         if put.lease != 0 && !put.ignore_lease && !self.has_lease(put.lease)? {
             return Err(Refusal::LeaseNotFound { id: put.lease }.into());
+        }
+        if (put.ignore_value || put.ignore_lease) && self.meta(&put.key)?.is_none() {
+            return Err(Refusal::KeyNotFound.into());
         }
         Ok(())
     }
@@ -514,12 +558,7 @@ impl<'a> Planner<'a> {
         Ok(reply)
     }
 
-    fn read(
-        &self,
-        overlay: &Overlay,
-        op: &super::command::RangeOp,
-        at: Revision,
-    ) -> Result<RangeReply> {
+    fn read(&self, overlay: &Overlay, op: &RangeOp, at: Revision) -> Result<RangeReply> {
         range::read(self.engine, overlay, op, at)
     }
 

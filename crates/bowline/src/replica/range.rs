@@ -6,10 +6,12 @@ use bowline_storage::tree::{Engine, ScanDirection};
 use bowline_storage::{Revision, Value};
 
 use super::command::{
-    Op, OpReply, RangeOp, RangeReply, Refusal, SortOrder, SortTarget, Txn, TxnReply,
+    Compare, DeleteRangeOp, Op, OpReply, RangeOp, RangeReply, Refusal, SortOrder, SortTarget, Txn,
+    TxnReply,
 };
 use super::overlay::Overlay;
 use super::plan::{entry_holds, is_below_all, is_newest};
+use super::work::{Work, reads_previous, reads_values, value_bytes};
 use crate::error::Result;
 use crate::kv::{Entry, record};
 use crate::trees;
@@ -31,15 +33,6 @@ impl Span {
             end => Span::Range(key.to_vec(), Some(end.to_vec())),
         }
     }
-
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        match self {
-            Span::Key(only) => key == only,
-            Span::Range(from, end) => {
-                key >= &from[..] && end.as_ref().is_none_or(|end| key < &end[..])
-            }
-        }
-    }
 }
 
 /// Visits the entries of a span at `at`, with what a transaction has written on top, in order of
@@ -49,6 +42,18 @@ pub(crate) fn for_each_entry(
     overlay: &Overlay,
     span: &Span,
     at: Revision,
+    visit: &mut dyn FnMut(Entry) -> Result<bool>,
+) -> Result<()> {
+    for_each(engine, overlay, span, at, true, visit)
+}
+
+/// [`for_each_entry`], of which those of a range may do without their values.
+pub(crate) fn for_each(
+    engine: &Engine,
+    overlay: &Overlay,
+    span: &Span,
+    at: Revision,
+    has_values: bool,
     visit: &mut dyn FnMut(Entry) -> Result<bool>,
 ) -> Result<()> {
     let (from, end) = match span {
@@ -68,6 +73,9 @@ pub(crate) fn for_each_entry(
     let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
     let mut own = overlay.span(trees::KV, from, end.as_deref()).peekable();
     let mut scan = engine.scan(trees::KV, lower, upper, at, ScanDirection::Forward);
+    if !has_values {
+        scan = scan.heads();
+    }
     while scan.advance()? {
         let key = scan.key();
         while let Some((own_key, write)) = own.next_if(|(own_key, _)| *own_key < key) {
@@ -89,7 +97,11 @@ pub(crate) fn for_each_entry(
         let decoded = record::decode(bytes, scan.revision());
         let (head, start) = decoded.ok_or_else(|| record::invalid(key))?;
         let meta = head.complete(key, scan.sources())?;
-        if !visit(meta.entry(key, scan.slice(start..bytes.len())))? {
+        let value = match has_values {
+            true => scan.slice(start..bytes.len()),
+            false => Value::EMPTY,
+        };
+        if !visit(meta.entry(key, value))? {
             return Ok(());
         }
     }
@@ -110,6 +122,19 @@ pub(crate) fn read(
     op: &RangeOp,
     at: Revision,
 ) -> Result<RangeReply> {
+    let reply = read_within(engine, overlay, op, at, &Work::unlimited())?;
+    // Nothing exceeds what has no limit.
+    Ok(reply.unwrap_or_default())
+}
+
+/// [`read`] within a budget.
+pub(crate) fn read_within(
+    engine: &Engine,
+    overlay: &Overlay,
+    op: &RangeOp,
+    at: Revision,
+    work: &Work,
+) -> Result<Result<RangeReply, Refusal>> {
     let span = Span::of(&op.key, &op.range_end);
     let mut reply = RangeReply::default();
     let is_filtered = op.min_mod_revision != 0
@@ -122,19 +147,27 @@ pub(crate) fn read(
     let by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
     let early = (by_key || op.sort_order == SortOrder::None) && !is_filtered && limit > 0;
     let read_max = limit.saturating_add(usize::from(!by_key));
-    for_each_entry(engine, overlay, &span, at, &mut |mut entry| {
+    let is_without_values = op.keys_only && op.sort_target != SortTarget::Value;
+    let has_values = !op.count_only && !is_without_values;
+    for_each(engine, overlay, &span, at, has_values, &mut |mut entry| {
+        if !work.take(1, (entry.key.len() + entry.value.len()) as u64) {
+            return Ok(false);
+        }
         reply.count += 1;
         if op.count_only || (early && reply.entries.len() >= read_max) || !passes(op, &entry) {
             return Ok(true);
         }
-        if op.keys_only && op.sort_target != SortTarget::Value {
+        if is_without_values {
             entry.value = Value::default();
         }
         reply.entries.push(entry);
         Ok(true)
     })?;
+    if let Err(refusal) = work.check() {
+        return Ok(Err(refusal));
+    }
     if op.count_only {
-        return Ok(reply);
+        return Ok(Ok(reply));
     }
     sort(op, &mut reply.entries);
     if limit > 0 {
@@ -149,7 +182,7 @@ pub(crate) fn read(
             entry.value = Value::default();
         }
     }
-    Ok(reply)
+    Ok(Ok(reply))
 }
 
 fn passes(op: &RangeOp, entry: &Entry) -> bool {
@@ -179,28 +212,56 @@ fn sort(op: &RangeOp, entries: &mut [Entry]) {
     }
 }
 
-/// Evaluates a transaction that only reads, at a pinned revision.
+/// Whether a condition holds of every key of its span; without any, what an absent key holds decides, as in etcd.
+/// What it looks at is taken from `work`, which then is to be checked.
+pub(crate) fn holds(
+    engine: &Engine,
+    overlay: &Overlay,
+    compare: &Compare,
+    at: Revision,
+    work: &Work,
+) -> Result<bool> {
+    let span = Span::of(&compare.key, &compare.range_end);
+    let has_values = reads_values(compare);
+    let mut holds = true;
+    let mut is_empty = true;
+    for_each(engine, overlay, &span, at, has_values, &mut |entry| {
+        is_empty = false;
+        let value_bytes = if has_values { entry.value.len() } else { 0 };
+        holds = work.take(1, (entry.key.len() + value_bytes) as u64)
+            && entry_holds(compare, Some(&entry));
+        Ok(holds)
+    })?;
+    if is_empty {
+        holds = entry_holds(compare, None);
+    }
+    Ok(holds)
+}
+
+/// Evaluates a transaction as far as it reads, at a pinned revision.
 pub(crate) fn read_txn(
     engine: &Engine,
     txn: &Txn,
     at: Revision,
     compacted: Option<Revision>,
+    work: &Work,
 ) -> Result<Result<TxnReply, Refusal>> {
+    /// Gives a refusal back as what the evaluation came to.
+    macro_rules! unless_refused {
+        ($result:expr) => {
+            match $result {
+                Ok(value) => value,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        };
+    }
+    let nothing = Overlay::default();
     let mut succeeded = true;
     for compare in &txn.compares {
-        let span = Span::of(&compare.key, &compare.range_end);
-        let mut holds = true;
-        let mut is_empty = true;
-        for_each_entry(engine, &Overlay::default(), &span, at, &mut |entry| {
-            is_empty = false;
-            holds = entry_holds(compare, Some(&entry));
-            Ok(holds)
-        })?;
-        if is_empty {
-            holds = entry_holds(compare, None);
-        }
-        if !holds {
-            succeeded = false;
+        unless_refused!(work.look_up());
+        succeeded = holds(engine, &nothing, compare, at, work)?;
+        unless_refused!(work.check());
+        if !succeeded {
             break;
         }
     }
@@ -211,10 +272,11 @@ pub(crate) fn read_txn(
     };
     let mut replies = Vec::with_capacity(branch.len());
     for op in branch {
+        unless_refused!(work.look_up());
         match op {
             Op::Range(range) if range.revision == at || is_newest(range.revision, compacted) => {
-                let found = read(engine, &Overlay::default(), range, at)?;
-                replies.push(OpReply::Range(found));
+                let found = read_within(engine, &nothing, range, at, work)?;
+                replies.push(OpReply::Range(unless_refused!(found)));
             }
             Op::Range(range) if is_below_all(range.revision) => {
                 let (revision, oldest) = (range.revision, compacted.unwrap_or(0));
@@ -222,17 +284,45 @@ pub(crate) fn read_txn(
             }
             Op::Range(range) => match engine.pin_at(range.revision) {
                 Ok(pin) => {
-                    let found = read(engine, &Overlay::default(), range, pin.revision())?;
-                    replies.push(OpReply::Range(found));
+                    let found = read_within(engine, &nothing, range, pin.revision(), work)?;
+                    replies.push(OpReply::Range(unless_refused!(found)));
                 }
                 Err(error) => return Ok(Err(super::refusal(range.revision, error))),
             },
-            Op::Txn(inner) => match read_txn(engine, inner, at, compacted)? {
-                Ok(reply) => replies.push(OpReply::Txn(reply)),
-                Err(refusal) => return Ok(Err(refusal)),
-            },
-            Op::Put(_) | Op::DeleteRange(_) => {}
+            Op::Txn(inner) => {
+                let reply = read_txn(engine, inner, at, compacted, work)?;
+                replies.push(OpReply::Txn(unless_refused!(reply)));
+            }
+            Op::Put(put) => {
+                if reads_previous(put) {
+                    work.take(0, value_bytes(engine, &put.key)?);
+                    unless_refused!(work.check());
+                }
+            }
+            Op::DeleteRange(delete) => {
+                unless_refused!(walk_deletion(engine, delete, at, work)?);
+            }
         }
     }
     Ok(Ok(TxnReply { succeeded, replies }))
+}
+
+/// Takes what a deletion looks at.
+pub(crate) fn walk_deletion(
+    engine: &Engine,
+    delete: &DeleteRangeOp,
+    at: Revision,
+    work: &Work,
+) -> Result<Result<(), Refusal>> {
+    if delete.range_end.is_empty() && !delete.prev_kv {
+        return Ok(Ok(()));
+    }
+    let op = RangeOp {
+        key: delete.key.clone(),
+        range_end: delete.range_end.clone(),
+        count_only: !delete.prev_kv,
+        ..RangeOp::default()
+    };
+    let walked = read_within(engine, &Overlay::default(), &op, at, work)?;
+    Ok(walked.map(drop))
 }

@@ -335,7 +335,7 @@ fn a_read_only_disk_is_an_error_that_names_the_place() -> Result<()> {
 fn a_directory_without_permission_is_an_error_that_names_it() -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     if rustix::process::geteuid().is_root() {
-        eprintln!("skipped: permissions do not bind root");
+        bowline_testing::skip("permissions do not bind root");
         return Ok(());
     }
     let (_dir, path) = place();

@@ -365,6 +365,52 @@ fn a_data_directory_is_private_and_small_when_empty() -> Result<()> {
     Ok(())
 }
 
+/// Directories of before files were private, or copied by other tools, open as ever; what is made in them is
+/// private.
+#[test]
+fn a_directory_that_others_may_read_still_opens() -> Result<()> {
+    use std::fs::{Permissions, set_permissions};
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("db");
+    let db = Db::open(&path)?;
+    db.put("k", "v")?;
+    db.close()?;
+    let files = |path: &Path| -> Vec<std::path::PathBuf> {
+        let names = ["", "log", "tables"].map(|name| path.join(name));
+        let entries = names
+            .iter()
+            .map(|dir| std::fs::read_dir(dir).expect("a directory"));
+        entries
+            .flatten()
+            .map(|entry| entry.expect("an entry").path())
+            .collect()
+    };
+    let before = files(&path);
+    for file in &before {
+        let mode = if file.is_dir() { 0o755 } else { 0o644 };
+        set_permissions(file, Permissions::from_mode(mode)).expect("set");
+    }
+    set_permissions(&path, Permissions::from_mode(0o755)).expect("set");
+    let db = Db::open(&path)?;
+    assert!(db.get("k")?.is_some());
+    db.put("more", "v")?;
+    db.flush()?;
+    db.close()?;
+    let made: Vec<_> = files(&path)
+        .into_iter()
+        .filter(|file| !before.contains(file))
+        .collect();
+    assert!(made.len() >= 2, "{made:?}");
+    for file in made {
+        let mode = std::fs::metadata(&file)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o077, 0, "{file:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_database_in_memory_leaves_no_files() -> Result<()> {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -47,6 +47,7 @@ struct Test {
     name: &'static str,
     percent: u64,
     seed: Seed,
+    fresh: Option<Seed>,
 }
 
 /// The images of all tests together.
@@ -69,11 +70,11 @@ fn only_image() -> Option<(String, ImageId)> {
 
 impl Test {
     fn new(name: &'static str, percent: u64, seed: u64) -> Test {
-        let seed = Seed::from_env_or(seed);
         Test {
             name,
             percent,
-            seed,
+            seed: Seed::from_env_or(seed),
+            fresh: Seed::fresh(&format!("-p bowline --test crash {name}")),
         }
     }
 
@@ -102,14 +103,17 @@ impl Test {
             None => wanted.div_ceil(ordinary).max(1),
         };
         let seed = self.seed;
-        (0..rounds).map(move |round| {
+        let fixed = (0..rounds).map(move |round| {
             let seed = if round == 0 {
                 seed
             } else {
                 seed.part(1000 + round)
             };
             (seed, wanted.div_ceil(rounds))
-        })
+        });
+        // A tenth more is new in each run.
+        let fresh = self.fresh.filter(|_| only_image().is_none());
+        fixed.chain(fresh.map(|seed| (seed, wanted.div_ceil(10))))
     }
 
     /// Runs a workload, then judges images of its crashes, in each round.
@@ -169,7 +173,7 @@ impl Test {
             &verifier.tried,
             &verifier.places,
         );
-        if self.is_ordinary() && Places::are_listed(label) {
+        if self.is_ordinary() && Some(seed) != self.fresh && Places::are_listed(label) {
             let (tried, points) = (
                 coverage.tried(ImageKind::Prefix),
                 recording.len() as u64 + 1,

@@ -243,6 +243,86 @@ fn a_log_that_fails_beside_a_flush_leaves_no_tables() {
     assert!(db.check().expect("a check").is_clean());
 }
 
+fn tables_on(disk: &SimDisk) -> usize {
+    let paths = disk.paths();
+    paths.iter().filter(|path| path.ends_with(".table")).count()
+}
+
+/// The manifest could not be written: the tables of the flush stayed on the disk until the next opening,
+/// and each attempt added as many, on a disk that may be full. Read in the source.
+#[test]
+fn a_flush_that_is_not_recorded_leaves_no_tables() {
+    for failure in [Failure::Io, Failure::NoSpace] {
+        let disk = SimDisk::new();
+        let vfs = FaultVfs::new(disk.clone());
+        let db = small(&vfs, Background::Manual)
+            .open("db")
+            .expect("it opens");
+        db.put("k", "v").expect("a put");
+        vfs.add(
+            Rule::on(Call::Write)
+                .path("manifest-")
+                .for_ever()
+                .fail(failure),
+        );
+        for _ in 0..3 {
+            let flushed = db.flush();
+            assert!(matches!(flushed, Err(Error::Storage(_))), "{flushed:?}");
+            assert_eq!(tables_on(&disk), 0, "{failure:?}");
+        }
+        assert!(vfs.injected().len() >= 3);
+        vfs.clear();
+        let after = small(&FaultVfs::new(disk.after_power_loss()), Background::Manual)
+            .open("db")
+            .expect("it opens");
+        assert!(after.get("k").expect("a read").is_some());
+        db.flush().expect("it is tried again");
+        assert_eq!(tables_on(&disk), 1);
+        db.put("k", "w").expect("a put");
+        db.close().expect("it closes");
+        let db = small(&FaultVfs::new(disk.after_power_loss()), Background::Manual)
+            .open("db")
+            .expect("it opens");
+        assert_eq!(db.get("k").expect("a read").as_deref(), Some(&b"w"[..]));
+        assert!(db.check().expect("a check").is_clean());
+    }
+}
+
+/// Whether the record of a flush is on the disk is unknown after a failed sync: its tables must stay, and
+/// no further ones are written, however often it is tried.
+#[test]
+fn a_flush_of_unknown_outcome_keeps_its_tables_and_writes_no_more() {
+    for call in [Call::Sync, Call::Write] {
+        let disk = SimDisk::new();
+        let vfs = FaultVfs::new(disk.clone());
+        let db = small(&vfs, Background::Manual)
+            .open("db")
+            .expect("it opens");
+        db.put("k", "v").expect("a put");
+        let rule = Rule::on(call).path("manifest-");
+        vfs.add(match call {
+            Call::Sync => rule.fail_after(Failure::Io),
+            // It is there, and cannot be taken back for sure.
+            _ => rule.fail_after(Failure::Io),
+        });
+        if call == Call::Write {
+            vfs.add(Rule::on(Call::Sync).path("manifest-").fail(Failure::Io));
+        }
+        for _ in 0..3 {
+            let flushed = db.flush();
+            assert!(matches!(flushed, Err(Error::Storage(_))), "{flushed:?}");
+            assert_eq!(tables_on(&disk), 1, "{call:?}");
+        }
+        for after in [disk.after_power_loss(), disk.after_kill()] {
+            let db = small(&FaultVfs::new(after), Background::Manual)
+                .open("db")
+                .expect("it opens");
+            assert!(db.get("k").expect("a read").is_some());
+            assert!(db.check().expect("a check").is_clean());
+        }
+    }
+}
+
 /// After the switch to a rewritten manifest failed, either may be the current one after a crash.
 /// The old one was appended to all the same: found in review, held by construction until this test.
 #[test]

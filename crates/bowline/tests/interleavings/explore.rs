@@ -31,14 +31,16 @@ pub(crate) fn explore(test: &str, ordinary: usize, model: impl Fn() + Send + Syn
             .expect("BOWLINE_SCHEDULES is a number of percent");
         (ordinary * percent).div_ceil(100)
     });
-    let batches = if chosen.is_some() {
-        1
-    } else {
-        schedules.div_ceil(BATCH)
+    // A batch more is new in each run.
+    let seeds: Vec<Seed> = match chosen {
+        Some(seed) => vec![seed],
+        None => (0..schedules.div_ceil(BATCH))
+            .map(|batch| Seed(0xb0_71_1e).part(batch as u64))
+            .chain(Seed::fresh(&format!("checks/interleavings {test}")))
+            .collect(),
     };
     let tried = Arc::new(AtomicUsize::new(0));
-    for batch in 0..batches {
-        let seed = chosen.unwrap_or_else(|| Seed(0xb0_71_1e).part(batch as u64));
+    for seed in seeds {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, &model, &tried)));
         if let Err(panic) = outcome {
             eprintln!(

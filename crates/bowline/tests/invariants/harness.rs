@@ -364,16 +364,32 @@ impl Found<'_> {
 pub fn check<T>(
     name: &'static str,
     history: History,
-    scenario: impl FnOnce(&mut Run) -> T,
+    scenario: impl Fn(&mut Run) -> T,
     mut statement: impl FnMut(&mut Found<'_>, &T) -> Outcome,
 ) {
-    let images = match std::env::var("BOWLINE_INVARIANT_IMAGES") {
+    let images: u64 = match std::env::var("BOWLINE_INVARIANT_IMAGES") {
         Ok(text) => text
             .parse()
             .expect("BOWLINE_INVARIANT_IMAGES must be a number"),
         Err(_) => IMAGES_DEFAULT,
     };
-    let seed = Seed::from_env_or(SEED_DEFAULT);
+    let test = format!("-p bowline --test invariants {name}");
+    let fixed = (Seed::from_env_or(SEED_DEFAULT), images);
+    // A tenth more is new in each run.
+    let fresh = Seed::fresh(&test).map(|seed| (seed, images.div_ceil(10)));
+    for (seed, images) in std::iter::once(fixed).chain(fresh) {
+        check_with(name, history, seed, images, &scenario, &mut statement);
+    }
+}
+
+fn check_with<T>(
+    name: &'static str,
+    history: History,
+    seed: Seed,
+    images: u64,
+    scenario: &impl Fn(&mut Run) -> T,
+    statement: &mut impl FnMut(&mut Found<'_>, &T) -> Outcome,
+) {
     let _repeat = RepeatOnFailure { name, seed, images };
     let mut run = Run::new(seed.0, history);
     let noted = scenario(&mut run);

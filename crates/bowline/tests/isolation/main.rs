@@ -112,8 +112,9 @@ fn run(test: &'static str, seed: u64, isolation: Isolation) -> Totals {
     let transactions = number("BOWLINE_ISOLATION_TRANSACTIONS", 2000);
     let level = level_of(isolation);
     let mut totals = Totals::default();
-    for part in 0..histories {
-        let seed = if part == 0 { seed } else { seed.part(part) };
+    // One more, which is new in each run.
+    let fixed = (0..histories).map(|part| if part == 0 { seed } else { seed.part(part) });
+    for seed in fixed.chain(Seed::fresh(test)) {
         let _guard = seed.print_on_failure(test);
         // By the seed, so that a part that is run alone is the same one.
         let crashes = seed.0.is_multiple_of(5);

@@ -20,6 +20,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bowline::{Block, BlockId, Db, Edge, Range, Revision};
+use bowline_testing::Seed;
 
 const DIRECTORY: &str = "BOWLINE_KILL_DIRECTORY";
 const THREADS: usize = 4;
@@ -66,7 +67,11 @@ pub(crate) fn assert_no_leftovers(db: &Db, path: &Path) {
     // A merge in the background has files of its own for a while.
     let start = Instant::now();
     loop {
-        let (before, tables) = (named(), names(&path.join("tables")).len() as u64);
+        // A kill within an append to the manifest leaves its end in doubt: tables that it does not name are set
+        // aside then, and not removed.
+        let tables = names(&path.join("tables"));
+        let tables = tables.iter().filter(|name| !name.contains(".unnamed-"));
+        let (before, tables) = (named(), tables.count() as u64);
         if before == tables {
             break;
         }
@@ -271,11 +276,16 @@ fn acknowledged_transactions_survive_sigkill() {
         "repeat with: BOWLINE_SEED={seed} BOWLINE_KILLS={kills} cargo test -p bowline --test kill"
     );
     let mut rng = fastrand::Rng::with_seed(seed);
+    // When the last ones come is new in each run.
+    let fresh = Seed::fresh("-p bowline --test kill acknowledged_transactions");
     let directory = tempfile::tempdir().expect("a directory");
     let mut path = directory.path().join("data-0");
     let mut acknowledged = [(0u64, 0 as Revision); THREADS];
     let (mut total, mut unknown, mut checkpoints, mut without) = (0, 0, 0, 0);
     for round in 0..kills {
+        if let Some(fresh) = fresh.filter(|_| round == kills - kills / 10) {
+            rng = fresh.rng();
+        }
         if round % 200 == 199 {
             // What was written grows without end, and so would the time of a check.
             std::fs::remove_dir_all(&path).expect("it is removed");

@@ -43,12 +43,19 @@ fn run(
 ) {
     let seed = Seed::from_env_or(seed);
     let cases = (number("BOWLINE_MODEL_CASES", 2000) * percent).div_ceil(100);
+    // A tenth more is new in each run.
+    let fresh = Seed::fresh(test);
+    let fresh_cases = if fresh.is_some() { cases / 10 } else { 0 };
     let steps = number("BOWLINE_MODEL_STEPS", 200);
     let mut coverage = Coverage::default();
     let mut flushes = 0;
     let mut compactions = 0;
-    for part in 0..cases {
-        let seed = if part == 0 { seed } else { seed.part(part) };
+    for part in 0..cases + fresh_cases {
+        let seed = match (part, fresh) {
+            (0, _) => seed,
+            (_, Some(fresh)) if part >= cases => fresh.part(part),
+            _ => seed.part(part),
+        };
         let _guard = seed.print_on_failure(test);
         let counters = Plan::new(seed, steps, &history).run_or_shrink(&mut coverage);
         flushes += counters.flushes;

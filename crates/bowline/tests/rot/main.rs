@@ -156,6 +156,9 @@ fn every_damage_is_an_error_or_a_repair() {
         text.parse().expect("BOWLINE_ROT_CASES must be a number")
     });
     let seed = Seed::from_env_or(5);
+    // A tenth more is new in each run.
+    let fresh = Seed::fresh("-p bowline --test rot every_damage");
+    let fresh_cases = if fresh.is_some() { cases / 10 } else { 0 };
     let victims = Victims::default();
     let results = Mutex::new(Results::default());
     let next = AtomicU64::new(0);
@@ -171,11 +174,17 @@ fn every_damage_is_an_error_or_a_repair() {
     let work = |(at, of): &(AtomicU64, AtomicU64)| {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= cases || results.lock().expect("sound").failures.len() >= FAILURES_MAX {
+            if number >= cases + fresh_cases
+                || results.lock().expect("sound").failures.len() >= FAILURES_MAX
+            {
                 break;
             }
             // The first has the seed itself, so that one case can be repeated.
-            let seed = if number == 0 { seed } else { seed.part(number) };
+            let seed = match (number, fresh) {
+                (0, _) => seed,
+                (_, Some(fresh)) if number >= cases => fresh.part(number),
+                _ => seed.part(number),
+            };
             of.store(seed.0, Ordering::Relaxed);
             at.store(now(), Ordering::Relaxed);
             let (part, decay, name, outcome, taken) = run_case(&victims, seed);

@@ -5,7 +5,8 @@
 //! The run is a number of cycles. Each opens the database twice, with batched and with synced
 //! commits, and ends with a clean-up: everything deleted, history given up, tables merged. What is
 //! used then, with the database open and after it is closed, must be the same in the last cycle as
-//! in the second one; the first warms up what a process keeps for good.
+//! in the second one; the first warms up what a process keeps for good. An open database that nobody asks anything takes
+//! next to no processor time.
 //!
 //! Beside it, a budget of memory through which far more passes ([`budget`]).
 //!
@@ -23,7 +24,9 @@ use std::time::Duration;
 use bowline::{Db, DbBuilder, Durability, History, Result};
 use bowline_storage::memtable::Memtable;
 use bowline_storage::{EntryKind, TreeId};
-use bowline_testing::Seed;
+#[cfg(target_os = "linux")]
+use bowline_testing::vitals;
+use bowline_testing::{Seed, skip, skip_part};
 
 use measure::{Usage, allocations_of, bowline_threads, heap_bytes, resident_bytes};
 use workers::{Work, clean_up};
@@ -52,6 +55,13 @@ const TABLES_MAX_BYTES: u64 = 16 << 10;
 const SEGMENTS_MAX: u64 = 16 + 4;
 /// Segments of the log are kept ahead and reused: this many more or fewer.
 const SEGMENTS_MARGIN: u64 = 4;
+
+/// How long an idle database is looked at.
+#[cfg(target_os = "linux")]
+const IDLE: Duration = Duration::from_millis(500);
+/// The most of a core that it may take then.
+#[cfg(target_os = "linux")]
+const IDLE_CORES: f64 = 0.10;
 
 /// One test at a time: what is measured belongs to the process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -93,6 +103,8 @@ fn cycle(path: &Path, span: Duration, seed: Seed) -> Result<Clean> {
     clean_up(&db)?;
     // The thread that removes and prepares files has its time.
     std::thread::sleep(Duration::from_millis(200));
+    #[cfg(target_os = "linux")]
+    idles(path);
     let open = Usage::now(path);
     let stats = db.stats();
     assert_eq!((stats.watchers, stats.leases), (0, 0));
@@ -114,6 +126,32 @@ fn cycle(path: &Path, span: Duration, seed: Seed) -> Result<Clean> {
         open,
         closed: Usage::now(path),
     })
+}
+
+/// Nobody asks anything of the database, and no thread of it is busy.
+#[cfg(target_os = "linux")]
+fn idles(path: &Path) {
+    let process = vitals::Process {
+        name: "the process".to_owned(),
+        pid: std::process::id(),
+        log: None,
+        data: Some(path.to_owned()),
+    };
+    // The others are compared with what they were in the second cycle.
+    let bounds = vitals::Bounds {
+        cores: IDLE_CORES,
+        log_bytes_per_minute: 0,
+        resident_bytes: u64::MAX,
+        threads: u64::MAX,
+        open_files: u64::MAX,
+        disk_bytes: u64::MAX,
+    };
+    let before = process.sample().expect("it runs");
+    std::thread::sleep(IDLE);
+    match process.judge("with an idle database", &before, &bounds) {
+        Ok(usage) => println!("  idle: {usage}"),
+        Err(unwell) => panic!("{unwell}"),
+    }
 }
 
 /// One life of the database, with everything at once.
@@ -149,7 +187,7 @@ fn assert_same(second: &Clean, last: &Clean) {
         let most = before.disk_bytes + SEGMENTS_MARGIN * SEGMENT_BYTES;
         assert!(after.disk_bytes <= most, "{after:?}, {before:?}");
         let (Some(before), Some(after)) = (before.process, after.process) else {
-            println!("SKIPPED: resident memory, threads and open files; there is no /proc");
+            skip_part("resident memory, threads and open files: there is no /proc");
             continue;
         };
         let grown = after.resident_bytes - before.resident_bytes;
@@ -177,7 +215,7 @@ fn a_memtable_leaves_nothing_in_the_heap() {
     const MARGIN_BYTES: i64 = 8 << 20;
     let _alone = alone();
     let Some(before) = resident_bytes() else {
-        println!("SKIPPED: this system does not say what is resident");
+        skip("this system does not say what is resident");
         return;
     };
     for round in 0..4 {
@@ -208,6 +246,8 @@ fn everything_at_once_leaves_nothing_behind() -> Result<()> {
     let _alone = alone();
     let seed = Seed::from_env_or(41);
     let _guard = seed.print_on_failure("-p bowline --test soak everything_at_once");
+    // What the last cycle does is new in each run.
+    let fresh = Seed::fresh("-p bowline --test soak everything_at_once");
     let seconds = setting("BOWLINE_SOAK_SECONDS", 60);
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("data");
@@ -215,6 +255,7 @@ fn everything_at_once_leaves_nothing_behind() -> Result<()> {
     for number in 0..CYCLES {
         println!("cycle {}", number + 1);
         let span = Duration::from_secs(seconds) / CYCLES as u32;
+        let seed = fresh.filter(|_| number + 1 == CYCLES).unwrap_or(seed);
         let now = cycle(&path, span, seed.part(number))?;
         println!("  {now:?}");
         clean.push(now);
@@ -293,7 +334,7 @@ fn a_thousand_openings_leave_nothing_behind() -> Result<()> {
                 (warm.threads, warm.open_files)
             );
         }
-        _ => println!("SKIPPED: threads and open files; there is no /proc"),
+        _ => skip_part("threads and open files: there is no /proc"),
     }
     Ok(())
 }

@@ -295,11 +295,17 @@ impl Drop for Done<'_> {
 
 #[test]
 fn every_watcher_sees_every_change_once_whole_and_in_order() {
-    let seed = Seed::from_env_or(10);
-    let _guard = seed.print_on_failure("-p bowline --test watch every_watcher_sees");
+    let test = "-p bowline --test watch every_watcher_sees";
+    let fixed = Seed::from_env_or(10);
     let rounds = setting("BOWLINE_WATCH_ROUNDS", 2);
+    // One round more, which is new in each run.
+    let seeds: Vec<Seed> = (0..rounds)
+        .map(|_| fixed)
+        .chain(Seed::fresh(test))
+        .collect();
     let mut compacted = BTreeMap::new();
-    for round in 0..rounds {
+    for (round, seed) in (0..).zip(seeds) {
+        let _guard = seed.print_on_failure(test);
         for (number, plan) in PLANS.iter().enumerate() {
             let seed = seed.part(round * 100 + number as u64);
             let told = within_patience(plan.name, || plan.run(seed));

@@ -57,10 +57,10 @@ impl Run {
     }
 }
 
-async fn work(disk: &SimDisk) -> Vec<Ids> {
+async fn work(disk: &SimDisk, vouch_after: Duration) -> Vec<Ids> {
     let mut run = Run {
         disk: disk.clone(),
-        store: open(Arc::new(disk.clone()), 0, None),
+        store: open_vouching(Arc::new(disk.clone()), 0, None, vouch_after),
         states: vec![Vec::new()],
     };
     run.append(1, 0..5).await;
@@ -150,14 +150,17 @@ fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
 
 #[test]
 fn what_was_acknowledged_is_there_and_what_was_cut_is_not() {
-    let disk = SimDisk::new();
-    let states = block_on(work(&disk));
-    let mut images = 0;
-    for image in Images::all(&disk.recording(), 3) {
-        check(&image, &states);
-        images += 1;
+    // Never vouched for, and whenever there is nothing to do.
+    for vouch_after in [Duration::from_secs(3_600), Duration::ZERO] {
+        let disk = SimDisk::new();
+        let states = block_on(work(&disk, vouch_after));
+        let mut images = 0;
+        for image in Images::all(&disk.recording(), 3) {
+            check(&image, &states);
+            images += 1;
+        }
+        assert!(images > 500, "{images}");
     }
-    assert!(images > 500, "{images}");
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn an_append_behind_a_gap_waits_for_the_restart() {
         assert!(store.holds(&log_id(2, 1, 9)).await.expect("look"));
         let mut waiting = append(&mut store, [entry(2, 10)]).await;
         assert_eq!(ids(&mut store).await, [(2, 10)], "readable at once");
-        let pause = tokio::time::timeout(std::time::Duration::from_millis(50), &mut waiting);
+        let pause = tokio::time::timeout(Duration::from_millis(50), &mut waiting);
         assert!(
             pause.await.is_err(),
             "nothing is promised before the gap is made"

@@ -4,6 +4,7 @@
 mod crash;
 mod opening;
 mod space;
+mod vouch;
 
 use std::io;
 use std::path::Path;
@@ -51,6 +52,16 @@ fn open_log(
 }
 
 fn open(vfs: Arc<dyn Vfs>, flushed: Index, applied: Option<LogId>) -> LogStore {
+    open_vouching(vfs, flushed, applied, Duration::from_secs(3_600))
+}
+
+/// [`open`], with what is flushed vouched for so long after it.
+fn open_vouching(
+    vfs: Arc<dyn Vfs>,
+    flushed: Index,
+    applied: Option<LogId>,
+    vouch_after: Duration,
+) -> LogStore {
     let dir = Path::new(DIR);
     match vfs.create_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => panic!("{error}"),
@@ -66,6 +77,7 @@ fn open(vfs: Arc<dyn Vfs>, flushed: Index, applied: Option<LogId>) -> LogStore {
     let options = LogStoreOptions {
         cache_bytes: 1000,
         read_bytes: 500,
+        vouch_after,
     };
     LogStore::open(log, &replay, flushed, applied, Arc::new(member), options).expect("store")
 }

@@ -1,6 +1,7 @@
 //! Which member a directory is, whatever later settings say and wherever the first start ended.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use bowline_storage::vfs::OpenMode;
 use bowline_testing::{CrashImage, Images};
@@ -33,7 +34,7 @@ async fn a_founder_never_begins_a_cluster_of_its_own() {
         };
         let first = start(&alone).await;
         assert_eq!(first.client().status().member_id, id);
-        tokio::time::sleep(5 * alone.election_timeout).await;
+        asks_in_vain(&first).await;
         assert_eq!(first.client().status().leader, None, "one of three");
         assert_eq!(first.client().members().len(), 3);
         first.shutdown().await.unwrap();
@@ -45,9 +46,69 @@ async fn a_founder_never_begins_a_cluster_of_its_own() {
         ..founder(0)
     };
     let first = start(&alone).await;
-    surely(&first.client(), &put("k", "two of three")).await;
-    first.shutdown().await.unwrap();
-    second.shutdown().await.unwrap();
+    // The third may hold what was agreed on before.
+    for founder in [&first, &second] {
+        asks_in_vain(founder).await;
+        assert_eq!(founder.client().status().leader, None, "two of three");
+    }
+    let third = start(&founder(2)).await;
+    surely(&first.client(), &put("k", "all three")).await;
+    for node in [first, second, third] {
+        node.shutdown().await.unwrap();
+    }
+}
+
+/// Waits until a founder has asked the others several times.
+async fn asks_in_vain(founder: &Node) {
+    let rounds = || {
+        let client = founder.client();
+        let counts = &client.core().counts;
+        counts.admission_rounds.load(Ordering::Relaxed)
+    };
+    let at = rounds();
+    eventually("it asks the others", || rounds() >= at + 3).await;
+    assert!(founder.client().core().is_blank());
+}
+
+/// Founders start in any order, whenever they like, and also once more: they begin one cluster, in
+/// which each has the incarnation of its directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn founders_start_in_any_order() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let urls = free_urls(3);
+        let cluster = ["a", "b", "c"].into_iter().zip(&urls);
+        let cluster: Vec<_> = cluster.map(|(n, u)| (n.to_owned(), u.clone())).collect();
+        let disks: Vec<SimDisk> = (0..3).map(|_| SimDisk::new()).collect();
+        let founder = |number: usize| NodeConfig {
+            listen_peer_urls: vec![urls[number].clone()],
+            initial_cluster: cluster.clone(),
+            ..config(&cluster[number].0, &disks[number])
+        };
+        let mut nodes = Vec::new();
+        for number in order {
+            let node = start(&founder(number)).await;
+            let incarnation = node.client().core().incarnation;
+            node.shutdown().await.unwrap();
+            let node = start(&founder(number)).await;
+            assert_eq!(node.client().core().incarnation, incarnation);
+            if nodes.len() < 2 {
+                asks_in_vain(&node).await;
+            }
+            nodes.push(node);
+        }
+        surely(&nodes[0].client(), &put("k", "v")).await;
+        let membership = nodes[0].client().core().membership();
+        for node in &nodes {
+            let client = node.client();
+            let core = client.core();
+            let member = membership.get_node(&core.member_id).unwrap();
+            assert_eq!(member.incarnation, core.incarnation);
+            assert_ne!(core.incarnation, 0);
+        }
+        for node in nodes {
+            node.shutdown().await.unwrap();
+        }
+    }
 }
 
 /// A start on the directory of a member that runs wrote the file `MEMBER` anew, with what it had read

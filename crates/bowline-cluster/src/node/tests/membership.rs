@@ -60,6 +60,25 @@ async fn a_member_that_was_removed_stops() {
     three.shutdown().await;
 }
 
+/// It must not go before it has answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_removes_itself_answers_and_stops() {
+    let three = Three::start(|_| {}).await;
+    let client = three.client(three.leader().await);
+    surely(&client, &put("k", "three")).await;
+    let id = client.status().member_id;
+    client.member_remove(id).await.unwrap();
+    let reason = tokio::time::timeout(PATIENCE, client.stopped()).await;
+    let reason = reason.expect("it stops");
+    assert_eq!(reason, "this member was removed from the cluster");
+    let others = (0..3).filter(|number| three.client(*number).status().member_id != id);
+    for number in others {
+        surely(&three.client(number), &put("k", "two")).await;
+    }
+    drop(client);
+    three.shutdown().await;
+}
+
 /// A change of two steps whose leader did not come to the second: the next one takes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_was_left_half_way_is_ended() {
@@ -134,4 +153,28 @@ async fn a_transaction_that_is_nested_too_deep_is_refused() {
     assert!(client.db().get("deep").unwrap().is_some());
     drop(client);
     node.shutdown().await.unwrap();
+}
+
+/// The alarm of a member that was removed while its disk was full was cleared by nobody: writes were
+/// refused for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_alarm_for_space_goes_with_its_member() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let gone = (leader + 1) % 3;
+    let id = three.client(gone).status().member_id;
+    let client = three.client(leader);
+    client.member_remove(id).await.unwrap();
+    // As if it had raised the alarm with its last breath.
+    surely(&client, &put("k", "before")).await;
+    let raise = Command::Alarm {
+        member: id,
+        kind: bowline::replica::AlarmKind::NoSpace,
+        is_raised: true,
+    };
+    surely(&client, &raise).await;
+    eventually("the alarm is cleared", || client.alarms().is_empty()).await;
+    surely(&client, &put("k", "after")).await;
+    drop(client);
+    three.shutdown().await;
 }

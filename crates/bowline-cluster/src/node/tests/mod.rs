@@ -1,9 +1,14 @@
 //! Nodes in one process that talk over loopback, each on a disk in memory.
 
 mod disk;
+mod failover;
 mod founding;
+mod hostile;
+mod identity;
 mod leases;
 mod membership;
+mod rot;
+mod unreachable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +29,8 @@ fn config(name: &str, disk: &SimDisk) -> NodeConfig {
         // Nobody listens there; having it says that the member was started.
         advertise_client_urls: vec!["http://127.0.0.1:1".to_owned()],
         heartbeat_interval: Duration::from_millis(30),
-        election_timeout: Duration::from_millis(200),
+        // A machine that is busy with other tests may keep a member waiting.
+        election_timeout: Duration::from_millis(600),
         ..NodeConfig::new(name, "db")
     }
 }
@@ -165,6 +171,16 @@ impl Three {
         for client in &running[1..] {
             assert_eq!(dump(client), first);
         }
+        // What is proposed meanwhile (the leader records leases) reaches one sooner than another.
+        eventually("all have the same in every tree", || {
+            let mut hashes = running.iter().map(|client| client.tree_hashes().unwrap());
+            let first = hashes.next();
+            let mut same_index = hashes.filter(|(index, _)| Some(*index) == first.map(|it| it.0));
+            let count = same_index.clone().count() + 1;
+            assert!(same_index.all(|it| Some(it) == first), "members differ");
+            count == running.len()
+        })
+        .await;
     }
 
     async fn shutdown(mut self) {
@@ -531,6 +547,26 @@ async fn a_member_is_removed_and_what_cannot_be_is_refused() {
     three.shutdown().await;
 }
 
+/// Members that were to vote counted as learners, of which there could be eight. etcd allows one learner, and a
+/// member that is to vote is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn learners_and_members_that_shall_vote_are_counted_apart() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    let learner = client.member_add(free_urls(1), true).await.unwrap();
+    let second = client.member_add(free_urls(1), true).await;
+    assert!(matches!(second, Err(Error::TooManyLearners)), "{second:?}");
+    let voter = client.member_add(free_urls(1), false).await.unwrap();
+    let second = client.member_add(free_urls(1), true).await;
+    assert!(matches!(second, Err(Error::TooManyLearners)), "{second:?}");
+    client.member_remove(learner.id).await.unwrap();
+    // The one that is to vote takes no learner's place.
+    let learner = client.member_add(free_urls(1), true).await.unwrap();
+    assert_eq!((learner.is_learner, voter.is_learner), (true, true));
+    three.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_clients_share_entries_and_each_gets_its_own_reply() {
     let three = Three::start(|_| {}).await;
@@ -622,6 +658,7 @@ async fn settings_that_cannot_be_are_refused() {
     assert!(matches!(error, Error::Bind { .. }), "{error}");
     let error = refused(NodeConfig {
         is_existing: true,
+        request_timeout: Duration::from_millis(300),
         initial_cluster: vec![
             ("one".to_owned(), "http://127.0.0.1:9".to_owned()),
             ("two".to_owned(), free_urls(1).remove(0)),

@@ -91,6 +91,158 @@ fn a_synced_group_garbled_at_any_byte_is_damage_with_its_place() {
     }
 }
 
+/// A member of a cluster cut off a rotten end of its log as if a crash had torn it, and went on voting
+/// without entries that it had acknowledged. What vouches for the last group survives the loss of the
+/// group's sectors.
+#[test]
+fn once_a_log_is_vouched_for_any_lost_byte_or_sector_of_its_end_is_damage() {
+    for payload in [16, 100, 400, 424, 900, 2000] {
+        let disk = Disk::new();
+        let (mut log, _) = open(&disk, 0).expect("open");
+        commit_each(&mut log, &[b"before"]);
+        assert!(!log.is_vouched_for());
+        assert!(log.vouch().expect("vouch"));
+        let start = FRAMES_START + 48;
+        let file_end = {
+            commit_each(&mut log, &[&vec![7; payload]]);
+            assert!(!log.is_vouched_for());
+            assert!(log.vouch().expect("vouch"));
+            assert_eq!(log.sync().expect("sync"), 2);
+            assert!(log.is_vouched_for() && !log.vouch().expect("nothing to do"));
+            FRAMES_START + 48 + 512 + 40 + 48 + payload as u64 + 1024
+        };
+        let (_, all) = open(&disk.crashed(Crash::PowerLoss), 0).expect("open");
+        assert_eq!(all.len(), 2);
+        // The group stands behind the frames that vouch for the first one.
+        let bytes = bytes_of(&disk, &segment(1));
+        let body = bytes
+            .windows(payload)
+            .rposition(|it| it.iter().all(|byte| *byte == 7));
+        let body = body.expect("it is there") as u64;
+        assert!((start..file_end).contains(&body));
+        let is_damage = |disk: &Disk, what: &str| match open(disk, 0) {
+            Err(Error::Corrupt { path, offset, .. }) => {
+                assert_eq!(path, segment(1));
+                assert!((FRAMES_START..=body).contains(&offset), "{what}");
+            }
+            other => panic!("{payload} {what}: {:?}", other.map(|(_, found)| found)),
+        };
+        for position in [body - 10, body, body + payload as u64 - 1] {
+            let damaged = disk.crashed(Crash::PowerLoss);
+            overwrite(
+                &damaged,
+                &segment(1),
+                position,
+                &[bytes[position as usize] ^ 1],
+            );
+            is_damage(&damaged, &format!("byte {position}"));
+        }
+        let first_sector = (body - 40) / 512 * 512;
+        for sector in (first_sector..body + payload as u64).step_by(512) {
+            let damaged = disk.crashed(Crash::PowerLoss);
+            overwrite(&damaged, &segment(1), sector, &[0; 512]);
+            is_damage(&damaged, &format!("sector {sector}"));
+        }
+    }
+}
+
+/// A crash tears what vouches as it tears anything else: that is no damage, and nothing is lost.
+#[test]
+fn what_vouches_may_be_torn_itself() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    commit_each(&mut log, &[b"one", b"two"]);
+    assert!(log.vouch().expect("vouch"));
+    drop(log);
+    let vouching = FRAMES_START + 2 * 48;
+    for sectors in 0..4 {
+        let damaged = disk.crashed(Crash::Kill);
+        let zeros: &[(u64, usize)] = match sectors {
+            0 => &[(vouching, 416)],
+            1 => &[(FRAMES_START + 512, 512)],
+            2 => &[(vouching, 416 + 512)],
+            _ => &[(vouching, 8)],
+        };
+        for (offset, len) in zeros {
+            overwrite(&damaged, &segment(1), *offset, &vec![0; *len]);
+        }
+        for _ in 0..2 {
+            let (_, found) = open(&damaged, 0).expect("a torn tail, not damage");
+            assert_eq!(found, entries(1, &[b"one", b"two"]));
+        }
+    }
+}
+
+/// Where the segment has no room left, what the next one begins with vouches for it; without a next
+/// one nothing is written.
+#[test]
+fn at_the_end_of_a_segment_the_next_one_vouches_for_it() {
+    for is_prepared in [false, true] {
+        let disk = Disk::new();
+        let (mut log, _) = open(&disk, 0).expect("open");
+        // 8 KiB with its header: about 500 bytes are left.
+        commit_each(&mut log, &[[3; 3500].as_slice()]);
+        if is_prepared {
+            log.prepare_now();
+        }
+        assert_eq!(log.vouch().expect("vouch"), is_prepared);
+        assert_eq!(log.is_vouched_for(), is_prepared);
+        log.sync().expect("sync");
+        let damaged = disk.crashed(Crash::PowerLoss);
+        overwrite(&damaged, &segment(1), FRAMES_START + 100, &[9]);
+        assert_eq!(open(&damaged, 0).is_err(), is_prepared);
+        commit_each(&mut log, &[b"next"]);
+        let (_, found) = open(&disk.crashed(Crash::PowerLoss), 0).expect("open");
+        assert_eq!(found, entries(1, &[[3; 3500].as_slice(), b"next"]));
+    }
+}
+
+/// Vouching changes nothing of what the log says, at any step of a crash, whatever comes between.
+#[test]
+fn a_log_that_is_vouched_for_now_and_then_reads_as_any_other() {
+    let disk = Disk::new();
+    let (mut log, _) = open(&disk, 0).expect("open");
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut expected = Entries::new();
+    let mut synced = 0;
+    for number in 0..400_u64 {
+        match random.u8(0..10) {
+            0 => {
+                log.vouch().expect("vouch");
+            }
+            1 | 2 => {
+                log.sync().expect("sync");
+                synced = expected.len();
+                log.vouch().expect("vouch");
+            }
+            3 if !expected.is_empty() => {
+                let keep = random.usize(expected.len().saturating_sub(3)..=expected.len());
+                log.cut_suffix(keep as u64 + 1).expect("cut");
+                expected.truncate(keep);
+                log.sync().expect("sync");
+                synced = keep;
+            }
+            _ => {
+                let payload = vec![random.u8(..); random.usize(0..600)];
+                let index = log.stage(&payload);
+                log.write().expect("write");
+                expected.push((index, payload));
+            }
+        }
+        if number % 7 == 0 {
+            let (_, found) = open(&disk.crashed(Crash::PowerLoss), 0).expect("open");
+            assert!(
+                expected.starts_with(&found) && found.len() >= synced,
+                "{number}"
+            );
+            let (_, found) = open(&disk.crashed(Crash::Kill), 0).expect("open");
+            assert_eq!(found, expected, "{number}");
+        }
+    }
+    log.close().expect("close");
+    assert!(Log::verify(&disk, Path::new(DIR)).expect("sound").is_sealed);
+}
+
 #[test]
 fn a_zeroed_sector_in_synced_groups_is_damage() {
     let disk = Disk::new();

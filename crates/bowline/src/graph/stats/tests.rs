@@ -165,7 +165,7 @@ fn the_facebook_graph_has_its_published_figures() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/facebook_combined.txt");
     let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("SKIPPED: {} does not exist", path.display());
+        bowline_testing::skip(format!("{} does not exist", path.display()));
         return;
     };
     let edges: Vec<(u128, u32, u128)> = text

@@ -20,8 +20,10 @@
 //!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry.
 //!   Versions that are not the newest of their key may be gone, so nothing here depends on them.
 //! - Everything is compared with the state before the command.
+//! - No key is walked over twice for the ranges that are read, and none for those that are deleted, however often a
+//!   commit names it (`walked.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bowline_storage::{Revision, TreeId, Value};
@@ -30,7 +32,8 @@ use super::super::command::{
     Commit, CommitRead, CommitWrite, GraphWrite, Outcome, PutOp, Refusal, Touched,
 };
 use super::super::overlay::Overlay;
-use super::super::range::{Span, for_each_entry};
+use super::super::range::{Span, for_each};
+use super::super::walked::Walked;
 use super::{Planner, Stop};
 use crate::error::{Error, Result, show_key};
 use crate::graph::{self, BlockId};
@@ -38,8 +41,57 @@ use crate::lease::LeaseId;
 use crate::options::{Isolation, Limits};
 use crate::trees;
 
-/// What becomes of each key: a value with its lease, or nothing.
-type Keys<'c> = BTreeMap<Vec<u8>, Option<(&'c Value, LeaseId)>>;
+/// What becomes of keys. Each is in one of both at most.
+#[derive(Default)]
+struct Keys<'c> {
+    /// A value with its lease.
+    puts: BTreeMap<Vec<u8>, (&'c Value, LeaseId)>,
+    deleted: BTreeSet<Vec<u8>>,
+    /// The spans whose keys are all known to this.
+    walked: Walked,
+}
+
+impl<'c> Keys<'c> {
+    fn put(&mut self, key: &[u8], value: &'c Value, lease: LeaseId) {
+        self.deleted.remove(key);
+        self.puts.insert(key.to_vec(), (value, lease));
+    }
+
+    fn delete(&mut self, key: Vec<u8>) {
+        self.puts.remove(&key);
+        self.deleted.insert(key);
+    }
+
+    /// Deletes what was put into a span.
+    fn delete_puts(&mut self, span: &Span) {
+        let put: Vec<Vec<u8>> = match span {
+            Span::Key(key) => vec![key.clone()],
+            Span::Range(from, Some(end)) if from >= end => Vec::new(),
+            Span::Range(from, end) => {
+                let upper = end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+                let put = self
+                    .puts
+                    .range::<Vec<u8>, _>((Bound::Included(from), upper));
+                put.map(|(key, _)| key.clone()).collect()
+            }
+        };
+        for key in put {
+            if self.puts.remove(&key).is_some() {
+                self.deleted.insert(key);
+            }
+        }
+    }
+
+    /// In the order of the keys.
+    fn into_sorted(self) -> BTreeMap<Vec<u8>, Option<(&'c Value, LeaseId)>> {
+        let deleted = self.deleted.into_iter().map(|key| (key, None));
+        let puts = self.puts.into_iter().map(|(key, put)| (key, Some(put)));
+        deleted.chain(puts).collect()
+    }
+}
+
+/// The spans of each tree in which nothing has changed.
+type Unchanged = BTreeMap<TreeId, Walked>;
 
 impl Planner<'_> {
     pub(super) fn commit(&mut self, commit: &Commit) -> Result<Outcome, Stop> {
@@ -58,14 +110,14 @@ impl Planner<'_> {
                 }));
             }
         }
-        let mut keys = Keys::new();
+        let mut keys = Keys::default();
         for write in &commit.writes {
             match write {
                 CommitWrite::Put { key, value, lease } => {
-                    keys.insert(key.clone(), Some((value, *lease)));
+                    keys.put(key, value, *lease);
                 }
                 CommitWrite::Delete { key } => {
-                    keys.insert(key.clone(), None);
+                    keys.delete(key.clone());
                 }
                 CommitWrite::DeleteRange { key, range_end } => {
                     self.delete_span(&Span::of(key, range_end), &mut keys)?;
@@ -86,45 +138,61 @@ impl Planner<'_> {
 
     fn check_unchanged(&self, commit: &Commit) -> Result<(), Stop> {
         let since = commit.read_revision;
+        let mut unchanged = Unchanged::new();
+        let unchanged = &mut unchanged;
         if commit.isolation == Isolation::Serializable {
             for read in &commit.reads {
-                self.check_read(read, since)?;
+                self.check_read(read, since, unchanged)?;
             }
         }
         for write in &commit.writes {
             if commit.isolation == Isolation::Snapshot {
-                self.check_written(write, since)?;
+                self.check_written(write, since, unchanged)?;
             }
             if let CommitWrite::Graph(GraphWrite::DeleteBlock(id)) = write {
                 // An edge that somebody else added meanwhile is not deleted unseen.
-                self.check_edges(trees::EDGE_OUT, *id, since)?;
-                self.check_edges(trees::EDGE_IN, *id, since)?;
+                self.check_edges(trees::EDGE_OUT, *id, since, unchanged)?;
+                self.check_edges(trees::EDGE_IN, *id, since, unchanged)?;
             }
         }
         Ok(())
     }
 
-    fn check_read(&self, read: &CommitRead, since: Revision) -> Result<(), Stop> {
+    fn check_read(
+        &self,
+        read: &CommitRead,
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
         match read {
             CommitRead::Key(key) => self.check_point(trees::KV, key, since),
-            CommitRead::Range { key, range_end } => self.check_keys(key, range_end, since),
+            CommitRead::Range { key, range_end } => {
+                self.check_keys(key, range_end, since, unchanged)
+            }
             CommitRead::Block(id) => self.check_point(trees::BLOCK, &graph::block_key(*id), since),
             CommitRead::Edge {
                 source,
                 kind,
                 target,
             } => self.check_edge(*source, kind, *target, since),
-            CommitRead::EdgesOut(id) => self.check_edges(trees::EDGE_OUT, *id, since),
-            CommitRead::EdgesIn(id) => self.check_edges(trees::EDGE_IN, *id, since),
+            CommitRead::EdgesOut(id) => self.check_edges(trees::EDGE_OUT, *id, since, unchanged),
+            CommitRead::EdgesIn(id) => self.check_edges(trees::EDGE_IN, *id, since, unchanged),
         }
     }
 
-    fn check_written(&self, write: &CommitWrite, since: Revision) -> Result<(), Stop> {
+    fn check_written(
+        &self,
+        write: &CommitWrite,
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
         match write {
             CommitWrite::Put { key, .. } | CommitWrite::Delete { key } => {
                 self.check_point(trees::KV, key, since)
             }
-            CommitWrite::DeleteRange { key, range_end } => self.check_keys(key, range_end, since),
+            CommitWrite::DeleteRange { key, range_end } => {
+                self.check_keys(key, range_end, since, unchanged)
+            }
             CommitWrite::Graph(write) => match write {
                 GraphWrite::PutBlock(block) => {
                     self.check_point(trees::BLOCK, &graph::block_key(block.id), since)
@@ -161,22 +229,47 @@ impl Planner<'_> {
         }
     }
 
-    fn check_edges(&self, tree: TreeId, id: BlockId, since: Revision) -> Result<(), Stop> {
+    fn check_edges(
+        &self,
+        tree: TreeId,
+        id: BlockId,
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
         let prefix = graph::edge_prefix(id);
         let end = trees::prefix_end(&prefix);
-        let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        self.check_span(tree, Bound::Included(&prefix), upper, since)
+        self.check_parts(tree, (&prefix, end.as_deref()), since, unchanged)
     }
 
-    fn check_keys(&self, key: &[u8], range_end: &[u8], since: Revision) -> Result<(), Stop> {
+    fn check_keys(
+        &self,
+        key: &[u8],
+        range_end: &[u8],
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
         match Span::of(key, range_end) {
             Span::Key(key) => self.check_point(trees::KV, &key, since),
-            Span::Range(from, Some(end)) if from >= end => Ok(()),
             Span::Range(from, end) => {
-                let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                self.check_span(trees::KV, Bound::Included(&from), upper, since)
+                self.check_parts(trees::KV, (&from, end.as_deref()), since, unchanged)
             }
         }
+    }
+
+    /// Checks what of a span is not known to be unchanged.
+    fn check_parts(
+        &self,
+        tree: TreeId,
+        (from, end): (&[u8], Option<&[u8]>),
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
+        // With the first that has changed the commit ends.
+        for (from, end) in unchanged.entry(tree).or_default().add(from, end) {
+            let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            self.check_span(tree, Bound::Included(&from), upper, since)?;
+        }
+        Ok(())
     }
 
     fn check_point(&self, tree: TreeId, key: &[u8], since: Revision) -> Result<(), Stop> {
@@ -262,22 +355,26 @@ impl Planner<'_> {
 
     /// Notes the deletion of every key of a span that is there, or was put before.
     fn delete_span(&self, span: &Span, keys: &mut Keys<'_>) -> Result<(), Stop> {
-        for (_, action) in keys.iter_mut().filter(|(key, _)| span.contains(key)) {
-            *action = None;
-        }
+        keys.delete_puts(span);
+        let parts = match span {
+            Span::Key(key) => vec![Span::Key(key.clone())],
+            Span::Range(from, end) => {
+                let parts = keys.walked.add(from, end.as_deref());
+                let span = |(from, end)| Span::Range(from, end);
+                parts.into_iter().map(span).collect()
+            }
+        };
         let limit = Limits::TRANSACTION_SIZE_BYTES;
         let mut size = 0;
-        for_each_entry(
-            self.engine,
-            &Overlay::default(),
-            span,
-            Revision::MAX,
-            &mut |entry| {
+        for part in parts {
+            let nothing = Overlay::default();
+            let at = Revision::MAX;
+            for_each(self.engine, &nothing, &part, at, false, &mut |entry| {
                 size += entry.key.len() as u64;
-                keys.insert(entry.key.to_vec(), None);
+                keys.delete(entry.key.to_vec());
                 Ok(size <= limit)
-            },
-        )?;
+            })?;
+        }
         if size > limit {
             // More than could be deleted, so all of it need not be read.
             let what = "a command's writes".to_owned();
@@ -289,7 +386,7 @@ impl Planner<'_> {
     /// Writes each key once, so that it has one version at the revision. Tells how many were deleted.
     fn write_keys(&mut self, keys: Keys<'_>) -> Result<u64, Stop> {
         let mut deleted = 0;
-        for (key, action) in keys {
+        for (key, action) in keys.into_sorted() {
             match action {
                 Some((value, lease)) => {
                     let put = PutOp {

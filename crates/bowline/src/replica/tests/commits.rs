@@ -613,3 +613,47 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
     let tombstone = engine.read_since(trees::KV, b"k", 0, |found| found.is_some());
     assert!(!tombstone.unwrap());
 }
+
+/// A commit names the same keys in tens of thousands of ranges, a few bytes each. All keys were walked over for each
+/// range that it deletes, and all of what changed lately for each that it has read: minutes in which no member
+/// applied anything else. Now it takes what one range takes.
+#[test]
+fn no_key_is_walked_over_twice_for_a_commit() {
+    const KEYS: u64 = 5_000;
+    const RANGES: usize = 40_000;
+    let mut member = Member::open(&SimDisk::new(), 1);
+    let puts: Vec<Op> = (0..KEYS)
+        .map(|n| Op::Put(put(&format!("k{n:04}"), "v")))
+        .collect();
+    let at = one(&mut member, txn_of(puts)).revision;
+    let mut writes = vec![key_put("k0", "first"), key_put("kept", "w")];
+    let range = |n: usize| CommitWrite::DeleteRange {
+        key: format!("k{}", n % 2).into_bytes(),
+        range_end: b"k8".to_vec(),
+    };
+    writes.extend((0..RANGES).map(range));
+    // What was put between two deletions is deleted, what comes after them stays.
+    writes.insert(RANGES / 2, key_put("k5", "between"));
+    writes.push(key_put("k6", "after"));
+    let reads = vec![key_range("k", "l"); RANGES];
+    let begun = std::time::Instant::now();
+    let command = Command::Commit(Commit {
+        read_revision: at,
+        isolation: Isolation::Serializable,
+        reads,
+        writes,
+        ..Commit::default()
+    });
+    let reply = one(&mut member, command);
+    let took = begun.elapsed();
+    let Ok(Outcome::Committed { deleted, .. }) = reply.result else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(deleted, KEYS);
+    assert_eq!(value(&member, "k0"), None);
+    assert_eq!(value(&member, "k5"), None);
+    assert_eq!(value(&member, "k6"), Some(b"after".to_vec()));
+    assert_eq!(value(&member, "kept"), Some(b"w".to_vec()));
+    // A walk for each range takes a hundred times as long.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}

@@ -1,0 +1,4 @@
+//! The tests of `cluster`, on etcd.
+
+#[path = "../cluster/main.rs"]
+mod cluster;

@@ -1,0 +1,187 @@
+//! What an operator sees of three members when nobody asks anything of them: all well, and with one that is dead,
+//! stopped, cut off, mute, deaf or slow.
+//!
+//! Once a follower was killed, and the leader took a whole core and wrote megabytes of log a second until it was back,
+//! in three of four tries, while every answer was right. Answers are judged elsewhere; here it is what the members
+//! use.
+
+use std::time::{Duration, Instant};
+
+use bowline_testing::Seed;
+use bowline_testing::vitals::{Bounds, Process, Sample, Unwell};
+use tokio::time::sleep;
+
+use crate::cluster::{Cluster, MEMBERS, Wiring};
+use crate::links::Link;
+use crate::nemesis::{Fault, State, Who};
+
+/// How long members are looked at in one situation.
+const WINDOW: Duration = Duration::from_millis(1500);
+/// How long a cluster may take to come to terms with a fault: an election, and what was under way.
+const SETTLED_WITHIN: Duration = Duration::from_secs(20);
+
+/// The most that a member may use while nobody asks anything of it, with heartbeats every 50 ms, unoptimised: some
+/// twice what it does use.
+pub(crate) const IDLE: Bounds = Bounds {
+    cores: 0.15,
+    log_bytes_per_minute: 2_000,
+    resident_bytes: 128 << 20,
+    threads: 32,
+    open_files: 64,
+    disk_bytes: 32 << 20,
+};
+
+/// The same beside a member that does not answer: attempts to reach it, and lines that say so now and then.
+pub(crate) const BESIDE_A_FAULT: Bounds = Bounds {
+    cores: 0.20,
+    log_bytes_per_minute: 30_000,
+    ..IDLE
+};
+
+/// The same after rounds of load, with the connections of all clients, their data, and history.
+pub(crate) const AFTER_LOAD: Bounds = Bounds {
+    cores: 0.25,
+    resident_bytes: 192 << 20,
+    open_files: 128,
+    disk_bytes: 96 << 20,
+    ..BESIDE_A_FAULT
+};
+
+/// Members that are looked at for a while.
+pub(crate) struct Watch(Vec<(Process, Sample)>);
+
+impl Watch {
+    /// From now on, those members that run and are not stopped.
+    pub(crate) fn begin(cluster: &Cluster, state: &State) -> Watch {
+        let up = (0..MEMBERS).filter(|&at| !state.dead[at] && !state.stopped[at]);
+        let processes = up.filter_map(|at| cluster.process(at));
+        let all = processes.map(|process| {
+            let sample = process.sample().expect("it runs");
+            (process, sample)
+        });
+        Watch(all.collect())
+    }
+
+    pub(crate) fn judge(&self, when: &str, bounds: &Bounds) -> Vec<Unwell> {
+        let judged = self.0.iter().map(|(process, from)| {
+            let judged = process.judge(when, from, bounds);
+            if let Ok(usage) = &judged {
+                println!("{} {when}: {usage}", process.name);
+            }
+            judged
+        });
+        judged.filter_map(Result::err).collect()
+    }
+}
+
+/// Something is done to a member, which is not asked anything.
+struct Situation {
+    name: String,
+    wiring: Wiring,
+    fault: Option<Fault>,
+    met: usize,
+}
+
+/// Every situation, with its fault at the leader (`true`) or at a follower.
+fn situations(leader: usize) -> Vec<Situation> {
+    let mut all = vec![Situation {
+        name: "while all is well".to_owned(),
+        wiring: Wiring::Direct,
+        fault: None,
+        met: leader,
+    }];
+    let mut add = |name: &str, wiring, fault: fn(Who) -> Fault, met: usize| {
+        let role = if met == leader { "leader" } else { "follower" };
+        all.push(Situation {
+            name: format!("beside a {name} {role}, m{met}"),
+            wiring,
+            fault: Some(fault(Who::Member(met))),
+            met,
+        });
+    };
+    let followers = [(leader + 1) % MEMBERS, (leader + 2) % MEMBERS];
+    // Twice: it did not go wrong every time.
+    for met in [followers[0], followers[1], leader] {
+        add("dead", Wiring::Direct, Fault::Kill, met);
+    }
+    add("stopped", Wiring::Direct, Fault::Stop, leader);
+    let held = |who| Fault::Isolate(who, Link::Held);
+    add("silently cut off", Wiring::Switched, held, followers[1]);
+    let cut = |who| Fault::Isolate(who, Link::Cut);
+    add("cut off", Wiring::Switched, cut, followers[0]);
+    add("cut off", Wiring::Switched, cut, leader);
+    add("mute", Wiring::Switched, Fault::Mute, followers[0]);
+    add("deaf", Wiring::Switched, Fault::Deaf, followers[0]);
+    let slow = |who| Fault::Slow(who, 100);
+    add("slow", Wiring::Switched, slow, followers[1]);
+    all
+}
+
+/// Two members that reach each other have a leader, who has something to send to the third; then nobody asks
+/// anything any more.
+async fn settle(cluster: &Cluster, met: Option<usize>) {
+    let asked = match met {
+        Some(met) => (met + 1) % MEMBERS,
+        None => 0,
+    };
+    let client = cluster.client(asked, 1, Duration::from_secs(2));
+    let deadline = Instant::now() + SETTLED_WITHIN;
+    for number in 0..10 {
+        while let Err(error) = client.put("settled", format!("{number}")).await {
+            assert!(Instant::now() < deadline, "m{asked} takes no put: {error}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn look(wiring: Wiring, unwell: &mut Vec<Unwell>) {
+    let mut cluster = Cluster::start(wiring).await;
+    let mut number = 0;
+    loop {
+        settle(&cluster, None).await;
+        let Some(leader) = cluster.leader(&[0, 1, 2]).await else {
+            continue;
+        };
+        let all = situations(leader).into_iter();
+        let Some(situation) = all.filter(|one| one.wiring == wiring).nth(number) else {
+            return;
+        };
+        number += 1;
+        let mut state = State::default();
+        if let Some(fault) = situation.fault {
+            state.add(fault, situation.met);
+        }
+        cluster.apply(&state);
+        settle(&cluster, situation.fault.map(|_| situation.met)).await;
+        let watch = Watch::begin(&cluster, &state);
+        // A window of time is what is measured, however much happens in it.
+        sleep(WINDOW).await;
+        let bounds = match situation.fault {
+            Some(_) => BESIDE_A_FAULT,
+            None => IDLE,
+        };
+        unwell.extend(watch.judge(&situation.name, &bounds));
+        cluster.heal();
+        cluster.wait_healthy().await;
+    }
+}
+
+/// The leader of three took a whole core and wrote 3 to 5 MB of log a second beside a follower that had been killed.
+#[test]
+fn members_use_little_when_idle_and_beside_one_that_does_not_answer() {
+    let _alone = crate::alone();
+    let seed = Seed(0);
+    let _guard = seed.print_on_failure("-p bowline-cli --test faults members_use_little");
+    crate::runtime().block_on(async {
+        let mut unwell = Vec::new();
+        for wiring in [Wiring::Direct, Wiring::Switched] {
+            look(wiring, &mut unwell).await;
+        }
+        let found: Vec<_> = unwell.iter().map(ToString::to_string).collect();
+        assert!(
+            found.is_empty(),
+            "members use too much:\n{}",
+            found.join("\n")
+        );
+    });
+}

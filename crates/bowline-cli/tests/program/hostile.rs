@@ -1,0 +1,473 @@
+//! Clients that want to exhaust a server: what they can make it hold, and for how long.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bowline_proto::etcdserverpb as pb;
+use prost::Message;
+
+use crate::Place;
+use crate::crowd::{MIB, PUT, RANGE, memory, put, watch};
+use crate::raw_http2::{DATA, END_STREAM, HEADERS, RESET, Raw, frame};
+use crate::serve::with_server_of;
+
+/// How long the server may take for what it does after a second, on a machine that does much else.
+const SOON: Duration = Duration::from_secs(40);
+
+/// A large value, with which a request stays below the window of a call, which nobody counts here.
+const LARGE_BYTES: usize = 900_000;
+
+/// The head of a message of so many bytes.
+fn message_head(bytes: u32) -> Vec<u8> {
+    [&[0][..], &bytes.to_be_bytes()].concat()
+}
+
+/// Puts what is larger than a frame.
+fn put_large(raw: &mut Raw, key: &str, value: &[u8]) {
+    let request = pb::PutRequest {
+        key: key.to_owned().into(),
+        value: value.to_vec().into(),
+        ..pb::PutRequest::default()
+    };
+    raw.settle().expect("the settings are known");
+    let call = raw.begin(PUT);
+    let bytes = request.encode_to_vec();
+    raw.send_part(call, &message_head(bytes.len() as u32))
+        .unwrap();
+    raw.send_part(call, &bytes).unwrap();
+    let end = frame(DATA, END_STREAM, call, b"");
+    raw.stream.write_all(&end).unwrap();
+    let reply: Option<pb::PutResponse> = raw.receive(call);
+    assert!(reply.expect("an answer").header.is_some());
+}
+
+/// One connection began 2,000 messages of 1.5 MB, ended none, and made the server hold 2.1 GB: there was a
+/// bound on a message, and none on how many have begun.
+#[test]
+fn what_a_connection_begins_and_does_not_end_stays_within_the_budget() {
+    const CALLS: usize = 400;
+    const MESSAGE_BYTES: u32 = 1_500_000;
+    const PART_BYTES: usize = 900_000;
+    /// The two budgets of the flags below, and what a connection and the allocator take besides.
+    const MEMORY_MAX: u64 = (64 + 40) * MIB;
+    let place = Place::new();
+    let settings = "--max-client-memory 67108864 --max-connection-memory 33554432";
+    with_server_of(&place, "half", settings, |at, pid| {
+        let mut good = Raw::open(at);
+        put(&mut good, "k", b"v");
+        let empty = memory(pid, "RssAnon");
+        let part = vec![b'v'; PART_BYTES];
+        let mut greedy = Raw::open(at);
+        greedy.settle().unwrap();
+        for _ in 0..CALLS {
+            let call = greedy.begin(PUT);
+            greedy
+                .send_part(call, &message_head(MESSAGE_BYTES))
+                .unwrap();
+            greedy.send_part(call, &part).unwrap();
+        }
+        greedy.settle().unwrap();
+        let used = memory(pid, "RssAnon").saturating_sub(empty);
+        println!("{} MiB for {CALLS} messages that do not end", used / MIB);
+        assert!(used < MEMORY_MAX, "{} MiB", used / MIB);
+        // Those beyond the budget were refused, the others are waited for.
+        let kept = 33_554_432 / PART_BYTES;
+        while greedy.ended < CALLS - kept - 5 {
+            greedy.read_frame(0).unwrap();
+        }
+        // Another connection has room for a large request meanwhile.
+        put_large(&mut good, "k", &vec![b'w'; LARGE_BYTES]);
+    });
+}
+
+/// A body that trickles in had no deadline: each of its frames was whole.
+#[test]
+fn a_request_that_trickles_in_is_ended_and_a_stream_may_be_silent() {
+    let place = Place::new();
+    let settings = "--partial-request-timeout 1s";
+    with_server_of(&place, "trickle", settings, |at, _| {
+        let mut good = Raw::open(at);
+        let first = put(&mut good, "k", b"v");
+        // A stream that says nothing for longer than that.
+        let mut silent = Raw::open(at);
+        let watching = watch(&mut silent, "k", 1);
+        let created: pb::WatchResponse = silent.receive(watching).expect("it goes on");
+        assert!(created.created);
+        let begun = Instant::now();
+        for is_watch in [false, true] {
+            let mut slow = Raw::open(at);
+            let call = match is_watch {
+                true => watch(&mut slow, "other", 1),
+                false => slow.begin(PUT),
+            };
+            slow.send_part(call, &message_head(1000)).unwrap();
+            slow.settle().unwrap();
+            let ended = slow.ended;
+            while slow.ended == ended {
+                assert!(
+                    begun.elapsed() < SOON,
+                    "it is waited for, watch: {is_watch}"
+                );
+                slow.stream.write_all(&frame(DATA, 0, call, b"v")).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+                slow.settle().unwrap();
+            }
+        }
+        // The same in HTTP/1.
+        let mut slow = TcpStream::connect(at).unwrap();
+        let head = "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                    Content-Length: 100000\r\n\r\n";
+        slow.write_all(head.as_bytes()).unwrap();
+        slow.set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        let mut byte = [0];
+        while slow.read(&mut byte).is_err() {
+            assert!(begun.elapsed() < SOON * 2, "HTTP/1 is waited for");
+            // It may be closed by now.
+            let _ = slow.write_all(b" ");
+        }
+        put(&mut good, "k", b"w");
+        let event: pb::WatchResponse = silent.receive(watching).expect("it goes on");
+        let revision = event.events[0].kv.as_ref().map(|kv| kv.mod_revision);
+        assert_eq!(revision, Some(first + 1));
+    });
+}
+
+/// A call whose reply is not read was kept as long as its client liked, and with it the reply.
+#[test]
+fn a_call_whose_reply_is_not_read_is_ended() {
+    let place = Place::new();
+    with_server_of(&place, "unread", "--unread-reply-timeout 1s", |at, _| {
+        let mut good = Raw::open(at);
+        put(&mut good, "k", &[b'v'; 60_000]);
+        let request = pb::RangeRequest {
+            key: "k".into(),
+            ..pb::RangeRequest::default()
+        };
+        for is_watch in [false, true] {
+            let mut shut = Raw::open_shut(at);
+            let call = match is_watch {
+                true => watch(&mut shut, "k", 1),
+                false => {
+                    let call = shut.begin(RANGE);
+                    shut.send(call, &request, true);
+                    call
+                }
+            };
+            let begun = Instant::now();
+            let ended = loop {
+                if let Err(error) = shut.read_frame(call) {
+                    break error.to_string();
+                }
+            };
+            assert_eq!(ended, "the call was reset", "watch: {is_watch}");
+            assert!(begun.elapsed() < SOON);
+        }
+        // A client with room for everything that does not take it from its socket.
+        let mut deaf = Raw::open_wide(at);
+        for _ in 0..400 {
+            let call = deaf.begin(RANGE);
+            deaf.send(call, &request, true);
+        }
+        let begun = Instant::now();
+        while deaf.stream.write_all(&frame(DATA, 0, 1, b"")).is_ok() {
+            assert!(begun.elapsed() < SOON, "it is waited for");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        put(&mut good, "k", b"w");
+    });
+}
+
+/// Each hash read all keys on a thread of its own, however many were asked for at once.
+#[test]
+fn hashes_take_turns() {
+    const CALLS: usize = 60;
+    const HASH: &str = "/etcdserverpb.Maintenance/HashKV";
+    let place = Place::new();
+    with_server_of(&place, "turns", "", |at, pid| {
+        let mut writer = Raw::open(at);
+        for number in 0..400 {
+            put(&mut writer, &format!("k/{number}"), &[b'v'; 32 << 10]);
+        }
+        let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let idle = threads();
+        let mut asking = Raw::open(at);
+        for _ in 0..CALLS {
+            let call = asking.begin(HASH);
+            asking.send(call, &pb::HashKvRequest::default(), true);
+        }
+        let mut most = idle;
+        while asking.ended < CALLS {
+            asking.read_frame(0).unwrap();
+            most = most.max(threads());
+        }
+        println!("{idle} threads, {most} while {CALLS} hashes were asked for");
+        assert!(most < idle + CALLS / 3, "{most} threads, {idle} before");
+    });
+}
+
+/// Many clients that ask for everything and do not read it: each had the whole reply in the server's memory.
+#[test]
+fn long_ranges_that_nobody_reads_stay_within_the_budget() {
+    const CLIENTS: usize = 40;
+    const KEYS: usize = 600;
+    const VALUE_BYTES: usize = 40 << 10;
+    const MEMORY_MAX: u64 = (64 + 60) * MIB;
+    let place = Place::new();
+    let settings = "--max-client-memory 67108864 --max-connection-memory 33554432 \
+                    --unread-reply-timeout 10m";
+    with_server_of(&place, "ranges", settings, |at, pid| {
+        let mut good = Raw::open(at);
+        for number in 0..KEYS {
+            put(&mut good, &format!("k/{number:04}"), &[b'v'; VALUE_BYTES]);
+        }
+        let everything = pb::RangeRequest {
+            key: "k/".into(),
+            range_end: "k0".into(),
+            ..pb::RangeRequest::default()
+        };
+        // What is cached of the tables is not of the clients.
+        let call = good.begin(RANGE);
+        good.send(call, &everything, true);
+        let reply: pb::RangeResponse = good.receive(call).expect("an answer");
+        assert_eq!((reply.kvs.len(), reply.count), (KEYS, KEYS as i64));
+        assert!(good.receive::<pb::RangeResponse>(call).is_none());
+        let empty = memory(pid, "RssAnon");
+        let mut deaf = Vec::new();
+        for _ in 0..CLIENTS {
+            let mut raw = Raw::open_shut(at);
+            let call = raw.begin(RANGE);
+            raw.send(call, &everything, true);
+            deaf.push(raw);
+        }
+        // Each has the head of its answer, or was refused, when its range was measured.
+        for raw in &mut deaf {
+            raw.read_until_head().unwrap();
+        }
+        let used = memory(pid, "RssAnon").saturating_sub(empty);
+        println!(
+            "{} MiB for {CLIENTS} ranges of {} MiB",
+            used / MIB,
+            (KEYS * VALUE_BYTES) as u64 / MIB
+        );
+        assert!(used < MEMORY_MAX, "{} MiB", used / MIB);
+        put(&mut good, "k", b"w");
+    });
+}
+
+/// Connections took all open files, and the member stopped when it needed one: for the next segment of its log.
+#[test]
+fn a_crowd_leaves_the_member_the_files_that_it_needs() {
+    const FILES: usize = 256;
+    let place = Place::new();
+    let port = bowline_testing::ports::free_ports(8);
+    let (at, peer) = (
+        format!("127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{}", port + 1),
+    );
+    let line = format!(
+        "ulimit -n {FILES} && exec {} serve --data-dir files --listen-client-urls http://{at} \
+         --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}",
+        env!("CARGO_BIN_EXE_bowline")
+    );
+    let mut command = place.command_of("sh");
+    command.args(["-c", &line]).stderr(Stdio::piped());
+    let mut server = Killed(command.spawn().expect("a shell"));
+    let mut log = BufReader::new(server.0.stderr.take().expect("a pipe")).lines();
+    assert!(log.any(|line| line.expect("a line").contains("ready")));
+    // It never waits for somebody to read its log.
+    std::thread::spawn(move || log.for_each(drop));
+    let mut good = Raw::open(&at);
+    put(&mut good, "k", b"v");
+    let mut crowd = Vec::new();
+    for _ in 0..FILES * 2 {
+        // Those that are not taken wait in the queue of the port.
+        crowd.extend(TcpStream::connect(&at));
+    }
+    // More than a segment of the log, and than what is kept in memory before it goes to a table.
+    for number in 0..180 {
+        put_large(&mut good, &format!("k/{number}"), &vec![b'v'; LARGE_BYTES]);
+    }
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.0.id())).map_or(0, Iterator::count);
+    println!(
+        "{open} open files of {FILES} beside {} connections",
+        crowd.len()
+    );
+    assert!(open > 0 && open < FILES - 64, "{open} of {FILES} are open");
+    assert!(server.0.try_wait().expect("a process").is_none());
+}
+
+/// Is ended with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Everything above at once, for `BOWLINE_CROWD_SECONDS`: memory stays within the budget, and a client that does
+/// everything right is answered.
+#[test]
+fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_server_its_memory() {
+    /// The budget of the flags, 64 KiB for each connection, and what connections and the allocator take.
+    const MEMORY_MAX: u64 = (64 + 120) * MIB;
+    let seconds = std::env::var("BOWLINE_CROWD_SECONDS");
+    let seconds = seconds.map_or(6, |seconds| seconds.parse().expect("a number of seconds"));
+    let place = Place::new();
+    let settings = "--max-client-memory 67108864 --max-connection-memory 16777216 \
+                    --partial-request-timeout 2s --unread-reply-timeout 2s --max-resets 1000";
+    with_server_of(&place, "hostile", settings, |at, pid| {
+        let mut good = Raw::open(at);
+        for number in 0..200 {
+            put(&mut good, &format!("k/{number}"), &[b'v'; 32 << 10]);
+        }
+        let alone = latencies(&mut good, Duration::from_secs(2), || {});
+        let empty = memory(pid, "RssAnon");
+        let (is_over, mut most) = (AtomicBool::new(false), 0);
+        let beside = std::thread::scope(|scope| {
+            for attack in ATTACKS {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        // The server may hang up at any time: then it begins anew.
+                        let _ = std::panic::catch_unwind(|| attack(at));
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                });
+            }
+            // Also when a request of the good client is not answered.
+            let _over = Over(&is_over);
+            let length = Duration::from_secs(seconds);
+            latencies(&mut good, length, || {
+                most = memory(pid, "RssAnon").max(most);
+            })
+        });
+        let p99 = |all: &[Duration]| all[all.len() * 99 / 100];
+        let used = most.saturating_sub(empty);
+        println!(
+            "p99 {:?} alone, {:?} beside the crowd ({} requests in {seconds} s); {} MiB more",
+            p99(&alone),
+            p99(&beside),
+            beside.len(),
+            used / MIB
+        );
+        assert!(used < MEMORY_MAX, "{} MiB", used / MIB);
+    });
+}
+
+/// Ends the crowd when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Puts for so long; how long each took, in order. Each is answered, or this fails.
+fn latencies(raw: &mut Raw, length: Duration, mut each: impl FnMut()) -> Vec<Duration> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    while begun.elapsed() < length {
+        let before = Instant::now();
+        put(raw, "good", b"value");
+        all.push(before.elapsed());
+        each();
+    }
+    all.sort();
+    all
+}
+
+type Attack = fn(&str) -> std::io::Result<()>;
+
+const ATTACKS: [Attack; 6] = [halves, trickles, deaf_ranges, deaf_watches, resets, heads];
+
+/// Messages that do not end.
+fn halves(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open(at);
+    raw.settle()?;
+    for _ in 0..200 {
+        let call = raw.begin_on(PUT)?;
+        raw.send_part(call, &message_head(1_500_000))?;
+        raw.send_part(call, &[b'v'; 500_000])?;
+    }
+    Ok(())
+}
+
+/// Bodies that come byte for byte, in HTTP/1.
+fn trickles(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        let mut slow = TcpStream::connect(at)?;
+        slow.write_all(b"POST /v3/kv/put HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")?;
+        slow.write_all(&[b' '; 100_000])?;
+        all.push(slow);
+    }
+    for _ in 0..20 {
+        for slow in &mut all {
+            slow.write_all(b" ")?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Everything, by those who do not read it.
+fn deaf_ranges(at: &str) -> std::io::Result<()> {
+    let everything = pb::RangeRequest {
+        key: "k/".into(),
+        range_end: "k0".into(),
+        ..pb::RangeRequest::default()
+    };
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        let mut raw = Raw::open_shut(at);
+        for _ in 0..20 {
+            let call = raw.begin(RANGE);
+            raw.send(call, &everything, true);
+        }
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Watches that nobody reads.
+fn deaf_watches(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let mut raw = Raw::open_shut(at);
+        watch(&mut raw, "good", 50);
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Calls that are taken back.
+fn resets(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open(at);
+    for _ in 0..2000 {
+        let call = raw.begin_on(PUT)?;
+        raw.stream
+            .write_all(&frame(RESET, 0, call, &8_u32.to_be_bytes()))?;
+    }
+    Ok(())
+}
+
+/// Heads that do not end.
+fn heads(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        let mut raw = Raw::open(at);
+        raw.stream.write_all(&frame(HEADERS, 0, 1, &[0x83]))?;
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! How an empty directory becomes a member: the founding of a cluster, and the taking of a place in one
+//! that exists.
+//!
+//! A directory gets its incarnation with its file `MEMBER`, before anything else happens. Until the
+//! membership names that incarnation, the member is inert: Raft runs without a membership, and no
+//! message of another member is for it (see `peer::peers`). It serves its peer port all the same, so
+//! that others can ask where it stands.
+//!
+//! *Founding.* Each founder asks all others. The one with the lowest id begins the cluster once every
+//! other founder has said that its directory is blank (no vote, no log, no state), and puts their
+//! incarnations into the first membership. The others get it by replication.
+//!
+//! *Joining.* The directory asks the leader for the place that was added for it. That is a change of
+//! the membership, which names the incarnation; asking again changes nothing.
+//!
+//! Invariants:
+//! - a founder's word that it is blank is needed from all of them: one that does not answer may
+//!   hold what was acknowledged. So a founder whose directory was emptied never founds a second time
+//!   while any other holds anything: it waits, or hears from one that its place is another
+//!   incarnation's, and stops;
+//! - a place is taken once. An incarnation that lost its directory does not come back: its member is
+//!   removed, and added again under another id.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use openraft::error::{InitializeError, RaftError};
+
+use super::core::Core;
+use super::questions::{Answer, Question};
+use crate::error::{Error, Result};
+use crate::peer::{ClusterMember, ClusterMembers, PeerClient};
+use crate::types::{Member, Membership, NodeId};
+
+/// What to do about a directory that is not the member's.
+pub(super) const LOST: &str = "it is not the one that the cluster knows this member by, but an empty one or an \
+                               older copy: remove this member from the cluster, and add it again with an \
+                               empty directory";
+const REMOVED: &str = "this member was removed from the cluster";
+
+/// Between two rounds of questions, at first and at last.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// How often to say what is waited for.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Who asks, as far as it matters for what an answer means.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) cluster_id: u64,
+    pub(super) member_id: NodeId,
+    pub(super) incarnation: u64,
+    pub(super) is_founder: bool,
+}
+
+impl Place {
+    /// Why a blank directory cannot have this place, by what a member says.
+    pub(super) fn refusal(&self, answer: &ClusterMembers) -> Option<&'static str> {
+        // One that knows no membership waits as well.
+        if answer.cluster_id != self.cluster_id || answer.members.is_empty() {
+            return None;
+        }
+        match answer
+            .members
+            .iter()
+            .find(|member| member.id == self.member_id)
+        {
+            // It is the cluster's, and blank, and the cluster has heard of it: it is a copy from before.
+            Some(own) if own.incarnation == self.incarnation => has_started(own).then_some(LOST),
+            // Not taken yet, or of a directory from before there were incarnations.
+            Some(own) if own.incarnation == 0 && own.is_learner && !has_started(own) => None,
+            Some(_) => Some(LOST),
+            // Every membership has the founders, until one is removed. Who joins may not be in an older one.
+            None => self.is_founder.then_some(REMOVED),
+        }
+    }
+}
+
+/// Whether a member has said where clients reach it, as it does after each start.
+pub(super) fn has_started(member: &ClusterMember) -> bool {
+    !member.client_urls.is_empty()
+}
+
+/// Has a blank directory become a member; returns when it is one, or has stopped.
+pub(super) async fn run(core: Arc<Core>) {
+    let mut closing = core.closing.subscribe();
+    let admitted = async {
+        match core.founders.clone() {
+            Some(founders) => core.found(&founders).await,
+            None => core.claim_place().await,
+        }
+    };
+    tokio::select! {
+        result = admitted => match result {
+            Ok(()) => {}
+            Err(Error::Stopped { reason }) => core.fail(&reason),
+            Err(error) => core.fail(&error.to_string()),
+        },
+        _ = closing.wait_for(|closed| *closed) => {}
+    }
+}
+
+/// Says what is waited for, now and then.
+struct Patience {
+    pause: Duration,
+    said: Instant,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience {
+            pause: PAUSE.0,
+            // A start of all at once takes a moment.
+            said: Instant::now(),
+        }
+    }
+
+    async fn wait(&mut self, reason: impl FnOnce() -> String) {
+        if self.said.elapsed() >= SAY_EVERY {
+            tracing::warn!(
+                reason = reason(),
+                "this member waits to be admitted to its cluster"
+            );
+            self.said = Instant::now();
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(PAUSE.1);
+    }
+}
+
+impl Core {
+    fn place(&self) -> Place {
+        Place {
+            cluster_id: self.cluster_id,
+            member_id: self.member_id,
+            incarnation: self.incarnation,
+            is_founder: self.founders.is_some(),
+        }
+    }
+
+    fn refuse(&self, reason: &str) -> Error {
+        match reason {
+            REMOVED => Error::stopped(REMOVED),
+            reason => Error::Directory {
+                path: self.options.data_dir.clone(),
+                reason: reason.to_owned(),
+            },
+        }
+    }
+
+    /// Begins the cluster with the other founders, or waits until another one has.
+    async fn found(&self, founders: &Membership) -> Result<()> {
+        let others = founders.nodes().filter(|(id, _)| **id != self.member_id);
+        let others: Vec<(NodeId, PeerClient)> = others
+            .map(|(id, member)| (*id, self.peers.client(*id, member)))
+            .collect();
+        let is_first = others.iter().all(|(id, _)| *id > self.member_id);
+        let mut patience = Patience::new();
+        while self.is_blank() {
+            let asked = others
+                .iter()
+                .map(|(id, client)| async move { (*id, client.members().await) });
+            let mut blank = BTreeMap::from([(self.member_id, self.incarnation)]);
+            let mut missing = Vec::new();
+            for (id, answer) in join_all(asked).await {
+                match answer {
+                    Ok(answer) => {
+                        if let Some(reason) = self.place().refusal(&answer) {
+                            return Err(self.refuse(reason));
+                        }
+                        let is_it = (answer.cluster_id, answer.member_id) == (self.cluster_id, id);
+                        if is_it && answer.is_blank {
+                            blank.insert(id, answer.incarnation);
+                        } else if is_it {
+                            missing.push(format!("{id:x} is past its founding"));
+                        } else {
+                            missing.push(format!(
+                                "at the peer URL of {id:x} answers a member of another cluster"
+                            ));
+                        }
+                    }
+                    Err(status) => missing.push(format!("{id:x}: {}", status.message())),
+                }
+            }
+            if is_first && blank.len() == others.len() + 1 {
+                return self.begin(founders, &blank).await;
+            }
+            let reason = || match missing.is_empty() {
+                true => "the founder with the lowest id has yet to begin".to_owned(),
+                false => format!(
+                    "every founder is needed for a beginning: {}",
+                    missing.join("; ")
+                ),
+            };
+            self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
+            patience.wait(reason).await;
+        }
+        Ok(())
+    }
+
+    /// Writes the first membership.
+    async fn begin(
+        &self,
+        founders: &Membership,
+        incarnations: &BTreeMap<NodeId, u64>,
+    ) -> Result<()> {
+        let with_incarnation = |(id, member): (&NodeId, &Member)| {
+            let incarnation = incarnations.get(id).copied().unwrap_or_default();
+            let member = Member {
+                incarnation,
+                ..member.clone()
+            };
+            (*id, member)
+        };
+        let members: BTreeMap<NodeId, Member> = founders.nodes().map(with_incarnation).collect();
+        match self.raft.initialize(members).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(Error::stopped(error)),
+        }
+    }
+
+    /// Takes the place that was added for this directory.
+    async fn claim_place(&self) -> Result<()> {
+        // One from before there were incarnations has its place.
+        if self.incarnation == 0 {
+            return Ok(());
+        }
+        let own_urls = &self.options.advertise_peer_urls;
+        let others = self.options.initial_cluster.iter();
+        let others: Vec<&String> = others
+            .map(|(_, url)| url)
+            .filter(|url| !own_urls.contains(url))
+            .collect();
+        let mut patience = Patience::new();
+        while self.is_blank() && !others.is_empty() {
+            let mut missing = Vec::new();
+            for url in &others {
+                match self.claim_through(url).await {
+                    Ok(()) => return Ok(()),
+                    Err(Error::PlaceTaken { .. }) => return Err(self.refuse(LOST)),
+                    Err(Error::MemberNotFound { .. }) => return Err(self.refuse(REMOVED)),
+                    Err(error) => missing.push(format!("{url}: {error}")),
+                }
+            }
+            self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
+            patience.wait(|| missing.join("; ")).await;
+        }
+        Ok(())
+    }
+
+    /// Asks the member at `url` for the leader, and the leader for this member's place.
+    async fn claim_through(&self, url: &str) -> Result<()> {
+        let failed = |reason: &str| Error::Peer {
+            url: url.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let answer = self.peers.client_at(url).agreed_members().await;
+        let answer = answer.map_err(|status| failed(status.message()))?;
+        if answer.cluster_id != self.cluster_id {
+            return Err(failed("it is a member of another cluster"));
+        }
+        let id = self.member_id;
+        let find = |id: NodeId| answer.members.iter().find(|member| member.id == id);
+        let own = find(id).ok_or(Error::MemberNotFound { id })?;
+        if own.incarnation == self.incarnation {
+            return Ok(());
+        }
+        if own.incarnation != 0 {
+            return Err(Error::PlaceTaken { id });
+        }
+        let leader = answer.leader_id.and_then(find).ok_or(Error::NoLeader)?;
+        let member = Member {
+            peer_urls: leader.peer_urls.clone(),
+            incarnation: leader.incarnation,
+            ..Member::default()
+        };
+        let question = Question::MemberClaim {
+            id,
+            incarnation: self.incarnation,
+        };
+        let asked = self.peers.client(leader.id, &member);
+        let answer = asked.ask(question.into_proto()).await;
+        let answer = answer.map_err(|status| failed(status.message()))?;
+        match Answer::from_proto(answer) {
+            Some(Answer::Done) => Ok(()),
+            Some(Answer::Refused(error)) => Err(error),
+            _ => Err(failed("it answers something else")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(own: Option<(u64, bool, bool)>) -> ClusterMembers {
+        let member = |id, incarnation, is_learner, has_started: bool| ClusterMember {
+            id,
+            name: String::new(),
+            peer_urls: Vec::new(),
+            client_urls: vec!["http://a:2379".to_owned(); usize::from(has_started)],
+            is_learner,
+            incarnation,
+        };
+        let own = own.map(|(incarnation, is_learner, has_started)| {
+            member(5, incarnation, is_learner, has_started)
+        });
+        ClusterMembers {
+            cluster_id: 1,
+            database_id: 1,
+            leader_id: None,
+            members: [member(7, 70, false, true)]
+                .into_iter()
+                .chain(own)
+                .collect(),
+            member_id: 7,
+            incarnation: 70,
+            is_blank: false,
+        }
+    }
+
+    #[test]
+    fn a_blank_directory_gets_only_a_place_that_is_its_own_or_free() {
+        let place = Place {
+            cluster_id: 1,
+            member_id: 5,
+            incarnation: 50,
+            is_founder: true,
+        };
+        // Its own, of which nothing came yet; one that nobody has taken.
+        for own in [(50, false, false), (50, true, false), (0, true, false)] {
+            assert_eq!(place.refusal(&answer(Some(own))), None, "{own:?}");
+        }
+        // Its own, but from before it was used; another's; one from before there were incarnations.
+        for own in [
+            (50, false, true),
+            (51, false, false),
+            (51, true, true),
+            (0, false, false),
+            (0, true, true),
+        ] {
+            assert_eq!(place.refusal(&answer(Some(own))), Some(LOST), "{own:?}");
+        }
+        assert_eq!(place.refusal(&answer(None)), Some(REMOVED));
+        let joining = Place {
+            is_founder: false,
+            ..place
+        };
+        assert_eq!(
+            joining.refusal(&answer(None)),
+            None,
+            "it may know an old membership"
+        );
+        let elsewhere = Place {
+            cluster_id: 2,
+            ..place
+        };
+        assert_eq!(elsewhere.refusal(&answer(Some((51, false, true)))), None);
+    }
+}

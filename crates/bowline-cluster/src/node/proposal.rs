@@ -1,0 +1,67 @@
+//! What a proposal must be, wherever it comes from, before it may enter a log.
+//!
+//! What is agreed on is applied by every member, again at each start. So bytes that cannot be
+//! applied must not be agreed on: a leader checks what it is asked to propose, a follower what it
+//! is asked to append, before it acknowledges that.
+//!
+//! *Versions.* Every member says which version of commands it reads, in the membership. Nothing is
+//! proposed of a version that one of them does not read. A member that gets such an entry all the
+//! same, from the leader that it follows, stops: it would never be able to apply it.
+//!
+//! Invariant: every proposal in a log decodes to commands, by this program's decoder.
+
+use bowline::replica::{COMMANDS_MAX, DecodeError, commands_version, decode_commands};
+use bytes::Bytes;
+
+use super::core::Core;
+use super::waiters::{HEAD_BYTES, proposer_of};
+use crate::error::{Error, Result};
+use crate::peer::Unfit;
+use crate::types::NodeId;
+
+/// The largest proposal: the largest request that the settings allow, and a batch besides.
+pub(crate) const PROPOSAL_BYTES_MAX: usize = 72 << 20;
+/// The largest request that the settings may allow.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 66 << 20;
+
+// A full batch, and one more request.
+const _: () =
+    assert!(REQUEST_BYTES_MAX as usize + (2 << 20) < PROPOSAL_BYTES_MAX && COMMANDS_MAX > 0);
+
+/// Whether a proposal is one that this program can apply. One that is to be put into the log for
+/// `from` must be made by it: it would be taken for an answer elsewhere.
+pub(crate) fn check(proposal: &Bytes, from: Option<NodeId>) -> std::result::Result<(), Unfit> {
+    let malformed = |reason: String| Err(Unfit::Malformed(reason));
+    if proposal.len() > PROPOSAL_BYTES_MAX {
+        let len = proposal.len();
+        return malformed(format!(
+            "{len} bytes, over the limit of {PROPOSAL_BYTES_MAX}"
+        ));
+    }
+    let Some(proposer) = proposer_of(proposal) else {
+        return malformed("it is shorter than its head".to_owned());
+    };
+    if from.is_some_and(|from| from != proposer) {
+        return malformed(format!("it is of member {proposer:016x}"));
+    }
+    match decode_commands(&proposal.slice(HEAD_BYTES..)) {
+        Ok(_) => Ok(()),
+        Err(error @ DecodeError::Newer { .. }) => Err(Unfit::Newer(error.to_string())),
+        Err(error) => malformed(error.to_string()),
+    }
+}
+
+impl Core {
+    /// Whether a proposal may be put into the log: it is not too large, and every member reads commands
+    /// of its version.
+    pub(crate) fn check_before_proposing(&self, proposal: &Bytes) -> Result<()> {
+        if proposal.len() > PROPOSAL_BYTES_MAX {
+            return Err(Error::RequestTooLarge {
+                size: proposal.len() as u64,
+                limit: PROPOSAL_BYTES_MAX as u64,
+            });
+        }
+        let version = proposal.get(HEAD_BYTES..).and_then(commands_version);
+        self.check_version(version.unwrap_or(1))
+    }
+}

@@ -1,0 +1,652 @@
+//! What no honest member sends: stray, forged and random messages on the peer port.
+
+use bowline::replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
+use bowline_proto::peer as proto;
+use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
+use bytes::Bytes;
+use openraft::async_runtime::WatchReceiver as _;
+use prost::Message;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use super::*;
+use crate::peer::{MemberIdentity, PeerClient, PeerOptions, Peers};
+use crate::record;
+use crate::types::{Entry, LogId, Payload, Proposal};
+
+/// A client of `target` that says it is the member `from`.
+fn as_member(from: &LocalClient, target: &LocalClient) -> PeerClient {
+    let core = from.core();
+    let identity = MemberIdentity {
+        cluster_id: core.cluster_id,
+        member_id: core.member_id,
+        incarnation: incarnation(from),
+    };
+    let peers = Peers::of(identity, PeerOptions::default());
+    let membership = core.membership();
+    let target = target.core().member_id;
+    peers.client(target, membership.get_node(&target).unwrap())
+}
+
+async fn grpc(node: &Node) -> GrpcClient<Channel> {
+    let url = format!("http://{}", node.peer_addresses()[0]);
+    GrpcClient::connect(url).await.unwrap()
+}
+
+fn incarnation(client: &LocalClient) -> u64 {
+    client.core().log.member().state().incarnation
+}
+
+fn sender(from: &LocalClient, target: &LocalClient) -> proto::Sender {
+    proto::Sender {
+        cluster_id: from.core().cluster_id,
+        member_id: from.core().member_id,
+        incarnation: incarnation(from),
+        target_id: target.core().member_id,
+        target_incarnation: incarnation(target),
+    }
+}
+
+/// Three members that nothing disturbs: each has said its name, and all have applied the same.
+async fn settled() -> Three {
+    let three = Three::start(|config| {
+        config.heartbeat_interval = Duration::from_millis(100);
+        config.election_timeout = Duration::from_secs(1);
+    })
+    .await;
+    surely(&three.client(three.leader().await), &put("a", "1")).await;
+    eventually("each has said its name", || {
+        let membership = three.client(0).core().membership();
+        membership
+            .nodes()
+            .all(|(_, member)| member.command_version > 0)
+    })
+    .await;
+    three.assert_equal().await;
+    three
+}
+
+fn last_index(client: &LocalClient) -> Option<u64> {
+    client.core().last_index()
+}
+
+/// A proposal that the member `from` could have made.
+fn proposal(from: u64, commands: &[Command]) -> Vec<u8> {
+    let mut bytes = [from.to_be_bytes(), [7; 8], [7; 8]].concat();
+    encode_commands(commands.iter(), &mut bytes);
+    bytes
+}
+
+/// One stray message on the peer port was agreed on undecoded, and then every member failed to apply
+/// it, at once and at every start from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_proposal_is_refused_and_stops_nobody() {
+    let mut three = settled().await;
+    let leader = three.leader().await;
+    let (client, other) = (three.client(leader), three.client((leader + 1) % 3));
+    let from = other.core().member_id;
+    let stray = as_member(&other, &client);
+    let head = proposal(from, &[])[..24].to_vec();
+    let behind_head = |bytes: &[u8]| [&head[..], bytes].concat();
+    let mut too_deep = Txn::default();
+    for _ in 0..TXN_DEPTH_MAX + 1 {
+        too_deep = Txn::of(Op::Txn(too_deep));
+    }
+    let (term, before) = (client.core().leadership().term, last_index(&client));
+    for bytes in [
+        Vec::new(),
+        b"x".to_vec(),
+        head.clone(),
+        behind_head(b"anything"),
+        // No version, one that nobody reads yet, more commands than there are bytes.
+        behind_head(&[0, 0]),
+        behind_head(&[COMMAND_VERSION + 1, 0]),
+        behind_head(&[1, 0xff, 0xff, 0xff, 0x7f]),
+        behind_head(&[1, 1, 1, 200]),
+        proposal(from, &[Command::Txn(too_deep)]),
+        // Whose is it?
+        proposal(from ^ 1, &[put("b", "1")]),
+    ] {
+        let refused = stray.propose(term, Bytes::from(bytes.clone())).await;
+        let refused = refused.expect_err("refused");
+        assert_eq!(
+            refused.code(),
+            Code::InvalidArgument,
+            "{bytes:?}: {refused}"
+        );
+    }
+    // One that is as it should be is taken, unless the leader has changed meanwhile.
+    let good = Bytes::from(proposal(from, &[put("c", "1")]));
+    let taken = stray.propose(term, good).await;
+    if client.core().leadership().term == term {
+        taken.expect("taken");
+        let expected = before.map(|index| index + 1);
+        assert_eq!(
+            last_index(&client),
+            expected,
+            "none of the others is in the log"
+        );
+    }
+    drop((client, other, stray));
+    for number in 0..3 {
+        assert_eq!(three.client(number).core().stop_reason(), None);
+        three.stop(number).await;
+    }
+    for number in 0..3 {
+        let config = three.configs[number].clone();
+        three.nodes[number] = Some(start(&config).await);
+    }
+    let client = three.client(three.leader().await);
+    surely(&client, &put("d", "1")).await;
+    drop(client);
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
+/// One forged vote of the last term there is was written down, and no leader was ever elected again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_vote_is_refused_and_not_written_down() {
+    let mut three = settled().await;
+    let leader = three.leader().await;
+    let (client, target) = (three.client(leader), (leader + 1) % 3);
+    let (target, other) = (three.client(target), three.client((leader + 2) % 3));
+    let term = client.core().leadership().term;
+    let from = other.core().member_id;
+    let mut grpc = grpc(three.nodes[(leader + 1) % 3].as_ref().unwrap()).await;
+    let last = Some(proto::LogId {
+        term: u64::MAX,
+        node: from,
+        index: u64::MAX,
+    });
+    let vote = |term, node, last| proto::VoteRequest {
+        sender: Some(sender(&other, &target)),
+        vote: Some(proto::Ballot {
+            term,
+            node,
+            committed: false,
+        }),
+        last,
+        // Says that the leader itself has asked for it, so that no lease protects from it.
+        leadership_transfer: true,
+    };
+    let stranger = proto::VoteRequest {
+        sender: Some(proto::Sender {
+            member_id: 4711,
+            ..sender(&other, &target)
+        }),
+        ..vote(term + 1, 4711, None)
+    };
+    for (request, code) in [
+        (vote(u64::MAX, from, None), Code::InvalidArgument),
+        (vote((1 << 62) + 1, from, None), Code::InvalidArgument),
+        (vote(term + (1 << 33), from, None), Code::InvalidArgument),
+        (vote(term + 1, from, last), Code::InvalidArgument),
+        // In another one's name.
+        (vote(term + 1, from ^ 1, None), Code::InvalidArgument),
+        (stranger, Code::PermissionDenied),
+    ] {
+        let refused = grpc.vote(request).await.expect_err("refused");
+        assert_eq!(refused.code(), code, "{refused}");
+        let refused = grpc.pre_vote(request).await.expect_err("refused");
+        assert_eq!(refused.code(), code, "{refused}");
+    }
+    let ballot = proto::Ballot {
+        term: u64::MAX,
+        node: from,
+        committed: true,
+    };
+    let append = proto::AppendRequest {
+        sender: Some(sender(&other, &target)),
+        sequence: 1,
+        vote: Some(ballot),
+        ..proto::AppendRequest::default()
+    };
+    let replies = grpc.append(futures_util::stream::iter([append])).await;
+    let refused = replies.expect("begun").into_inner().message().await;
+    assert_eq!(refused.expect_err("refused").code(), Code::InvalidArgument);
+    let transfer = proto::TransferLeaderRequest {
+        sender: Some(sender(&other, &target)),
+        vote: Some(ballot),
+        to: target.core().member_id,
+        last: None,
+    };
+    let refused = grpc.transfer_leader(transfer).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let now = target.core().leadership().term;
+    assert!(now < term + 1000, "from term {term} to {now}");
+    drop((client, target, other));
+    for number in 0..3 {
+        three.stop(number).await;
+        let config = three.configs[number].clone();
+        three.nodes[number] = Some(start(&config).await);
+    }
+    let client = three.client(three.leader().await);
+    surely(&client, &put("b", "1")).await;
+    drop(client);
+    three.shutdown().await;
+}
+
+/// An entry of which a member learned only when it was to be applied that it is of a newer program had
+/// been acknowledged by then. It is found before, and stops the member; what no program makes does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
+    let mut three = settled().await;
+    let leader = three.leader().await;
+    let number = (leader + 1) % 3;
+    let (client, target) = (three.client(leader), three.client(number));
+    let mut grpc = grpc(three.nodes[number].as_ref().unwrap()).await;
+    let before = last_index(&target);
+    let previous: LogId = target.core().metrics.borrow_watched().last_applied.unwrap();
+    let vote = target.core().metrics.borrow_watched().vote;
+    let from = client.core().member_id;
+    assert_eq!(vote.leader_id.node_id, from, "it follows the leader");
+    let append = |commands: &[u8]| {
+        let entry = Entry {
+            log_id: LogId::new(vote.leader_id, previous.index + 1),
+            payload: Payload::Normal(Proposal([&[0; 24][..], commands].concat().into())),
+        };
+        let mut head = Vec::new();
+        record::encode_head(&entry, None, &mut head);
+        proto::AppendRequest {
+            sender: Some(sender(&client, &target)),
+            sequence: 1,
+            vote: Some(proto::Ballot {
+                term: vote.leader_id.term,
+                node: from,
+                committed: true,
+            }),
+            previous: Some(proto::LogId {
+                term: previous.leader_id.term,
+                node: previous.leader_id.node_id,
+                index: previous.index,
+            }),
+            committed: None,
+            acknowledged: None,
+            entries: vec![proto::Entry {
+                head: head.into(),
+                payload: record::payload(&entry),
+            }],
+        }
+    };
+    for (commands, code) in [
+        (&b"\x01garbage"[..], Code::InvalidArgument),
+        (&[COMMAND_VERSION + 1, 0], Code::Unimplemented),
+    ] {
+        assert_eq!(target.core().stop_reason(), None);
+        let stream = futures_util::stream::iter([append(commands)]);
+        let mut replies = grpc.append(stream).await.expect("begun").into_inner();
+        let refused = replies.message().await.expect_err("not acknowledged");
+        assert_eq!(refused.code(), code, "{refused}");
+        assert_eq!(last_index(&target), before, "it is not in the log");
+    }
+    let reason = target.core().stop_reason().expect("it has stopped");
+    assert!(reason.contains("run a newer program"), "{reason}");
+    drop((client, target));
+    // Nothing of it is left at the next start.
+    three.stop(number).await;
+    let config = three.configs[number].clone();
+    three.nodes[number] = Some(start(&config).await);
+    surely(&three.client(three.leader().await), &put("b", "1")).await;
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
+/// Two members say that they know the next version of commands, the third does not: what needs that
+/// version is refused before it is proposed, by name of the one that lacks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_a_member_does_not_know_is_not_proposed() {
+    let next = COMMAND_VERSION + 1;
+    let mut three = Three::start(|config| {
+        config.command_version = match config.name.as_str() {
+            "c" => u32::from(COMMAND_VERSION),
+            _ => u32::from(next),
+        };
+        config.heartbeat_interval = Duration::from_millis(100);
+        config.election_timeout = Duration::from_secs(2);
+    })
+    .await;
+    let lacking = three.client(2).core().member_id;
+    let known = |three: &Three, number: usize| {
+        let membership = three.client(number).core().membership();
+        let versions = membership.nodes().map(|(_, member)| member.command_version);
+        // One that has yet to hear of anybody knows nobody.
+        versions.min().unwrap_or(0)
+    };
+    eventually("all have said what they know", || {
+        (0..3).all(|number| known(&three, number) > 0)
+    })
+    .await;
+    for number in 0..3 {
+        let refused = three.client(number).core().check_version(next);
+        match refused {
+            Err(Error::CommandTooNew { member, known, .. }) => {
+                assert_eq!((member, known), (lacking, COMMAND_VERSION));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let leader = three.leader().await;
+    let before = last_index(&three.client(leader));
+    let mut bytes = proposal(three.client(leader).core().member_id, &[put("a", "1")]);
+    bytes[24] = next;
+    let core = three.client(leader).core().clone();
+    let handed = core
+        .hand_in_here(core.leadership().term, bytes.into())
+        .await;
+    assert!(
+        matches!(
+            handed,
+            proposer::Handed::Nowhere(Error::CommandTooNew { .. })
+        ),
+        "handed in"
+    );
+    drop(core);
+    assert_eq!(last_index(&three.client(leader)), before, "not in the log");
+    // Version 1 goes on; and the newer one from when the last member knows it.
+    surely(&three.client(leader), &put("a", "1")).await;
+    three.stop(2).await;
+    three.configs[2].command_version = u32::from(next);
+    let config = three.configs[2].clone();
+    three.nodes[2] = Some(start(&config).await);
+    eventually("all know it", || {
+        (0..3).all(|number| known(&three, number) == u32::from(next))
+    })
+    .await;
+    for number in 0..3 {
+        three
+            .client(number)
+            .core()
+            .check_version(next)
+            .expect("all know it");
+    }
+    three.shutdown().await;
+}
+
+/// Connections to the peer port cost nothing and were not counted: one machine could take every file
+/// that a member may open. Silent ones stayed.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_are_bounded_and_ended() {
+    let three = Three::start(|config| {
+        config.peers.port.connections_per_address_max = 40;
+        config.peers.port.preface_timeout = Duration::from_millis(500);
+    })
+    .await;
+    let leader = three.leader().await;
+    let address = three.nodes[leader].as_ref().unwrap().peer_addresses()[0];
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        crowd.push(TcpStream::connect(address).await.unwrap());
+    }
+    // Who serves others goes on serving them.
+    surely(&three.client(leader), &put("a", "1")).await;
+    let mut read = Vec::new();
+    for stream in &mut crowd {
+        // The end of the connection, refused or given up; whatever the server said before.
+        let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await;
+        let _ = ended.expect("a silent connection stays");
+    }
+    surely(&three.client(leader), &put("b", "1")).await;
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
+/// A request that was begun and said nothing stayed for ever, and one that said how long it is could be
+/// as long as it liked.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_requests_and_giants_are_ended() {
+    let disk = SimDisk::new();
+    let mut config = config("one", &disk);
+    config.peers.port.append_silence_timeout = Duration::from_millis(200);
+    config.peers.port.silence_timeout = Duration::from_millis(200);
+    config.peers.message_bytes_max = 1 << 20;
+    let node = start(&config).await;
+    let mut grpc = grpc(&node).await;
+    let silent = grpc.append(futures_util::stream::pending()).await;
+    let refused = match silent {
+        Ok(replies) => replies.into_inner().message().await.expect_err("ended"),
+        Err(status) => status,
+    };
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+    let silent = grpc.snapshot(futures_util::stream::pending()).await;
+    let refused = silent.expect_err("ended");
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+    let client = node.client();
+    let giant = proto::ProposeRequest {
+        sender: Some(sender(&client, &client)),
+        term: client.core().leadership().term,
+        proposal: vec![0; 2 << 20].into(),
+    };
+    let refused = grpc.propose(giant).await.expect_err("too large");
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    surely(&client, &put("a", "1")).await;
+    drop(client);
+    node.shutdown().await.unwrap();
+}
+
+/// Random changes of messages that members send, and bytes that are none, on the peer port of a running
+/// member, through to where they are applied: it serves, now and after a restart. Stale votes are in
+/// the messages that carry a leader's: who can make a newer one is the leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_neither_stops_a_member_nor_survives_a_restart() {
+    const MESSAGES: usize = 3_000;
+    let seed = match std::env::var("BOWLINE_SEED") {
+        Ok(seed) => seed.parse().expect("BOWLINE_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    println!("BOWLINE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let disk = SimDisk::new();
+    let config = config("one", &disk);
+    let mut node = start(&config).await;
+    for round in 0..3 {
+        let client = node.client();
+        eventually("it leads", || client.core().is_leading()).await;
+        surely(&client, &put("good", &round.to_string())).await;
+        let own = sender(&client, &client);
+        let term = client.core().leadership().term;
+        let samples = samples(&client, own);
+        let address = node.peer_addresses()[0];
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap();
+        let channel = channel.connect().await.unwrap();
+        let mut taken = 0;
+        for number in 0..MESSAGES / 3 {
+            let (method, mut bytes) = samples[random.usize(..samples.len())].clone();
+            for _ in 0..random.usize(..4) {
+                mutate(&mut bytes, &mut random);
+            }
+            if !is_stale(method, &bytes, term) {
+                continue;
+            }
+            let sent = raw::send(channel.clone(), method, bytes.into());
+            let answered = tokio::time::timeout(PATIENCE, sent).await;
+            let answered = answered.unwrap_or_else(|_| panic!("message {number} has no answer"));
+            taken += usize::from(answered.is_ok());
+            if number % 100 == 0 {
+                // No gRPC at all.
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                let noise: Vec<u8> = (0..random.usize(1..200)).map(|_| random.u8(..)).collect();
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &noise).await;
+            }
+        }
+        assert!(taken > 0, "nothing got through to where it counts");
+        assert_eq!(client.core().stop_reason(), None);
+        surely(&client, &put("still", &round.to_string())).await;
+        drop(client);
+        node.shutdown().await.unwrap();
+        node = start(&config).await;
+    }
+    let client = node.client();
+    eventually("it leads", || client.core().is_leading()).await;
+    surely(&client, &put("at last", "1")).await;
+    drop(client);
+    node.shutdown().await.unwrap();
+}
+
+/// Whether a message comes from no leader of now or later.
+fn is_stale(method: &str, bytes: &[u8], term: u64) -> bool {
+    let vote = match method {
+        "Append" => proto::AppendRequest::decode(bytes)
+            .ok()
+            .and_then(|found| found.vote),
+        "Vote" => proto::VoteRequest::decode(bytes)
+            .ok()
+            .and_then(|found| found.vote),
+        "TransferLeader" => {
+            let found = proto::TransferLeaderRequest::decode(bytes).ok();
+            found.and_then(|found| found.vote)
+        }
+        "Snapshot" => {
+            let found = proto::SnapshotChunk::decode(bytes)
+                .ok()
+                .and_then(|found| found.part);
+            match found {
+                Some(proto::snapshot_chunk::Part::Head(head)) => head.vote,
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    vote.is_none_or(|vote| vote.term < term || vote.term > term + (1 << 32))
+}
+
+fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+    if bytes.is_empty() {
+        return;
+    }
+    let at = random.usize(..bytes.len());
+    match random.u8(..4) {
+        0 => bytes[at] = random.u8(..),
+        1 => bytes[at] ^= 1 << random.u8(..8),
+        2 => bytes.truncate(at),
+        _ => bytes.insert(at, random.u8(..)),
+    }
+}
+
+/// Messages of each kind for a member, as an honest one would send them.
+fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u8>)> {
+    let mut samples = Vec::new();
+    let id = client.core().member_id;
+    for commands in [
+        vec![put("x", "1")],
+        vec![Command::Compact { revision: 1 }],
+        vec![Command::LeaseGrant {
+            id: 5,
+            ttl: Duration::from_secs(60),
+        }],
+        vec![Command::LeaseRevoke { id: 5 }, put("y", "2")],
+        vec![Command::Graph(Vec::new())],
+    ] {
+        let request = proto::ProposeRequest {
+            sender: Some(own),
+            term: client.core().leadership().term,
+            proposal: proposal(id, &commands).into(),
+        };
+        samples.push(("Propose", request.encode_to_vec()));
+    }
+    let mut with_sender = |method, bytes: &[u8]| {
+        // The first of a field that is there twice is merged into by the second.
+        let sender = proto::MembersRequest {
+            sender: Some(own),
+            ..proto::MembersRequest::default()
+        };
+        let sender = sender.encode_to_vec();
+        samples.push((method, [bytes, &sender[..]].concat()));
+    };
+    let mut heads = Vec::new();
+    for (which, bytes) in crate::peer::fuzzing::seeds() {
+        match which {
+            0 => with_sender("Append", &bytes),
+            2 => {
+                with_sender("Vote", &bytes);
+                with_sender("PreVote", &bytes);
+            }
+            5 => with_sender("TransferLeader", &bytes),
+            4 => heads.push(proto::SnapshotHead::decode(&bytes[..]).unwrap()),
+            _ => {}
+        }
+    }
+    for mut head in heads {
+        head.sender = Some(own);
+        let part = Some(proto::snapshot_chunk::Part::Head(head));
+        samples.push(("Snapshot", proto::SnapshotChunk { part }.encode_to_vec()));
+    }
+    let read = proto::ReadIndexRequest {
+        sender: Some(own),
+        level: 1,
+    };
+    samples.push(("ReadIndex", read.encode_to_vec()));
+    let ask = proto::AskRequest {
+        sender: Some(own),
+        question: Some(proto::Question {
+            question: Some(proto::question::Question::LeaseKeepAlive(5)),
+        }),
+    };
+    samples.push(("Ask", ask.encode_to_vec()));
+    let members = proto::MembersRequest {
+        sender: Some(own),
+        is_linearizable: true,
+    };
+    samples.push(("Members", members.encode_to_vec()));
+    samples
+}
+
+/// gRPC with messages that are bytes.
+mod raw {
+    use bytes::{Buf, BufMut, Bytes};
+    use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+    use tonic::transport::Channel;
+    use tonic::{Request, Status};
+
+    #[derive(Default)]
+    struct Raw;
+
+    impl Codec for Raw {
+        type Encode = Bytes;
+        type Decode = Bytes;
+        type Encoder = Raw;
+        type Decoder = Raw;
+        fn encoder(&mut self) -> Raw {
+            Raw
+        }
+        fn decoder(&mut self) -> Raw {
+            Raw
+        }
+    }
+
+    impl Encoder for Raw {
+        type Item = Bytes;
+        type Error = Status;
+        fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+            out.put(item);
+            Ok(())
+        }
+    }
+
+    impl Decoder for Raw {
+        type Item = Bytes;
+        type Error = Status;
+        fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+            Ok(Some(from.copy_to_bytes(from.remaining())))
+        }
+    }
+
+    /// Sends one message; returns the first reply.
+    pub(super) async fn send(
+        channel: Channel,
+        method: &str,
+        message: Bytes,
+    ) -> Result<Bytes, Status> {
+        let mut grpc = tonic::client::Grpc::new(channel);
+        let ready = grpc.ready().await;
+        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = format!("/bowline.peer.v1.Peer/{method}")
+            .parse()
+            .expect("a path");
+        let requests = Request::new(tokio_stream::iter([message]));
+        let replies = grpc.streaming(requests, path, Raw).await?;
+        let reply = replies.into_inner().message().await?;
+        reply.ok_or_else(|| Status::unavailable("no reply"))
+    }
+}

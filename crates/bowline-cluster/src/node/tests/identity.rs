@@ -1,0 +1,400 @@
+//! Who a member is: a directory that is not the member's neither votes, nor counts, nor acknowledges.
+
+use std::sync::atomic::Ordering;
+
+use crate::node::questions::{Answer, Question};
+use crate::node::service::Service;
+use crate::peer::PeerService as _;
+
+use super::*;
+
+fn on(disk: &SimDisk, config: &NodeConfig) -> NodeConfig {
+    NodeConfig {
+        vfs: Arc::new(disk.clone()),
+        ..config.clone()
+    }
+}
+
+/// Starts it if it can be; it may have nothing to fear as long as nobody answers.
+async fn try_start(config: &NodeConfig) -> Result<Node, Error> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match Node::start(config.clone()).await {
+            Err(Error::Bind { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+/// Has `b` lag, writes X to the other two, stops all, empties the disk of `lost`, and starts that one and
+/// `b`.
+async fn an_emptied_founder(lost_is_first: bool) {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let ids: Vec<u64> = (0..3).map(|n| three.client(n).status().member_id).collect();
+    surely(&three.client(leader), &put("before", "all three")).await;
+    // The founder with the lowest id is the one that may begin a cluster.
+    let first = (0..3).min_by_key(|n| ids[*n]).unwrap();
+    let lost = if lost_is_first {
+        first
+    } else {
+        (first + 1) % 3
+    };
+    let (b, a) = (
+        (first + 2) % 3,
+        if lost_is_first {
+            (first + 1) % 3
+        } else {
+            first
+        },
+    );
+    // All have said their names: an emptied directory is known to have been running.
+    eventually("all have said their names", || {
+        let members = three.client(b).members();
+        members.len() == 3 && members.iter().all(|member| !member.client_urls.is_empty())
+    })
+    .await;
+    three.stop(b).await;
+    surely(&three.client(a), &put("x", "on a and on the lost one")).await;
+    three.stop(a).await;
+    three.stop(lost).await;
+
+    // It comes first, to an empty disk, and nobody is there to say what it was.
+    let empty = on(&SimDisk::new(), &three.configs[lost]);
+    let stranger = start(&empty).await;
+    let stopped = stranger.client();
+    let lagging = start(&three.configs[b].clone()).await;
+    let elected = lagging.client();
+    let is_led = || {
+        let status = elected.status();
+        status.leader.is_some() && elected.holds_lease()
+    };
+    let reason = tokio::select! {
+        reason = stopped.stopped() => reason,
+        () = eventually("it stops, or a leader is elected", is_led) => {
+            panic!("an empty directory has helped to elect a leader without X");
+        }
+    };
+    assert!(reason.contains("add it again"), "{reason}");
+    assert!(!is_led(), "one of three");
+    drop(stopped);
+    stranger.shutdown().await.unwrap();
+    // Nor when it is told at the start.
+    for is_existing in [false, true] {
+        let again = NodeConfig {
+            is_existing,
+            request_timeout: Duration::from_millis(500),
+            ..on(&SimDisk::new(), &empty)
+        };
+        let error = Node::start(again).await.unwrap_err();
+        let is_clear = error.to_string().contains("add it again");
+        // Who joins needs a leader's word.
+        assert!(is_clear || is_existing, "{error}");
+    }
+
+    let config = three.configs[a].clone();
+    three.nodes[a] = Some(start(&config).await);
+    three.nodes[b] = Some(lagging);
+    let client = three.client(a);
+    surely(&client, &put("after", "a and b go on")).await;
+    let read = elected
+        .range(&key("x"), ReadLevel::Linearizable)
+        .await
+        .unwrap();
+    assert_eq!(value_of(&read), Some(b"on a and on the lost one".to_vec()));
+    three.assert_equal().await;
+    drop((client, elected));
+    three.shutdown().await;
+}
+
+/// X was agreed on by A and C while B lagged. All went down; C came back first, with an empty disk. As
+/// nobody answered, it took itself for a founder that starts for the first time, began the cluster
+/// again, and its empty log granted B its vote: X, which had been acknowledged, was gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_founder_neither_founds_again_nor_votes() {
+    an_emptied_founder(true).await;
+    an_emptied_founder(false).await;
+}
+
+/// A learner that came back with an empty disk was promoted on what the leader remembered of the
+/// disk before (in a program with debug assertions, the leader stopped instead).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_learner_that_comes_back_empty_is_not_promoted() {
+    let first = start(&NodeConfig {
+        listen_peer_urls: free_urls(1),
+        ..config("first", &SimDisk::new())
+    })
+    .await;
+    let client = first.client();
+    surely(&client, &put("k", "v")).await;
+    let own_url = client.members()[0].peer_urls[0].clone();
+    let url = free_urls(1).remove(0);
+    let added = client.member_add(vec![url.clone()], true).await.unwrap();
+    let disk = SimDisk::new();
+    let joining = NodeConfig {
+        listen_peer_urls: vec![url.clone()],
+        is_existing: true,
+        initial_cluster: vec![("first".to_owned(), own_url), ("second".to_owned(), url)],
+        ..config("second", &disk)
+    };
+    let second = start(&joining).await;
+    eventually("it has caught up", || {
+        second.client().db().get("k").unwrap().is_some()
+    })
+    .await;
+    second.shutdown().await.unwrap();
+    let error = try_start(&on(&SimDisk::new(), &joining)).await.unwrap_err();
+    assert!(matches!(error, Error::Directory { .. }), "{error}");
+    assert!(error.to_string().contains("add it again"), "{error}");
+    eventually("it counts as gone", || !client.core().is_active(added.id)).await;
+    let refused = client.member_promote(added.id).await;
+    assert!(
+        matches!(refused, Err(Error::LearnerNotReady)),
+        "{refused:?}"
+    );
+    // Its own directory is welcome.
+    let second = start(&joining).await;
+    eventually("it answers", || client.core().is_active(added.id)).await;
+    client.member_promote(added.id).await.unwrap();
+    surely(&client, &put("k", "two voters")).await;
+    drop(client);
+    second.shutdown().await.unwrap();
+    first.shutdown().await.unwrap();
+}
+
+/// A member was removed and another one added with the same peer URL, as an operator replaces a
+/// machine. The process of the removed one was still there, took what was sent to that URL, and
+/// acknowledged and voted under the id of the new one: with its disk gone, an acknowledged put was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_member_does_not_act_for_the_one_in_its_place() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let gone = (leader + 1) % 3;
+    let old = three.client(gone);
+    let id = old.status().member_id;
+    let url = three.configs[gone].listen_peer_urls[0].clone();
+    let client = three.client(leader);
+    surely(&client, &put("k", "three")).await;
+    client.member_remove(id).await.unwrap();
+    let added = client.member_add(vec![url.clone()], false).await.unwrap();
+    surely(&client, &put("k", "two")).await;
+    let reason = tokio::time::timeout(PATIENCE, old.stopped()).await;
+    let reason = reason.expect("it stops");
+    assert!(reason.contains("removed"), "{reason}");
+    let members = client.members();
+    let new = members.iter().find(|member| member.id == added.id).unwrap();
+    assert!(new.is_learner, "nobody has taken the place yet");
+    assert!(
+        old.db()
+            .get("k")
+            .unwrap()
+            .is_none_or(|value| &*value != b"two")
+    );
+    drop(old);
+    three.stop(gone).await;
+    // The machine that was meant.
+    let joining = NodeConfig {
+        is_existing: true,
+        ..on(&SimDisk::new(), &three.configs[gone])
+    };
+    three.nodes[gone] = Some(start(&joining).await);
+    eventually("it votes", || {
+        let members = client.members();
+        members.iter().filter(|member| !member.is_learner).count() == 3
+    })
+    .await;
+    three.assert_equal().await;
+    drop(client);
+    three.shutdown().await;
+}
+
+/// A node that joins asked one member, and believed it. That one was cut off and knew an old
+/// membership: the node took the place of a member that had been removed since.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_joins_does_not_believe_an_old_membership() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let lagging = (leader + 1) % 3;
+    let client = three.client(leader);
+    let url = free_urls(1).remove(0);
+    let removed = client.member_add(vec![url.clone()], true).await.unwrap();
+    eventually("all know it", || {
+        let mut all = (0..3).map(|number| three.client(number).members().len());
+        all.all(|count| count == 4)
+    })
+    .await;
+    three.stop(lagging).await;
+    client.member_remove(removed.id).await.unwrap();
+    let added = client.member_add(vec![url.clone()], true).await.unwrap();
+    drop(client);
+    let others = (0..3).filter(|number| *number != lagging);
+    let others: Vec<usize> = others.collect();
+    for number in &others {
+        three.stop(*number).await;
+    }
+    let config = three.configs[lagging].clone();
+    three.nodes[lagging] = Some(start(&config).await);
+    let disk = SimDisk::new();
+    let of = |number: usize| three.configs[number].listen_peer_urls[0].clone();
+    let joining = NodeConfig {
+        listen_peer_urls: vec![url.clone()],
+        is_existing: true,
+        initial_cluster: vec![
+            ("lagging".to_owned(), of(lagging)),
+            ("other".to_owned(), of(others[0])),
+            ("new".to_owned(), url),
+        ],
+        request_timeout: Duration::from_millis(500),
+        ..super::config("new", &disk)
+    };
+    let error = try_start(&joining).await.unwrap_err();
+    assert!(matches!(error, Error::Peer { .. }), "{error}");
+    for number in others {
+        let config = three.configs[number].clone();
+        three.nodes[number] = Some(start(&config).await);
+    }
+    three.leader().await;
+    // Nothing of the first attempt is left in the directory.
+    let patient = NodeConfig {
+        request_timeout: PATIENCE,
+        ..joining
+    };
+    let new = start(&patient).await;
+    assert_eq!(new.client().status().member_id, added.id);
+    new.shutdown().await.unwrap();
+    three.shutdown().await;
+}
+
+/// The place of a member is taken once, and asking again changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_taken_once() {
+    let node = start(&config("one", &SimDisk::new())).await;
+    let client = node.client();
+    eventually("it leads", || client.holds_lease()).await;
+    let added = client.member_add(free_urls(1), true).await.unwrap();
+    let claim = |id, incarnation| {
+        client
+            .core()
+            .answer(Question::MemberClaim { id, incarnation })
+    };
+    let incarnation_of = |id| {
+        client
+            .core()
+            .membership()
+            .get_node(&id)
+            .unwrap()
+            .incarnation
+    };
+    for _ in 0..2 {
+        let answer = claim(added.id, 7).await;
+        assert!(matches!(answer, Answer::Done), "{answer:?}");
+        assert_eq!(incarnation_of(added.id), 7);
+    }
+    let own = client.status().member_id;
+    for (id, incarnation) in [(added.id, 8), (added.id, 0), (own, 8)] {
+        let answer = claim(id, incarnation).await;
+        let is_refused = matches!(answer, Answer::Refused(Error::PlaceTaken { .. }));
+        assert!(is_refused, "{answer:?}");
+    }
+    assert_eq!(incarnation_of(added.id), 7);
+    assert_eq!(incarnation_of(own), client.core().incarnation);
+    let nobody = claim(12345, 7).await;
+    let is_refused = matches!(nobody, Answer::Refused(Error::MemberNotFound { .. }));
+    assert!(is_refused, "{nobody:?}");
+    drop(client);
+    node.shutdown().await.unwrap();
+}
+
+/// An older copy of a member's directory was put back: it had acknowledged what it does not hold any
+/// more. The leader stopped (with debug assertions), or took the member to have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_directory_is_found_out_and_gets_back_what_it_lost() {
+    let mut three = Three::start(|config| config.election_timeout = Duration::from_secs(2)).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let client = three.client(leader);
+    surely(&client, &put("k", "before the copy")).await;
+    eventually("it is there", || {
+        three.client(member).db().get("k").unwrap().is_some()
+    })
+    .await;
+    three.stop(member).await;
+    let older = three.disks[member].after_power_loss();
+    let settings = three.configs[member].clone();
+    three.nodes[member] = Some(start(&settings).await);
+    for number in 0..20 {
+        surely(&client, &put("x", &number.to_string())).await;
+    }
+    three.assert_equal().await;
+    three.stop(member).await;
+    three.nodes[member] = Some(start(&on(&older, &settings)).await);
+    let put_back = three.client(member);
+    let losses = || put_back.core().counts.losses_found.load(Ordering::Relaxed);
+    eventually("it is told", || losses() == 1).await;
+    eventually("it has everything again", || !put_back.core().owes()).await;
+    three.assert_equal().await;
+    assert_eq!(losses(), 1, "of one loss it is told once");
+    assert_eq!(client.status().failure, None);
+    drop((client, put_back));
+    three.shutdown().await;
+}
+
+/// As long as a member lacks what it has acknowledged it gives no vote, and is not handed the lead; a
+/// restart changes nothing about that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_lost_what_it_acknowledged_does_not_vote() {
+    // The vote that is looked at here is that of the leader from beginning to end.
+    let mut three = Three::start(|config| config.election_timeout = Duration::from_secs(2)).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    surely(&three.client(leader), &put("k", "v")).await;
+    let behind = three.client(member);
+    let id = behind.status().member_id;
+    let core = behind.core();
+    eventually("it has voted, and has an entry", || {
+        core.log.member().read_vote().is_some() && core.log.last_log_id().is_some()
+    })
+    .await;
+    let vote = core.log.member().read_vote().unwrap();
+    let last = core.log.last_log_id().unwrap();
+    let service = Service(core.clone());
+    eventually("it votes", || service.may_vote()).await;
+    service.acknowledged(&vote, last).await.unwrap();
+    assert!(service.may_vote(), "it has all that");
+    let mut lost = last;
+    lost.index += 1_000;
+    let mut earlier = vote;
+    earlier.leader_id.term = 0;
+    service.acknowledged(&earlier, lost).await.unwrap();
+    assert!(service.may_vote(), "the word of a leader that was deposed");
+    service.acknowledged(&vote, lost).await.unwrap();
+    assert!(!service.may_vote() && !service.may_stand());
+    drop((service, behind));
+    three.stop(member).await;
+    let settings = three.configs[member].clone();
+    three.nodes[member] = Some(start(&settings).await);
+    let behind = three.client(member);
+    let service = Service(behind.core().clone());
+    assert!(!service.may_vote() && !service.may_stand());
+    let core = behind.core();
+    let waits = || core.started.elapsed() < core.votes_after;
+    eventually("a restarted member might vote", || !waits()).await;
+    core.settle_what_is_owed().await;
+    assert!(!service.may_stand() && !service.may_vote());
+    let client = three.client(three.leader().await);
+    let refused = client.move_leader(id).await;
+    // Another one may lead now, and what it begins with stands behind all that is owed.
+    assert!(refused.is_err(), "it was handed the lead");
+    // An entry of a later term stands behind all that the leader of an earlier one had.
+    let leader = three.leader().await;
+    let third = (0..3).find(|n| *n != member && *n != leader).unwrap();
+    let target = three.client(third).status().member_id;
+    three.move_leader(target).await;
+    surely(&three.client(third), &put("k", "of a later term")).await;
+    eventually("it votes again", || service.may_vote()).await;
+    three.move_leader(id).await;
+    drop((service, behind, client));
+    three.shutdown().await;
+}

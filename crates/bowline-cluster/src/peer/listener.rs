@@ -1,0 +1,242 @@
+//! Takes connections of peers, and serves each until it ends or the member stops.
+//!
+//! Every connection and request is bounded ([`PortLimits`](super::PortLimits)):
+//!
+//! | what | bounded by |
+//! |---|---|
+//! | connections | their number, over all and by address |
+//! | one that says nothing, or half a preface | [`Preface`] |
+//! | half a frame, half a head, one that is gone | pings, which it cannot answer then |
+//! | requests of a connection, their heads | HTTP/2's limits |
+//! | messages | [`LimitedBody`] |
+//!
+//! Invariant: when the future of [`serve`] is dropped, no connection is left.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+use tonic::codegen::{Service, http};
+
+use super::PeerOptions;
+use super::body::{Allowed, LimitedBody};
+use super::port::{Connected, Port};
+use crate::log_limit::{LogLimit, and_more};
+
+/// A message that is no append, no proposal and no part of a snapshot.
+const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Serves `service` at `listener`, until dropped.
+pub async fn serve<S>(listener: TcpListener, service: S, port: Arc<Port>, options: PeerOptions)
+where
+    S: Service<
+            http::Request<LimitedRequestBody>,
+            Response = http::Response<tonic::body::Body>,
+            Error = Infallible,
+        > + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    /// When the process has no more files to open, it does not help to try at once.
+    const PAUSE: Duration = Duration::from_millis(50);
+    let builder = builder(&options, &port);
+    let mut connections = JoinSet::new();
+    let mut failures = LogLimit::default();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if let Some(left_out) = failures.admit(Instant::now()) {
+                    let more = and_more(left_out);
+                    tracing::warn!(%error, "a connection of a peer could not be taken{more}");
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        // An address of IPv4 is the same one through a socket of IPv6.
+        let Some(connected) = port.connect(address.ip().to_canonical()) else {
+            continue;
+        };
+        let (builder, service) = (builder.clone(), service.clone());
+        let message_bytes_max = options.message_bytes_max;
+        connections.spawn(connection(
+            builder,
+            stream,
+            service,
+            connected,
+            message_bytes_max,
+        ));
+    }
+}
+
+/// The body of a request to the service.
+pub type LimitedRequestBody = tonic::body::Body;
+
+fn builder(options: &PeerOptions, port: &Port) -> Builder<TokioExecutor> {
+    const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+    const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+    const HEAD_BYTES_MAX: u32 = 16 << 10;
+    /// A peer gives up what takes too long. One that was paused, with its peers, finds all of that at
+    /// once when it wakes.
+    const RESETS_MAX: usize = 1024;
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(port.limits().streams_max)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .keep_alive_interval(options.keep_alive_interval)
+        .keep_alive_timeout(options.keep_alive_timeout);
+    builder
+}
+
+async fn connection<S>(
+    builder: Builder<TokioExecutor>,
+    stream: TcpStream,
+    service: S,
+    connected: Arc<Connected>,
+    message_bytes_max: usize,
+) where
+    S: Service<
+            http::Request<LimitedRequestBody>,
+            Response = http::Response<tonic::body::Body>,
+            Error = Infallible,
+        > + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection of a peer ended before it began");
+        return;
+    }
+    let stream = Preface::new(stream, connected.limits().preface_timeout);
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let allowed = allowed(request.uri().path(), &connected, message_bytes_max);
+        let connected = connected.clone();
+        let request =
+            request.map(|body| tonic::body::Body::new(LimitedBody::new(body, connected, allowed)));
+        service.clone().call(request)
+    });
+    if let Err(error) = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+    {
+        tracing::debug!(%error, "a connection of a peer ended");
+    }
+}
+
+fn allowed(path: &str, connected: &Connected, message_bytes_max: usize) -> Allowed {
+    let limits = connected.limits();
+    let (message_bytes_max, silence) = match path.rsplit('/').next() {
+        Some("Append") => (message_bytes_max, limits.append_silence_timeout),
+        Some("Propose" | "Snapshot") => (message_bytes_max, limits.silence_timeout),
+        _ => (SMALL_MESSAGE_BYTES_MAX, limits.silence_timeout),
+    };
+    Allowed {
+        message_bytes_max,
+        silence,
+    }
+}
+
+/// A connection that has to say in time what it speaks: the preface of HTTP/2 and the head of its
+/// first frame. What follows the library asks for by pings.
+struct Preface<S> {
+    inner: S,
+    /// How many bytes are missing.
+    missing: usize,
+    deadline: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+}
+
+/// The preface, and a frame's head.
+const PREFACE_BYTES: usize = 24 + 9;
+
+impl<S> Preface<S> {
+    fn new(inner: S, timeout: Duration) -> Preface<S> {
+        Preface {
+            inner,
+            missing: PREFACE_BYTES,
+            deadline: Some(Box::pin(tokio::time::sleep(timeout))),
+            timeout,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Preface<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.inner).poll_read(task, buffer);
+        let Some(deadline) = &mut this.deadline else {
+            return polled;
+        };
+        if polled.is_ready() {
+            let read = buffer.filled().len() - before;
+            this.missing = this.missing.saturating_sub(read);
+            if this.missing == 0 {
+                this.deadline = None;
+            }
+            return polled;
+        }
+        if deadline.as_mut().poll(task).is_ready() {
+            let text = format!("it did not begin to speak within {:?}", this.timeout);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Preface<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(task, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(task)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(task)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(task, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

@@ -1,0 +1,165 @@
+//! Kubernetes' checks: `/livez` and `/readyz` run all checks of their kind, `/readyz/NAME` runs one.
+//!
+//! A reply is `ok`, after a line for each check if `verbose` is asked for; or, as 503, the lines of all
+//! checks, of which one at least says what is wrong. `exclude=NAME` leaves a check out.
+
+use std::time::Duration;
+
+use bowline::replica::AlarmKind;
+use bowline_cluster::ReadLevel;
+use http::{Response, StatusCode};
+use tonic::body::Body;
+
+use super::{TEXT, reply};
+use crate::context::Context;
+use crate::metrics::Counter;
+use crate::status::Fault;
+
+/// How long a check waits for the cluster.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One check of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Check {
+    /// `livez` or `readyz`.
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
+    of: Of,
+}
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Read(ReadLevel),
+    Corruption,
+    Learner,
+}
+
+/// All checks, by the names that etcd gives them.
+pub(crate) const CHECKS: [Check; 5] = [
+    Check {
+        kind: "livez",
+        name: "serializable_read",
+        of: Of::Read(ReadLevel::Eventual),
+    },
+    Check {
+        kind: "readyz",
+        name: "data_corruption",
+        of: Of::Corruption,
+    },
+    Check {
+        kind: "readyz",
+        name: "serializable_read",
+        of: Of::Read(ReadLevel::Eventual),
+    },
+    Check {
+        kind: "readyz",
+        name: "linearizable_read",
+        of: Of::Read(ReadLevel::Linearizable),
+    },
+    Check {
+        kind: "readyz",
+        name: "non_learner",
+        of: Of::Learner,
+    },
+];
+
+/// How often a check was passed, and failed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) passed: Counter,
+    pub(crate) failed: Counter,
+}
+
+/// The places of the checks that a path names; none if there is no such path.
+pub(super) fn of_path(path: &str) -> Vec<usize> {
+    let path = path.strip_prefix('/').unwrap_or_default();
+    let (kind, name) = match path.split_once('/') {
+        Some((kind, name)) => (kind, Some(name)),
+        None => (path, None),
+    };
+    let is_meant = |check: &Check| check.kind == kind && name.is_none_or(|name| name == check.name);
+    let places = (0..CHECKS.len()).filter(|place| is_meant(&CHECKS[*place]));
+    places.collect()
+}
+
+/// Runs checks, and answers.
+pub(super) async fn answer(context: &Context, path: &str, query: &str) -> Response<Body> {
+    let mut places = of_path(path);
+    let asks = |wanted: &str| query.split('&').any(|part| part == wanted);
+    let is_verbose = query
+        .split('&')
+        .any(|part| part.split('=').next() == Some("verbose"));
+    // A path that names one check runs it, whatever else is asked.
+    if places.iter().all(|place| path[1..] == *CHECKS[*place].kind) {
+        places.retain(|place| !asks(&format!("exclude={}", CHECKS[*place].name)));
+    }
+    let (mut lines, mut status) = (String::new(), StatusCode::OK);
+    for place in places {
+        let name = CHECKS[place].name;
+        let outcomes = &context.metrics.checks[place];
+        match problem(context, CHECKS[place].of).await {
+            None => {
+                outcomes.passed.add(1);
+                lines += &format!("[+]{name} ok\n");
+            }
+            Some(problem) => {
+                outcomes.failed.add(1);
+                lines += &format!("[-]{name} failed: {problem}\n");
+                status = StatusCode::SERVICE_UNAVAILABLE;
+            }
+        }
+    }
+    let text = match (status, is_verbose) {
+        (StatusCode::OK, false) => "ok\n".to_owned(),
+        (StatusCode::OK, true) => lines + "ok\n",
+        _ => lines + "\n",
+    };
+    reply(status, TEXT, text)
+}
+
+async fn problem(context: &Context, of: Of) -> Option<String> {
+    match of {
+        Of::Read(level) => read_problem(context, level).await,
+        Of::Corruption => {
+            let alarms = context.client.alarms();
+            let is_raised = alarms.iter().any(|(_, kind)| *kind == AlarmKind::Corrupt);
+            is_raised.then(|| "alarm activated: CORRUPT".to_owned())
+        }
+        Of::Learner => context
+            .is_learner()
+            .then(|| "not supported for learner".to_owned()),
+    }
+}
+
+/// What keeps a read from being served.
+pub(super) async fn read_problem(context: &Context, level: ReadLevel) -> Option<String> {
+    let fault = match tokio::time::timeout(PATIENCE, context.client.read_barrier(level)).await {
+        Ok(Ok(_)) => return None,
+        Ok(Err(error)) => Fault::from(error),
+        Err(_) => Fault::Timeout,
+    };
+    Some(fault.parts().1.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_all_checks_of_a_kind_or_one() {
+        assert_eq!(of_path("/livez"), [0]);
+        assert_eq!(of_path("/readyz"), [1, 2, 3, 4]);
+        assert_eq!(of_path("/readyz/non_learner"), [4]);
+        for path in [
+            "/livez/non_learner",
+            "/readyz/",
+            "/health",
+            "/",
+            "",
+            "livez",
+        ] {
+            assert_eq!(of_path(path), [0; 0], "{path}");
+        }
+    }
+}

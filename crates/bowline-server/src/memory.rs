@@ -1,0 +1,402 @@
+//! The memory that clients can make the server hold: one budget for the server, a part of it for each
+//! connection.
+//!
+//! Whatever is kept *because a client has not finished* is charged to the connection that caused it, and with
+//! it to the server: requests of which a part has arrived, requests that wait for the cluster, replies that
+//! are not read, parts of streams, watches. A call that is answered at once is never charged.
+//!
+//! ```text
+//!  Charge ──▶ Account (of a connection) ──▶ Memory (of the server) ◀── queues of watches
+//! ```
+//!
+//! A connection may have at most its own limit, and at most half of what the other connections leave. So a few
+//! greedy clients cannot take everything, and the sum stays below the budget. The first [`FLOOR_BYTES`] of each
+//! connection are not counted: ordinary requests are served beside any crowd, and cost nothing that
+//! connections share.
+//!
+//! Invariants:
+//!
+//! - What connections have beyond [`FLOOR_BYTES`] each is in sum at most the budget.
+//! - What was charged is given back exactly once, when its [`Charge`] is dropped.
+//! - Charging takes no lock.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Sleep;
+use tonic::Status;
+
+use crate::metrics::Counter;
+use crate::status::Fault;
+
+/// What each connection may have in any case, and is not counted.
+pub(crate) const FLOOR_BYTES: usize = 64 << 10;
+
+/// The budget of the server.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    bytes_max: usize,
+    connection_bytes_max: usize,
+    used: AtomicUsize,
+    /// What waits in the queues of watches. They have a bound of their own, and share of what is left here.
+    pub(crate) watches: AtomicUsize,
+    /// Charges that were refused.
+    pub(crate) refused: Counter,
+    /// Requests that did not arrive in time.
+    pub(crate) late_requests: Counter,
+    /// Calls that were ended since their client did not read the reply.
+    pub(crate) unread_replies: Counter,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes_max: usize, connection_bytes_max: usize) -> Arc<Memory> {
+        Arc::new(Memory {
+            bytes_max,
+            connection_bytes_max,
+            used: AtomicUsize::new(0),
+            watches: AtomicUsize::new(0),
+            refused: Counter::default(),
+            late_requests: Counter::default(),
+            unread_replies: Counter::default(),
+        })
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    pub(crate) fn connection_bytes_max(&self) -> usize {
+        self.connection_bytes_max
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed) + self.watches.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.bytes_max.saturating_sub(self.used())
+    }
+
+    /// The account of a new connection.
+    pub(crate) fn account(self: &Arc<Memory>) -> Arc<Account> {
+        Arc::new(Account {
+            memory: self.clone(),
+            used: AtomicUsize::new(0),
+            unsent: Default::default(),
+            period: AtomicUsize::new(0),
+        })
+    }
+}
+
+/// What one connection is charged for.
+#[derive(Debug)]
+pub(crate) struct Account {
+    memory: Arc<Memory>,
+    used: AtomicUsize,
+    /// Replies that were handed to the connection and are not on their way yet, by the period in which they
+    /// were: even or odd.
+    unsent: [AtomicUsize; 2],
+    period: AtomicUsize,
+}
+
+impl Account {
+    /// Counts a reply that is handed to the connection, until it is on its way.
+    pub(crate) fn hand_over(self: &Arc<Account>) -> Unsent {
+        let slot = self.period.load(Ordering::Relaxed) % 2;
+        self.unsent[slot].fetch_add(1, Ordering::Relaxed);
+        Unsent {
+            account: self.clone(),
+            slot,
+        }
+    }
+
+    /// Ends a period. Says whether a reply of the one before is not on its way yet: then it has waited for at
+    /// least a whole period.
+    pub(crate) fn end_period(&self) -> bool {
+        let before = (self.period.load(Ordering::Relaxed) + 1) % 2;
+        if self.unsent[before].load(Ordering::Relaxed) > 0 {
+            self.memory.unread_replies.add(1);
+            return true;
+        }
+        self.period.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), OverBudget> {
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let own = above_floor(before + bytes);
+        if own == 0 {
+            return Ok(());
+        }
+        let memory = &self.memory;
+        memory
+            .used
+            .fetch_add(own - above_floor(before), Ordering::Relaxed);
+        let others = memory.used().saturating_sub(own);
+        let share = memory.bytes_max.saturating_sub(others) / 2;
+        if own <= memory.connection_bytes_max.min(share) {
+            return Ok(());
+        }
+        self.give_back(bytes);
+        memory.refused.add(1);
+        Err(OverBudget)
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let less = above_floor(before) - above_floor(before - bytes);
+        if less > 0 {
+            self.memory.used.fetch_sub(less, Ordering::Relaxed);
+        }
+    }
+}
+
+fn above_floor(bytes: usize) -> usize {
+    bytes.saturating_sub(FLOOR_BYTES)
+}
+
+/// See [`Account::hand_over`].
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    account: Arc<Account>,
+    slot: usize,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.account.unsent[self.slot].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The connection, or the server, holds as much for clients as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverBudget;
+
+impl From<OverBudget> for Status {
+    fn from(_: OverBudget) -> Status {
+        Fault::OutOfMemory.into()
+    }
+}
+
+/// Memory that is held for a connection, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Nothing yet.
+    pub(crate) fn none(account: Arc<Account>) -> Charge {
+        Charge { account, bytes: 0 }
+    }
+
+    pub(crate) fn of(account: &Arc<Account>, bytes: usize) -> Result<Charge, OverBudget> {
+        let mut charge = Charge::none(account.clone());
+        charge.set(bytes)?;
+        Ok(charge)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Changes how much it is. When that is refused, it stays as it was.
+    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), OverBudget> {
+        match bytes.checked_sub(self.bytes) {
+            Some(0) => return Ok(()),
+            Some(more) => self.account.take(more)?,
+            None => self.account.give_back(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.give_back(self.bytes);
+    }
+}
+
+thread_local! {
+    /// The connection whose call this thread polls now.
+    static CURRENT: RefCell<Option<Arc<Account>>> = const { RefCell::new(None) };
+    /// How many bytes of whole requests the call that is polled now has received.
+    static RECEIVED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Polls a call of a connection; gives also how many bytes of whole requests it has received meanwhile.
+pub(crate) fn in_account<T>(
+    account: &mut Option<Arc<Account>>,
+    poll: impl FnOnce() -> T,
+) -> (T, usize) {
+    // The reference moves there and back, so that nothing is counted.
+    let swap = |account: &mut Option<Arc<Account>>| {
+        CURRENT.with_borrow_mut(|current| std::mem::swap(current, account));
+    };
+    swap(account);
+    let outer = RECEIVED.replace(0);
+    let polled = poll();
+    let received = RECEIVED.replace(outer);
+    swap(account);
+    (polled, received)
+}
+
+/// The account of the connection whose call is polled now. A call without a connection has one of its own.
+pub(crate) fn current_account(memory: &Arc<Memory>) -> Arc<Account> {
+    CURRENT
+        .with_borrow(Option::clone)
+        .unwrap_or_else(|| memory.account())
+}
+
+/// A request has arrived as a whole, so the call holds it from now on.
+pub(crate) fn received(bytes: usize) {
+    RECEIVED.set(RECEIVED.get() + bytes);
+}
+
+/// A request, or a message of it, of which a part has arrived: it is charged, and has a deadline.
+///
+/// The deadline runs from the first time that the server waits for more of it. What arrives does not move it.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    charge: Charge,
+    deadline: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+}
+
+impl Partial {
+    pub(crate) fn new(account: Arc<Account>, timeout: Duration) -> Partial {
+        Partial {
+            charge: Charge::none(account),
+            deadline: None,
+            timeout,
+        }
+    }
+
+    /// It is there as a whole.
+    pub(crate) fn is_complete(&mut self) {
+        self.deadline = None;
+        // To give back is never refused.
+        let _ = self.charge.set(0);
+    }
+
+    /// More of it is waited for, of which so many bytes are here.
+    pub(crate) fn wait(&mut self, task: &mut Context<'_>, bytes: usize) -> Result<(), Status> {
+        self.charge.set(bytes)?;
+        let timeout = self.timeout;
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        match deadline.as_mut().poll(task) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => {
+                self.charge.account.memory.late_requests.add(1);
+                Err(Fault::PartialRequest(timeout).into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_has_at_most_its_limit_and_half_of_what_the_others_leave() {
+        const MIB: usize = 1 << 20;
+        let memory = Memory::new(16 * MIB, 4 * MIB);
+        let greedy: Vec<_> = (0..40).map(|_| memory.account()).collect();
+        let mut charges: Vec<Charge> = greedy.iter().cloned().map(Charge::none).collect();
+        let most = |charge: &mut Charge| while charge.set(charge.bytes() + 4096).is_ok() {};
+        charges.iter_mut().for_each(most);
+        let counted: Vec<usize> = charges.iter().map(|it| above_floor(it.bytes())).collect();
+        assert_eq!(counted[..5], [4, 4, 4, 2, 1].map(|mib| mib * MIB));
+        assert_eq!(memory.used(), counted.iter().sum::<usize>());
+        assert!(memory.used() <= 16 * MIB);
+        // Who comes last is served, too.
+        assert_eq!(charges[39].bytes(), FLOOR_BYTES);
+        assert_eq!(charges[39].bytes(), greedy[39].used());
+        assert!(memory.refused.get() >= 40);
+        drop(charges);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn what_watches_hold_is_of_the_same_budget() {
+        let memory = Memory::new(1 << 20, 1 << 20);
+        let account = memory.account();
+        let charge = Charge::of(&account, 500_000).unwrap();
+        drop(charge);
+        memory.watches.fetch_add(900_000, Ordering::Relaxed);
+        assert!(Charge::of(&account, 500_000).is_err());
+        assert_eq!(memory.used(), 900_000);
+    }
+
+    #[test]
+    fn a_charge_that_cannot_grow_stays_as_it_was() {
+        let memory = Memory::new(1 << 20, 100_000);
+        let account = memory.account();
+        let mut charge = Charge::of(&account, FLOOR_BYTES + 80_000).unwrap();
+        assert_eq!(charge.set(FLOOR_BYTES + 100_001), Err(OverBudget));
+        assert_eq!(memory.used(), 80_000);
+        assert_eq!(account.used(), charge.bytes());
+        charge.set(10).unwrap();
+        assert_eq!((account.used(), memory.used()), (10, 0));
+    }
+
+    #[test]
+    fn a_reply_that_is_not_on_its_way_for_a_whole_period_is_noticed() {
+        let memory = Memory::new(1 << 20, 1 << 20);
+        let account = memory.account();
+        for _ in 0..5 {
+            let sent = account.hand_over();
+            assert!(!account.end_period(), "it was handed over just now");
+            drop(sent);
+        }
+        let stuck = account.hand_over();
+        assert!(!account.end_period());
+        let newer = account.hand_over();
+        assert!(account.end_period(), "it is there for a whole period");
+        drop((stuck, newer));
+        assert!(!account.end_period());
+        assert_eq!(memory.unread_replies.get(), 1);
+    }
+
+    #[test]
+    fn calls_within_calls_know_their_account_and_what_they_received() {
+        let memory = Memory::new(1 << 20, 1 << 20);
+        let mut outer = Some(memory.account());
+        let of_outer = outer.clone().unwrap();
+        let (inner_received, outer_received) = in_account(&mut outer, || {
+            received(7);
+            let (account, inner_received) = in_account(&mut Some(memory.account()), || {
+                received(5);
+                current_account(&memory)
+            });
+            assert!(!Arc::ptr_eq(&account, &of_outer));
+            assert!(Arc::ptr_eq(&current_account(&memory), &of_outer));
+            inner_received
+        });
+        assert_eq!((inner_received, outer_received), (5, 7));
+        assert!(outer.is_some());
+    }
+}

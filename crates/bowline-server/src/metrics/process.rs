@@ -1,0 +1,92 @@
+//! What the system knows of this process, under the names that Prometheus has for it. Where there is no
+//! `/proc`, nothing is told.
+
+use std::fmt::{self, Write};
+use std::fs;
+
+/// In which the kernel tells times, whatever its own are.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Writes all rows.
+pub(super) fn write(out: &mut String) -> fmt::Result {
+    let rows = [
+        (
+            "resident_memory_bytes",
+            "gauge",
+            "Memory that is resident.",
+            resident_bytes(),
+        ),
+        (
+            "cpu_seconds_total",
+            "counter",
+            "Time of the processors, of the user and of the system.",
+            cpu_seconds(),
+        ),
+        ("open_fds", "gauge", "Open files.", open_files()),
+        ("max_fds", "gauge", "The most open files.", open_files_max()),
+    ];
+    for (name, kind, help, value) in rows {
+        if let Some(value) = value {
+            writeln!(out, "# HELP process_{name} {help}")?;
+            writeln!(out, "# TYPE process_{name} {kind}")?;
+            writeln!(out, "process_{name} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+/// The first number of the line of a file in `/proc/self` that begins so.
+fn number(file: &str, begin: &str) -> Option<f64> {
+    let text = fs::read_to_string(format!("/proc/self/{file}")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(begin))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn resident_bytes() -> Option<f64> {
+    number("status", "VmRSS:").map(|kib| kib * 1024.0)
+}
+
+fn open_files_max() -> Option<f64> {
+    number("limits", "Max open files")
+}
+
+fn open_files() -> Option<f64> {
+    Some(fs::read_dir("/proc/self/fd").ok()?.count() as f64)
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name before it may hold anything, also parentheses. Then utime and stime are the 12th and 13th.
+    let rest = text.rsplit_once(')')?.1;
+    let mut times = rest.split_whitespace().skip(11).map(str::parse::<f64>);
+    let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
+    Some((user + system) / TICKS_PER_SECOND)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_is_asked() {
+        let mut text = String::new();
+        write(&mut text).unwrap();
+        let value = |name: &str| {
+            let row = text.lines().find_map(|line| line.strip_prefix(name));
+            row.unwrap_or_else(|| panic!("{name}: {text}"))
+                .trim()
+                .parse::<f64>()
+                .unwrap()
+        };
+        assert!(value("process_resident_memory_bytes ") > 1e6, "{text}");
+        assert!(value("process_open_fds ") >= 3.0, "{text}");
+        assert!(
+            value("process_max_fds ") > value("process_open_fds "),
+            "{text}"
+        );
+        let begun = value("process_cpu_seconds_total ");
+        while cpu_seconds().unwrap() <= begun {
+            std::hint::black_box(0);
+        }
+    }
+}

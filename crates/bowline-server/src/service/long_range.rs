@@ -1,0 +1,398 @@
+//! `KV.Range` over many keys, in bounded memory.
+//!
+//! A reply of gRPC begins with its length, so it cannot be sent while it is read once. A range is read into
+//! memory up to [`WHOLE_BYTES`]; most end there, and are answered at once, with no second reading. One that
+//! does not is *long*: what was read is dropped, the rest of the range is counted in keys and bytes, and a
+//! second reading of the same snapshot encodes it in parts, no faster than the client takes them. That costs
+//! the reading twice. The other way, to keep what was read until a larger bound, would cost memory for each
+//! client that reads slowly, which is what this is against.
+//!
+//! ```text
+//! header field | parts: kvs, kvs, …                  | more, count
+//!              | one message, whose fields may come one after another
+//! ```
+//!
+//! What is sorted by something else than the key has to be in memory as a whole. It is measured first, and
+//! charged to the connection while it is.
+//!
+//! Invariants:
+//!
+//! - Both readings are of one snapshot, so the length is that of what follows.
+//! - What is alive for a long range is the parts that wait and the one that is made.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context as TaskContext, Poll, ready};
+
+use bowline::replica::{RangeOp, SortOrder, SortTarget};
+use bowline::{Entry, Snapshot, Value};
+use bowline_cluster::{ReadLevel, ReadPoint};
+use bowline_proto::etcdserverpb as pb;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_core::Stream;
+use http::HeaderMap;
+use http_body::{Body as HttpBody, Frame};
+use prost::Message;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tonic::body::Body;
+use tonic::{Response, Status};
+
+use super::range_stream::range_of;
+use super::stream::{Replies, stepwise};
+use crate::context::{Context, respond_read};
+use crate::convert;
+use crate::memory::{Charge, current_account};
+use crate::status::{Fault, status};
+
+/// What is answered at once: in bytes of the reply.
+const WHOLE_BYTES: usize = 1 << 20;
+/// A part of a long reply.
+const PART_BYTES: usize = 256 << 10;
+/// What is charged for a long reply: the parts that wait, the one that is made, and one on its way.
+const CHARGED_BYTES: usize = 4 * PART_BYTES;
+
+/// Whether a range is read here. Others name one key, or tell nothing but how many there are.
+pub(super) fn is_wide(op: &RangeOp) -> bool {
+    !op.range_end.is_empty() && !op.count_only && op.limit != 1
+}
+
+pub(super) async fn range(
+    context: &Arc<Context>,
+    op: RangeOp,
+    level: ReadLevel,
+) -> Result<Response<pb::RangeResponse>, Status> {
+    let (snapshot, point) = open(context, &op, level).await?;
+    let newest = match op.revision {
+        0 => snapshot.revision(),
+        _ => context.client.db().revision(),
+    };
+    let header = context.header(newest, point.term);
+    let is_by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
+    if !is_by_key {
+        return sorted(context, op, level, &snapshot).await;
+    }
+    if let Some(mut reply) = in_place(|| read_whole(&snapshot, &op)).map_err(status)? {
+        reply.header = header;
+        return Ok(respond_read(reply, &point));
+    }
+    let charge = Charge::of(&current_account(&context.memory), CHARGED_BYTES)?;
+    let (op, measured) = on_thread(context, {
+        let snapshot = snapshot.clone();
+        move || {
+            let measured = measure(&snapshot, &op)?;
+            Ok((op, measured))
+        }
+    })
+    .await?;
+    let head = pb::RangeResponse {
+        header,
+        ..pb::RangeResponse::default()
+    };
+    let tail = pb::RangeResponse {
+        more: measured.more,
+        count: measured.count as i64,
+        ..pb::RangeResponse::default()
+    };
+    let length = measured.bytes + (head.encoded_len() + tail.encoded_len()) as u64;
+    let Ok(length) = u32::try_from(length) else {
+        return Err(Fault::TooLong.into());
+    };
+    let mut entries = Kept::new(snapshot.range(range_of(&op)).map_err(status)?, op);
+    let parts = stepwise(
+        context.long_reads.clone(),
+        move || match entries.next_part() {
+            Ok(part) if part.kvs.is_empty() => None,
+            Ok(part) => Some(Ok(part)),
+            Err(error) => Some(Err(status(error))),
+        },
+        charge,
+    );
+    let long = LongReply {
+        head,
+        tail,
+        length,
+        parts,
+    };
+    let mut response = respond_read(pb::RangeResponse::default(), &point);
+    let taken = LongReplySlot(Arc::new(Mutex::new(Some(long))));
+    response.extensions_mut().insert(taken);
+    Ok(response)
+}
+
+/// A snapshot that is as new as the level says.
+async fn open(
+    context: &Context,
+    op: &RangeOp,
+    level: ReadLevel,
+) -> Result<(Snapshot, ReadPoint), Status> {
+    let client = &context.client;
+    let take = || match op.revision {
+        0 => Ok(client.db().snapshot()),
+        revision => client.db().snapshot_at(revision).map_err(status),
+    };
+    if level == ReadLevel::Lease && client.holds_lease() {
+        let point = client.read_barrier(ReadLevel::Eventual).await;
+        let point = ReadPoint {
+            level,
+            ..point.map_err(status)?
+        };
+        let snapshot = take()?;
+        // Asked once more: between the first time and the snapshot this thread may have slept.
+        if client.holds_lease() {
+            return Ok((snapshot, point));
+        }
+    }
+    let point = client.read_barrier(level).await.map_err(status)?;
+    Ok((take()?, point))
+}
+
+/// A range that is sorted in memory.
+async fn sorted(
+    context: &Arc<Context>,
+    op: RangeOp,
+    level: ReadLevel,
+    snapshot: &Snapshot,
+) -> Result<Response<pb::RangeResponse>, Status> {
+    // With a limit the smallest or largest of all are told, so all are read.
+    let all = RangeOp {
+        limit: 0,
+        ..op.clone()
+    };
+    let snapshot = snapshot.clone();
+    let measured = on_thread(context, move || measure(&snapshot, &all)).await?;
+    let mut charge = Charge::none(current_account(&context.memory));
+    if measured.bytes > WHOLE_BYTES as u64 {
+        // Once as entries, once as a message.
+        let bytes = usize::try_from(measured.bytes.saturating_mul(2)).unwrap_or(usize::MAX / 2);
+        charge.set(bytes)?;
+    }
+    let read = context.client.range(&op, level).await.map_err(status)?;
+    let reply = pb::RangeResponse {
+        header: context.header_of_read(&read.point),
+        ..convert::range_reply(read.value)
+    };
+    Ok(respond_read(reply, &read.point))
+}
+
+/// Reads on this thread, whose other tasks go to another one meanwhile.
+fn in_place<T>(read: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(read),
+        _ => read(),
+    }
+}
+
+async fn on_thread<T: Send + 'static>(
+    context: &Context,
+    read: impl FnOnce() -> bowline::Result<T> + Send + 'static,
+) -> Result<T, Status> {
+    let turn = context.long_reads.clone().acquire_owned().await;
+    let read = tokio::task::spawn_blocking(move || {
+        // A client that goes away does not end it, so it keeps the turn.
+        let _turn = turn;
+        read()
+    })
+    .await;
+    read.map_err(|error| Fault::Internal(error.to_string()))?
+        .map_err(status)
+}
+
+/// The entries of a range that are told, with what is known of the others.
+struct Kept<I> {
+    entries: I,
+    op: RangeOp,
+    left: u64,
+    count: u64,
+    more: bool,
+}
+
+impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
+    fn new(entries: I, op: RangeOp) -> Kept<I> {
+        Kept {
+            entries,
+            left: match op.limit {
+                0 => u64::MAX,
+                limit => limit,
+            },
+            op,
+            count: 0,
+            more: false,
+        }
+    }
+
+    /// The next one that is told.
+    fn next(&mut self) -> bowline::Result<Option<Entry>> {
+        for entry in self.entries.by_ref() {
+            let mut entry = entry?;
+            self.count += 1;
+            if !passes(&self.op, &entry) {
+                continue;
+            }
+            if self.left == 0 {
+                self.more = true;
+                continue;
+            }
+            self.left -= 1;
+            if self.op.keys_only {
+                entry.value = Value::default();
+            }
+            return Ok(Some(entry));
+        }
+        Ok(None)
+    }
+
+    /// The next ones that are told; none after the last. What is beyond the limit is not read again.
+    fn next_part(&mut self) -> bowline::Result<pb::RangeResponse> {
+        let mut part = pb::RangeResponse::default();
+        let mut bytes = 0;
+        while bytes < PART_BYTES && self.left > 0 {
+            let Some(entry) = self.next()? else { break };
+            let kv = convert::key_value(entry);
+            bytes += kv.encoded_len();
+            part.kvs.push(kv);
+        }
+        Ok(part)
+    }
+}
+
+fn passes(op: &RangeOp, entry: &Entry) -> bool {
+    let is_within = |min: u64, max: u64, revision: u64| {
+        (min == 0 || revision >= min) && (max == 0 || revision <= max)
+    };
+    is_within(op.min_mod_revision, op.max_mod_revision, entry.mod_revision)
+        && is_within(
+            op.min_create_revision,
+            op.max_create_revision,
+            entry.create_revision,
+        )
+}
+
+/// Reads a range, unless it is long.
+fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<pb::RangeResponse>> {
+    let mut kept = Kept::new(snapshot.range(range_of(op))?, op.clone());
+    let mut reply = pb::RangeResponse::default();
+    let mut bytes = 0;
+    while let Some(entry) = kept.next()? {
+        bytes += entry.key.len() + entry.value.len();
+        if bytes > WHOLE_BYTES {
+            return Ok(None);
+        }
+        reply.kvs.push(convert::key_value(entry));
+    }
+    (reply.count, reply.more) = (kept.count as i64, kept.more);
+    Ok(Some(reply))
+}
+
+/// What a range tells.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Measured {
+    /// Of its keys in a reply.
+    bytes: u64,
+    count: u64,
+    more: bool,
+}
+
+fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
+    let mut kept = Kept::new(snapshot.range(range_of(op))?, op.clone());
+    let mut bytes = 0;
+    while let Some(entry) = kept.next()? {
+        let len = convert::key_value(entry).encoded_len();
+        bytes += (1 + prost::length_delimiter_len(len) + len) as u64;
+    }
+    Ok(Measured {
+        bytes,
+        count: kept.count,
+        more: kept.more,
+    })
+}
+
+/// A reply in parts that are one message together.
+pub(crate) struct LongReply {
+    pub(crate) head: pb::RangeResponse,
+    pub(crate) tail: pb::RangeResponse,
+    /// Of the message.
+    length: u32,
+    pub(crate) parts: Replies<pb::RangeResponse>,
+}
+
+/// Where a service leaves a long reply for who sends it.
+#[derive(Clone)]
+struct LongReplySlot(Arc<Mutex<Option<LongReply>>>);
+
+impl LongReply {
+    /// The long reply of a response whose own message is to be left out.
+    pub(crate) fn taken_from<B>(response: &mut http::Response<B>) -> Option<LongReply> {
+        // Nearly all have no extensions, which costs nothing to find out.
+        let slot: LongReplySlot = response.extensions_mut().remove()?;
+        slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// As a message of gRPC.
+    pub(crate) fn into_grpc(self) -> Body {
+        let mut head = BytesMut::new();
+        head.put_u8(0);
+        head.put_u32(self.length);
+        // There is room: it grows.
+        let _ = self.head.encode(&mut head);
+        Body::new(GrpcReply {
+            left: u64::from(self.length) - self.head.encoded_len() as u64,
+            head: Some(head.freeze()),
+            tail: Some(self.tail),
+            parts: Some(self.parts),
+        })
+    }
+}
+
+/// See [`LongReply::into_grpc`].
+struct GrpcReply {
+    head: Option<Bytes>,
+    tail: Option<pb::RangeResponse>,
+    /// `None` at the end.
+    parts: Option<Replies<pb::RangeResponse>>,
+    /// What has to come yet.
+    left: u64,
+}
+
+impl GrpcReply {
+    fn frame(&mut self, part: &pb::RangeResponse) -> Frame<Bytes> {
+        let bytes = part.encode_to_vec();
+        self.left = self.left.wrapping_sub(bytes.len() as u64);
+        Frame::data(bytes.into())
+    }
+
+    fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.parts = None;
+        let mut trailers = HeaderMap::new();
+        let added = status.add_header(&mut trailers);
+        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+    }
+}
+
+impl HttpBody for GrpcReply {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(head) = self.head.take() {
+            return Poll::Ready(Some(Ok(Frame::data(head))));
+        }
+        let Some(parts) = &mut self.parts else {
+            return Poll::Ready(None);
+        };
+        match ready!(Pin::new(parts).poll_next(task)) {
+            Some(Ok(part)) => Poll::Ready(Some(Ok(self.frame(&part)))),
+            Some(Err(status)) => self.end(&status),
+            None => match self.tail.take() {
+                Some(tail) => Poll::Ready(Some(Ok(self.frame(&tail)))),
+                None if self.left == 0 => self.end(&Status::ok("")),
+                None => {
+                    let text = format!("a range was read twice, and differed by {}", self.left);
+                    self.end(&Fault::Internal(text).into())
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Ranges that are too long to be built in memory: what they tell, in gRPC and in JSON.
+
+use bowline_proto::etcdserverpb as pb;
+use pb::range_request::{SortOrder, SortTarget};
+use serde_json::Value;
+use tonic::Code;
+
+use crate::gateway::post;
+use crate::support::{Running, start};
+
+const KEYS: usize = 400;
+const VALUE_BYTES: usize = 10_000;
+
+fn key(number: usize) -> String {
+    format!("k/{number:04}")
+}
+
+fn all() -> pb::RangeRequest {
+    pb::RangeRequest {
+        key: "k/".into(),
+        range_end: "k0".into(),
+        ..pb::RangeRequest::default()
+    }
+}
+
+/// A server with 4 MB in its keys, each with its number in its value.
+async fn filled(flags: &[(&str, &str)]) -> Running {
+    let running = start(flags).await;
+    let mut kv = running.kv().await;
+    for number in 0..KEYS {
+        let put = pb::PutRequest {
+            key: key(number).into(),
+            value: vec![number as u8; VALUE_BYTES].into(),
+            ..pb::PutRequest::default()
+        };
+        kv.put(put).await.unwrap();
+    }
+    running
+}
+
+fn check(reply: &pb::RangeResponse, numbers: impl Iterator<Item = usize>) {
+    let numbers: Vec<usize> = numbers.collect();
+    assert_eq!(reply.kvs.len(), numbers.len());
+    for (kv, number) in reply.kvs.iter().zip(numbers) {
+        assert_eq!(kv.key, key(number));
+        assert!(kv.value == vec![number as u8; VALUE_BYTES]);
+        assert_eq!(kv.mod_revision, number as i64 + 2);
+    }
+}
+
+/// The reply was built in memory as a whole, whatever its size: as entries, as messages, and as bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_range_tells_what_a_short_one_does() {
+    let running = filled(&[]).await;
+    let mut kv = running.kv().await;
+    let newest = KEYS as i64 + 1;
+    let reply = kv.range(all()).await.unwrap().into_inner();
+    check(&reply, 0..KEYS);
+    assert_eq!((reply.count, reply.more), (KEYS as i64, false));
+    assert_eq!(reply.header.unwrap().revision, newest);
+    for (limit, more) in [
+        (1, true),
+        (20, true),
+        (300, true),
+        (400, false),
+        (401, false),
+    ] {
+        let request = pb::RangeRequest { limit, ..all() };
+        let reply = kv.range(request).await.unwrap().into_inner();
+        check(&reply, 0..KEYS.min(limit as usize));
+        assert_eq!((reply.count, reply.more), (KEYS as i64, more), "{limit}");
+    }
+    let request = pb::RangeRequest {
+        min_mod_revision: 102,
+        limit: 200,
+        ..all()
+    };
+    let reply = kv.range(request).await.unwrap().into_inner();
+    check(&reply, 100..300);
+    assert_eq!((reply.count, reply.more), (KEYS as i64, true));
+    let request = pb::RangeRequest {
+        revision: 201,
+        ..all()
+    };
+    let reply = kv.range(request).await.unwrap().into_inner();
+    check(&reply, 0..200);
+    assert_eq!(reply.header.unwrap().revision, newest);
+    let request = pb::RangeRequest {
+        sort_order: SortOrder::Descend.into(),
+        sort_target: SortTarget::Mod.into(),
+        ..all()
+    };
+    let reply = kv.range(request).await.unwrap().into_inner();
+    check(&reply, (0..KEYS).rev());
+    let request = pb::RangeRequest {
+        revision: 10_000,
+        ..all()
+    };
+    let refused = kv.range(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_range_is_the_same_in_json() {
+    let running = filled(&[]).await;
+    let ask = r#"{"key":"ay8=","range_end":"azA=","limit":350}"#;
+    let (status, text) = post(&running, "/v3/kv/range", ask).await;
+    assert_eq!(status, 200);
+    // In HTTP/1.1 it comes in chunks, whose sizes stand between.
+    let mut json = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
+        let size = std::str::from_utf8(&rest[..end]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        json.extend(&rest[end + 2..end + 2 + size]);
+        rest = &rest[end + 4 + size..];
+    }
+    let reply: Value = serde_json::from_slice(&json).unwrap();
+    let kvs = reply["kvs"].as_array().unwrap();
+    assert_eq!(kvs.len(), 350);
+    for (number, kv) in kvs.iter().enumerate() {
+        assert_eq!(kv["mod_revision"], (number + 2).to_string());
+        assert!(kv["value"].as_str().unwrap().len() > VALUE_BYTES);
+    }
+    assert_eq!(
+        (&reply["count"], &reply["more"]),
+        (&"400".into(), &true.into())
+    );
+    assert_eq!(reply["header"]["revision"], "401");
+}
+
+/// What is sorted by another target has to be in memory, so it has a bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_that_is_sorted_beyond_the_budget_is_refused_and_one_by_key_is_not() {
+    let limit = (8 << 20).to_string();
+    let running = filled(&[
+        ("max-connection-memory", &limit),
+        ("max-client-memory", &limit),
+    ])
+    .await;
+    let mut kv = running.kv().await;
+    let request = pb::RangeRequest {
+        sort_order: SortOrder::Descend.into(),
+        sort_target: SortTarget::Value.into(),
+        ..all()
+    };
+    let refused = kv.range(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    check(&kv.range(all()).await.unwrap().into_inner(), 0..KEYS);
+}

@@ -1,0 +1,423 @@
+//! What an operator sees of a running process: processor time, log, memory, threads, open files and disk, each held
+//! against a bound.
+//!
+//! Tests that judge answers alone pass a server that takes a whole core, or writes megabytes of log a second, while it
+//! answers rightly. A [`Sample`] is what the kernel tells at one moment; two samples and [`Bounds`] make a judgement.
+//!
+//! Invariants:
+//!
+//! - processor time is what the process used (`utime + stime`), not what passed: another load of the machine does not
+//!   make a judgement worse;
+//! - every bound that is exceeded is named, with what was measured and for how long, not the first one only;
+//! - two samples of different processes are not compared: a process that was started again between them is an error.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Ticks of `/proc/PID/stat` in a second. Linux shows processes this number whatever its own timer does.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A process that is looked at.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// What it is called in messages.
+    pub name: String,
+    /// Its process id.
+    pub pid: u32,
+    /// The file to which its log goes, if it has one.
+    pub log: Option<PathBuf>,
+    /// Its data directory, if it has one.
+    pub data: Option<PathBuf>,
+}
+
+/// What a process uses at one moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Which process, and when it was started in ticks since the machine was: a process id may be given again.
+    identity: (u32, u64),
+    /// When the sample was taken.
+    pub at: Instant,
+    /// Processor time since it was started.
+    pub cpu: Duration,
+    /// The length of its log.
+    pub log_bytes: u64,
+    /// What of it is in memory.
+    pub resident_bytes: u64,
+    /// Its threads.
+    pub threads: u64,
+    /// Its open files and sockets.
+    pub open_files: u64,
+    /// The bytes that its data directory takes on disk.
+    pub disk_bytes: u64,
+}
+
+/// The most that a process may use between two samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Processor time, in cores.
+    pub cores: f64,
+    /// What it writes to its log.
+    pub log_bytes_per_minute: u64,
+    /// What of it is in memory, at the second sample.
+    pub resident_bytes: u64,
+    /// Its threads, at the second sample.
+    pub threads: u64,
+    /// Its open files and sockets, at the second sample.
+    pub open_files: u64,
+    /// What its data directory takes, at the second sample.
+    pub disk_bytes: u64,
+}
+
+/// One bound that was exceeded.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Excess {
+    /// What was measured: "processor time", say.
+    pub what: &'static str,
+    /// How much it was, with its unit.
+    pub measured: String,
+    /// The most that it may be, with its unit.
+    pub bound: String,
+}
+
+/// What a process used between two samples.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Usage {
+    /// How long.
+    pub lasted: Duration,
+    /// Processor time, in cores.
+    pub cores: f64,
+    /// What it wrote to its log.
+    pub log_bytes_per_minute: f64,
+    /// What of it is in memory.
+    pub resident_bytes: u64,
+    /// Its threads.
+    pub threads: u64,
+    /// Its open files and sockets.
+    pub open_files: u64,
+    /// What its data directory takes.
+    pub disk_bytes: u64,
+}
+
+/// Why a process was not found well.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Unwell {
+    /// Which process.
+    pub who: String,
+    /// In which situation.
+    pub when: String,
+    /// How long it was looked at.
+    pub lasted: Duration,
+    /// Every bound that it exceeded.
+    pub excesses: Vec<Excess>,
+}
+
+impl Process {
+    /// What it uses now.
+    ///
+    /// # Errors
+    /// Those of `/proc`: `NotFound` when the process is gone.
+    pub fn sample(&self) -> io::Result<Sample> {
+        let root = PathBuf::from(format!("/proc/{}", self.pid));
+        let (started, ticks) = times(&fs::read_to_string(root.join("stat"))?)?;
+        let status = fs::read_to_string(root.join("status"))?;
+        // A tick is a part of a second that divides it.
+        let cpu = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
+        Ok(Sample {
+            identity: (self.pid, started),
+            at: Instant::now(),
+            cpu,
+            log_bytes: match &self.log {
+                Some(path) => fs::metadata(path)?.len(),
+                None => 0,
+            },
+            resident_bytes: field(&status, "VmRSS:")? << 10,
+            threads: field(&status, "Threads:")?,
+            open_files: fs::read_dir(root.join("fd"))?.count() as u64,
+            disk_bytes: self.data.as_deref().map_or(0, disk_bytes),
+        })
+    }
+
+    /// Holds what was used since `from` against bounds.
+    ///
+    /// # Errors
+    /// [`Unwell`] with every bound that was exceeded.
+    ///
+    /// # Panics
+    /// When `from` is a sample of another process, or the process is gone: that is no judgement.
+    pub fn judge(&self, when: &str, from: &Sample, bounds: &Bounds) -> Result<Usage, Unwell> {
+        let to = self.sample().unwrap_or_else(|error| {
+            panic!("{} {when}: it cannot be looked at: {error}", self.name)
+        });
+        let usage = Usage::between(from, &to)
+            .unwrap_or_else(|| panic!("{} {when}: it was started again in between", self.name));
+        let excesses = usage.excesses(bounds);
+        if excesses.is_empty() {
+            return Ok(usage);
+        }
+        Err(Unwell {
+            who: self.name.clone(),
+            when: when.to_owned(),
+            lasted: usage.lasted,
+            excesses,
+        })
+    }
+}
+
+impl Usage {
+    /// `None` if the samples are of different processes.
+    #[must_use]
+    pub fn between(from: &Sample, to: &Sample) -> Option<Usage> {
+        if from.identity != to.identity {
+            return None;
+        }
+        let lasted = to.at.saturating_duration_since(from.at);
+        let seconds = lasted.as_secs_f64().max(f64::EPSILON);
+        let logged = to.log_bytes.saturating_sub(from.log_bytes);
+        Some(Usage {
+            lasted,
+            cores: to.cpu.saturating_sub(from.cpu).as_secs_f64() / seconds,
+            log_bytes_per_minute: logged as f64 / seconds * 60.0,
+            resident_bytes: to.resident_bytes,
+            threads: to.threads,
+            open_files: to.open_files,
+            disk_bytes: to.disk_bytes,
+        })
+    }
+
+    /// Every bound that is exceeded.
+    #[must_use]
+    pub fn excesses(&self, bounds: &Bounds) -> Vec<Excess> {
+        let mut found = Vec::new();
+        let mut hold = |what, measured: f64, bound: f64, unit: &str, digits: usize| {
+            if measured > bound {
+                found.push(Excess {
+                    what,
+                    measured: format!("{measured:.digits$} {unit}"),
+                    bound: format!("{bound:.digits$} {unit}"),
+                });
+            }
+        };
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        hold("processor time", self.cores, bounds.cores, "of a core", 2);
+        let log = self.log_bytes_per_minute;
+        let log_max = bounds.log_bytes_per_minute as f64;
+        hold("log", log, log_max, "bytes a minute", 0);
+        let memory = mib(self.resident_bytes);
+        hold("memory", memory, mib(bounds.resident_bytes), "MiB", 1);
+        let threads = (self.threads as f64, bounds.threads as f64);
+        hold("threads", threads.0, threads.1, "threads", 0);
+        let files = (self.open_files as f64, bounds.open_files as f64);
+        hold("open files", files.0, files.1, "files", 0);
+        let disk = mib(self.disk_bytes);
+        hold("disk", disk, mib(bounds.disk_bytes), "MiB", 1);
+        found
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.2} of a core, {:.0} bytes of log a minute, {} MiB, {} threads, {} open files, {} MiB on disk",
+            self.cores,
+            self.log_bytes_per_minute,
+            self.resident_bytes >> 20,
+            self.threads,
+            self.open_files,
+            self.disk_bytes >> 20,
+        )
+    }
+}
+
+impl fmt::Display for Unwell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}, for {:.1?}:", self.who, self.when, self.lasted)?;
+        for Excess {
+            what,
+            measured,
+            bound,
+        } in &self.excesses
+        {
+            write!(f, " {what}: {measured}, at most {bound};")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Unwell {}
+
+/// When a process was started and the processor time it used, in ticks, from its `stat`.
+fn times(stat: &str) -> io::Result<(u64, u64)> {
+    /// Fields behind the name, which stands in parentheses and may have any character in it.
+    const USER: usize = 11;
+    const SYSTEM: usize = 12;
+    const STARTED: usize = 19;
+    let fields: Vec<&str> = match stat.rsplit_once(')') {
+        Some((_, rest)) => rest.split_whitespace().collect(),
+        None => Vec::new(),
+    };
+    let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok());
+    match (number(USER), number(SYSTEM), number(STARTED)) {
+        (Some(user), Some(system), Some(started)) => Ok((started, user + system)),
+        _ => Err(senseless(stat)),
+    }
+}
+
+/// The number behind a name in a `status` file of `/proc`.
+fn field(status: &str, name: &str) -> io::Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    // A process that has ended and was not waited for has no memory any more.
+    number.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no {name} it has ended")))
+}
+
+fn senseless(text: &str) -> io::Error {
+    let reason = format!("/proc says what cannot be read: {text}");
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// What the files below a directory take on disk: blocks, as files may have holes and room ahead.
+fn disk_bytes(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    const BLOCK_BYTES: u64 = 512;
+    let mut bytes = 0;
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes += disk_bytes(&entry.path()),
+            Ok(metadata) => bytes += metadata.blocks() * BLOCK_BYTES,
+            // It is gone since.
+            Err(_) => {}
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+
+    const BOUNDS: Bounds = Bounds {
+        cores: 0.25,
+        log_bytes_per_minute: 6_000,
+        resident_bytes: 100 << 20,
+        threads: 8,
+        open_files: 64,
+        disk_bytes: 16 << 20,
+    };
+
+    fn sample(at: Instant) -> Sample {
+        Sample {
+            identity: (7, 100),
+            at,
+            cpu: Duration::from_secs(1),
+            log_bytes: 1_000,
+            resident_bytes: 50 << 20,
+            threads: 4,
+            open_files: 20,
+            disk_bytes: 1 << 20,
+        }
+    }
+
+    fn excesses(change: impl FnOnce(&mut Sample)) -> Vec<&'static str> {
+        let from = sample(Instant::now());
+        let mut to = sample(from.at + Duration::from_secs(10));
+        change(&mut to);
+        let usage = Usage::between(&from, &to).expect("one process");
+        let excesses = usage.excesses(&BOUNDS);
+        excesses.iter().map(|excess| excess.what).collect()
+    }
+
+    /// Planted: a sample beyond each bound alone is refused for that bound, one at the bound is not.
+    #[test]
+    fn each_bound_is_held() {
+        assert!(excesses(|_| {}).is_empty());
+        assert!(excesses(|to| to.cpu += Duration::from_millis(2_500)).is_empty());
+        type Worsen = fn(&mut Sample);
+        let beyond: [(&str, Worsen); 6] = [
+            ("processor time", |to| {
+                to.cpu += Duration::from_millis(2_600);
+            }),
+            ("log", |to| to.log_bytes += 1_001),
+            ("memory", |to| to.resident_bytes = (100 << 20) + 1),
+            ("threads", |to| to.threads = 9),
+            ("open files", |to| to.open_files = 65),
+            ("disk", |to| to.disk_bytes = (16 << 20) + 1),
+        ];
+        for (what, change) in beyond {
+            assert_eq!(excesses(change), [what]);
+        }
+        let both = excesses(|to| (to.threads, to.open_files) = (9, 65));
+        assert_eq!(both, ["threads", "open files"]);
+    }
+
+    #[test]
+    fn a_process_that_was_started_again_is_not_judged() {
+        let from = sample(Instant::now());
+        let mut to = sample(from.at + Duration::from_secs(1));
+        to.identity.1 += 1;
+        assert_eq!(Usage::between(&from, &to), None);
+    }
+
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn shell(line: &str) -> Option<Ended> {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).stdout(Stdio::null());
+        command.spawn().ok().map(Ended)
+    }
+
+    /// Planted: a real process that spins and writes to its log is refused by both; one that sleeps is not.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_that_spins_and_logs_is_refused_and_one_that_sleeps_is_not() {
+        let path = std::env::temp_dir().join(format!("bowline-vitals-{}", std::process::id()));
+        let mut log = fs::File::create(&path).expect("a file");
+        let watched = |child: &Ended| Process {
+            name: "it".to_owned(),
+            pid: child.0.id(),
+            log: Some(path.clone()),
+            data: None,
+        };
+        let asleep = shell("exec sleep 60").expect("a shell");
+        let busy = shell("while :; do :; done").expect("a shell");
+        let (asleep, spinning) = (watched(&asleep), watched(&busy));
+        let (from_asleep, from_spinning) = (asleep.sample().unwrap(), spinning.sample().unwrap());
+        let well = asleep.judge("asleep", &from_asleep, &BOUNDS).unwrap();
+        assert!(well.cores < BOUNDS.cores && well.threads == 1, "{well}");
+        log.write_all(&[b'x'; 4_000]).expect("it is written");
+        // Until it had the processor for a while, however busy the machine is.
+        let used = || spinning.sample().unwrap().cpu - from_spinning.cpu;
+        while used() < Duration::from_millis(200) {
+            std::thread::yield_now();
+        }
+        let strict = Bounds {
+            cores: 0.0,
+            ..BOUNDS
+        };
+        let unwell = spinning
+            .judge("alone", &from_spinning, &strict)
+            .unwrap_err();
+        let found: Vec<_> = unwell.excesses.iter().map(|excess| excess.what).collect();
+        assert_eq!(found, ["processor time", "log"], "{unwell}");
+        let shown = unwell.to_string();
+        assert!(
+            shown.contains("it alone") && shown.contains("at most 0.00"),
+            "{shown}"
+        );
+        drop(busy);
+        assert!(spinning.sample().is_err(), "it is gone");
+        let _ = fs::remove_file(path);
+    }
+}
