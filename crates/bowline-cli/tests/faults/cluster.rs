@@ -29,8 +29,8 @@ const ELECTION_MS: &str = "500";
 /// So that leases of a few seconds are told of between two renewals.
 const CHECKPOINT_MS: &str = "300";
 /// So few that a member which was away for a second needs a snapshot.
-const SNAPSHOT_ENTRIES: &str = "100";
-const KEPT_ENTRIES: &str = "100";
+pub(crate) const SNAPSHOT_ENTRIES: u64 = 100;
+pub(crate) const KEPT_ENTRIES: u64 = 100;
 /// How long the cluster may take to answer again once everything is healed.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -83,8 +83,8 @@ impl Starter {
             .args(["--heartbeat-interval", HEARTBEAT_MS])
             .args(["--election-timeout", ELECTION_MS])
             .args(["--lease-checkpoint-interval", CHECKPOINT_MS])
-            .args(["--snapshot-count", SNAPSHOT_ENTRIES])
-            .args(["--snapshot-catchup-entries", KEPT_ENTRIES])
+            .args(["--snapshot-count", &SNAPSHOT_ENTRIES.to_string()])
+            .args(["--snapshot-catchup-entries", &KEPT_ENTRIES.to_string()])
             .stdin(Stdio::null())
             .stdout(self.log(at))
             .stderr(self.log(at))

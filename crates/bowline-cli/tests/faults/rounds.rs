@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, GUEST, MEMBERS, Wiring};
+use crate::cluster::{Cluster, GUEST, KEPT_ENTRIES, MEMBERS, SNAPSHOT_ENTRIES, Wiring};
 use crate::guest::Guest;
 use crate::judges;
 use crate::leases::Holders;
@@ -105,22 +105,31 @@ fn run(seed: Seed, test: &'static str, rounds: u64) {
     });
 }
 
-/// Makes the log so long that its beginning is trimmed: a member without it needs a snapshot.
+/// Makes the log so long that its beginning is trimmed: a member without it needs a snapshot. How many puts share an
+/// entry depends on the disk, so entries are counted, not puts.
 async fn age(cluster: &Cluster) {
     const WRITERS: usize = 4;
-    const WRITES: usize = 150;
-    let writers = (0..WRITERS).map(|at| {
-        let client = cluster.only(at % MEMBERS);
-        async move {
-            for number in 0..WRITES {
-                let put = client.put(format!("age/{at}"), number.to_string());
-                put.await.expect("all is well");
+    const WRITES: usize = 50;
+    // Two snapshots and the entries that are kept behind one, with as much again.
+    const ENTRIES: u64 = 2 * (2 * SNAPSHOT_ENTRIES + KEPT_ENTRIES);
+    loop {
+        let writers = (0..WRITERS).map(|at| {
+            let client = cluster.only(at % MEMBERS);
+            async move {
+                for number in 0..WRITES {
+                    let put = client.put(format!("age/{at}"), number.to_string());
+                    put.await.expect("all is well");
+                }
+                let deleted = client.delete(format!("age/{at}"));
+                deleted.await.expect("all is well");
             }
-            let deleted = client.delete(format!("age/{at}"));
-            deleted.await.expect("all is well");
+        });
+        join_all(writers).await;
+        let status = cluster.only(0).status().await.expect("all is well");
+        if status.raft_index >= ENTRIES {
+            return;
         }
-    });
-    join_all(writers).await;
+    }
 }
 
 async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllRounds) {
