@@ -7,6 +7,7 @@ use std::time::Duration;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::KeyValue;
 use pb::response_op::Response as Reply;
+use prost::Message;
 use tonic::{Request, Status};
 
 use crate::calls;
@@ -172,7 +173,9 @@ async fn ask_patiently(clients: &mut Clients, step: &Step, names: &mut Names) ->
         }
         Step::Txn(txn) => {
             let asked = names.hides_leases.then(|| txn.clone());
+            names.txn_reply_bytes = 0;
             answer!(clients.kv.txn(with(metadata, txn)), |reply| {
+                names.txn_reply_bytes = reply.encoded_len();
                 tidy_txn(&mut reply, names);
                 if let Some(txn) = asked {
                     differences::hide_leases_of_txn(&txn, &mut reply);

@@ -41,6 +41,7 @@
 //! | where exactly a request is too large | etcd counts its envelope, whose size is random |
 //! | the keys of a lease: in no order in etcd | sorted here |
 //! | the leases of keys in a range with `keys_only`, 3.7 | etcd takes the keys from its index, which knows no leases, and says 0; here they are told as before, which who holds a lock by a lease relies on |
+//! | a transaction that looks at more than 64 MiB or a million keys: refused here | it would hold up every member; a sequence ends there, as its later steps meet another state |
 //! | the blanks between the words of an alarm in `Status.errors` | the library of etcd chooses them anew in each build |
 
 use bowline_proto::etcdserverpb as pb;
@@ -232,6 +233,24 @@ fn collect<'a>(
             _ => {}
         }
     }
+}
+
+/// Why nothing after a step can be compared: Bowline refused a transaction for its work, which etcd did. What it looks
+/// at is known of etcd's reply only, so the values that conditions read are left as room below the budget.
+pub(crate) fn ends_a_sequence(
+    step: &Step,
+    etcd_reply_bytes: usize,
+    ours: &str,
+) -> Option<&'static str> {
+    const LARGE_BYTES: usize = 16 << 20;
+    let step = match step {
+        Step::With(_, _, inner) => inner,
+        step => step,
+    };
+    let is_refused = ours.starts_with("ResourceExhausted: the transaction looks at too many");
+    let is_large = matches!(step, Step::Txn(_)) && etcd_reply_bytes > LARGE_BYTES;
+    (is_refused && is_large)
+        .then_some("a transaction that looks at too much is refused: the sequence ends")
 }
 
 /// Makes the same what two servers have for themselves.

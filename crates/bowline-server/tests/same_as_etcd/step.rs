@@ -107,6 +107,8 @@ pub(crate) struct Names {
     pub(crate) hides_leases: bool,
     /// By revision and compaction: the first hash that was told.
     pub(crate) hashes: BTreeMap<(i64, i64), u32>,
+    /// The encoded size of the last transaction's reply, 0 if it was refused.
+    pub(crate) txn_reply_bytes: usize,
 }
 
 impl Names {
