@@ -3,15 +3,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline_proto::etcdserverpb as pb;
 use prost::Message;
 
 use crate::Place;
+use crate::attacks::message_head;
 use crate::crowd::{MIB, PUT, RANGE, memory, put, watch};
-use crate::raw_http2::{DATA, END_STREAM, HEADERS, RESET, Raw, frame};
+use crate::raw_http2::{DATA, END_STREAM, Raw, frame};
 use crate::serve::with_server_of;
 
 /// How long the server may take for what it does after a second, on a machine that does much else.
@@ -19,11 +19,6 @@ const SOON: Duration = Duration::from_secs(40);
 
 /// A large value, with which a request stays below the window of a call, which nobody counts here.
 const LARGE_BYTES: usize = 900_000;
-
-/// The head of a message of so many bytes.
-fn message_head(bytes: u32) -> Vec<u8> {
-    [&[0][..], &bytes.to_be_bytes()].concat()
-}
 
 /// Puts what is larger than a frame.
 fn put_large(raw: &mut Raw, key: &str, value: &[u8]) {
@@ -271,7 +266,7 @@ fn a_crowd_leaves_the_member_the_files_that_it_needs() {
     let line = format!(
         "ulimit -n {FILES} && exec {} serve --data-dir files --listen-client-urls http://{at} \
          --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}",
-        env!("CARGO_BIN_EXE_bowline")
+        crate::program()
     );
     let mut command = place.command_of("sh");
     command.args(["-c", &line]).stderr(Stdio::piped());
@@ -308,166 +303,4 @@ impl Drop for Killed {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Everything above at once, for `BOWLINE_CROWD_SECONDS`: memory stays within the budget, and a client that does
-/// everything right is answered.
-#[test]
-fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_server_its_memory() {
-    /// The budget of the flags, 64 KiB for each connection, and what connections and the allocator take.
-    const MEMORY_MAX: u64 = (64 + 120) * MIB;
-    let seconds = std::env::var("BOWLINE_CROWD_SECONDS");
-    let seconds = seconds.map_or(6, |seconds| seconds.parse().expect("a number of seconds"));
-    let place = Place::new();
-    let settings = "--max-client-memory 67108864 --max-connection-memory 16777216 \
-                    --partial-request-timeout 2s --unread-reply-timeout 2s --max-resets 1000";
-    with_server_of(&place, "hostile", settings, |at, pid| {
-        let mut good = Raw::open(at);
-        for number in 0..200 {
-            put(&mut good, &format!("k/{number}"), &[b'v'; 32 << 10]);
-        }
-        let alone = latencies(&mut good, Duration::from_secs(2), || {});
-        let empty = memory(pid, "RssAnon");
-        let (is_over, mut most) = (AtomicBool::new(false), 0);
-        let beside = std::thread::scope(|scope| {
-            for attack in ATTACKS {
-                let is_over = &is_over;
-                scope.spawn(move || {
-                    while !is_over.load(Ordering::Relaxed) {
-                        // The server may hang up at any time: then it begins anew.
-                        let _ = std::panic::catch_unwind(|| attack(at));
-                        std::thread::sleep(Duration::from_millis(50));
-                    }
-                });
-            }
-            // Also when a request of the good client is not answered.
-            let _over = Over(&is_over);
-            let length = Duration::from_secs(seconds);
-            latencies(&mut good, length, || {
-                most = memory(pid, "RssAnon").max(most);
-            })
-        });
-        let p99 = |all: &[Duration]| all[all.len() * 99 / 100];
-        let used = most.saturating_sub(empty);
-        println!(
-            "p99 {:?} alone, {:?} beside the crowd ({} requests in {seconds} s); {} MiB more",
-            p99(&alone),
-            p99(&beside),
-            beside.len(),
-            used / MIB
-        );
-        assert!(used < MEMORY_MAX, "{} MiB", used / MIB);
-    });
-}
-
-/// Ends the crowd when it is dropped.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Puts for so long; how long each took, in order. Each is answered, or this fails.
-fn latencies(raw: &mut Raw, length: Duration, mut each: impl FnMut()) -> Vec<Duration> {
-    let begun = Instant::now();
-    let mut all = Vec::new();
-    while begun.elapsed() < length {
-        let before = Instant::now();
-        put(raw, "good", b"value");
-        all.push(before.elapsed());
-        each();
-    }
-    all.sort();
-    all
-}
-
-type Attack = fn(&str) -> std::io::Result<()>;
-
-const ATTACKS: [Attack; 6] = [halves, trickles, deaf_ranges, deaf_watches, resets, heads];
-
-/// Messages that do not end.
-fn halves(at: &str) -> std::io::Result<()> {
-    let mut raw = Raw::open(at);
-    raw.settle()?;
-    for _ in 0..200 {
-        let call = raw.begin_on(PUT)?;
-        raw.send_part(call, &message_head(1_500_000))?;
-        raw.send_part(call, &[b'v'; 500_000])?;
-    }
-    Ok(())
-}
-
-/// Bodies that come byte for byte, in HTTP/1.
-fn trickles(at: &str) -> std::io::Result<()> {
-    let mut all = Vec::new();
-    for _ in 0..50 {
-        let mut slow = TcpStream::connect(at)?;
-        slow.write_all(b"POST /v3/kv/put HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")?;
-        slow.write_all(&[b' '; 100_000])?;
-        all.push(slow);
-    }
-    for _ in 0..20 {
-        for slow in &mut all {
-            slow.write_all(b" ")?;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-/// Everything, by those who do not read it.
-fn deaf_ranges(at: &str) -> std::io::Result<()> {
-    let everything = pb::RangeRequest {
-        key: "k/".into(),
-        range_end: "k0".into(),
-        ..pb::RangeRequest::default()
-    };
-    let mut all = Vec::new();
-    for _ in 0..10 {
-        let mut raw = Raw::open_shut(at);
-        for _ in 0..20 {
-            let call = raw.begin(RANGE);
-            raw.send(call, &everything, true);
-        }
-        all.push(raw);
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    Ok(())
-}
-
-/// Watches that nobody reads.
-fn deaf_watches(at: &str) -> std::io::Result<()> {
-    let mut all = Vec::new();
-    for _ in 0..20 {
-        let mut raw = Raw::open_shut(at);
-        watch(&mut raw, "good", 50);
-        all.push(raw);
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    Ok(())
-}
-
-/// Calls that are taken back.
-fn resets(at: &str) -> std::io::Result<()> {
-    let mut raw = Raw::open(at);
-    for _ in 0..2000 {
-        let call = raw.begin_on(PUT)?;
-        raw.stream
-            .write_all(&frame(RESET, 0, call, &8_u32.to_be_bytes()))?;
-    }
-    Ok(())
-}
-
-/// Heads that do not end.
-fn heads(at: &str) -> std::io::Result<()> {
-    let mut all = Vec::new();
-    for _ in 0..50 {
-        let mut raw = Raw::open(at);
-        raw.stream.write_all(&frame(HEADERS, 0, 1, &[0x83]))?;
-        all.push(raw);
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    Ok(())
 }

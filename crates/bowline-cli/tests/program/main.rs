@@ -1,10 +1,12 @@
 //! Every command, through the real program: what it prints, what it writes, how it ends.
 
+mod attacks;
 mod commands;
 mod crowd;
 mod errors;
 mod graph_remote;
 mod hostile;
+mod hostile_crowd;
 mod kill;
 mod kill_calls;
 mod long_range;
@@ -29,6 +31,11 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
+/// The program that is tried: the one built with the tests, or that of `BOWLINE_PROGRAM`.
+pub(crate) fn program() -> String {
+    std::env::var("BOWLINE_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bowline").to_owned())
+}
+
 impl Place {
     pub(crate) fn new() -> Place {
         Place {
@@ -45,7 +52,7 @@ impl Place {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.command_of(env!("CARGO_BIN_EXE_bowline"));
+        let mut command = self.command_of(&program());
         command.args(words).stdin(Stdio::null());
         command
     }

@@ -78,7 +78,10 @@ pub(crate) struct Raw {
 impl Raw {
     /// Connected, and silent.
     pub(crate) fn connect(at: &str) -> Raw {
-        let stream = TcpStream::connect(at).expect("it listens");
+        Raw::of(TcpStream::connect(at).expect("it listens"))
+    }
+
+    fn of(stream: TcpStream) -> Raw {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Raw {
@@ -99,6 +102,14 @@ impl Raw {
         let hello = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat();
         raw.stream.write_all(&hello).expect("it is open");
         raw
+    }
+
+    /// The same on a connection that is there, if the server has not hung up.
+    pub(crate) fn open_on(stream: TcpStream) -> io::Result<Raw> {
+        let mut raw = Raw::of(stream);
+        let hello = [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat();
+        raw.stream.write_all(&hello)?;
+        Ok(raw)
     }
 
     /// With windows as large as they may be: whatever it does not read is there for the server to send.

@@ -195,6 +195,9 @@ fn clear(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use bowline::replica::{Command, Op, PutOp, Replica, ReplicaOptions, Txn};
+    use bowline::{Background, BlobOptions, Db};
+    use bowline_storage::tree::FrozenTable;
     use bowline_storage::vfs::MemoryVfs;
     use bowline_testing::FaultVfs;
     use tonic::Code;
@@ -268,6 +271,87 @@ mod tests {
         assert!(begin(u64::MAX).is_err());
         let left = vfs.read_dir(Path::new("incoming")).expect("list");
         assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// What a member would send: a state, and the tables and blob files that belong to it.
+    fn frozen() -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        let database = Db::builder().vfs(vfs).background(Background::Manual);
+        let database = database.blobs(BlobOptions {
+            threshold_bytes: Some(64),
+            ..BlobOptions::default()
+        });
+        let options = ReplicaOptions {
+            database_id: 7,
+            file_id_base: 1 << 32,
+            locked: &mut |_| Ok(()),
+            visit: &mut |_, _| Ok(()),
+        };
+        let (replica, mut log) = Replica::open(database, "db", options).expect("replica");
+        // Tables wait for the log; what an entry says does not matter here.
+        let staged: Vec<_> = (0..100).map(|_| log.stage(b"entry")).collect();
+        log.write().expect("write");
+        log.sync().expect("sync");
+        let mut applier = replica.apply();
+        for index in staged {
+            let put = PutOp {
+                key: format!("k{index}").into(),
+                value: vec![b'v'; index as usize].into(),
+                ..PutOp::default()
+            };
+            let put = Command::Txn(Txn::of(Op::Put(put)));
+            let applied = applier.entry(index, 1, &[put], b"", false);
+            applied.expect("apply");
+        }
+        applier.finish().expect("apply");
+        let (frozen, _) = replica.freeze().expect("freeze");
+        let read = |table: &FrozenTable| {
+            let mut bytes = vec![0; table.file_bytes() as usize];
+            let read = table.file().read_at(&mut bytes, 0).expect("read");
+            assert_eq!(read, bytes.len());
+            (table.name(), bytes)
+        };
+        let files = frozen.tables.iter().map(read).collect();
+        (frozen.state.clone(), files)
+    }
+
+    /// Receives these files of a state, each in one chunk.
+    fn receive(state: &[u8], files: &[(String, Vec<u8>)]) -> Result<(), Status> {
+        let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+        let source = Path::new("incoming");
+        let expected = Replica::arriving_files(source, state).expect("a state");
+        assert_eq!(expected.count(), files.len());
+        let announced = files.iter().map(|(name, bytes)| described(name, bytes));
+        let announced = announced.collect();
+        let mut receiver = Receiver::begin(vfs, source.into(), announced, Some(expected))?;
+        for (number, (_, bytes)) in files.iter().enumerate() {
+            receiver.chunk(&FileChunk {
+                file: number as u32,
+                offset: 0,
+                crc32c: crc32c::crc32c(bytes),
+                data: bytes.clone().into(),
+            })?;
+        }
+        receiver.end().map(drop)
+    }
+
+    /// The checksum of a file was that of the bytes that its sender had, rotten or not: what had rotted there was
+    /// installed here.
+    #[test]
+    fn what_had_rotted_before_it_was_sent_is_refused() {
+        let (state, files) = frozen();
+        assert!(files.len() > 1, "a table and a blob file");
+        receive(&state, &files).expect("all is well");
+        for number in 0..files.len() {
+            let length = files[number].1.len();
+            for at in (0..length).step_by(length / 50 + 1) {
+                let mut rotten = files.clone();
+                rotten[number].1[at] ^= 1;
+                let refused = receive(&state, &rotten).map(drop);
+                let refused = refused.expect_err("one bit is another");
+                assert_eq!(refused.code(), Code::DataLoss, "{refused}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,225 @@
+//! Attacks on a server, one connection or a few at a time: on the port for clients, and on that for members.
+
+use std::io::Write;
+use std::net::{SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::peer;
+use prost::Message;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+use crate::crowd::{PUT, RANGE, watch};
+use crate::raw_http2::{DATA, END_STREAM, HEADERS, RESET, Raw, frame};
+
+/// An attack on a server at an address. It ends by itself, or when the server hangs up.
+pub(crate) type Attack = fn(&str) -> std::io::Result<()>;
+
+pub(crate) const ON_THE_CLIENT_PORT: [Attack; 6] =
+    [halves, trickles, deaf_ranges, deaf_watches, resets, heads];
+
+pub(crate) const ON_THE_PEER_PORT: [Attack; 4] = [silence, half_messages, strays, garbage];
+
+const APPEND: &str = "/bowline.peer.v1.Peer/Append";
+const SNAPSHOT: &str = "/bowline.peer.v1.Peer/Snapshot";
+
+/// The head of a message of so many bytes.
+pub(crate) fn message_head(bytes: u32) -> Vec<u8> {
+    [&[0][..], &bytes.to_be_bytes()].concat()
+}
+
+/// Messages that do not end.
+fn halves(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open(at);
+    raw.settle()?;
+    for _ in 0..200 {
+        let call = raw.begin_on(PUT)?;
+        raw.send_part(call, &message_head(1_500_000))?;
+        raw.send_part(call, &[b'v'; 500_000])?;
+    }
+    Ok(())
+}
+
+/// Bodies that come byte for byte, in HTTP/1.
+fn trickles(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        let mut slow = TcpStream::connect(at)?;
+        slow.write_all(b"POST /v3/kv/put HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")?;
+        slow.write_all(&[b' '; 100_000])?;
+        all.push(slow);
+    }
+    for _ in 0..20 {
+        for slow in &mut all {
+            slow.write_all(b" ")?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Everything, by those who do not read it.
+fn deaf_ranges(at: &str) -> std::io::Result<()> {
+    let everything = pb::RangeRequest {
+        key: "k/".into(),
+        range_end: "k0".into(),
+        ..pb::RangeRequest::default()
+    };
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        let mut raw = Raw::open_shut(at);
+        for _ in 0..20 {
+            let call = raw.begin(RANGE);
+            raw.send(call, &everything, true);
+        }
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Watches that nobody reads.
+fn deaf_watches(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let mut raw = Raw::open_shut(at);
+        watch(&mut raw, "good", 50);
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Calls that are taken back.
+fn resets(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open(at);
+    for _ in 0..2000 {
+        let call = raw.begin_on(PUT)?;
+        raw.stream
+            .write_all(&frame(RESET, 0, call, &8_u32.to_be_bytes()))?;
+    }
+    Ok(())
+}
+
+/// Heads that do not end.
+fn heads(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        let mut raw = Raw::open(at);
+        raw.stream.write_all(&frame(HEADERS, 0, 1, &[0x83]))?;
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// A connection from an address at which no member is: members are counted by their addresses.
+fn from_elsewhere(at: &str) -> std::io::Result<TcpStream> {
+    let at: SocketAddrV4 = at.parse().map_err(std::io::Error::other)?;
+    let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&made, &SocketAddrV4::new([127, 0, 0, 2].into(), 0))?;
+    connect(&made, &at)?;
+    Ok(made.into())
+}
+
+/// Connections on which nothing is said.
+fn silence(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        all.push(from_elsewhere(at)?);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Messages as large as may be that do not end.
+fn half_messages(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for path in [APPEND, SNAPSHOT] {
+        let mut raw = Raw::open_on(from_elsewhere(at)?)?;
+        raw.settle()?;
+        for _ in 0..20 {
+            let call = raw.begin_on(path)?;
+            raw.send_part(call, &message_head(8 << 20))?;
+            raw.send_part(call, &[7; 500_000])?;
+        }
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Whole messages that are for nobody here: proposals and votes of terms that never were.
+fn strays(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open_on(from_elsewhere(at)?)?;
+    let sender = peer::Sender {
+        cluster_id: fastrand::u64(..),
+        member_id: fastrand::u64(..),
+        ..peer::Sender::default()
+    };
+    let ballot = peer::Ballot {
+        term: u64::MAX,
+        node: sender.member_id,
+        committed: true,
+    };
+    let vote = peer::VoteRequest {
+        sender: Some(sender),
+        vote: Some(ballot),
+        ..peer::VoteRequest::default()
+    };
+    let proposal = peer::ProposeRequest {
+        sender: Some(sender),
+        ..peer::ProposeRequest::default()
+    };
+    for _ in 0..100 {
+        for (name, bytes) in [
+            ("Vote", vote.encode_to_vec()),
+            ("PreVote", vote.encode_to_vec()),
+            ("Propose", proposal.encode_to_vec()),
+        ] {
+            whole(&mut raw, name, &bytes)?;
+        }
+        raw.settle()?;
+    }
+    Ok(())
+}
+
+/// Bytes that are no message, and some that nearly are.
+fn garbage(at: &str) -> std::io::Result<()> {
+    const NAMES: [&str; 9] = [
+        "Append",
+        "Vote",
+        "PreVote",
+        "Snapshot",
+        "TransferLeader",
+        "Propose",
+        "ReadIndex",
+        "Members",
+        "Ask",
+    ];
+    let mut raw = Raw::open_on(from_elsewhere(at)?)?;
+    let sender = peer::VoteRequest {
+        sender: Some(peer::Sender::default()),
+        ..peer::VoteRequest::default()
+    };
+    for _ in 0..100 {
+        for name in NAMES {
+            let mut bytes = match fastrand::bool() {
+                true => sender.encode_to_vec(),
+                false => Vec::new(),
+            };
+            bytes.extend(std::iter::repeat_with(|| fastrand::u8(..)).take(fastrand::usize(..500)));
+            whole(&mut raw, name, &bytes)?;
+        }
+        raw.settle()?;
+    }
+    Ok(())
+}
+
+/// Sends a message, and waits for nothing.
+fn whole(raw: &mut Raw, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let call = raw.begin_on(&format!("/bowline.peer.v1.Peer/{name}"))?;
+    let length = u32::try_from(bytes.len()).expect("small");
+    raw.send_part(call, &[message_head(length), bytes.to_vec()].concat())?;
+    raw.stream.write_all(&frame(DATA, END_STREAM, call, b""))
+}

@@ -1,0 +1,178 @@
+//! A crowd of hostile connections on both ports of a cluster, all ways of attack at once: memory stays within the
+//! budget, no member ends, and a client that does everything right is answered, nearly as fast as without the crowd.
+//!
+//! The attackers run at the lowest priority, as they would on machines of their own: what slows the good client is then
+//! what members do for them, not what the attackers compute.
+//!
+//! `BOWLINE_CROWD_SECONDS=600` is the full size, and `BOWLINE_PROGRAM` names another build of the program: latencies
+//! of an optimised one are worth reading.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bowline_testing::ports::free_ports;
+
+use crate::Place;
+use crate::attacks::{Attack, ON_THE_CLIENT_PORT, ON_THE_PEER_PORT};
+use crate::crowd::{MIB, memory, put};
+use crate::raw_http2::Raw;
+
+const MEMBERS: usize = 3;
+/// What each member may hold for all clients, and for one of them.
+const BUDGET: &str = "--max-client-memory 67108864 --max-connection-memory 16777216 \
+                      --partial-request-timeout 2s --unread-reply-timeout 2s --max-resets 1000";
+/// The budget of the flags above, what the peer port keeps of unfinished messages from one address (96 MiB), 64 KiB for
+/// each connection, and what the allocator takes.
+const MEMORY_MAX: u64 = (64 + 96 + 120) * MIB;
+/// How long the good client is measured without the crowd.
+const ALONE: Duration = Duration::from_secs(3);
+
+/// A member's process, and where it listens.
+struct Member {
+    process: Child,
+    client_at: String,
+    peer_at: String,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn start_cluster(place: &Place) -> Vec<Member> {
+    let first = free_ports(2 * MEMBERS as u16);
+    let at = |number: u16| format!("127.0.0.1:{}", first + number);
+    let name = |member: u16| format!("m{member}=http://{}", at(2 * member + 1));
+    let all: Vec<_> = (0..MEMBERS as u16).map(name).collect();
+    let mut members = Vec::new();
+    for member in 0..MEMBERS as u16 {
+        let (client_at, peer_at) = (at(2 * member), at(2 * member + 1));
+        let line = format!(
+            "serve --name m{member} --data-dir m{member} --listen-client-urls http://{client_at} \
+             --listen-peer-urls http://{peer_at} --initial-advertise-peer-urls http://{peer_at} \
+             --initial-cluster {} {BUDGET}",
+            all.join(",")
+        );
+        let words: Vec<_> = line.split_whitespace().collect();
+        let mut command = place.command(&words);
+        let process = command.stderr(Stdio::piped()).spawn().expect("a process");
+        members.push(Member {
+            process,
+            client_at,
+            peer_at,
+        });
+    }
+    for member in &mut members {
+        let stderr = member.process.stderr.take().expect("a pipe");
+        let mut log = BufReader::new(stderr).lines();
+        assert!(log.any(|line| line.expect("a line").contains("ready")));
+        // It never waits for somebody to read its log.
+        std::thread::spawn(move || log.for_each(drop));
+    }
+    members
+}
+
+/// Ends the crowd when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory() {
+    let seconds = std::env::var("BOWLINE_CROWD_SECONDS");
+    let seconds = seconds.map_or(6, |seconds| seconds.parse().expect("a number of seconds"));
+    let place = Place::new();
+    let mut members = start_cluster(&place);
+    let pids: Vec<_> = members.iter().map(|member| member.process.id()).collect();
+    let mut good = Raw::open(&members[0].client_at);
+    for number in 0..200 {
+        put(&mut good, &format!("k/{number}"), &[b'v'; 32 << 10]);
+    }
+    let alone = latencies(&mut good, ALONE, || {});
+    let empty: Vec<_> = pids.iter().map(|pid| memory(*pid, "RssAnon")).collect();
+    let mut most = empty.clone();
+    let (is_over, attacks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let clients: Vec<_> = members.iter().map(|one| one.client_at.clone()).collect();
+    let peers: Vec<_> = members.iter().map(|one| one.peer_at.clone()).collect();
+    let on_clients = ON_THE_CLIENT_PORT.map(|attack| (attack, clients.clone()));
+    let on_peers = ON_THE_PEER_PORT.map(|attack| (attack, peers.clone()));
+    let ways: Vec<(Attack, Vec<String>)> = on_clients.into_iter().chain(on_peers).collect();
+    let beside = std::thread::scope(|scope| {
+        for (attack, places) in &ways {
+            let (is_over, attacks) = (&is_over, &attacks);
+            scope.spawn(move || {
+                rustix::process::setpriority_process(None, 19).expect("a lower priority");
+                for at in places.iter().cycle() {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // The server may hang up at any time: then it begins anew, at the next member.
+                    let _ = std::panic::catch_unwind(|| attack(at));
+                    attacks.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+        }
+        // Also when a request of the good client is not answered.
+        let _over = Over(&is_over);
+        latencies(&mut good, Duration::from_secs(seconds), || {
+            for (pid, most) in pids.iter().zip(&mut most) {
+                *most = memory(*pid, "RssAnon").max(*most);
+            }
+        })
+    });
+    let more: Vec<_> = most
+        .iter()
+        .zip(&empty)
+        .map(|(most, empty)| most - empty)
+        .collect();
+    println!(
+        "alone {}; beside {} attacks in {seconds} s {}; {:?} MiB more",
+        shown(&alone),
+        attacks.load(Ordering::Relaxed),
+        shown(&beside),
+        more.iter().map(|bytes| bytes / MIB).collect::<Vec<_>>()
+    );
+    for (member, more) in more.iter().enumerate() {
+        assert!(*more < MEMORY_MAX, "m{member}: {} MiB", more / MIB);
+    }
+    for (number, member) in members.iter_mut().enumerate() {
+        let ended = member.process.try_wait().expect("a process");
+        assert!(ended.is_none(), "m{number} ended: {ended:?}");
+        // Each is still a member that answers.
+        put(&mut Raw::open(&member.client_at), "after", b"value");
+    }
+}
+
+/// Percentiles of latencies that are in order.
+fn shown(all: &[Duration]) -> String {
+    let at = |percent: usize| all[all.len() * percent / 100];
+    format!(
+        "p50 {:.1?}, p99 {:.1?} of {} puts",
+        at(50),
+        at(99),
+        all.len()
+    )
+}
+
+/// Puts for so long; how long each took, in order. Each is answered, or this fails.
+fn latencies(raw: &mut Raw, length: Duration, mut each: impl FnMut()) -> Vec<Duration> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    while begun.elapsed() < length {
+        let before = Instant::now();
+        put(raw, "good", b"value");
+        all.push(before.elapsed());
+        each();
+    }
+    all.sort();
+    all
+}
