@@ -8,6 +8,7 @@
 //! | [`record`] | how an entry looks, on disk and on the wire |
 //! | [`log_store`] | Raft's log over the engine's log |
 //! | [`peer`] | what members say to each other |
+//! | [`read_turn`] | how much a connection reads before others run |
 //! | [`member_file`] | which member a data directory is, and what it has voted |
 
 pub mod error;
@@ -21,6 +22,7 @@ pub mod log_store;
 pub mod member_file;
 pub mod node;
 pub mod peer;
+pub mod read_turn;
 pub mod record;
 pub mod types;
 

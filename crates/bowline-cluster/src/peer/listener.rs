@@ -34,6 +34,7 @@ use super::PeerOptions;
 use super::body::{Allowed, LimitedBody};
 use super::port::{Connected, Port};
 use crate::log_limit::{LogLimit, and_more};
+use crate::read_turn::charge_read;
 
 /// A message that is no append, no proposal and no part of a snapshot.
 const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -192,11 +193,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Preface<S> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(task, buffer);
+        let read = buffer.filled().len() - before;
+        charge_read(task, read);
         let Some(deadline) = &mut this.deadline else {
             return polled;
         };
         if polled.is_ready() {
-            let read = buffer.filled().len() - before;
             this.missing = this.missing.saturating_sub(read);
             if this.missing == 0 {
                 this.deadline = None;

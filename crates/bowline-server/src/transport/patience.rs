@@ -25,6 +25,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bowline_cluster::read_turn::charge_read;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -259,7 +260,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         let before = buffer.filled().len();
         match Pin::new(&mut this.inner).poll_read(task, buffer) {
             Poll::Pending => this.poll_patience(task),
-            Poll::Ready(Ok(())) => Poll::Ready(this.pieces.take(&buffer.filled()[before..])),
+            Poll::Ready(Ok(())) => {
+                let read = &buffer.filled()[before..];
+                charge_read(task, read.len());
+                Poll::Ready(this.pieces.take(read))
+            }
             failed @ Poll::Ready(Err(_)) => failed,
         }
     }
