@@ -39,6 +39,9 @@ pub(crate) struct Context {
     pub(crate) memory: Arc<Memory>,
     /// The turn of what reads or writes everything: hashes, defragmentation, compaction of tables.
     pub(crate) maintenance: Arc<Semaphore>,
+    /// The turns of ranges that are answered at once, while they are read. Each gives its worker away and gets another
+    /// thread for that: without turns a burst of ranges makes hundreds of threads, each with memory of its own.
+    pub(crate) wide_reads: Semaphore,
     /// The turns of long ranges while they are read: as many as there are CPUs, so that those who ask for
     /// everything leave time for the others.
     pub(crate) long_reads: Arc<Semaphore>,
@@ -64,6 +67,7 @@ impl Context {
         memory: Arc<Memory>,
     ) -> Arc<Context> {
         let status = client.status();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Context {
             has_leader: AtomicBool::new(status.leader.is_some()),
             is_learner: AtomicBool::new(status.is_learner),
@@ -74,9 +78,9 @@ impl Context {
             watches,
             memory,
             maintenance: Arc::new(Semaphore::new(1)),
-            long_reads: Arc::new(Semaphore::new(
-                std::thread::available_parallelism().map_or(1, usize::from),
-            )),
+            // More than CPUs: some wait for the disk.
+            wide_reads: Semaphore::new(4 * cpus),
+            long_reads: Arc::new(Semaphore::new(cpus)),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             cluster_id: status.cluster_id,
             member_id: status.member_id,

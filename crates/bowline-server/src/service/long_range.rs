@@ -71,7 +71,12 @@ pub(super) async fn range(
     if !is_by_key {
         return sorted(context, op, level, &snapshot).await;
     }
-    if let Some(mut reply) = in_place(|| read_whole(&snapshot, &op)).map_err(status)? {
+    let read = {
+        // Never closed.
+        let _turn = context.wide_reads.acquire().await;
+        in_place(|| read_whole(&snapshot, &op))
+    };
+    if let Some(mut reply) = read.map_err(status)? {
         reply.header = header;
         return Ok(respond_read(reply, &point));
     }
