@@ -39,9 +39,9 @@ pub(crate) struct Context {
     pub(crate) memory: Arc<Memory>,
     /// The turn of what reads or writes everything: hashes, defragmentation, compaction of tables.
     pub(crate) maintenance: Arc<Semaphore>,
-    /// The turns of ranges that are answered at once, while they are read. Each gives its worker away and gets another
-    /// thread for that: without turns a burst of ranges makes hundreds of threads, each with memory of its own.
-    pub(crate) wide_reads: Semaphore,
+    /// The turns of ranges that are answered at once, while they are read, each on a thread that may block: without turns
+    /// a burst of ranges makes hundreds of threads.
+    pub(crate) wide_reads: Arc<Semaphore>,
     /// The turns of long ranges while they are read: as many as there are CPUs, so that those who ask for
     /// everything leave time for the others.
     pub(crate) long_reads: Arc<Semaphore>,
@@ -79,7 +79,7 @@ impl Context {
             memory,
             maintenance: Arc::new(Semaphore::new(1)),
             // More than CPUs: some wait for the disk.
-            wide_reads: Semaphore::new(4 * cpus),
+            wide_reads: Arc::new(Semaphore::new(4 * cpus)),
             long_reads: Arc::new(Semaphore::new(cpus)),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             cluster_id: status.cluster_id,

@@ -46,13 +46,18 @@ pub(crate) fn memory(pid: u32, what: &str) -> u64 {
 }
 
 pub(crate) fn put(raw: &mut Raw, key: &str, value: &[u8]) -> i64 {
+    try_put(raw, key, value).expect("an answer")
+}
+
+/// The same; `None` when the server refuses.
+pub(crate) fn try_put(raw: &mut Raw, key: &str, value: &[u8]) -> Option<i64> {
     let request = pb::PutRequest {
         key: key.to_owned().into(),
         value: value.to_vec().into(),
         ..pb::PutRequest::default()
     };
-    let reply: pb::PutResponse = raw.call(PUT, &request);
-    reply.header.expect("a header").revision
+    let reply: pb::PutResponse = raw.try_call(PUT, &request)?;
+    Some(reply.header.expect("a header").revision)
 }
 
 fn get(raw: &mut Raw, key: &str) -> Option<Vec<u8>> {

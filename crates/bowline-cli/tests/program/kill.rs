@@ -87,11 +87,13 @@ fn every_acknowledged_put_survives() {
                 .or_default() += 1;
         } else {
             most_us = (most_us * 3 / 4).max(10_000);
-            // When it ended by itself, all was well.
+            // When it ended by itself, all was well, unless every command before was killed while the database was
+            // created: only a put or an import creates one.
+            let why = String::from_utf8_lossy(&output.stderr);
+            let is_created = place.data().join("BOWLINE").exists();
             assert!(
-                output.status.success(),
-                "{words:?} failed: {}",
-                String::from_utf8_lossy(&output.stderr)
+                output.status.success() || (!is_created && acknowledged.is_empty()),
+                "{words:?} failed: {why}"
             );
         }
         let text = String::from_utf8(output.stdout).unwrap();

@@ -240,11 +240,20 @@ impl Raw {
 
     /// A call with one message there and one back.
     pub(crate) fn call<M: Message + Default>(&mut self, path: &str, what: &impl Message) -> M {
+        self.try_call(path, what).expect("an answer")
+    }
+
+    /// The same; `None` when the server refuses.
+    pub(crate) fn try_call<M: Message + Default>(
+        &mut self,
+        path: &str,
+        what: &impl Message,
+    ) -> Option<M> {
         let call = self.begin(path);
         self.send(call, what, true);
-        let told = self.receive(call).expect("an answer");
+        let told = self.receive(call)?;
         assert!(self.receive::<M>(call).is_none(), "one answer");
-        told
+        Some(told)
     }
 
     /// Waits until the server has read everything up to here.

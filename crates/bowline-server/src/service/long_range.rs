@@ -33,7 +33,7 @@ use futures_core::Stream;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use prost::Message;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
@@ -46,6 +46,8 @@ use crate::status::{Fault, status};
 
 /// What is answered at once: in bytes of the reply.
 const WHOLE_BYTES: usize = 1 << 20;
+/// So few keys are read without a thread of their own.
+const FEW_KEYS: u64 = 16;
 /// A part of a long reply.
 const PART_BYTES: usize = 256 << 10;
 /// What is charged for a long reply: the parts that wait, the one that is made, and one on its way.
@@ -71,17 +73,19 @@ pub(super) async fn range(
     if !is_by_key {
         return sorted(context, op, level, &snapshot).await;
     }
-    let read = {
-        // Never closed.
-        let _turn = context.wide_reads.acquire().await;
-        in_place(|| read_whole(&snapshot, &op))
+    let whole = match op.limit {
+        1..=FEW_KEYS => read_whole(&snapshot, &op).map_err(status)?,
+        _ => {
+            let (snapshot, op) = (snapshot.clone(), op.clone());
+            on_thread(&context.wide_reads, move || read_whole(&snapshot, &op)).await?
+        }
     };
-    if let Some(mut reply) = read.map_err(status)? {
+    if let Some(mut reply) = whole {
         reply.header = header;
         return Ok(respond_read(reply, &point));
     }
     let charge = Charge::of(&current_account(&context.memory), CHARGED_BYTES)?;
-    let (op, measured) = on_thread(context, {
+    let (op, measured) = on_thread(&context.long_reads, {
         let snapshot = snapshot.clone();
         move || {
             let measured = measure(&snapshot, &op)?;
@@ -164,7 +168,7 @@ async fn sorted(
         ..op.clone()
     };
     let snapshot = snapshot.clone();
-    let measured = on_thread(context, move || measure(&snapshot, &all)).await?;
+    let measured = on_thread(&context.long_reads, move || measure(&snapshot, &all)).await?;
     let mut charge = Charge::none(current_account(&context.memory));
     if measured.bytes > WHOLE_BYTES as u64 {
         // Once as entries, once as a message.
@@ -179,19 +183,13 @@ async fn sorted(
     Ok(respond_read(reply, &read.point))
 }
 
-/// Reads on this thread, whose other tasks go to another one meanwhile.
-fn in_place<T>(read: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(read),
-        _ => read(),
-    }
-}
-
+/// Reads where it may block, when its turn has come.
 async fn on_thread<T: Send + 'static>(
-    context: &Context,
+    turns: &Arc<Semaphore>,
     read: impl FnOnce() -> bowline::Result<T> + Send + 'static,
 ) -> Result<T, Status> {
-    let turn = context.long_reads.clone().acquire_owned().await;
+    // Never closed.
+    let turn = turns.clone().acquire_owned().await;
     let read = tokio::task::spawn_blocking(move || {
         // A client that goes away does not end it, so it keeps the turn.
         let _turn = turn;
