@@ -84,6 +84,8 @@ fn run(seed: Seed, test: &'static str, rounds: u64) {
         for round in 0..rounds {
             one_round(&mut cluster, round, seed.part(round), &mut all).await;
         }
+        let changes = lag_behind_the_log(&mut cluster).await;
+        all.acknowledged.extend(changes);
         holders.judge(&cluster).await;
         let last = cluster.wait_healthy().await;
         let (history, wrong) = watchers.judge(&cluster, last, &all.acknowledged).await;
@@ -130,6 +132,32 @@ async fn age(cluster: &Cluster) {
             return;
         }
     }
+}
+
+/// A member is down while so much is written that the others trim their logs beyond its end: it needs a snapshot. In the
+/// rounds that is left to chance, as a member that is killed finds its whole log again. Gives the revisions of what was
+/// written.
+async fn lag_behind_the_log(cluster: &mut Cluster) -> Vec<u64> {
+    const DOWN: usize = 0;
+    const WRITES: u64 = 2 * (2 * SNAPSHOT_ENTRIES + KEPT_ENTRIES);
+    let mut state = State::default();
+    state.add(Fault::Kill(Who::Member(DOWN)), DOWN);
+    cluster.apply(&state);
+    let client = cluster.client(1, 1, Duration::from_secs(2));
+    let deadline = Instant::now() + ELECTED_WITHIN;
+    while let Err(error) = client.get("health").await {
+        assert!(Instant::now() < deadline, "two of three members: {error}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let mut revisions = Vec::new();
+    // One after the other, so that each is an entry of its own.
+    for number in 0..WRITES {
+        let put = client.put("behind", number.to_string()).await;
+        revisions.extend(put.map(|reply| reply.header.revision));
+    }
+    cluster.heal();
+    cluster.wait_healthy().await;
+    revisions
 }
 
 async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllRounds) {
