@@ -160,7 +160,7 @@ impl LocalClient {
         if let Command::Txn(txn) = &command
             && Replica::may_exceed(txn)
         {
-            in_place(self.yields(true), || self.core.replica.weigh(txn))??;
+            self.alone(true, || self.core.replica.weigh(txn)).await??;
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
@@ -176,11 +176,10 @@ impl LocalClient {
     /// `Refused` for a revision that cannot be read; `NoLeader`, `Timeout`.
     pub async fn range(&self, op: &RangeOp, level: ReadLevel) -> Result<Read<RangeReply>> {
         let read = || {
-            let (revision, found) =
-                in_place(self.yields(is_wide(op)), || self.core.replica.range(op))?;
+            let (revision, found) = self.core.replica.range(op)?;
             Ok((found?, revision))
         };
-        self.read(level, read).await
+        self.read(level, is_wide(op), read).await
     }
 
     /// Evaluates a transaction that only reads.
@@ -189,26 +188,34 @@ impl LocalClient {
     /// As [`LocalClient::range`].
     pub async fn read_txn(&self, txn: &Txn, level: ReadLevel) -> Result<Read<TxnReply>> {
         let read = || {
-            let read_txn = || self.core.replica.read_txn(txn);
-            let (revision, found) = in_place(self.yields(reads_wide(txn)), read_txn)?;
+            let (revision, found) = self.core.replica.read_txn(txn)?;
             Ok((found?, revision))
         };
-        self.read(level, read).await
+        self.read(level, reads_wide(txn), read).await
     }
 
-    fn yields(&self, is_long: bool) -> bool {
-        is_long && self.core.options.reads_block_in_place
+    /// Does on this thread what may be long. Others then take over what the thread had to do: tokio makes a thread for
+    /// that, so only a few do so at once.
+    async fn alone<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
+        let yields = is_long && self.core.options.reads_block_in_place;
+        let _turn = match yields {
+            // Never closed.
+            true => self.core.long_work.acquire().await.ok(),
+            false => None,
+        };
+        in_place(yields, work)
     }
 
     async fn read<T>(
         &self,
         level: ReadLevel,
+        is_long: bool,
         read: impl Fn() -> Result<(T, u64)>,
     ) -> Result<Read<T>> {
         if level == ReadLevel::Lease && self.core.holds_lease() {
             let point = self.point(level);
-            let (value, revision) = read()?;
-            // Asked once more: between the first time and the reading this thread may have slept. What was
+            let (value, revision) = self.alone(is_long, &read).await?;
+            // Asked once more: between the first time and the reading it may have waited. What was
             // agreed on meanwhile nobody had been told when the read began.
             if self.core.leased_index().is_some() {
                 let point = ReadPoint { revision, ..point };
@@ -216,7 +223,7 @@ impl LocalClient {
             }
         }
         let point = self.read_barrier(level).await?;
-        let (value, revision) = read()?;
+        let (value, revision) = self.alone(is_long, &read).await?;
         let point = ReadPoint { revision, ..point };
         Ok(Read { value, point })
     }
@@ -511,14 +518,16 @@ impl LocalClient {
     /// Waits until the node stops by itself; returns why.
     pub async fn stopped(&self) -> String {
         let mut closing = self.core.closing.subscribe();
-        let mut metrics = self.core.metrics.clone();
+        // Raft tells of little in these, and drops their sender when it ends.
+        let mut server = self.core.raft.server_metrics();
         loop {
             if let Some(reason) = self.core.stop_reason() {
                 return reason;
             }
             tokio::select! {
-                changed = metrics.changed() => if changed.is_err() {
-                    return "it was closed".to_owned();
+                changed = server.changed() => if changed.is_err() {
+                    let reason = self.core.stop_reason();
+                    return reason.unwrap_or_else(|| "it was closed".to_owned());
                 },
                 _ = closing.changed() => {}
             }

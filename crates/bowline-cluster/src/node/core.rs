@@ -56,6 +56,8 @@ pub(crate) struct Core {
     /// One past the newest index that a linearizable read was told to have applied by this member, leading.
     pub(crate) read_floor: AtomicU64,
     pub(crate) renewals: Renewals,
+    /// The turns of those who hold up a thread of the runtime.
+    pub(crate) long_work: tokio::sync::Semaphore,
     /// Held by who asks others about one who is unknown here.
     pub(crate) vouching: tokio::sync::Semaphore,
     /// Held by who changes the membership, from the look at what there is to the end of the change.
@@ -201,10 +203,22 @@ impl Core {
     }
 
     /// Tells those who listen who leads, until the node is closed.
+    ///
+    /// Raft tells of everything in `metrics`, several times for each put, and of what it does rarely in `server`, a
+    /// moment before. So `metrics` is waited for only while no leader is heard, or while it is the older one.
     pub(crate) async fn follow_leadership(self: Arc<Self>) {
         let mut metrics = self.metrics.clone();
+        let mut server = self.raft.server_metrics();
         let mut closing = self.closing.subscribe();
         loop {
+            let told = {
+                let server = server.borrow_watched();
+                (server.vote, server.state, server.current_leader)
+            };
+            let is_older = {
+                let metrics = metrics.borrow_watched();
+                told != (metrics.vote, metrics.state, metrics.current_leader)
+            };
             let now = self.heard_leadership();
             let mut before = now;
             let changed = self.leadership.send_if_modified(|known| {
@@ -216,7 +230,10 @@ impl Core {
                 self.counts.leader_changes.fetch_add(1, Ordering::Relaxed);
             }
             tokio::select! {
-                changed = metrics.changed() => if changed.is_err() {
+                changed = server.changed() => if changed.is_err() {
+                    return;
+                },
+                changed = metrics.changed(), if is_older || now.leader.is_none() => if changed.is_err() {
                     return;
                 },
                 // That nothing is heard any more changes nothing.

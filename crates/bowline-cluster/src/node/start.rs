@@ -199,6 +199,11 @@ struct Opened {
     waiters: Arc<Waiters>,
 }
 
+/// How many may hold up a thread of the runtime at once: more than there are CPUs, as some wait for the disk.
+fn long_work_max() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Makes the directories above the data directory, as far as they are missing.
 pub(super) fn make_parents(vfs: &dyn Vfs, data_dir: &Path) -> Result<()> {
     let mut missing = Vec::new();
@@ -661,6 +666,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         suspensions,
         read_floor: AtomicU64::new(0),
         renewals: Renewals::default(),
+        long_work: tokio::sync::Semaphore::new(long_work_max()),
         vouching: tokio::sync::Semaphore::new(1),
         changing: Arc::default(),
         failure: Mutex::new(None),
