@@ -9,6 +9,7 @@
 //! | half a frame, half a head, one that is gone | pings, which it cannot answer then |
 //! | requests of a connection, their heads | HTTP/2's limits |
 //! | messages | [`LimitedBody`] |
+//! | requests that are refused, one after the other | [`Strangers`] |
 //!
 //! Invariant: when the future of [`serve`] is dropped, no connection is left.
 
@@ -17,6 +18,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tonic::codegen::{Service, http};
@@ -35,6 +38,8 @@ use super::body::{Allowed, LimitedBody};
 use super::port::{Connected, Port};
 use crate::log_limit::{LogLimit, and_more};
 use crate::read_turn::charge_read;
+
+const APPEND: &str = "Append";
 
 /// A message that is no append, no proposal and no part of a snapshot.
 const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -132,25 +137,69 @@ async fn connection<S>(
         return;
     }
     let stream = Preface::new(stream, connected.limits().preface_timeout);
+    let strangers = Arc::new(Strangers::default());
+    let counted = strangers.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let allowed = allowed(request.uri().path(), &connected, message_bytes_max);
+        let path = request.uri().path();
+        let allowed = allowed(path, &connected, message_bytes_max);
+        let is_stream = path.ends_with(APPEND);
         let connected = connected.clone();
         let request =
             request.map(|body| tonic::body::Body::new(LimitedBody::new(body, connected, allowed)));
-        service.clone().call(request)
+        let (answering, counted) = (service.clone().call(request), counted.clone());
+        async move {
+            let answer = answering.await?;
+            counted.count(is_stream, answer.headers());
+            Ok::<_, Infallible>(answer)
+        }
     });
-    if let Err(error) = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-    {
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = strangers.too_many.notified() => {
+            let count = REFUSED_MAX;
+            tracing::debug!(count, "a connection was closed: all it asked was refused");
+            // What was answered is sent yet.
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%error, "a connection of a peer ended");
+    }
+}
+
+/// How many requests of a connection are refused, one after the other, before it is closed. A member's are answered: it
+/// begins anew, and is none the worse, should this ever count it for a stranger.
+const REFUSED_MAX: usize = 64;
+
+/// Counts the requests that are refused. Each costs nearly what one costs that is answered, and nobody needs the
+/// answers: who sends them is no member, or one of another cluster.
+#[derive(Default)]
+struct Strangers {
+    refused: AtomicUsize,
+    too_many: Notify,
+}
+
+impl Strangers {
+    /// A request was answered with these headers. Of a stream they say only that it has begun.
+    fn count(&self, is_stream: bool, headers: &http::HeaderMap) {
+        let status = headers.get("grpc-status");
+        if status.is_some_and(|status| status != "0") {
+            if self.refused.fetch_add(1, Ordering::Relaxed) + 1 == REFUSED_MAX {
+                self.too_many.notify_one();
+            }
+        } else if !is_stream {
+            self.refused.store(0, Ordering::Relaxed);
+        }
     }
 }
 
 fn allowed(path: &str, connected: &Connected, message_bytes_max: usize) -> Allowed {
     let limits = connected.limits();
     let (message_bytes_max, silence) = match path.rsplit('/').next() {
-        Some("Append") => (message_bytes_max, limits.append_silence_timeout),
+        Some(APPEND) => (message_bytes_max, limits.append_silence_timeout),
         Some("Propose" | "Snapshot") => (message_bytes_max, limits.silence_timeout),
         _ => (SMALL_MESSAGE_BYTES_MAX, limits.silence_timeout),
     };
