@@ -3,6 +3,7 @@
 //! Whether there is a leader and whether this member is a learner is asked of every request, so
 //! both are flags that [`Context::follow_node`] keeps up to date, not questions to the node.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tonic::{Response, Status};
 
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::read_threads::ReadThreads;
 use crate::settings::Settings;
 use crate::status::Fault;
 use crate::watch::Watches;
@@ -39,12 +41,11 @@ pub(crate) struct Context {
     pub(crate) memory: Arc<Memory>,
     /// The turn of what reads or writes everything: hashes, defragmentation, compaction of tables.
     pub(crate) maintenance: Arc<Semaphore>,
-    /// The turns of ranges that are answered at once, while they are read, each on a thread that may block: without turns
-    /// a burst of ranges makes hundreds of threads.
-    pub(crate) wide_reads: Arc<Semaphore>,
-    /// The turns of long ranges while they are read: as many as there are CPUs, so that those who ask for
-    /// everything leave time for the others.
-    pub(crate) long_reads: Arc<Semaphore>,
+    /// The threads that read ranges which are answered at once.
+    pub(crate) wide_reads: Arc<ReadThreads>,
+    /// The threads that read long ranges: others than those above, so that those who ask for everything leave time for
+    /// the others.
+    pub(crate) long_reads: Arc<ReadThreads>,
     /// The turns of snapshots that are sent: each keeps files, and a thread while its client is slow.
     pub(crate) snapshots: Arc<Semaphore>,
     cluster_id: u64,
@@ -65,10 +66,10 @@ impl Context {
         settings: Settings,
         watches: Arc<Watches>,
         memory: Arc<Memory>,
-    ) -> Arc<Context> {
+    ) -> io::Result<Arc<Context>> {
         let status = client.status();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Arc::new(Context {
+        Ok(Arc::new(Context {
             has_leader: AtomicBool::new(status.leader.is_some()),
             is_learner: AtomicBool::new(status.is_learner),
             leadership: client.leadership(),
@@ -79,15 +80,15 @@ impl Context {
             memory,
             maintenance: Arc::new(Semaphore::new(1)),
             // More than CPUs: some wait for the disk.
-            wide_reads: Arc::new(Semaphore::new(4 * cpus)),
-            long_reads: Arc::new(Semaphore::new(cpus)),
+            wide_reads: ReadThreads::new("bowline-read", 2 * cpus)?,
+            long_reads: ReadThreads::new("bowline-read-long", cpus)?,
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             cluster_id: status.cluster_id,
             member_id: status.member_id,
             leader_losses: watch::Sender::new(0),
             serving: watch::Sender::new(status.leader.is_some()),
             stopping: watch::Sender::new(false),
-        })
+        }))
     }
 
     /// The header of a reply.

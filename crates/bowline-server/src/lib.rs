@@ -26,6 +26,7 @@ mod http;
 mod memory;
 mod metrics;
 mod open_files;
+mod read_threads;
 mod restore;
 mod run;
 mod server;

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -89,6 +89,7 @@ impl Memory {
             used: AtomicUsize::new(0),
             unsent: Default::default(),
             period: AtomicUsize::new(0),
+            was_refused: AtomicBool::new(false),
         })
     }
 }
@@ -102,6 +103,8 @@ pub(crate) struct Account {
     /// were: even or odd.
     unsent: [AtomicUsize; 2],
     period: AtomicUsize,
+    /// A charge was refused since this was asked last.
+    was_refused: AtomicBool,
 }
 
 impl Account {
@@ -125,6 +128,12 @@ impl Account {
         }
         self.period.fetch_add(1, Ordering::Relaxed);
         false
+    }
+
+    /// Whether a charge was refused since this was asked last.
+    pub(crate) fn take_refusal(&self) -> bool {
+        // The common case writes nothing.
+        self.was_refused.load(Ordering::Relaxed) && self.was_refused.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn memory(&self) -> &Arc<Memory> {
@@ -153,6 +162,7 @@ impl Account {
         }
         self.give_back(bytes);
         memory.refused.add(1);
+        self.was_refused.store(true, Ordering::Relaxed);
         Err(OverBudget)
     }
 

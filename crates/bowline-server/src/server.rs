@@ -102,7 +102,7 @@ impl Server {
         };
         let memory = Memory::new(settings.client_bytes_max, settings.connection_bytes_max);
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
-        let context = Context::new(client, settings, watches, memory);
+        let context = Context::new(client, settings, watches, memory).map_err(refused)?;
         let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
         let dispatch = Dispatch::new(context.clone());
         let mut connections = config.connections();

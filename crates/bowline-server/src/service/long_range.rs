@@ -20,6 +20,7 @@
 //! - Both readings are of one snapshot, so the length is that of what follows.
 //! - What is alive for a long range is the parts that wait and the one that is made.
 
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll, ready};
@@ -33,7 +34,6 @@ use futures_core::Stream;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use prost::Message;
-use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
@@ -42,6 +42,7 @@ use super::stream::{Replies, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
 use crate::memory::{Charge, current_account};
+use crate::read_threads::ReadThreads;
 use crate::status::{Fault, status};
 
 /// What is answered at once: in bytes of the reply.
@@ -77,7 +78,7 @@ pub(super) async fn range(
         1..=FEW_KEYS => read_whole(&snapshot, &op).map_err(status)?,
         _ => {
             let (snapshot, op) = (snapshot.clone(), op.clone());
-            on_thread(&context.wide_reads, move || read_whole(&snapshot, &op)).await?
+            read_on(&context.wide_reads, move || read_whole(&snapshot, &op)).await?
         }
     };
     if let Some(mut reply) = whole {
@@ -85,7 +86,7 @@ pub(super) async fn range(
         return Ok(respond_read(reply, &point));
     }
     let charge = Charge::of(&current_account(&context.memory), CHARGED_BYTES)?;
-    let (op, measured) = on_thread(&context.long_reads, {
+    let (op, measured) = read_on(&context.long_reads, {
         let snapshot = snapshot.clone();
         move || {
             let measured = measure(&snapshot, &op)?;
@@ -168,7 +169,7 @@ async fn sorted(
         ..op.clone()
     };
     let snapshot = snapshot.clone();
-    let measured = on_thread(&context.long_reads, move || measure(&snapshot, &all)).await?;
+    let measured = read_on(&context.long_reads, move || measure(&snapshot, &all)).await?;
     let mut charge = Charge::none(current_account(&context.memory));
     if measured.bytes > WHOLE_BYTES as u64 {
         // Once as entries, once as a message.
@@ -183,21 +184,18 @@ async fn sorted(
     Ok(respond_read(reply, &read.point))
 }
 
-/// Reads where it may block, when its turn has come.
-async fn on_thread<T: Send + 'static>(
-    turns: &Arc<Semaphore>,
+async fn read_on<T: Send + 'static>(
+    threads: &ReadThreads,
     read: impl FnOnce() -> bowline::Result<T> + Send + 'static,
 ) -> Result<T, Status> {
-    // Never closed.
-    let turn = turns.clone().acquire_owned().await;
-    let read = tokio::task::spawn_blocking(move || {
-        // A client that goes away does not end it, so it keeps the turn.
-        let _turn = turn;
-        read()
-    })
-    .await;
-    read.map_err(|error| Fault::Internal(error.to_string()))?
-        .map_err(status)
+    threads.run(read).await?.map_err(status)
+}
+
+fn limit_of(op: &RangeOp) -> u64 {
+    match op.limit {
+        0 => u64::MAX,
+        limit => limit,
+    }
 }
 
 /// The entries of a range that are told, with what is known of the others.
@@ -213,10 +211,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
     fn new(entries: I, op: RangeOp) -> Kept<I> {
         Kept {
             entries,
-            left: match op.limit {
-                0 => u64::MAX,
-                limit => limit,
-            },
+            left: limit_of(&op),
             op,
             count: 0,
             more: false,
@@ -296,17 +291,45 @@ struct Measured {
 }
 
 fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
-    let mut kept = Kept::new(snapshot.range(range_of(op))?, op.clone());
-    let mut bytes = 0;
-    while let Some(entry) = kept.next()? {
-        let len = convert::key_value(entry).encoded_len();
-        bytes += (1 + prost::length_delimiter_len(len) + len) as u64;
+    let mut left = limit_of(op);
+    let mut measured = Measured::default();
+    // Values are measured where they lie: in memory they would be copied.
+    let walked = snapshot.range(range_of(op))?.visit(|at| {
+        let entry = match at.to_entry_without_value() {
+            Ok(entry) => entry,
+            Err(error) => return ControlFlow::Break(error),
+        };
+        measured.count += 1;
+        if passes(op, &entry) {
+            if left == 0 {
+                measured.more = true;
+            } else {
+                left -= 1;
+                let value_bytes = if op.keys_only { 0 } else { at.value.len() };
+                measured.bytes += field_bytes(key_value_bytes(entry, value_bytes)) as u64;
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    match walked {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(measured),
     }
-    Ok(Measured {
-        bytes,
-        count: kept.count,
-        more: kept.more,
-    })
+}
+
+/// How long a key is with its metadata and a value of so many bytes.
+fn key_value_bytes(without_value: Entry, value_bytes: usize) -> usize {
+    let length = convert::key_value(without_value).encoded_len();
+    match value_bytes {
+        // What is empty is left out.
+        0 => length,
+        bytes => length + field_bytes(bytes),
+    }
+}
+
+/// How long a field of so many bytes is, with its tag of one byte and its length.
+fn field_bytes(bytes: usize) -> usize {
+    1 + prost::length_delimiter_len(bytes) + bytes
 }
 
 /// A reply in parts that are one message together.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::status::Fault;
+use crate::read_threads::ReadThreads;
 
 /// The parts of a reply.
 pub(super) type Replies<T> = ReceiverStream<Result<T, Status>>;
@@ -74,7 +74,7 @@ pub(super) fn produced<T: Send + 'static>(
 /// A reply whose parts `step` makes, one at a time, where it may block. While the client does not take them, no
 /// thread waits. `kept` is given back after the last one.
 pub(super) fn stepwise<T, K>(
-    turns: Arc<Semaphore>,
+    threads: Arc<ReadThreads>,
     step: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
     kept: K,
 ) -> Replies<T>
@@ -86,12 +86,8 @@ where
     tokio::spawn(async move {
         let mut next = step;
         loop {
-            // Never closed; each step has its turn, and the client's time is nobody's turn.
-            let Ok(turn) = turns.clone().acquire_owned().await else {
-                break;
-            };
-            let making = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
+            // Each step has its turn, and the client's time is nobody's turn.
+            let making = threads.run(move || {
                 let part = next();
                 (next, part)
             });
@@ -101,10 +97,9 @@ where
                     next = step;
                     part
                 }
-                Err(error) => {
-                    let failed = Fault::Internal(error.to_string());
+                Err(failed) => {
                     // Who has gone need not be told.
-                    let _ = replies.send(Err(failed.into())).await;
+                    let _ = replies.send(Err(failed)).await;
                     break;
                 }
             };
@@ -190,13 +185,17 @@ mod tests {
         assert_eq!(left, WAITING_MAX);
     }
 
+    fn one_thread() -> Arc<ReadThreads> {
+        ReadThreads::new("a-reader", 1).unwrap()
+    }
+
     #[tokio::test]
     async fn steps_are_made_as_they_are_taken_and_end_with_the_receiver() {
         let made = Arc::new(AtomicUsize::new(0));
         let (kept, mut released) = mpsc::channel::<()>(1);
         let counted = made.clone();
         let step = move || Some(Ok(counted.fetch_add(1, Ordering::Relaxed)));
-        let mut parts = stepwise(Arc::new(Semaphore::new(1)), step, kept);
+        let mut parts = stepwise(one_thread(), step, kept);
         for number in 0..10 {
             assert_eq!(parts.next().await.unwrap().unwrap(), number);
             // One waits, one is made.
@@ -205,7 +204,7 @@ mod tests {
         drop(parts);
         assert_eq!(released.recv().await, None);
         let mut failing = stepwise(
-            Arc::new(Semaphore::new(1)),
+            one_thread(),
             || -> Option<Result<u8, _>> { panic!("of this test") },
             (),
         );

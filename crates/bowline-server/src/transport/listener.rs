@@ -214,7 +214,9 @@ impl Connection {
         }
         let options = &self.options;
         let (patience, unread_timeout) = (options.partial_timeout, options.unread_timeout);
-        let stream = Patient::new(stream, patience, unread_timeout, options.resets_max);
+        let account = self.account.clone();
+        let resets_max = options.resets_max;
+        let stream = Patient::new(stream, patience, unread_timeout, resets_max, account);
         let builder = builder(options, &self.account);
         let serving = builder.serve_connection(TokioIo::new(stream), self.dispatch);
         let mut serving = std::pin::pin!(serving);

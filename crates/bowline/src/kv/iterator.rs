@@ -89,6 +89,15 @@ impl<'a> EntryRef<'a> {
         read_into(self, &mut item);
         item.unwrap_or_else(|| Err(record::invalid(self.key)))
     }
+
+    /// A copy of the key and the metadata; the value is left out.
+    ///
+    /// # Errors
+    /// As [`EntryRef::to_entry`].
+    pub fn to_entry_without_value(&self) -> Result<Entry> {
+        let meta = self.head.complete(self.key, self.scan.sources())?;
+        Ok(meta.entry(self.key, Value::EMPTY))
+    }
 }
 
 impl std::fmt::Debug for EntryRef<'_> {
