@@ -13,6 +13,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Fai
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
     heaps::keep_few();
+    heaps::give_back()?;
     bowline_server::run(config).map_err(|error| serve_failure(&error))
 }
 
