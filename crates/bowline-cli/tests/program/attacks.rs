@@ -12,13 +12,47 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use crate::crowd::{PUT, RANGE, watch};
 use crate::raw_http2::{DATA, END_STREAM, HEADERS, RESET, Raw, frame};
 
-/// An attack on a server at an address. It ends by itself, or when the server hangs up.
-pub(crate) type Attack = fn(&str) -> std::io::Result<()>;
+/// A way to attack a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// Attacks at an address. It ends by itself, or when the server hangs up.
+    run: fn(&str) -> std::io::Result<()>,
+}
 
-pub(crate) const ON_THE_CLIENT_PORT: [Attack; 6] =
-    [halves, trickles, deaf_ranges, deaf_watches, resets, heads];
+impl Attack {
+    const fn new(name: &'static str, run: fn(&str) -> std::io::Result<()>) -> Attack {
+        Attack { name, run }
+    }
 
-pub(crate) const ON_THE_PEER_PORT: [Attack; 4] = [silence, half_messages, strays, garbage];
+    /// Attacks once. Gives whether the server had it to do with: the attack came to its end, or the server hung up.
+    pub(crate) fn once(self, at: &str) -> bool {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        match (self.run)(at) {
+            Ok(()) => true,
+            Err(error) => matches!(
+                error.kind(),
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+            ),
+        }
+    }
+}
+
+pub(crate) const ON_THE_CLIENT_PORT: [Attack; 6] = [
+    Attack::new("halves", halves),
+    Attack::new("trickles", trickles),
+    Attack::new("deaf ranges", deaf_ranges),
+    Attack::new("deaf watches", deaf_watches),
+    Attack::new("resets", resets),
+    Attack::new("heads", heads),
+];
+
+pub(crate) const ON_THE_PEER_PORT: [Attack; 4] = [
+    Attack::new("silence", silence),
+    Attack::new("half messages", half_messages),
+    Attack::new("strays", strays),
+    Attack::new("garbage", garbage),
+];
 
 const APPEND: &str = "/bowline.peer.v1.Peer/Append";
 const SNAPSHOT: &str = "/bowline.peer.v1.Peer/Snapshot";

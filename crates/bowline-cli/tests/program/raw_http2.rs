@@ -220,8 +220,14 @@ impl Raw {
             SETTINGS if flags & ACK == 0 => self.stream.write_all(&frame(SETTINGS, ACK, 0, &[]))?,
             PING if flags & ACK == 0 => self.stream.write_all(&frame(PING, ACK, 0, &payload))?,
             PING => self.is_settled = true,
-            GO_AWAY => return Err(io::Error::other("the server says goodbye")),
-            RESET if is_own => return Err(io::Error::other("the call was reset")),
+            GO_AWAY => {
+                let text = "the server says goodbye";
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
+            }
+            RESET if is_own => {
+                let text = "the call was reset";
+                return Err(io::Error::new(io::ErrorKind::ConnectionReset, text));
+            }
             HEADERS if is_own => self.has_ended |= flags & END_STREAM != 0,
             DATA if is_own => {
                 self.rest.extend(&payload);
