@@ -31,8 +31,8 @@ const MEMORY_MAX: u64 = (64 + 96 + 120) * MIB;
 const PAUSE: Duration = Duration::from_millis(250);
 /// How long members may refuse the good client, one put after the other.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-/// How long the good client is measured without the crowd.
-const ALONE: Duration = Duration::from_secs(3);
+/// How long the good client is measured without the crowd: a tenth of its time beside it, and this at least.
+const ALONE_MIN: Duration = Duration::from_secs(3);
 
 /// A member's process, and where it listens.
 struct Member {
@@ -101,7 +101,8 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
     for number in 0..200 {
         answered(&mut good, &format!("k/{number}"), &[b'v'; 32 << 10]);
     }
-    let alone = latencies(&mut good, ALONE, || {});
+    let beside = Duration::from_secs(seconds);
+    let alone = latencies(&mut good, ALONE_MIN.max(beside / 10), || {});
     let empty: Vec<_> = pids.iter().map(|pid| memory(*pid, "RssAnon")).collect();
     let mut most = empty.clone();
     let (is_over, attacks) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -132,7 +133,7 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
         }
         // Also when a request of the good client is not answered.
         let _over = Over(&is_over);
-        latencies(&mut good, Duration::from_secs(seconds), || {
+        latencies(&mut good, beside, || {
             for (pid, most) in pids.iter().zip(&mut most) {
                 *most = memory(*pid, "RssAnon").max(*most);
             }
