@@ -160,7 +160,8 @@ impl LocalClient {
         if let Command::Txn(txn) = &command
             && Replica::may_exceed(txn)
         {
-            self.alone(true, || self.core.replica.weigh(txn)).await??;
+            self.in_turn(true, || self.core.replica.weigh(txn))
+                .await??;
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
@@ -194,9 +195,9 @@ impl LocalClient {
         self.read(level, reads_wide(txn), read).await
     }
 
-    /// Does on this thread what may be long. Others then take over what the thread had to do: tokio makes a thread for
-    /// that, so only a few do so at once.
-    async fn alone<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
+    /// Does work that may be long on this thread, in its turn. tokio starts another thread for what waits for this one,
+    /// so only a few hold up theirs at once.
+    async fn in_turn<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
         let yields = is_long && self.core.options.reads_block_in_place;
         let _turn = match yields {
             // Never closed.
@@ -214,7 +215,7 @@ impl LocalClient {
     ) -> Result<Read<T>> {
         if level == ReadLevel::Lease && self.core.holds_lease() {
             let point = self.point(level);
-            let (value, revision) = self.alone(is_long, &read).await?;
+            let (value, revision) = self.in_turn(is_long, &read).await?;
             // Asked once more: between the first time and the reading it may have waited. What was
             // agreed on meanwhile nobody had been told when the read began.
             if self.core.leased_index().is_some() {
@@ -223,7 +224,7 @@ impl LocalClient {
             }
         }
         let point = self.read_barrier(level).await?;
-        let (value, revision) = self.alone(is_long, &read).await?;
+        let (value, revision) = self.in_turn(is_long, &read).await?;
         let point = ReadPoint { revision, ..point };
         Ok(Read { value, point })
     }
