@@ -25,7 +25,7 @@ impl Attack {
         Attack { name, run }
     }
 
-    /// Attacks once. Gives whether the server had it to do with: the attack came to its end, or the server hung up.
+    /// Attacks once. Tells whether the attack reached the server: it came to its end, or the server hung up.
     pub(crate) fn once(self, at: &str) -> bool {
         use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
         match (self.run)(at) {
