@@ -103,7 +103,8 @@ mod tests {
             threads.run(|| ()).await.expect("it is read");
         }
         let reads = reads.load(Ordering::Relaxed);
-        assert!(reads < 200, "nobody waits for the rest: {reads}");
+        // When it was ended, fifty were read, and those that had their turn were under way.
+        assert!(reads < 100, "nobody waits for the rest: {reads}");
         let used = used.lock().unwrap().len();
         assert!((1..=THREADS_MAX).contains(&used), "{used}");
     }
