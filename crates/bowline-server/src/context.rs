@@ -19,7 +19,7 @@ use tonic::{Response, Status};
 
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::read_threads::ReadThreads;
+use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
 use crate::settings::Settings;
 use crate::status::Fault;
 use crate::watch::Watches;
@@ -68,7 +68,6 @@ impl Context {
         memory: Arc<Memory>,
     ) -> io::Result<Arc<Context>> {
         let status = client.status();
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Arc::new(Context {
             has_leader: AtomicBool::new(status.leader.is_some()),
             is_learner: AtomicBool::new(status.is_learner),
@@ -79,9 +78,8 @@ impl Context {
             watches,
             memory,
             maintenance: Arc::new(Semaphore::new(1)),
-            // More than CPUs: some wait for the disk.
-            wide_reads: ReadThreads::new("bowline-read", 2 * cpus)?,
-            long_reads: ReadThreads::new("bowline-read-long", cpus)?,
+            wide_reads: ReadThreads::new("bowline-read", wide_threads_max())?,
+            long_reads: ReadThreads::new("bowline-read-long", long_threads_max())?,
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             cluster_id: status.cluster_id,
             member_id: status.member_id,

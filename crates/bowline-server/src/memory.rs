@@ -28,10 +28,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tonic::Status;
 
 use crate::metrics::Counter;
+use crate::read_threads::wide_threads_max;
 use crate::status::Fault;
 
 /// What each connection may have in any case, and is not counted.
@@ -90,6 +92,7 @@ impl Memory {
             unsent: Default::default(),
             period: AtomicUsize::new(0),
             was_refused: AtomicBool::new(false),
+            wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
         })
     }
 }
@@ -105,9 +108,18 @@ pub(crate) struct Account {
     period: AtomicUsize,
     /// A charge was refused since this was asked last.
     was_refused: AtomicBool,
+    /// The turns of ranges of many keys, from when one is read until its reply is made, or, if that is long, taken.
+    wide_reads: Arc<Semaphore>,
 }
 
 impl Account {
+    /// Waits until this connection may read a range of many keys. Beyond as many as there are threads that read, a
+    /// client gains nothing by asking; one that does not read its long replies costs the server no more than those.
+    pub(crate) async fn wide_read(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        self.wide_reads.clone().acquire_owned().await.ok()
+    }
+
     /// Counts a reply that is handed to the connection, until it is on its way.
     pub(crate) fn hand_over(self: &Arc<Account>) -> Unsent {
         let slot = self.period.load(Ordering::Relaxed) % 2;

@@ -14,6 +14,20 @@ use tonic::Status;
 
 use crate::status::Fault;
 
+/// How many threads read ranges that are answered at once: more than processors, as some wait for the disk.
+pub(crate) fn wide_threads_max() -> usize {
+    2 * cpus()
+}
+
+/// How many threads read long ranges.
+pub(crate) fn long_threads_max() -> usize {
+    cpus()
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ReadThreads {

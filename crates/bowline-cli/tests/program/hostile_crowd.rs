@@ -5,7 +5,8 @@
 //! client is then what members do for them, not what the attackers compute.
 //!
 //! `BOWLINE_CROWD_SECONDS=600` is the full size, and `BOWLINE_PROGRAM` names another build of the program: latencies
-//! of an optimised one are worth reading.
+//! of an optimised one are worth reading. `BOWLINE_CROWD_ATTACKS=deaf,half` leaves the attacks with one of
+//! these in their names.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -110,8 +111,14 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
     let peers: Vec<_> = members.iter().map(|one| one.peer_at.clone()).collect();
     let on_clients = ON_THE_CLIENT_PORT.map(|attack| (attack, clients.clone()));
     let on_peers = ON_THE_PEER_PORT.map(|attack| (attack, peers.clone()));
-    let ways: Vec<(Attack, Vec<String>)> = on_clients.into_iter().chain(on_peers).collect();
+    let wanted = std::env::var("BOWLINE_CROWD_ATTACKS").unwrap_or_default();
+    let ways: Vec<(Attack, Vec<String>)> = on_clients
+        .into_iter()
+        .chain(on_peers)
+        .filter(|(attack, _)| wanted.split(',').any(|part| attack.name.contains(part)))
+        .collect();
     let met: Vec<_> = ways.iter().map(|_| AtomicU64::new(0)).collect();
+    let computed_before: Duration = pids.iter().map(|pid| computed(*pid)).sum();
     let beside = std::thread::scope(|scope| {
         for ((attack, places), count) in ways.iter().zip(&met) {
             let (is_over, attacks) = (&is_over, &attacks);
@@ -139,13 +146,14 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
             }
         })
     });
+    let computed = pids.iter().map(|pid| computed(*pid)).sum::<Duration>() - computed_before;
     let more: Vec<_> = most
         .iter()
         .zip(&empty)
         .map(|(most, empty)| most - empty)
         .collect();
     println!(
-        "alone {}; beside {} attacks in {seconds} s {}; {:?} MiB more",
+        "alone {}; beside {} attacks in {seconds} s {}; {:?} MiB more; {computed:.1?} of the processors",
         shown(&alone),
         attacks.load(Ordering::Relaxed),
         shown(&beside),
@@ -165,6 +173,16 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
         // Each is still a member that answers.
         answered(&mut Raw::open(&member.client_at), "after", b"value");
     }
+}
+
+/// How long a process has used the processors.
+fn computed(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    // Of user and system, in ticks of a hundredth of a second. The name before them may hold anything.
+    let (_, numbers) = stat.rsplit_once(')').expect("its name");
+    let ticks = numbers.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.map(|one| one.parse::<u64>().expect("ticks")).sum();
+    Duration::from_millis(10 * ticks)
 }
 
 /// Lets this thread run only while no other thread wants its processor. The lowest priority, where the system has no

@@ -184,3 +184,43 @@ fn a_long_range_is_read_in_parts_within_the_memory_of_a_few() {
         },
     );
 }
+
+/// A client that asked for everything twenty times and read nothing had twenty MiB copied, and twenty more measured: the
+/// dearest of all attacks, beside which a put took twice as long.
+#[test]
+fn who_reads_no_long_range_has_no_more_read_than_threads_that_read() {
+    let turns = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let place = Place::new();
+    let mut pool = vec![0; POOL_BYTES];
+    fastrand::Rng::with_seed(7).fill(&mut pool);
+    let keys = fill(&place, "deaf", &pool, 4 << 20);
+    let everything = pb::RangeRequest {
+        key: "k/".into(),
+        range_end: "k0".into(),
+        ..pb::RangeRequest::default()
+    };
+    let settings = "--max-client-memory 8589934592 --max-connection-memory 4294967296";
+    with_server_of(&place, "deaf", settings, |at, _| {
+        let mut deaf = Raw::open_shut(at);
+        for _ in 0..2 * turns {
+            let call = deaf.begin(RANGE);
+            deaf.send(call, &everything, true);
+        }
+        deaf.settle().expect("they have arrived");
+        // Whoever asks later is read for after all that was read for before.
+        let mut other = Raw::open_wide(at);
+        let reply: pb::RangeResponse = other.call(RANGE, &everything);
+        assert_eq!(reply.kvs.len(), keys);
+        while deaf.begun < turns {
+            deaf.read_frame(0).expect("the connection goes on");
+        }
+        deaf.settle().expect("the connection goes on");
+        assert_eq!(deaf.begun, turns);
+        // Who reads them gets the others, too.
+        deaf.open_up();
+        while deaf.ended < 2 * turns {
+            deaf.read_frame(0).expect("the connection goes on");
+        }
+        assert_eq!(deaf.begun, 2 * turns);
+    });
+}

@@ -71,8 +71,8 @@ pub(crate) struct Raw {
     window: i64,
     /// Calls that the server has ended, by a reply or a reset.
     pub(crate) ended: usize,
-    /// Whether the head of an answer has come.
-    is_answered: bool,
+    /// Answers that the server has begun.
+    pub(crate) begun: usize,
 }
 
 impl Raw {
@@ -92,7 +92,7 @@ impl Raw {
             is_settled: false,
             window: (1 << 16) - 1,
             ended: 0,
-            is_answered: false,
+            begun: 0,
         }
     }
 
@@ -140,6 +140,18 @@ impl Raw {
         raw
     }
 
+    /// Gives a connection without a window one of the largest.
+    pub(crate) fn open_up(&mut self) {
+        const INITIAL_WINDOW_SIZE: u16 = 4;
+        let window = ((1_u32 << 31) - 1 - (1 << 16)).to_be_bytes();
+        let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window].concat();
+        let more = [
+            frame(WINDOW_UPDATE, 0, 0, &window),
+            frame(SETTINGS, 0, 0, &setting),
+        ];
+        self.stream.write_all(&more.concat()).expect("it is open");
+    }
+
     /// Sends a part of a body, as fast as the server has room for it on the connection.
     pub(crate) fn send_part(&mut self, call: u32, bytes: &[u8]) -> io::Result<()> {
         const FRAME_BYTES: usize = 16 << 10;
@@ -170,7 +182,7 @@ impl Raw {
 
     /// Reads until the server has begun an answer.
     pub(crate) fn read_until_head(&mut self) -> io::Result<()> {
-        while !self.is_answered {
+        while self.begun == 0 {
             self.read_frame(0)?;
         }
         Ok(())
@@ -211,7 +223,7 @@ impl Raw {
         let is_own = u32::from_be_bytes(stream) == call;
         let is_last = kind == RESET || kind == HEADERS && flags & END_STREAM != 0;
         self.ended += usize::from(is_last);
-        self.is_answered |= kind == HEADERS;
+        self.begun += usize::from(kind == HEADERS && flags & END_STREAM == 0);
         match kind {
             WINDOW_UPDATE if stream == [0; 4] => {
                 let more = payload.try_into().map_or(0, u32::from_be_bytes);

@@ -5,10 +5,11 @@
 //! | what | bounded by |
 //! |---|---|
 //! | connections | their number, over all and by address |
-//! | one that says nothing, or half a preface | [`Preface`] |
+//! | one that says nothing, or half a preface | [`Inbound`] |
 //! | half a frame, half a head, one that is gone | pings, which it cannot answer then |
 //! | requests of a connection, their heads | HTTP/2's limits |
 //! | messages | [`LimitedBody`] |
+//! | what somebody sends who is no member | a rate, by address ([`Port`]) |
 //! | requests that are refused, one after the other | [`Strangers`] |
 //!
 //! Invariant: when the future of [`serve`] is dropped, no connection is left.
@@ -19,7 +20,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
@@ -136,20 +137,26 @@ async fn connection<S>(
         tracing::debug!(%error, "a connection of a peer ended before it began");
         return;
     }
-    let stream = Preface::new(stream, connected.limits().preface_timeout);
+    let stream = Inbound::new(stream, connected.clone());
     let strangers = Arc::new(Strangers::default());
     let counted = strangers.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
         let path = request.uri().path();
         let allowed = allowed(path, &connected, message_bytes_max);
         let is_stream = path.ends_with(APPEND);
+        // What a stream says is known to its service; who the members are, anybody may ask.
+        let is_of_a_member = !is_stream && !path.ends_with("Members") && !path.ends_with("Ask");
         let connected = connected.clone();
-        let request =
-            request.map(|body| tonic::body::Body::new(LimitedBody::new(body, connected, allowed)));
+        let mut request = request
+            .map(|body| tonic::body::Body::new(LimitedBody::new(body, connected.clone(), allowed)));
+        // For the service to say that a member has spoken.
+        request.extensions_mut().insert(connected.clone());
         let (answering, counted) = (service.clone().call(request), counted.clone());
         async move {
             let answer = answering.await?;
-            counted.count(is_stream, answer.headers());
+            if counted.count(is_stream, answer.headers()) && is_of_a_member {
+                connected.recognize();
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -183,16 +190,19 @@ struct Strangers {
 }
 
 impl Strangers {
-    /// A request was answered with these headers. Of a stream they say only that it has begun.
-    fn count(&self, is_stream: bool, headers: &http::HeaderMap) {
+    /// A request was answered with these headers; returns whether it was taken. Of a stream they say only that it has
+    /// begun.
+    fn count(&self, is_stream: bool, headers: &http::HeaderMap) -> bool {
         let status = headers.get("grpc-status");
-        if status.is_some_and(|status| status != "0") {
+        let is_refused = status.is_some_and(|status| status != "0");
+        if is_refused {
             if self.refused.fetch_add(1, Ordering::Relaxed) + 1 == REFUSED_MAX {
                 self.too_many.notify_one();
             }
         } else if !is_stream {
             self.refused.store(0, Ordering::Relaxed);
         }
+        !is_refused
     }
 }
 
@@ -210,40 +220,53 @@ fn allowed(path: &str, connected: &Connected, message_bytes_max: usize) -> Allow
 }
 
 /// A connection that has to say in time what it speaks: the preface of HTTP/2 and the head of its
-/// first frame. What follows the library asks for by pings.
-struct Preface<S> {
+/// first frame. What follows the library asks for by pings. A stranger's is read at a rate.
+struct Inbound<S> {
     inner: S,
-    /// How many bytes are missing.
+    connected: Arc<Connected>,
+    /// How many bytes are missing of the preface.
     missing: usize,
     deadline: Option<Pin<Box<Sleep>>>,
-    timeout: Duration,
+    /// The end of a pause.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 /// The preface, and a frame's head.
 const PREFACE_BYTES: usize = 24 + 9;
 
-impl<S> Preface<S> {
-    fn new(inner: S, timeout: Duration) -> Preface<S> {
-        Preface {
+impl<S> Inbound<S> {
+    fn new(inner: S, connected: Arc<Connected>) -> Inbound<S> {
+        let deadline = tokio::time::sleep(connected.limits().preface_timeout);
+        Inbound {
             inner,
+            connected,
             missing: PREFACE_BYTES,
-            deadline: Some(Box::pin(tokio::time::sleep(timeout))),
-            timeout,
+            deadline: Some(Box::pin(deadline)),
+            pause: None,
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Preface<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Inbound<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if let Some(pause) = &mut this.pause {
+            ready!(pause.as_mut().poll(task));
+            this.pause = None;
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(task, buffer);
         let read = buffer.filled().len() - before;
         charge_read(task, read);
+        if read > 0
+            && let Some(until) = this.connected.pace(read, Instant::now())
+        {
+            this.pause = Some(Box::pin(tokio::time::sleep_until(until.into())));
+        }
         let Some(deadline) = &mut this.deadline else {
             return polled;
         };
@@ -255,14 +278,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Preface<S> {
             return polled;
         }
         if deadline.as_mut().poll(task).is_ready() {
-            let text = format!("it did not begin to speak within {:?}", this.timeout);
+            let timeout = this.connected.limits().preface_timeout;
+            let text = format!("it did not begin to speak within {timeout:?}");
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Preface<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Inbound<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,

@@ -3,16 +3,23 @@
 //! Connections are counted, and so are the bytes of messages that have begun and not ended: those
 //! are what a peer can make this member keep without ever asking for anything.
 //!
+//! An address is a *stranger's* until a member has spoken from it: asked something that names this member and its
+//! cluster, and was taken. What comes from a stranger is read at a bounded rate, over all its connections. Reading
+//! a byte costs this member more than sending it costs the stranger, and nobody else may pay for that.
+//!
 //! Invariants:
 //!
 //! - No more connections are open, and no more bytes of unfinished messages kept, than the limits say,
 //!   over all and from each address; both are given back when the connection or the message goes,
 //!   however that comes.
 //! - A message that is there as soon as it begins costs no look at the counts.
+//! - From a stranger no more is read in a time than [`PortLimits::stranger_bytes_per_second`] allows, a burst, and one
+//!   read more for each of its connections. What a member sends is never delayed once it has spoken.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -33,6 +40,11 @@ pub struct PortLimits {
     pub unfinished_bytes_max: usize,
     /// How many of them from one address: room for the largest message.
     pub unfinished_bytes_per_address_max: usize,
+    /// How many bytes are read in a second from an address from which no member has spoken.
+    pub stranger_bytes_per_second: usize,
+    /// How many bytes more are read from there at once: a member that has not spoken yet may begin with the largest
+    /// proposal.
+    pub stranger_burst_bytes: usize,
     /// How long a connection may take to begin to speak.
     pub preface_timeout: Duration,
     /// How long a message may take from its first byte to its last.
@@ -52,6 +64,8 @@ impl Default for PortLimits {
             streams_max: 128,
             unfinished_bytes_max: 256 << 20,
             unfinished_bytes_per_address_max: 96 << 20,
+            stranger_bytes_per_second: 32 << 20,
+            stranger_burst_bytes: 2 << 20,
             preface_timeout: Duration::from_secs(5),
             message_timeout: Duration::from_secs(30),
             silence_timeout: Duration::from_secs(60),
@@ -78,6 +92,10 @@ struct State {
 struct Share {
     connections: usize,
     bytes: usize,
+    /// Whether a member has spoken from there.
+    is_known: bool,
+    /// When what was read from there would have come at the rate of a stranger.
+    due: Option<Instant>,
 }
 
 impl Port {
@@ -119,6 +137,7 @@ impl Port {
         Some(Arc::new(Connected {
             port: self.clone(),
             address,
+            is_known: AtomicBool::new(false),
         }))
     }
 }
@@ -128,11 +147,42 @@ impl Port {
 pub(super) struct Connected {
     port: Arc<Port>,
     address: IpAddr,
+    /// The same as of the address, and maybe later: what is known needs no lock.
+    is_known: AtomicBool,
 }
 
 impl Connected {
     pub(super) fn limits(&self) -> &PortLimits {
         &self.port.limits
+    }
+
+    /// A member has spoken on it.
+    pub(super) fn recognize(&self) {
+        if !self.is_known.swap(true, Ordering::Relaxed) {
+            let mut state = self.port.state.lock();
+            state.addresses.entry(self.address).or_default().is_known = true;
+        }
+    }
+
+    /// So many bytes were read; says when to read on, if that is not at once.
+    pub(super) fn pace(&self, bytes: usize, now: Instant) -> Option<Instant> {
+        if self.is_known.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.port.state.lock();
+        let own = state.addresses.entry(self.address).or_default();
+        if own.is_known {
+            self.is_known.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let limits = &self.port.limits;
+        let rate = limits.stranger_bytes_per_second.max(1) as f64;
+        let took = |bytes: usize| Duration::from_secs_f64(bytes as f64 / rate);
+        let due = own.due.map_or(now, |due| due.max(now)) + took(bytes);
+        own.due = Some(due);
+        let ahead = due.saturating_duration_since(now);
+        let pause = ahead.saturating_sub(took(limits.stranger_burst_bytes));
+        (pause > Duration::ZERO).then(|| now + pause)
     }
 
     /// Changes how many bytes of an unfinished message are kept, from `held`; `false` when there is no
@@ -198,5 +248,37 @@ mod tests {
         drop((first, second, other));
         let state = port.state.lock();
         assert!(state.addresses.is_empty() && state.all.connections == 0 && state.all.bytes == 0);
+    }
+
+    /// Half messages from somebody who is no member, as fast as they could be read, made a put of a good client take
+    /// twice as long.
+    #[test]
+    fn strangers_are_read_at_a_rate_and_members_are_not_delayed() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let port = Port::new(PortLimits {
+            stranger_bytes_per_second: 1000,
+            stranger_burst_bytes: 500,
+            ..PortLimits::default()
+        });
+        let begun = Instant::now();
+        let first = port.connect(address(1)).expect("the first");
+        let second = port.connect(address(1)).expect("the second");
+        let other = port.connect(address(2)).expect("from elsewhere");
+        assert_eq!(first.pace(500, begun), None, "a burst");
+        // The connections of an address share its rate.
+        assert_eq!(first.pace(1000, begun), Some(begun + SECOND));
+        assert_eq!(second.pace(1000, begun), Some(begun + 2 * SECOND));
+        assert_eq!(other.pace(1500, begun), Some(begun + SECOND));
+        // What was not used before is no credit.
+        let later = begun + 10 * SECOND;
+        assert_eq!(first.pace(1500, later), Some(later + SECOND));
+        // Where a member has spoken, nobody is a stranger.
+        second.recognize();
+        assert_eq!(first.pace(1 << 30, later), None);
+        assert_eq!(second.pace(1 << 30, later), None);
+        assert!(other.pace(1001, later).is_some());
+        drop((first, second));
+        let again = port.connect(address(1)).expect("again");
+        assert!(again.pace(1001, later).is_some(), "nobody is left there");
     }
 }

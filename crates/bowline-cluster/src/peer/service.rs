@@ -20,6 +20,7 @@ use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::port::Connected;
 use super::receiver::Receiver;
 use super::{INCOMING_DIR, Peers, SnapshotData, SnapshotFile, wire};
 use crate::types::{LogId, NodeId, Payload, Proposal, TypeConfig, Vote};
@@ -185,6 +186,18 @@ enum Ending {
     Refused(Status),
 }
 
+/// The connection that a request came on; one that came on none, as in tests, is nobody's.
+fn connection_of<T>(request: &Request<T>) -> Option<Arc<Connected>> {
+    request.extensions().get().cloned()
+}
+
+/// A member has spoken on a connection: it need not wait for the end of a stream, which may be long.
+fn recognize(connected: Option<&Arc<Connected>>) {
+    if let Some(connected) = connected {
+        connected.recognize();
+    }
+}
+
 /// The requests of one stream, up to the first that is refused.
 struct Requests {
     streaming: Streaming<proto::AppendRequest>,
@@ -196,6 +209,7 @@ struct Requests {
     /// The term that this member is at, and the last vote that was held against it.
     known_term: Arc<dyn Fn() -> u64 + Send + Sync>,
     checked: Option<Vote>,
+    connected: Option<Arc<Connected>>,
 }
 
 impl Requests {
@@ -216,6 +230,7 @@ impl Requests {
         self.received += 1;
         if self.received == 1 || request.sender.is_some() {
             self.from = self.peers.check(request.sender)?;
+            recognize(self.connected.as_ref());
         }
         self.service.heard(self.from);
         if request.sequence != self.received {
@@ -362,12 +377,14 @@ where
     async fn receive(
         &self,
         mut chunks: Streaming<proto::SnapshotChunk>,
+        connected: Option<Arc<Connected>>,
     ) -> Result<proto::SnapshotReply, Status> {
         let first = chunks.message().await?.and_then(|chunk| chunk.part);
         let Some(Part::Head(head)) = first else {
             return Err(Status::invalid_argument("a snapshot without a head"));
         };
         let from = self.check(head.sender)?;
+        recognize(connected.as_ref());
         let (vote, meta, files) = wire::get_head(&head)?;
         self.check_vote(from, &vote)?;
         let last = meta.last_log_id;
@@ -419,6 +436,7 @@ where
         let requests = Requests {
             known_term: Arc::new(move || metrics.borrow_watched().current_term),
             checked: None,
+            connected: connection_of(&request),
             streaming: request.into_inner(),
             peers: self.peers.clone(),
             received: 0,
@@ -462,7 +480,9 @@ where
         &self,
         request: Request<Streaming<proto::SnapshotChunk>>,
     ) -> Result<Response<proto::SnapshotReply>, Status> {
-        self.receive(request.into_inner()).await.map(Response::new)
+        let connected = connection_of(&request);
+        let received = self.receive(request.into_inner(), connected).await;
+        received.map(Response::new)
     }
 
     async fn transfer_leader(

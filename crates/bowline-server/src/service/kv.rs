@@ -10,7 +10,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::reading::turn_within;
-use super::stream::Replies;
+use super::stream::Stepwise;
 use super::{MAINTENANCE_WAIT_MAX, check, check_leader, check_size, long_range, range_stream};
 use crate::context::{Context, read_level, respond_applied, respond_read};
 use crate::convert;
@@ -89,7 +89,7 @@ impl Kv for KvService {
         Ok(respond_read(reply, &read.point))
     }
 
-    type RangeStreamStream = Replies<pb::RangeStreamResponse>;
+    type RangeStreamStream = Stepwise<pb::RangeStreamResponse>;
 
     async fn range_stream(
         &self,

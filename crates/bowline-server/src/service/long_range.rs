@@ -12,13 +12,16 @@
 //!              | one message, whose fields may come one after another
 //! ```
 //!
+//! A connection has as many such ranges under way as there are threads to read them, and a long one is under way until
+//! the client has taken it: who asks for everything and reads nothing waits for its own.
+//!
 //! What is sorted by something else than the key has to be in memory as a whole. It is measured first, and
 //! charged to the connection while it is.
 //!
 //! Invariants:
 //!
 //! - Both readings are of one snapshot, so the length is that of what follows.
-//! - What is alive for a long range is the parts that wait and the one that is made.
+//! - What is alive for a long range is the part that is sent and the one that is made; before it is taken, nothing.
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -38,7 +41,7 @@ use tonic::body::Body;
 use tonic::{Response, Status};
 
 use super::range_stream::range_of;
-use super::stream::{Replies, stepwise};
+use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
 use crate::memory::{Charge, current_account};
@@ -51,7 +54,7 @@ const WHOLE_BYTES: usize = 1 << 20;
 const FEW_KEYS: u64 = 16;
 /// A part of a long reply.
 const PART_BYTES: usize = 256 << 10;
-/// What is charged for a long reply: the parts that wait, the one that is made, and one on its way.
+/// What is charged for a long reply: the part that is made, one as a message, and two on their way.
 const CHARGED_BYTES: usize = 4 * PART_BYTES;
 
 /// Whether a range is read here. Others name one key, or tell nothing but how many there are.
@@ -74,18 +77,28 @@ pub(super) async fn range(
     if !is_by_key {
         return sorted(context, op, level, &snapshot).await;
     }
+    let account = current_account(&context.memory);
     let whole = match op.limit {
-        1..=FEW_KEYS => read_whole(&snapshot, &op).map_err(status)?,
+        1..=FEW_KEYS => match read_whole(&snapshot, &op).map_err(status)? {
+            Some(reply) => Ok(reply),
+            None => Err(account.wide_read().await),
+        },
         _ => {
+            let turn = account.wide_read().await;
             let (snapshot, op) = (snapshot.clone(), op.clone());
-            read_on(&context.wide_reads, move || read_whole(&snapshot, &op)).await?
+            let read = move || Ok(read_whole(&snapshot, &op)?.ok_or(turn));
+            read_on(&context.wide_reads, read).await?
         }
     };
-    if let Some(mut reply) = whole {
-        reply.header = header;
-        return Ok(respond_read(reply, &point));
-    }
-    let charge = Charge::of(&current_account(&context.memory), CHARGED_BYTES)?;
+    // A long range keeps its turn until its client has taken it.
+    let turn = match whole {
+        Ok(mut reply) => {
+            reply.header = header;
+            return Ok(respond_read(reply, &point));
+        }
+        Err(turn) => turn,
+    };
+    let charge = Charge::of(&account, CHARGED_BYTES)?;
     let (op, measured) = read_on(&context.long_reads, {
         let snapshot = snapshot.clone();
         move || {
@@ -115,7 +128,7 @@ pub(super) async fn range(
             Ok(part) => Some(Ok(part)),
             Err(error) => Some(Err(status(error))),
         },
-        charge,
+        (charge, turn),
     );
     let long = LongReply {
         head,
@@ -338,7 +351,7 @@ pub(crate) struct LongReply {
     pub(crate) tail: pb::RangeResponse,
     /// Of the message.
     length: u32,
-    pub(crate) parts: Replies<pb::RangeResponse>,
+    pub(crate) parts: Stepwise<pb::RangeResponse>,
 }
 
 /// Where a service leaves a long reply for who sends it.
@@ -374,7 +387,7 @@ struct GrpcReply {
     head: Option<Bytes>,
     tail: Option<pb::RangeResponse>,
     /// `None` at the end.
-    parts: Option<Replies<pb::RangeResponse>>,
+    parts: Option<Stepwise<pb::RangeResponse>>,
     /// What has to come yet.
     left: u64,
 }

@@ -22,7 +22,7 @@ use bowline_proto::etcdserverpb as pb;
 use prost::Message;
 use tonic::{Response, Status};
 
-use super::stream::{Replies, stepwise};
+use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
 use crate::memory::{Charge, current_account};
@@ -39,7 +39,7 @@ pub(super) async fn stream(
     context: &Arc<Context>,
     op: RangeOp,
     level: ReadLevel,
-) -> Result<Response<Replies<pb::RangeStreamResponse>>, Status> {
+) -> Result<Response<Stepwise<pb::RangeStreamResponse>>, Status> {
     let is_by_key = op.sort_order == SortOrder::None
         || op.sort_order == SortOrder::Ascend && op.sort_target == SortTarget::Key;
     if !is_by_key {

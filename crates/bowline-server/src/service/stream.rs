@@ -3,15 +3,22 @@
 //! A part is handed over when the client has room for it. A client that takes nothing for
 //! [`STALL_MAX`] is given up, and with it what is kept for it: a snapshot, a permit, a result.
 
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::read_threads::ReadThreads;
+use crate::status::Fault;
 
 /// The parts of a reply.
 pub(super) type Replies<T> = ReceiverStream<Result<T, Status>>;
@@ -71,47 +78,97 @@ pub(super) fn produced<T: Send + 'static>(
     ReceiverStream::new(receiver)
 }
 
-/// A reply whose parts `step` makes, one at a time, where it may block. While the client does not take them, no
-/// thread waits. `kept` is given back after the last one.
+/// A reply whose parts `step` makes, one at a time, where it may block. The first is made when it is asked for, and each
+/// other when the one before is taken. While the client does not take them, no thread waits. `kept` is given back after
+/// the last one.
 pub(super) fn stepwise<T, K>(
     threads: Arc<ReadThreads>,
     step: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
     kept: K,
-) -> Replies<T>
+) -> Stepwise<T>
 where
     T: Send + 'static,
     K: Send + 'static,
 {
-    let (replies, receiver) = mpsc::channel(1);
-    tokio::spawn(async move {
-        let mut next = step;
-        loop {
-            // Each step has its turn, and the client's time is nobody's turn.
-            let making = threads.run(move || {
-                let part = next();
-                (next, part)
-            });
-            let part = match making.await {
-                Ok((_, None)) => break,
-                Ok((step, Some(part))) => {
-                    next = step;
-                    part
-                }
-                Err(failed) => {
-                    // Who has gone need not be told.
-                    let _ = replies.send(Err(failed)).await;
-                    break;
-                }
+    let mut step = step;
+    let next = move || {
+        let _held = &kept;
+        step()
+    };
+    Stepwise {
+        threads,
+        at: At::Waits(Box::new(next)),
+    }
+}
+
+type Step<T> = Box<dyn FnMut() -> Option<Result<T, Status>> + Send>;
+/// A part, and what makes the next.
+type Made<T> = (Option<Result<T, Status>>, Step<T>);
+
+/// See [`stepwise`].
+pub(crate) struct Stepwise<T> {
+    threads: Arc<ReadThreads>,
+    at: At<T>,
+}
+
+enum At<T> {
+    Waits(Step<T>),
+    /// The next part is made. Each has its turn, and the client's time is nobody's turn.
+    Makes(AbortOnDrop<Result<Made<T>, Status>>),
+    Ended,
+}
+
+impl<T: Send + 'static> Stepwise<T> {
+    fn make(&self, mut step: Step<T>) -> At<T> {
+        let threads = self.threads.clone();
+        At::Makes(AbortOnDrop(tokio::spawn(async move {
+            let make = move || {
+                let part = step();
+                (part, step)
             };
-            let is_last = part.is_err();
-            // A client that takes nothing ends the call, and with it the receiver.
-            if replies.send(part).await.is_err() || is_last {
-                break;
+            threads.run(make).await
+        })))
+    }
+}
+
+impl<T: Send + 'static> Stream for Stepwise<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<T, Status>>> {
+        let this = &mut *self;
+        let mut making = match mem::replace(&mut this.at, At::Ended) {
+            At::Waits(step) => this.make(step),
+            other => other,
+        };
+        let At::Makes(made) = &mut making else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready(made) = Pin::new(&mut made.0).poll(task) else {
+            this.at = making;
+            return Poll::Pending;
+        };
+        let made = made.unwrap_or_else(|error| Err(Fault::Internal(error.to_string()).into()));
+        Poll::Ready(match made {
+            Ok((Some(Ok(part)), step)) => {
+                this.at = this.make(step);
+                Some(Ok(part))
             }
-        }
-        drop(kept);
-    });
-    ReceiverStream::new(receiver)
+            Ok((other, _)) => other,
+            Err(failed) => Some(Err(failed)),
+        })
+    }
+}
+
+/// A task that ends with who waits for it.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A reply whose parts are known. `kept` is given back when the last one is handed over.
@@ -195,11 +252,15 @@ mod tests {
         let (kept, mut released) = mpsc::channel::<()>(1);
         let counted = made.clone();
         let step = move || Some(Ok(counted.fetch_add(1, Ordering::Relaxed)));
-        let mut parts = stepwise(one_thread(), step, kept);
+        let threads = one_thread();
+        let mut parts = stepwise(threads.clone(), step, kept);
+        // Whatever the thread had to do before is done.
+        threads.run(|| ()).await.unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), 0, "nobody has asked");
         for number in 0..10 {
             assert_eq!(parts.next().await.unwrap().unwrap(), number);
-            // One waits, one is made.
-            assert!(made.load(Ordering::Relaxed) <= number + 3);
+            // One is made ahead.
+            assert!(made.load(Ordering::Relaxed) <= number + 2);
         }
         drop(parts);
         assert_eq!(released.recv().await, None);

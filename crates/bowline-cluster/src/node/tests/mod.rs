@@ -615,6 +615,22 @@ async fn concurrent_clients_share_entries_and_each_gets_its_own_reply() {
     three.shutdown().await;
 }
 
+/// Strangers are read at a rate. At theirs, what follows would take minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_not_read_at_the_rate_of_strangers() {
+    let three = Three::start(|config| {
+        config.peers.port.stranger_bytes_per_second = 32 << 10;
+        config.request_timeout = Duration::from_secs(10);
+    })
+    .await;
+    three.leader().await;
+    let large = "v".repeat(1 << 20);
+    for number in 0..12 {
+        let proposed = three.client(number % 3).execute(put("large", &large)).await;
+        proposed.expect("it is sent to the leader, and by the leader");
+    }
+}
+
 /// The program's main thread waits for the end of its node. It waited for whatever Raft tells, and was woken five times
 /// by each put at each of three members: a tenth of all their time, and a wait before each answer.
 #[tokio::test(flavor = "multi_thread")]
