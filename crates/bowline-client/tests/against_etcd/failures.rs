@@ -73,6 +73,11 @@ fn reads_and_writes_go_on_when_a_node_is_killed() {
                 .position(|one| *one == client.endpoint());
             let used = used.unwrap();
             client.put("before", "v").await.unwrap();
+            // A linearizable read through each member: whichever answers next has applied it.
+            for endpoint in cluster.endpoints() {
+                let member = Client::connect([endpoint]).await.unwrap();
+                assert_eq!(member.get("before").await.unwrap().count, 1);
+            }
             cluster.kill(used);
             assert!(
                 client
