@@ -6,7 +6,8 @@
 //!
 //! `BOWLINE_CROWD_SECONDS=600` is the full size, and `BOWLINE_PROGRAM` names another build of the program: latencies
 //! of an optimised one are worth reading. `BOWLINE_CROWD_ATTACKS=deaf,half` leaves the attacks with one of
-//! these in their names.
+//! these in their names. With `BOWLINE_CROWD_ELSEWHERE` they attack another cluster on the machine, which runs when nobody
+//! else wants a processor: what the good client feels then is the machine, not what its members do for the crowd.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -15,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use bowline_testing::ports::free_ports;
 
-use crate::Place;
 use crate::attacks::{Attack, ON_THE_CLIENT_PORT, ON_THE_PEER_PORT};
 use crate::crowd::{MIB, memory, try_put};
 use crate::raw_http2::Raw;
+use crate::{Place, program};
 
 const MEMBERS: usize = 3;
 /// What each member may hold for all clients, and for one of them.
@@ -49,22 +50,30 @@ impl Drop for Member {
     }
 }
 
-fn start_cluster(place: &Place) -> Vec<Member> {
+/// Starts three members in directories of this prefix, which run only when nobody else wants the processors, or as usual.
+fn start_cluster(place: &Place, prefix: &str, is_idle: bool) -> Vec<Member> {
     let first = free_ports(2 * MEMBERS as u16);
     let at = |number: u16| format!("127.0.0.1:{}", first + number);
-    let name = |member: u16| format!("m{member}=http://{}", at(2 * member + 1));
+    let name = |member: u16| format!("{prefix}{member}=http://{}", at(2 * member + 1));
     let all: Vec<_> = (0..MEMBERS as u16).map(name).collect();
     let mut members = Vec::new();
     for member in 0..MEMBERS as u16 {
         let (client_at, peer_at) = (at(2 * member), at(2 * member + 1));
         let line = format!(
-            "serve --name m{member} --data-dir m{member} --listen-client-urls http://{client_at} \
+            "serve --name {prefix}{member} --data-dir {prefix}{member} --listen-client-urls http://{client_at} \
              --listen-peer-urls http://{peer_at} --initial-advertise-peer-urls http://{peer_at} \
              --initial-cluster {} {BUDGET}",
             all.join(",")
         );
         let words: Vec<_> = line.split_whitespace().collect();
-        let mut command = place.command(&words);
+        let mut command = match is_idle {
+            true => place.command_of("chrt"),
+            false => place.command(&[]),
+        };
+        if is_idle {
+            command.args(["--idle", "0", &program()]);
+        }
+        command.args(&words);
         let process = command.stderr(Stdio::piped()).spawn().expect("a process");
         members.push(Member {
             process,
@@ -96,7 +105,7 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
     let seconds = std::env::var("BOWLINE_CROWD_SECONDS");
     let seconds = seconds.map_or(6, |seconds| seconds.parse().expect("a number of seconds"));
     let place = Place::new();
-    let mut members = start_cluster(&place);
+    let mut members = start_cluster(&place, "m", false);
     let pids: Vec<_> = members.iter().map(|member| member.process.id()).collect();
     let mut good = Raw::open(&members[0].client_at);
     for number in 0..200 {
@@ -107,8 +116,11 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
     let empty: Vec<_> = pids.iter().map(|pid| memory(*pid, "RssAnon")).collect();
     let mut most = empty.clone();
     let (is_over, attacks) = (AtomicBool::new(false), AtomicU64::new(0));
-    let clients: Vec<_> = members.iter().map(|one| one.client_at.clone()).collect();
-    let peers: Vec<_> = members.iter().map(|one| one.peer_at.clone()).collect();
+    let elsewhere = std::env::var_os("BOWLINE_CROWD_ELSEWHERE").is_some();
+    let elsewhere = elsewhere.then(|| start_cluster(&place, "e", true));
+    let attacked = elsewhere.as_ref().unwrap_or(&members);
+    let clients: Vec<_> = attacked.iter().map(|one| one.client_at.clone()).collect();
+    let peers: Vec<_> = attacked.iter().map(|one| one.peer_at.clone()).collect();
     let on_clients = ON_THE_CLIENT_PORT.map(|attack| (attack, clients.clone()));
     let on_peers = ON_THE_PEER_PORT.map(|attack| (attack, peers.clone()));
     let wanted = std::env::var("BOWLINE_CROWD_ATTACKS").unwrap_or_default();
