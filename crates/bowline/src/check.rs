@@ -8,12 +8,13 @@ use bowline_storage::tree::{CheckReport, ScanDirection, check_directory};
 use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 
-use crate::db::Db;
 use crate::error::{Error, Result, show_key};
 use crate::graph;
+use crate::handle::Handle;
 use crate::kv::{order, record};
 use crate::lease::decode_grant;
 use crate::snapshot::Snapshot;
+use crate::state::Core;
 use crate::trees;
 
 /// How many problems are listed; the rest is counted.
@@ -73,15 +74,15 @@ pub fn check_files(path: impl AsRef<Path>) -> Result<CheckReport> {
     Ok(check_directory(&vfs, path.as_ref())?)
 }
 
-pub(crate) fn check_open(db: &Db, vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Check> {
-    let files = db
-        .core()
+pub(crate) fn check_open(handle: &Handle) -> Result<Check> {
+    let around = &handle.around;
+    let files = handle
         .engine
-        .while_files_rest(|| check_directory(vfs, path))?;
+        .while_files_rest(|| check_directory(&around.vfs, &around.path))?;
     let mut check = Check::new(files);
-    let snapshot = db.snapshot();
+    let snapshot = Snapshot::newest(handle);
     let mut pass = Pass {
-        db,
+        core: handle,
         snapshot: &snapshot,
         check: &mut check,
     };
@@ -106,7 +107,7 @@ pub(crate) fn check_open(db: &Db, vfs: &Arc<dyn Vfs>, path: &Path) -> Result<Che
 }
 
 struct Pass<'a> {
-    db: &'a Db,
+    core: &'a Core,
     snapshot: &'a Snapshot,
     check: &'a mut Check,
 }
@@ -120,7 +121,7 @@ impl Pass<'_> {
     ) -> Result<()> {
         let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         let lower = Bound::Included(prefix.to_vec());
-        let engine = &self.db.core().engine;
+        let engine = &self.core.engine;
         let at = self.snapshot.revision();
         let mut scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
         while scan.advance()? {
@@ -130,7 +131,7 @@ impl Pass<'_> {
     }
 
     fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
-        let engine = &self.db.core().engine;
+        let engine = &self.core.engine;
         Ok(
             engine.peek_at(tree, key, self.snapshot.revision(), |found| {
                 found.is_some_and(|found| found.kind == EntryKind::Put)
@@ -214,10 +215,7 @@ impl Pass<'_> {
             if key.len() != 16 || kind.is_none() {
                 pass.check
                     .problem(format!("block {} does not decode", show_key(key)));
-            } else if kind
-                .and_then(|kind| pass.db.core().kinds.name(kind))
-                .is_none()
-            {
+            } else if kind.and_then(|kind| pass.core.kinds.name(kind)).is_none() {
                 pass.check
                     .problem(format!("block {}: its kind has no name", show_key(key)));
             }
@@ -237,7 +235,7 @@ impl Pass<'_> {
                 pass.check
                     .problem(format!("edge {source} -> {target} does not decode"));
             }
-            if pass.db.core().kinds.name(kind).is_none() {
+            if pass.core.kinds.name(kind).is_none() {
                 pass.check
                     .problem(format!("edge {source} -> {target}: its kind has no name"));
             }

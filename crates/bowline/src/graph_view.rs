@@ -11,13 +11,14 @@ use std::sync::Arc;
 use bowline_storage::tree::ScanDirection;
 use bowline_storage::{EntryKind, TreeId};
 
-use crate::db::Db;
 use crate::error::{Error, Result, show_key};
 use crate::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
     KindId, NeighborRef, Precedence, Stop, components, order, path, reach, stats, traverse,
 };
+use crate::kinds::Kinds;
 use crate::snapshot::Snapshot;
+use crate::state::Core;
 use crate::trees;
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
@@ -119,21 +120,29 @@ pub struct GraphStats {
     pub view_memory_bytes: u64,
 }
 
+impl Snapshot {
+    /// The graph at this revision.
+    #[must_use]
+    pub fn graph(&self) -> Graph {
+        Graph::new(self.clone())
+    }
+}
+
 impl Graph {
     pub(crate) fn new(snapshot: Snapshot) -> Graph {
         Graph { snapshot }
     }
 
-    fn db(&self) -> &Db {
-        self.snapshot.db()
+    fn core(&self) -> &Core {
+        self.snapshot.handle()
     }
 
     fn filter<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<KindFilter> {
-        self.db().core().kinds.filter(kinds)
+        self.core().kinds.filter(kinds)
     }
 
     fn kind_name(&self, id: KindId) -> Result<Arc<str>> {
-        kind_name(self.db(), id)
+        kind_name(&self.core().kinds, id)
     }
 
     /// The revision it reads at.
@@ -143,7 +152,7 @@ impl Graph {
     }
 
     fn raw<R>(&self, tree: TreeId, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let engine = &self.db().core().engine;
+        let engine = &self.core().engine;
         Ok(
             engine.read_at(tree, key, self.snapshot.revision(), |found| {
                 let put = found.as_ref().filter(|found| found.kind == EntryKind::Put);
@@ -156,7 +165,7 @@ impl Graph {
     pub fn block(&self, id: BlockId) -> Result<Option<Block>> {
         self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
             bytes
-                .map(|bytes| block_of(self.db(), id, bytes))
+                .map(|bytes| block_of(&self.core().kinds, id, bytes))
                 .transpose()
         })?
     }
@@ -187,14 +196,14 @@ impl Graph {
     ) -> Result<Option<R>> {
         self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
             bytes
-                .map(|bytes| lend_block(self.db(), id, bytes, visit))
+                .map(|bytes| lend_block(&self.core().kinds, id, bytes, visit))
                 .transpose()
         })?
     }
 
     /// Whether a block exists.
     pub fn has_block(&self, id: BlockId) -> Result<bool> {
-        let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
+        let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let is_put = |found: Option<bowline_storage::tree::Found<'_>>| {
             found.is_some_and(|found| found.kind == EntryKind::Put)
         };
@@ -203,7 +212,7 @@ impl Graph {
 
     /// An edge. `None` also when its kind was never used.
     pub fn edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
-        let Some(kind_id) = self.db().core().kinds.id(kind) else {
+        let Some(kind_id) = self.core().kinds.id(kind) else {
             return Ok(None);
         };
         let key = graph::edge_out_key(source, kind_id, target);
@@ -223,7 +232,7 @@ impl Graph {
         target: BlockId,
         visit: impl FnOnce(EdgeRef<'_>) -> R,
     ) -> Result<Option<R>> {
-        let Some(kind_id) = self.db().core().kinds.id(kind) else {
+        let Some(kind_id) = self.core().kinds.id(kind) else {
             return Ok(None);
         };
         let key = graph::edge_out_key(source, kind_id, target);
@@ -388,7 +397,7 @@ impl Graph {
         self.scan(trees::BLOCK, &[], |key, bytes| {
             let id = key.try_into().map(BlockId::from_bytes);
             let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
-            visit(block_of(self.db(), id, bytes)?)
+            visit(block_of(&self.core().kinds, id, bytes)?)
         })
     }
 
@@ -435,7 +444,7 @@ impl Graph {
         prefix: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        let engine = &self.db().core().engine;
+        let engine = &self.core().engine;
         let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         let lower = Bound::Included(prefix.to_vec());
         let at = self.snapshot.revision();
@@ -511,8 +520,8 @@ fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
     graph::split_edge_key(key).ok_or_else(|| invalid("edge", key, "its key is not 36 bytes"))
 }
 
-pub(crate) fn kind_name(db: &Db, id: KindId) -> Result<Arc<str>> {
-    let name = db.core().kinds.name(id);
+pub(crate) fn kind_name(kinds: &Kinds, id: KindId) -> Result<Arc<str>> {
+    let name = kinds.name(id);
     name.ok_or_else(|| unregistered(id))
 }
 
@@ -525,14 +534,14 @@ fn unregistered(id: KindId) -> Error {
 /// Lends the block that a value is, which is checked first.
 #[inline]
 fn lend_block<R>(
-    db: &Db,
+    kinds: &Kinds,
     id: BlockId,
     bytes: &[u8],
     visit: impl FnOnce(BlockRef<'_>) -> R,
 ) -> Result<R> {
     let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
     let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
-    db.core().kinds.with_name(block.kind, |kind| {
+    kinds.with_name(block.kind, |kind| {
         Ok(visit(BlockRef {
             id,
             kind: kind.ok_or_else(|| unregistered(block.kind))?,
@@ -542,8 +551,8 @@ fn lend_block<R>(
     })
 }
 
-pub(crate) fn block_of(db: &Db, id: BlockId, bytes: &[u8]) -> Result<Block> {
-    lend_block(db, id, bytes, |block| block.to_block())
+pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block> {
+    lend_block(kinds, id, bytes, |block| block.to_block())
 }
 
 /// The edge that a value is, which is checked first.
@@ -587,7 +596,7 @@ impl GraphSource for Graph {
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
-        let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
+        let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let size = |found: Option<bowline_storage::tree::Found<'_>>| {
             let put = found.filter(|found| found.kind == EntryKind::Put);
             put.map(|found| found.value_bytes())
@@ -613,7 +622,7 @@ impl GraphSource for Graph {
     }
 
     fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
-        let (engine, at) = (&self.db().core().engine, self.snapshot.revision());
+        let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let scan = engine.scan(trees::BLOCK, lower, upper, at, ScanDirection::Forward);
         // The kind stands at the beginning: large contents are not read.

@@ -32,10 +32,12 @@ use bowline_storage::compaction::VersionMerge;
 use bowline_storage::tree::{IngestRound, Scan, ScanDirection, SnapshotPin, StagedTables};
 use bowline_storage::{EntryKind, Revision};
 
-use crate::commit::Committed;
-use crate::db::{Core, Db, check_key, check_value};
+use crate::commit_queue::Committed;
+use crate::db::Db;
 use crate::error::{Error, Result, show_key};
+use crate::handle::Handle;
 use crate::kv::record::{self, Meta};
+use crate::state::{Core, check_key, check_value};
 use crate::trees;
 
 /// How many keys that are not ingested a scan passes over before it is begun again further on.
@@ -46,7 +48,7 @@ const PASSED_MAX: usize = 64;
 #[derive(Debug)]
 #[must_use = "nothing is ingested before `commit`"]
 pub struct Ingest {
-    db: Db,
+    handle: Handle,
     tables: Tables,
     last_key: Vec<u8>,
     /// Keeps what the metadata is taken from.
@@ -73,21 +75,16 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `Closed`; `NotSupported` in a cluster, whose members agree on what they write.
+    /// `Closed`.
     pub fn ingest(&self) -> Result<Ingest> {
-        self.check_open()?;
-        let core = self.core();
-        if core.is_replica {
-            return Err(Error::NotSupported {
-                what: "an ingestion into the database of a member of a cluster",
-                why: "its log is that of all members: give the keys to the member's client",
-            });
-        }
+        let handle = self.handle();
+        handle.check_open()?;
+        let core: &Core = handle;
         // First pinned, then guessed: what the pin shows is what the guess follows.
         let pin = core.engine.pin_newest();
         let tables = Tables::new(core, pin.revision());
         Ok(Ingest {
-            db: self.clone(),
+            handle: handle.clone(),
             tables,
             last_key: Vec::new(),
             _pin: pin,
@@ -114,10 +111,10 @@ impl Ingest {
     }
 
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let core = self.db.core();
+        let core: &Core = &self.handle;
         check_key(key, &core.limits)?;
         check_value(value.len(), &core.limits)?;
-        self.db.check_open()?;
+        self.handle.check_open()?;
         if self.last_key.as_slice() >= key {
             return Err(Error::NotAscending {
                 key: show_key(key),
@@ -149,8 +146,8 @@ impl Ingest {
         if let Some(error) = self.failure {
             return Err(error);
         }
-        self.db.check_open()?;
-        let core = self.db.core();
+        self.handle.check_open()?;
+        let core: &Core = &self.handle;
         let mut tables = self.tables;
         if tables.entries == 0 {
             return Ok(Committed {
@@ -160,7 +157,7 @@ impl Ingest {
             });
         }
         tables.finish()?;
-        let committed = core.queue.lead_alone(|| {
+        let committed = self.handle.queue.lead_alone(|| {
             let round = core.engine.begin_ingest()?;
             let tables = tables.for_round(core, &round)?;
             let revision = round.publish(vec![tables.keys, tables.attachments])?;

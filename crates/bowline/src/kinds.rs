@@ -168,7 +168,8 @@ impl Names {
 mod tests {
     use super::*;
     use crate::Db;
-    use crate::commit::{Action, Request, Write, WriteList};
+    use crate::commit_queue::Request;
+    use crate::write::mutation::{Action, Mutation, Mutations};
 
     /// Also with gaps, which only a record of somebody else's can make.
     #[test]
@@ -201,18 +202,19 @@ mod tests {
             (u32::MAX, false),
         ] {
             let db = Db::in_memory().unwrap();
-            db.commit(Request {
-                writes: WriteList::from_buf([Write::new(
-                    trees::SYSTEM,
-                    &trees::kind_key(id),
-                    Action::PutRaw {
-                        value: b"crate".to_vec(),
-                    },
-                )]),
-                ..Request::default()
-            })
-            .unwrap();
-            match Kinds::load(&db.core().engine) {
+            db.handle()
+                .commit(Request {
+                    writes: Mutations::from_buf([Mutation::new(
+                        trees::SYSTEM,
+                        &trees::kind_key(id),
+                        Action::PutRaw {
+                            value: b"crate".to_vec(),
+                        },
+                    )]),
+                    ..Request::default()
+                })
+                .unwrap();
+            match Kinds::load(&db.handle().engine) {
                 Ok(kinds) => assert!(is_given && kinds.next_id().0 == id + 1, "{id}"),
                 Err(Error::InvalidRecord { what, .. }) => assert!(!is_given && what == "kind"),
                 Err(other) => panic!("{other}"),

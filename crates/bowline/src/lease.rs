@@ -31,7 +31,6 @@ use bowline_storage::tree::{Engine, ScanDirection};
 use bowline_storage::{Clock, Index};
 
 use crate::error::{Error, Result, show_key};
-use crate::replica::LeaseLeft;
 use crate::trees;
 
 /// The id of a lease; 0 means "none" (or, for a grant, "choose one").
@@ -42,7 +41,7 @@ const TTL_MIN: Duration = Duration::from_millis(1);
 /// The longest time to live, etcd's.
 const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 
-/// A lease as [`Db::leases`](crate::Db::leases) lists it.
+/// A lease as [`DbReader::leases`](crate::DbReader::leases) lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// Its id.
@@ -75,6 +74,17 @@ pub enum Renewal {
     /// Its time was over, and it is about to be ended. Nothing is known before it has been: the entry of the
     /// log that ends it may be lost with its leader, and then the lease lives on.
     Ending,
+}
+
+/// The remaining time of a lease, as the leader of a cluster records it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseLeft {
+    /// Its id.
+    pub id: LeaseId,
+    /// The entry that granted it, 0 if none did. Nothing is told of another lease of this id.
+    pub granted: Index,
+    /// What it has left. `None` when it was renewed: what was told before is forgotten.
+    pub left: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -409,7 +419,9 @@ impl LeaseTable {
 mod tests {
     use super::*;
     use crate::Db;
-    use crate::commit::{Action, Request, Write, WriteList};
+    use crate::commit_queue::Request;
+    use crate::expiry;
+    use crate::write::mutation::{Action, Mutation, Mutations};
     use bowline_storage::SystemClock;
 
     fn granted(ttl: Duration) -> Grant {
@@ -516,18 +528,19 @@ mod tests {
     fn an_id_that_is_never_given_is_damage() {
         for (id, is_given) in [(i64::MIN, true), (-1, true), (0, false), (1, true)] {
             let db = Db::in_memory().unwrap();
-            db.commit(Request {
-                writes: WriteList::from_buf([Write::new(
-                    trees::SYSTEM,
-                    &trees::lease_key(id),
-                    Action::PutRaw {
-                        value: encode_ttl(TTL_MIN),
-                    },
-                )]),
-                ..Request::default()
-            })
-            .unwrap();
-            match LeaseTable::load(&db.core().engine, &SystemClock::new()) {
+            db.handle()
+                .commit(Request {
+                    writes: Mutations::from_buf([Mutation::new(
+                        trees::SYSTEM,
+                        &trees::lease_key(id),
+                        Action::PutRaw {
+                            value: encode_ttl(TTL_MIN),
+                        },
+                    )]),
+                    ..Request::default()
+                })
+                .unwrap();
+            match LeaseTable::load(&db.handle().engine, &SystemClock::new()) {
                 Ok(_) => assert!(is_given, "{id}"),
                 Err(Error::InvalidRecord { what, .. }) => assert!(!is_given && what == "lease"),
                 Err(other) => panic!("{other}"),
@@ -542,8 +555,8 @@ mod tests {
         let id = db.grant_lease(Duration::from_secs(60)).unwrap();
         assert_eq!((db.leases().len(), db.lease(id).is_some()), (1, true));
         // The end of a lease before the table of deadlines has heard of it.
-        db.transact(|tx| tx.revoke_lease(id)).unwrap();
-        assert!(db.core().leases.contains(id));
+        expiry::end(db.handle(), id).unwrap();
+        assert!(db.handle().leases.contains(id));
         assert_eq!((db.leases().len(), db.lease(id)), (0, None));
     }
 

@@ -42,34 +42,42 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod builder;
 mod check;
-mod commit;
+mod commit_queue;
 mod db;
+mod draft;
 mod error;
+mod expiry;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod graph;
 mod graph_view;
+mod handle;
 mod ingest;
 mod kinds;
 mod kv;
 mod lease;
 mod options;
+mod reader;
 pub mod replica;
 mod snapshot;
+mod state;
 pub mod text;
 mod transaction;
 mod tree_hashes;
 mod trees;
 mod watch;
+mod write;
 
 pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::tree::{CheckReport, EngineStats, FileReport, LevelStats};
 pub use bowline_storage::{Clock, Error as StorageError, Revision, SystemClock, Value, vfs};
+pub use builder::DbBuilder;
 pub use check::{Check, check_files};
-pub use commit::Committed;
-pub use db::{Db, Stats};
+pub use commit_queue::Committed;
+pub use db::Db;
 pub use error::{Error, Result};
 pub use graph::{
     Attributes, AttributesRef, Block, BlockId, BlockRef, Direction, Edge, EdgeRef,
@@ -80,9 +88,10 @@ pub use ingest::Ingest;
 pub use kv::{Entry, EntryRef, Range, RangeIter, Version};
 pub use lease::{Lease, LeaseId};
 pub use options::{
-    Background, BlobOptions, CompactionOptions, Compression, DbBuilder, Durability, History,
-    Isolation, Limits, Strategy,
+    Background, BlobOptions, CompactionOptions, Compression, Durability, History, Isolation,
+    Limits, Strategy,
 };
+pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};
 pub use tree_hashes::TreeHashes;

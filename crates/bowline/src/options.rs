@@ -1,26 +1,12 @@
 //! Settings of a database, with their defaults.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use bowline_storage::blob::BlobOptions;
 pub use bowline_storage::compaction::{CompactionOptions, Strategy};
 pub use bowline_storage::log::Background;
-use bowline_storage::log::Log;
 pub use bowline_storage::table::Compression;
-use bowline_storage::table::TableOptions;
 pub use bowline_storage::tree::History;
-use bowline_storage::tree::{EngineOptions, SyncPolicy};
-use bowline_storage::vfs::{MemoryVfs, OsVfs, Vfs};
-use bowline_storage::{Clock, SystemClock};
-
-use crate::commit::MEMBERS_MAX_BYTES;
-use crate::db::Db;
-use crate::error::Result;
-use crate::kv::Metadata;
-use crate::replica::ReplicaOptions;
-use crate::trees;
 
 /// When a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,7 +56,7 @@ impl Limits {
     /// the log, some 100 bytes for each write included, is limited to it in any case.
     pub const TRANSACTION_SIZE_BYTES: u64 = 1000 << 20;
 
-    fn bounded(mut self) -> Limits {
+    pub(crate) fn bounded(mut self) -> Limits {
         let at_most = |limit: &mut u64, bound| *limit = (*limit).min(bound);
         at_most(&mut self.key_size_max_bytes, Limits::KEY_SIZE_BYTES);
         at_most(&mut self.value_size_max_bytes, Limits::VALUE_SIZE_BYTES);
@@ -89,215 +75,5 @@ impl Default for Limits {
             value_size_max_bytes: 64 << 20,
             transaction_size_max_bytes: 256 << 20,
         }
-    }
-}
-
-/// Opens databases. Made by [`Db::builder`].
-///
-/// ```
-/// use bowline::{Db, Durability, History};
-/// # let directory = tempfile::tempdir()?;
-/// let db = Db::builder()
-///     .durability(Durability::Batched { every: std::time::Duration::from_millis(10) })
-///     .history(History::Revisions(1_000))
-///     .open(directory.path().join("data"))?;
-/// db.put(b"k", b"v")?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct DbBuilder {
-    durability: Durability,
-    pub(crate) limits: Limits,
-    pub(crate) watch_ring_bytes: u64,
-    vfs: Arc<dyn Vfs>,
-    clock: Arc<dyn Clock>,
-    engine: EngineOptions,
-}
-
-impl DbBuilder {
-    pub(crate) fn new() -> DbBuilder {
-        let mut engine = EngineOptions::new(trees::COUNT);
-        engine.merge_operators.insert(trees::KV, Arc::new(Metadata));
-        // Single transactions are limited before they come to a round.
-        engine.round_bytes_max = Limits::TRANSACTION_SIZE_BYTES + MEMBERS_MAX_BYTES;
-        for (tree, options) in engine.trees.iter_mut().enumerate() {
-            *options = TableOptions {
-                compression: Compression::Lz4,
-                ..TableOptions::default()
-            };
-            if tree == usize::from(trees::EDGE_OUT.0) || tree == usize::from(trees::EDGE_IN.0) {
-                // Edges are read by range, hardly ever by key.
-                options.filter_bits_per_key = 8;
-            }
-        }
-        DbBuilder {
-            durability: Durability::default(),
-            limits: Limits::default(),
-            watch_ring_bytes: 16 << 20,
-            vfs: Arc::new(OsVfs),
-            clock: Arc::new(SystemClock::new()),
-            engine,
-        }
-    }
-
-    /// When a commit is acknowledged. Default: [`Durability::Sync`].
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> DbBuilder {
-        self.durability = durability;
-        self
-    }
-
-    /// How much of the past stays readable. Default: [`History::None`], only what snapshots and
-    /// watches in progress need.
-    #[must_use]
-    pub fn history(mut self, history: History) -> DbBuilder {
-        self.engine.history = history;
-        self
-    }
-
-    /// Whether a missing or empty directory, or one in which the creation of a database was
-    /// interrupted, becomes a new database. Default: yes.
-    #[must_use]
-    pub fn create(mut self, create: bool) -> DbBuilder {
-        self.engine.create = create;
-        self
-    }
-
-    /// What is refused as too large. A setting above what the files can hold
-    /// ([`Limits::KEY_SIZE_BYTES`] and so on) is taken as that.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> DbBuilder {
-        self.limits = limits.bounded();
-        self
-    }
-
-    /// The size of one memtable, in bytes. Default: 64 MiB. Up to five exist while writes are
-    /// faster than the disk.
-    #[must_use]
-    pub fn memtable_bytes(mut self, bytes: usize) -> DbBuilder {
-        self.engine.memtable_bytes = bytes;
-        self
-    }
-
-    /// The page cache, in bytes. Default: 64 MiB.
-    #[must_use]
-    pub fn cache_bytes(mut self, bytes: u64) -> DbBuilder {
-        self.engine.cache_bytes = bytes;
-        self
-    }
-
-    /// The largest log segment, in bytes. Default: 64 MiB.
-    #[must_use]
-    pub fn log_segment_bytes(mut self, bytes: u64) -> DbBuilder {
-        self.engine.log.segment_bytes = bytes;
-        self.engine.log.first_segment_bytes = self.engine.log.first_segment_bytes.min(bytes);
-        self
-    }
-
-    /// The size of table pages before compression, in bytes. Default: 8 KiB.
-    #[must_use]
-    pub fn page_bytes(mut self, bytes: usize) -> DbBuilder {
-        for tree in &mut self.engine.trees {
-            tree.page_bytes = bytes;
-        }
-        self
-    }
-
-    /// How tables are merged.
-    #[must_use]
-    pub fn compaction(mut self, options: CompactionOptions) -> DbBuilder {
-        self.engine.compaction = options;
-        self
-    }
-
-    /// Which values go to blob files beside the tables, where merges do not copy them. Default:
-    /// those of 1 KiB and more.
-    #[must_use]
-    pub fn blobs(mut self, options: BlobOptions) -> DbBuilder {
-        self.engine.blobs = options;
-        self
-    }
-
-    /// How many revisions of history a watch that does not keep up may hold back before it gets
-    /// [`Error::Compacted`](crate::Error::Compacted). Default: 1,000,000.
-    #[must_use]
-    pub fn watch_lag_max(mut self, revisions: u64) -> DbBuilder {
-        self.engine.watch_lag_max = revisions;
-        self
-    }
-
-    /// The memory for changes that watches have not read yet, in bytes. Default: 16 MiB. A watch
-    /// that falls behind it reads from the tables instead.
-    #[must_use]
-    pub fn watch_ring_bytes(mut self, bytes: u64) -> DbBuilder {
-        self.watch_ring_bytes = bytes;
-        self
-    }
-
-    /// Whether flush, compaction and lease expiry run on threads of their own (default) or, with
-    /// [`Background::Manual`], on the thread that writes, and lease expiry only when
-    /// [`Db::expire_leases`] is called. Manual is deterministic: for tests and simulation.
-    #[must_use]
-    pub fn background(mut self, background: Background) -> DbBuilder {
-        self.engine.log.background = background;
-        self
-    }
-
-    /// The file system. Default: the operating system's.
-    #[must_use]
-    pub fn vfs(mut self, vfs: Arc<dyn Vfs>) -> DbBuilder {
-        self.vfs = vfs;
-        self
-    }
-
-    /// The clock. Default: the operating system's.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> DbBuilder {
-        self.clock = clock;
-        self
-    }
-
-    /// Opens a member's database. See [`crate::replica`].
-    pub(crate) fn open_replica(
-        mut self,
-        path: PathBuf,
-        options: &mut ReplicaOptions<'_>,
-    ) -> Result<(Db, Log)> {
-        self.engine.sync = SyncPolicy::Always;
-        Db::start_replica(
-            self.vfs,
-            self.clock,
-            path,
-            self.engine,
-            self.limits,
-            self.watch_ring_bytes,
-            options,
-        )
-    }
-
-    /// Opens the database in `path`, creating it when there is none.
-    ///
-    /// # Errors
-    /// `Locked` when another handle or process has it open; `NotADatabase`, `NewerFormat`,
-    /// `Corrupt`, `MissingFile` for what is found there; `Io` and `NoSpace` from the system.
-    pub fn open(mut self, path: impl Into<PathBuf>) -> Result<Db> {
-        self.engine.sync = match self.durability {
-            Durability::Sync => SyncPolicy::Always,
-            Durability::Batched { every } => SyncPolicy::Every(every),
-            Durability::Memory => {
-                self.vfs = Arc::new(MemoryVfs::default());
-                SyncPolicy::Never
-            }
-        };
-        let background = self.engine.log.background;
-        Db::start(
-            self.vfs,
-            self.clock,
-            path.into(),
-            self.engine,
-            self.limits,
-            self.watch_ring_bytes,
-            background,
-        )
     }
 }

@@ -3,9 +3,8 @@
 use bowline_storage::tree::SnapshotPin;
 use bowline_storage::{Revision, Value};
 
-use crate::db::Db;
 use crate::error::Result;
-use crate::graph_view::Graph;
+use crate::handle::Handle;
 use crate::kv::{Entry, Range, RangeIter, record};
 use crate::trees;
 
@@ -23,17 +22,22 @@ use crate::trees;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    db: Db,
+    handle: Handle,
     pin: SnapshotPin,
 }
 
 impl Snapshot {
-    pub(crate) fn new(db: Db, pin: SnapshotPin) -> Snapshot {
-        Snapshot { db, pin }
+    pub(crate) fn new(handle: Handle, pin: SnapshotPin) -> Snapshot {
+        Snapshot { handle, pin }
     }
 
-    pub(crate) fn db(&self) -> &Db {
-        &self.db
+    /// Of the newest revision.
+    pub(crate) fn newest(handle: &Handle) -> Snapshot {
+        Snapshot::new(handle.clone(), handle.engine.pin_newest())
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// The revision it reads at.
@@ -46,7 +50,7 @@ impl Snapshot {
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
-        let engine = &self.db.core().engine;
+        let engine = &self.handle.engine;
         let mut value = Ok(None);
         engine.read_at(trees::KV, key, self.revision(), |found| {
             record::value_into(key, found, &mut value);
@@ -57,7 +61,7 @@ impl Snapshot {
     /// The value of a key with its metadata.
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let key = key.as_ref();
-        let engine = &self.db.core().engine;
+        let engine = &self.handle.engine;
         engine.read_at(trees::KV, key, self.revision(), |found| {
             record::entry_of(key, found)
         })?
@@ -69,18 +73,12 @@ impl Snapshot {
     /// `InvalidRange` when it ends before it starts.
     pub fn range(&self, range: impl Into<Range>) -> Result<RangeIter> {
         let range = range.into().validate()?;
-        let engine = &self.db.core().engine;
+        let engine = &self.handle.engine;
         Ok(RangeIter::new(
             engine,
             &range,
             self.revision(),
             Some(self.pin.clone()),
         ))
-    }
-
-    /// The graph at this revision.
-    #[must_use]
-    pub fn graph(&self) -> Graph {
-        Graph::new(self.clone())
     }
 }

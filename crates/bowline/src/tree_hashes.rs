@@ -100,7 +100,7 @@ impl Snapshot {
     }
 
     fn tree_hash(&self, tree: TreeId) -> Result<u64> {
-        let engine = &self.db().core().engine;
+        let engine = &self.handle().engine;
         let (from, to) = (Bound::Unbounded, Bound::Unbounded);
         let mut scan = engine.scan(tree, from, to, self.revision(), ScanDirection::Forward);
         let mut hash = Xxh3::new();

@@ -90,7 +90,7 @@ impl Sink for Db {
     }
 
     fn revision(&self) -> Result<Revision, Failure> {
-        Ok(self.revision())
+        Ok((**self).revision())
     }
 }
 

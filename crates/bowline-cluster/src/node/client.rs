@@ -8,7 +8,7 @@ use bowline::replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
 };
-use bowline::{Db, Value};
+use bowline::{DbReader, Value};
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver as _;
 
@@ -262,9 +262,9 @@ impl LocalClient {
     }
 
     /// This member's database: to watch, to take snapshots of, to read the graph of. It is as new as
-    /// this member is; see [`LocalClient::read_barrier`]. Writes through it are refused.
+    /// this member is; see [`LocalClient::read_barrier`].
     #[must_use]
-    pub fn db(&self) -> &Db {
+    pub fn db(&self) -> &DbReader {
         self.core.replica.db()
     }
 

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bowline::Db;
+use bowline::DbReader;
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -96,7 +96,7 @@ struct Outlets {
 impl Watches {
     /// Starts the threads.
     pub(crate) fn start(
-        db: &Db,
+        db: &DbReader,
         options: &WatchOptions,
         memory: &Arc<Memory>,
     ) -> std::io::Result<Arc<Watches>> {
@@ -183,7 +183,7 @@ mod tests {
     /// A stream that was opened while the server stopped lived on until the server's patience was over.
     #[test]
     fn a_stream_that_is_opened_after_the_end_of_all_ends() {
-        let db = Db::in_memory().unwrap();
+        let db = bowline::Db::in_memory().unwrap();
         let options = WatchOptions {
             progress_interval: Duration::from_secs(600),
             queue_bytes: 1 << 20,
@@ -207,7 +207,7 @@ mod tests {
     /// believes such a progress goes on from there, and gets events again that it has had.
     #[test]
     fn a_watch_gets_no_progress_before_the_member_is_where_it_starts() {
-        let db = Db::in_memory().unwrap();
+        let db = bowline::Db::in_memory().unwrap();
         let options = WatchOptions {
             progress_interval: Duration::from_millis(10),
             queue_bytes: 1 << 20,
@@ -286,7 +286,7 @@ mod tests {
     /// A watch that ends before the member is where it starts holds up the progress of its stream no more.
     #[test]
     fn a_watch_that_waited_for_its_start_and_was_cancelled_holds_up_nothing() {
-        let db = Db::in_memory().unwrap();
+        let db = bowline::Db::in_memory().unwrap();
         let options = WatchOptions {
             progress_interval: Duration::from_secs(600),
             queue_bytes: 1 << 20,

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bowline::{Change, ChangeKind, Changes, Db, Range, Revision, Watcher};
+use bowline::{Change, ChangeKind, Changes, DbReader, Range, Revision, Watcher};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
@@ -33,7 +33,7 @@ const HOLDING_MAX: usize = 4;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shard {
-    pub(super) db: Db,
+    pub(super) db: DbReader,
     pub(super) options: WatchOptions,
     pub(super) budget: Arc<Budget>,
     pub(super) state: Mutex<State>,
@@ -160,7 +160,7 @@ impl Wants {
 impl Shard {
     /// Starts its threads.
     pub(super) fn start(
-        db: Db,
+        db: DbReader,
         options: WatchOptions,
         budget: Arc<Budget>,
     ) -> std::io::Result<Arc<Shard>> {

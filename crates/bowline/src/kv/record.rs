@@ -60,7 +60,7 @@ pub struct Entry {
     pub lease: LeaseId,
 }
 
-/// One change of a key, as [`Db::history`](crate::Db::history) tells it. A transaction that came through
+/// One change of a key, as [`DbReader::history`](crate::DbReader::history) tells it. A transaction that came through
 /// etcd's API may change a key more than once: then several have one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
@@ -88,6 +88,18 @@ pub(crate) struct Meta {
     pub(crate) mod_revision: Revision,
     pub(crate) version: u64,
     pub(crate) lease: LeaseId,
+}
+
+impl Meta {
+    /// The metadata of an entry.
+    pub(crate) fn of(entry: &Entry) -> Meta {
+        Meta {
+            create_revision: entry.create_revision,
+            mod_revision: entry.mod_revision,
+            version: entry.version,
+            lease: entry.lease,
+        }
+    }
 }
 
 /// The longest head, in bytes.

@@ -30,9 +30,10 @@ use bytes::Bytes;
 
 use super::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation,
-    GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
+    GraphWrite, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
 use crate::graph::{Attributes, Block, BlockId, Edge};
+use crate::lease::LeaseLeft;
 use crate::options::Isolation;
 
 /// The newest version of commands that this program reads and writes.

@@ -11,7 +11,7 @@ use bowline_storage::{Index, Revision, Value};
 use crate::error::show_key;
 use crate::graph::{Block, BlockId, Edge};
 use crate::kv::Entry;
-use crate::lease::LeaseId;
+use crate::lease::{LeaseId, LeaseLeft};
 use crate::options::Isolation;
 
 /// One command.
@@ -128,17 +128,6 @@ impl Command {
             _ => false,
         }
     }
-}
-
-/// What is told of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseLeft {
-    /// Its id.
-    pub id: LeaseId,
-    /// The entry that granted it, 0 if none did. Nothing is told of another lease of this id.
-    pub granted: Index,
-    /// What it has left. `None` when it was renewed: what was told before is forgotten.
-    pub left: Option<Duration>,
 }
 
 /// Conditions, and what is done if all of them hold, or if not. All writes have one revision.

@@ -12,8 +12,7 @@
 //!                                                  └── Reply         └─ applied record: (mark, part)
 //! ```
 //!
-//! Reading goes through the same [`Db`] handle as in the embedded database; writing through it is
-//! refused.
+//! Reading goes through a [`DbReader`], the part of [`Db`] that reads.
 //!
 //! Invariants:
 //!
@@ -42,7 +41,7 @@ use bowline_storage::log::Log;
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::{
-    ArrivingFiles, BatchWriter, Engine, FrozenTables, Installed, Round, ScanDirection,
+    ArrivingFiles, BatchWriter, Engine, FrozenTables, Installed, Replicated, Round, ScanDirection,
 };
 use bowline_storage::{Clock, Index, Revision};
 
@@ -55,14 +54,19 @@ pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
 pub use work::{TXN_BYTES_MAX, TXN_KEYS_MAX};
 
+use crate::builder::DbBuilder;
+use crate::commit_queue::Request;
 use crate::db::Db;
 use crate::error::{Error, Result, show_key};
-pub use crate::lease::Renewal;
+use crate::handle::Shared;
 use crate::lease::{self, LeaseId};
-use crate::options::DbBuilder;
+pub use crate::lease::{LeaseLeft, Renewal};
+use crate::reader::DbReader;
+use crate::state::Core;
 use crate::tree_hashes::TreeHashes;
 use crate::trees;
 use crate::watch::Change;
+use crate::write::mutation::{Action, Mutation};
 use overlay::Overlay;
 use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
 use work::Work;
@@ -90,7 +94,7 @@ impl std::fmt::Debug for ReplicaOptions<'_> {
 /// A member's database. See the [module](self).
 #[derive(Debug)]
 pub struct Replica {
-    db: Db,
+    db: DbReader,
     state: Mutex<ApplyState>,
     /// What is asked beside whoever applies: whether an alarm for space is raised, and the rest.
     is_out_of_space: AtomicBool,
@@ -120,9 +124,21 @@ impl Replica {
     pub fn open(
         builder: DbBuilder,
         path: impl Into<PathBuf>,
-        mut options: ReplicaOptions<'_>,
+        options: ReplicaOptions<'_>,
     ) -> Result<(Replica, Log)> {
-        let (db, log) = builder.open_replica(path.into(), &mut options)?;
+        let ReplicaOptions {
+            database_id,
+            file_id_base,
+            locked,
+            visit,
+        } = options;
+        let replicated = Replicated {
+            database_id,
+            file_id_base,
+            locked,
+            visit,
+        };
+        let (db, log) = builder.open_replica(path.into(), replicated)?;
         let replica = Replica {
             db,
             state: Mutex::default(),
@@ -135,7 +151,7 @@ impl Replica {
 
     /// Reads what is known besides the trees.
     fn load(&self, state: &mut ApplyState) -> Result<()> {
-        let engine = &self.db.core().engine;
+        let engine = &self.db.handle().engine;
         let read = |key: &[u8]| {
             engine.read_newest(trees::SYSTEM, key, |found| {
                 let put = found.filter(|f| f.kind == bowline_storage::EntryKind::Put);
@@ -187,7 +203,7 @@ impl Replica {
     /// Whether flush and merging are behind, so that applying may be held back.
     #[must_use]
     pub fn is_behind(&self) -> bool {
-        self.db.core().engine.pressure() > 0.0
+        self.db.handle().engine.pressure() > 0.0
     }
 
     /// Whether an alarm for space is raised: what needs space is refused. Waits for nobody.
@@ -205,16 +221,24 @@ impl Replica {
     /// # Errors
     /// `Storage` when the disk fails or is full.
     pub fn end_embedded_time(db: &Db) -> Result<()> {
-        let floor = db.core().engine.history_floor();
+        let shared: &Shared = db.handle();
+        let floor = shared.engine.history_floor();
         if floor > 1 {
-            db.record_compaction(floor)?;
+            let value = records::encode_number(floor);
+            let action = Action::PutRaw { value };
+            let write = Mutation::new(trees::SYSTEM, &trees::compacted_key(), action);
+            shared.commit(Request::of(write))?;
         }
         db.flush()
     }
 
-    /// The database, to be read. What would write through it is refused.
+    fn core(&self) -> &Core {
+        self.db.handle()
+    }
+
+    /// The database, to be read.
     #[must_use]
-    pub fn db(&self) -> &Db {
+    pub fn db(&self) -> &DbReader {
         &self.db
     }
 
@@ -227,7 +251,7 @@ impl Replica {
     /// The last entry of the log that the tables contain: what a restart does not need any more.
     #[must_use]
     pub fn flushed_index(&self) -> Index {
-        self.db.core().engine.flushed_index()
+        self.db.handle().engine.flushed_index()
     }
 
     /// The alarms that are raised.
@@ -263,8 +287,8 @@ impl Replica {
     /// # Errors
     /// A refusal for a revision that cannot be read.
     pub fn range(&self, op: &RangeOp) -> Result<(Revision, Result<RangeReply, Refusal>)> {
-        self.db.check_open()?;
-        let engine = &self.db.core().engine;
+        self.core().check_open()?;
+        let engine = &self.db.handle().engine;
         let overlay = Overlay::default();
         if op.revision == 0 {
             if op.range_end.is_empty() {
@@ -286,7 +310,7 @@ impl Replica {
 
     /// One key at the newest revision: without a pin, as nothing can change under a single read.
     fn read_key(&self, op: &RangeOp) -> Result<(Revision, RangeReply)> {
-        let engine = &self.db.core().engine;
+        let engine = &self.db.handle().engine;
         let overlay = Overlay::default();
         loop {
             let at = engine.visible();
@@ -314,8 +338,8 @@ impl Replica {
                 why: "propose it as a command",
             });
         }
-        self.db.check_open()?;
-        let engine = &self.db.core().engine;
+        self.core().check_open()?;
+        let engine = &self.db.handle().engine;
         let pin = engine.pin_newest();
         let at = pin.revision();
         let compacted = self.shown.lock().compacted;
@@ -334,8 +358,8 @@ impl Replica {
     /// # Errors
     /// `Storage` when the disk fails; `Closed`.
     pub fn weigh(&self, txn: &Txn) -> Result<Result<(), Refusal>> {
-        self.db.check_open()?;
-        let engine = &self.db.core().engine;
+        self.core().check_open()?;
+        let engine = &self.db.handle().engine;
         let pin = engine.pin_newest();
         let compacted = self.shown.lock().compacted;
         work::weigh(engine, txn, pin.revision(), compacted)
@@ -348,7 +372,7 @@ impl Replica {
     /// # Errors
     /// `Storage` when something cannot be read.
     pub fn tree_hashes(&self) -> Result<(Index, TreeHashes)> {
-        self.db.check_open()?;
+        self.core().check_open()?;
         let (index, snapshot, system) = {
             let state = self.state.lock();
             let snapshot = self.db.snapshot();
@@ -365,7 +389,7 @@ impl Replica {
     /// `Storage` when the disk fails or is full.
     pub fn freeze(&self) -> Result<(FrozenTables, Vec<u8>)> {
         let state = self.state.lock();
-        let frozen = self.db.core().engine.freeze()?;
+        let frozen = self.db.handle().engine.freeze()?;
         Ok((frozen, state.applied.mark.clone()))
     }
 
@@ -375,7 +399,7 @@ impl Replica {
     /// # Errors
     /// `Storage` when the disk fails.
     pub fn freeze_flushed(&self) -> Result<Option<(FrozenTables, Vec<u8>)>> {
-        let frozen = self.db.core().engine.freeze_flushed()?;
+        let frozen = self.db.handle().engine.freeze_flushed()?;
         let key = trees::applied_key();
         let Some(record) = frozen.read(trees::SYSTEM, &key)? else {
             return Ok(None);
@@ -401,10 +425,10 @@ impl Replica {
     /// `Storage`, when the files are damaged or do not fit.
     pub fn install(&self, frozen: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let mut state = self.state.lock();
-        let core = self.db.core();
+        let core = self.core();
         let installed = core.engine.install(frozen, directory, keeps_log)?;
         core.kinds.reload(&core.engine)?;
-        core.leases.reload(&core.engine, self.db.clock())?;
+        core.leases.reload(&core.engine, self.core().clock())?;
         self.load(&mut state)?;
         core.hub.wake();
         Ok(installed)
@@ -415,13 +439,13 @@ impl Replica {
     /// # Errors
     /// `Storage` when the disk fails or is full.
     pub fn log_restarted(&self) -> Result<()> {
-        Ok(self.db.core().engine.log_restarted()?)
+        Ok(self.db.handle().engine.log_restarted()?)
     }
 
     /// What tells the time here.
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
-        self.db.clock()
+        self.core().clock()
     }
 
     // --- leases: who leads keeps time ---
@@ -434,8 +458,8 @@ impl Replica {
     pub fn extend_leases(&self, extension: Duration) -> Result<()> {
         // While a round is under way the table is ahead of what can be read.
         let _state = self.state.lock();
-        let core = self.db.core();
-        core.leases.reload(&core.engine, self.db.clock())?;
+        let core = self.core();
+        core.leases.reload(&core.engine, self.core().clock())?;
         core.leases.extend(extension);
         Ok(())
     }
@@ -447,21 +471,21 @@ impl Replica {
     /// and the lease is renewed again.
     #[must_use]
     pub fn renew_lease(&self, id: LeaseId) -> Option<Renewal> {
-        let now = self.db.clock().monotonic();
-        self.db.core().leases.renew(id, now)
+        let now = self.core().clock().monotonic();
+        self.core().leases.renew(id, now)
     }
 
     /// What is recorded of what a lease has left: what the next leader would believe.
     #[must_use]
     pub fn recorded_lease(&self, id: LeaseId) -> Option<Duration> {
-        self.db.core().leases.recorded(id)
+        self.core().leases.recorded(id)
     }
 
     /// Leases that were renewed and of which something is recorded: what a leader has to take back by
     /// [`Command::LeaseRemaining`]. At most so many.
     #[must_use]
     pub fn leases_to_clear(&self, most: usize) -> Vec<LeaseLeft> {
-        self.db.core().leases.awaited(most)
+        self.core().leases.awaited(most)
     }
 
     /// Leases that have less left than the next leader would believe, by `interval` or more: what a
@@ -469,22 +493,22 @@ impl Replica {
     /// [`Replica::end_checkpoint`] their renewals are not final.
     #[must_use]
     pub fn begin_checkpoint(&self, interval: Duration, most: usize) -> Vec<LeaseLeft> {
-        let now = self.db.clock().monotonic();
-        self.db.core().leases.begin_telling(now, interval, most)
+        let now = self.core().clock().monotonic();
+        self.core().leases.begin_telling(now, interval, most)
     }
 
     /// The command that tells of these leases has been applied here, or is in no log and never will
     /// be. When neither is known, leave it: [`Replica::extend_leases`] begins anew.
     pub fn end_checkpoint(&self, told: &[LeaseLeft]) {
-        self.db.core().leases.end_telling(told);
+        self.core().leases.end_telling(told);
     }
 
     /// The leases whose time is over, by the clock of this member; they cannot be kept alive any
     /// more. Each with the entry that granted it, 0 if none did.
     #[must_use]
     pub fn expired_leases(&self) -> Vec<(LeaseId, Index)> {
-        let core = self.db.core();
-        core.leases.take_expired(self.db.clock().monotonic())
+        let core = self.core();
+        core.leases.take_expired(self.core().clock().monotonic())
     }
 }
 
@@ -539,7 +563,7 @@ fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
 /// unfinished with something in it, it stops all writing, as a half-way round does.
 pub struct Applier<'a> {
     replica: &'a Replica,
-    db: &'a Db,
+    db: &'a DbReader,
     state: MutexGuard<'a, ApplyState>,
     round: Option<Round<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
@@ -564,7 +588,11 @@ const ROUND_OPERATIONS: u64 = 256;
 /// What is kept for the applied record: more than a membership takes.
 const MARK_BYTES: u64 = 16 << 10;
 
-impl Applier<'_> {
+impl<'a> Applier<'a> {
+    fn core(&self) -> &'a Core {
+        self.db.handle()
+    }
+
     /// Applies one entry. `index` is its index in the log, `mark` what is to be remembered once all
     /// of it is applied. With `wants_replies` the result has one reply for each command.
     ///
@@ -608,7 +636,7 @@ impl Applier<'_> {
         number: u64,
         wants_reply: bool,
     ) -> Result<Reply> {
-        let core = self.db.core();
+        let core = self.core();
         let is_watched = core.hub.is_watched();
         let planner = Planner::new(
             &core.engine,
@@ -656,7 +684,7 @@ impl Applier<'_> {
     fn begin(&mut self, operations: u64, bytes: u64) -> Result<()> {
         let operations = operations.max(ROUND_OPERATIONS) + 1;
         let bytes = bytes.max(ROUND_BYTES) + MARK_BYTES;
-        let engine = &self.db.core().engine;
+        let engine = &self.db.handle().engine;
         // A full disk holds up flushes. Then the memtable takes what was agreed all the same, or
         // this member would be left behind.
         let round = engine.begin_freeing_round(1, operations, bytes)?;
@@ -701,7 +729,7 @@ impl Applier<'_> {
     }
 
     fn effect(&mut self, effect: Effect, index: Index, commands: u64) -> Result<()> {
-        let core = self.db.core();
+        let core = self.core();
         match effect {
             Effect::Lease(id, effect) => self.leases.push((id, effect)),
             Effect::Kind(id, name) => core.kinds.insert(id, &name),
@@ -732,8 +760,8 @@ impl Applier<'_> {
             return Ok(());
         };
         round.finish()?;
-        let core = self.db.core();
-        let now = self.db.clock().monotonic();
+        let core = self.core();
+        let now = self.core().clock().monotonic();
         for (id, effect) in self.leases.drain(..) {
             match effect {
                 LeaseEffect::Granted(grant) => core.leases.insert(id, grant, now),
@@ -754,7 +782,7 @@ impl Applier<'_> {
     /// As of [`Applier::entry`].
     pub fn finish(mut self) -> Result<Revision> {
         self.publish()?;
-        let core = self.db.core();
+        let core = self.core();
         if let Err(error) = core.engine.run_background_if_manual() {
             // What was applied stands; the next round meets the failure itself.
             tracing::error!(%error, "flush or compaction failed");

@@ -18,28 +18,33 @@
 mod commit;
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::Bound;
 use std::time::Duration;
 
-use bowline_storage::tree::{BatchWriter, Engine, ScanDirection};
+use bowline_storage::tree::{BatchWriter, Engine};
 use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
 
 use super::command::{
     AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp, RangeOp,
-    RangeReply, Refusal, Relation, Reply, Target, Txn, TxnReply,
+    RangeReply, Refusal, Relation, Reply, Target as Compared, Txn, TxnReply,
 };
-use super::overlay::{Overlay, Write};
+use super::overlay::{Overlaid, Overlay, Write};
 use super::range::{self, Span, for_each_entry};
 use super::records;
 use super::work::{self, Work};
 use crate::error::{Error, Result, show_key};
-use crate::graph::{self, Block, BlockId, Edge, KindId};
+use crate::graph::KindId;
 use crate::kinds::{self, Kinds};
-use crate::kv::{Entry, order, record};
+use crate::kv::record::Meta;
+use crate::kv::{Entry, order};
 use crate::lease::{self, Grant, LeaseId};
 use crate::options::Limits;
 use crate::trees;
-use crate::watch::{Change, ChangeKind};
+use crate::watch::Change;
+use crate::write;
+use crate::write::lookup::Lookup;
+use crate::write::target::Target;
+use crate::write::validate::{self, Guard, Verdict};
+use crate::write::writer::Writer;
 
 /// What the members know besides the trees; read from them at opening.
 #[derive(Debug, Default, Clone)]
@@ -141,13 +146,8 @@ pub(crate) struct Planner<'a> {
     wants_reply: bool,
     is_watched: bool,
     work: Work,
-    overlay: Overlay,
-    batch: Vec<u8>,
-    operations: u64,
-    is_numbered: bool,
-    changes: Vec<Change>,
+    writer: Writer<Overlay>,
     effects: Vec<Effect>,
-    head: Vec<u8>,
     new_kinds: Vec<(KindId, String)>,
 }
 
@@ -163,7 +163,8 @@ enum ChosenOp<'a> {
 }
 
 /// Refused for what it is, or failed here.
-enum Stop {
+#[derive(Debug)]
+pub(crate) enum Stop {
     Refused(Refusal),
     Failed(Error),
 }
@@ -205,55 +206,69 @@ impl<'a> Planner<'a> {
             wants_reply,
             is_watched,
             work: Work::unlimited(),
-            overlay: Overlay::default(),
-            batch: Vec::new(),
-            operations: 0,
-            is_numbered: false,
-            changes: Vec::new(),
+            writer: Writer::default(),
             effects: Vec::new(),
-            head: Vec::new(),
             new_kinds: Vec::new(),
         }
     }
 
     /// Plans it. An error is one of this member, not of the command.
     pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
-        BatchWriter::start(&mut self.batch, self.last + 1);
+        self.writer.begin(self.last + 1, self.is_watched);
         let result = match self.command(command) {
-            Ok(outcome) => match self.batch.len() as u64 {
-                size if size > Limits::TRANSACTION_SIZE_BYTES => Err(Refusal::TooLarge {
-                    what: "a command's writes".to_owned(),
-                    size,
-                    limit: Limits::TRANSACTION_SIZE_BYTES,
-                }),
-                _ => Ok(outcome),
-            },
+            Ok(outcome) => self.check_size().map(|()| outcome),
             Err(Stop::Refused(refusal)) => Err(refusal),
             Err(Stop::Failed(error)) => return Err(error),
         };
-        if result.is_err() || self.operations == 0 {
-            self.operations = 0;
-            self.batch.clear();
-            self.changes.clear();
+        let Overlay {
+            operations,
+            is_numbered,
+            ..
+        } = self.writer.journal;
+        let mut plan = Plan {
+            batch: Vec::new(),
+            operations: 0,
+            revision: self.last,
+            changes: Vec::new(),
+            effects: Vec::new(),
+            reply: Reply {
+                revision: self.last,
+                result,
+            },
+        };
+        if plan.reply.result.is_err() {
+            return Ok(plan);
         }
-        if result.is_err() {
-            self.effects.clear();
+        plan.effects = self.effects;
+        if operations > 0 {
+            plan.operations = operations;
+            plan.changes = self.writer.take_changes();
+            plan.batch = self.writer.take_batch();
+            if is_numbered {
+                plan.revision = self.last + 1;
+            } else {
+                // Leases, alarms: written at the last revision, once more.
+                plan.batch = with_revision(&plan.batch, self.last);
+            }
         }
-        let mut revision = self.last;
-        if self.operations > 0 && self.is_numbered {
-            revision += 1;
-        } else if self.operations > 0 {
-            // Leases, alarms: written at the last revision, once more.
-            self.batch = with_revision(&self.batch, self.last);
+        plan.reply.revision = plan.revision;
+        Ok(plan)
+    }
+
+    /// Refuses a command that writes more than one may.
+    fn check_size(&self) -> Result<(), Refusal> {
+        let (size, limit) = (
+            self.writer.batch().len() as u64,
+            Limits::TRANSACTION_SIZE_BYTES,
+        );
+        match size > limit {
+            true => Err(Refusal::TooLarge {
+                what: "a command's writes".to_owned(),
+                size,
+                limit,
+            }),
+            false => Ok(()),
         }
-        Ok(Plan {
-            batch: self.batch,
-            operations: self.operations,
-            revision,
-            changes: self.changes,
-            effects: self.effects,
-            reply: Reply { revision, result },
-        })
     }
 
     fn command(&mut self, command: &Command) -> Result<Outcome, Stop> {
@@ -301,7 +316,8 @@ impl<'a> Planner<'a> {
                     return Err(Refusal::Compacted { revision, oldest }.into());
                 }
                 let value = records::encode_number(*revision);
-                self.put_raw(trees::SYSTEM, &trees::compacted_key(), value);
+                let key = trees::compacted_key();
+                self.writer.put_record(trees::SYSTEM, &key, &value);
                 self.effects.push(Effect::Compacted(*revision));
                 Ok(Outcome::Done)
             }
@@ -327,8 +343,8 @@ impl<'a> Planner<'a> {
                 let key = trees::alarm_key(*member, *kind as u8);
                 if self.known.alarms.contains(&(*member, *kind)) != *is_raised {
                     match is_raised {
-                        true => self.put_raw(trees::SYSTEM, &key, Vec::new()),
-                        false => self.delete_raw(trees::SYSTEM, &key),
+                        true => self.writer.put_record(trees::SYSTEM, &key, &[]),
+                        false => self.writer.delete_record(trees::SYSTEM, &key),
                     }
                     self.effects.push(Effect::Alarm(*member, *kind, *is_raised));
                 }
@@ -346,44 +362,24 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The newest state, with what this command has written on top.
+    fn lookup(&self) -> Overlaid<'_> {
+        Overlaid {
+            engine: self.engine,
+            overlay: &self.writer.journal,
+        }
+    }
+
+    /// Ends the command when a rule refuses it.
+    fn allow(&self, verdict: Verdict) -> Result<(), Stop> {
+        match verdict? {
+            Ok(()) => Ok(()),
+            Err(violation) => Err(Stop::Refused(self.refusal(violation)?)),
+        }
+    }
+
     fn has_lease(&self, id: LeaseId) -> Result<bool> {
-        let key = trees::lease_key(id);
-        self.exists(trees::SYSTEM, &key)
-    }
-
-    /// Whether a record is there, own writes included.
-    fn exists(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
-        if let Some(own) = self.overlay.get(tree, key) {
-            return Ok(own.is_put());
-        }
-        let kind = self
-            .engine
-            .peek_since(tree, key, 0, |found| found.map(|found| found.kind))?;
-        Ok(kind == Some(EntryKind::Put))
-    }
-
-    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        match self.overlay.get(trees::KV, key) {
-            Some(own) => own.entry(key),
-            None => self
-                .engine
-                .read_since(trees::KV, key, 0, |found| record::entry_of(key, found))?,
-        }
-    }
-
-    fn meta(&self, key: &[u8]) -> Result<Option<record::Meta>> {
-        if self.overlay.get(trees::KV, key).is_some() {
-            let entry = self.entry(key)?;
-            return Ok(entry.map(|entry| record::Meta {
-                create_revision: entry.create_revision,
-                mod_revision: entry.mod_revision,
-                version: entry.version,
-                lease: entry.lease,
-            }));
-        }
-        self.engine.peek_since(trees::KV, key, 0, |found| {
-            record::meta_of(key, found.as_ref())
-        })?
+        self.lookup().exists(trees::SYSTEM, &trees::lease_key(id))
     }
 
     // --- transactions over keys ---
@@ -392,8 +388,9 @@ impl<'a> Planner<'a> {
         let chosen = self.choose(txn)?;
         self.check(&chosen, work::is_plain_deletion(txn), &mut HashSet::new())?;
         let reply = self.carry_out(&chosen, chosen.ops.len() == 1)?;
-        if let Some(order) = order::of_batch(&self.batch) {
-            self.put_raw(trees::SYSTEM, &trees::order_key(), order);
+        if let Some(order) = order::of_batch(self.writer.batch()) {
+            let key = trees::order_key();
+            self.writer.put_record(trees::SYSTEM, &key, &order);
         }
         Ok(reply)
     }
@@ -427,21 +424,22 @@ impl<'a> Planner<'a> {
         let span = Span::of(&compare.key, &compare.range_end);
         if let Span::Key(key) = &span {
             let entry = match &compare.target {
-                Target::Value(_) => {
-                    let entry = self.entry(key)?;
+                Compared::Value(_) => {
+                    let entry = self.lookup().entry(key)?;
                     let read = entry.as_ref().map_or(0, |entry| entry.value.len());
                     self.work.take(0, read as u64);
                     entry
                 }
-                _ => self
-                    .meta(key)?
-                    .map(|meta| meta.entry(&[], Value::default())),
+                _ => {
+                    let meta = self.lookup().meta(key)?;
+                    meta.map(|meta| meta.entry(&[], Value::default()))
+                }
             };
             return Ok(entry_holds(compare, entry.as_ref()));
         }
         range::holds(
             self.engine,
-            &self.overlay,
+            &self.writer.journal,
             compare,
             Revision::MAX,
             &self.work,
@@ -519,10 +517,10 @@ impl<'a> Planner<'a> {
             }
         }
         // As in etcd, the lease comes first.
-        if put.lease != 0 && !put.ignore_lease && !self.has_lease(put.lease)? {
-            return Err(Refusal::LeaseNotFound { id: put.lease }.into());
+        if put.lease != 0 && !put.ignore_lease {
+            self.allow(validate::check_lease(&self.lookup(), put.lease, true))?;
         }
-        if (put.ignore_value || put.ignore_lease) && self.meta(&put.key)?.is_none() {
+        if (put.ignore_value || put.ignore_lease) && self.lookup().meta(&put.key)?.is_none() {
             return Err(Refusal::KeyNotFound.into());
         }
         Ok(())
@@ -536,18 +534,20 @@ impl<'a> Planner<'a> {
             replies: Vec::new(),
         };
         let is_last = is_last && chosen.ops.len() == 1;
+        self.writer.journal.is_last =
+            is_last && matches!(chosen.ops[0], ChosenOp::Plain(Op::Put(_)));
         for op in &chosen.ops {
             let done = match op {
                 ChosenOp::Txn(inner) => Some(OpReply::Txn(self.carry_out(inner, is_last)?)),
                 ChosenOp::Plain(Op::Range(range)) if self.wants_reply => {
                     let nothing = Overlay::default();
                     let (overlay, at) = match self.known.is_newest(range.revision) {
-                        true => (&self.overlay, Revision::MAX),
+                        true => (&self.writer.journal, Revision::MAX),
                         false => (&nothing, range.revision),
                     };
                     Some(OpReply::Range(self.read(overlay, range, at)?))
                 }
-                ChosenOp::Plain(Op::Put(put)) => Some(OpReply::Put(self.put(put, is_last)?)),
+                ChosenOp::Plain(Op::Put(put)) => Some(OpReply::Put(self.put(put)?)),
                 ChosenOp::Plain(Op::DeleteRange(delete)) => Some(self.delete_range(delete)?),
                 ChosenOp::Plain(_) => None,
             };
@@ -562,72 +562,30 @@ impl<'a> Planner<'a> {
         range::read(self.engine, overlay, op, at)
     }
 
-    fn put(&mut self, put: &PutOp, is_last: bool) -> Result<Option<Entry>, Stop> {
+    fn put(&mut self, put: &PutOp) -> Result<Option<Entry>, Stop> {
         let needs_value = put.ignore_value || (put.prev_kv && self.wants_reply);
-        let previous = match needs_value {
-            true => self.entry(&put.key)?,
-            false => None,
-        };
-        let before = match &previous {
-            Some(entry) => Some(record::Meta {
-                create_revision: entry.create_revision,
-                mod_revision: entry.mod_revision,
-                version: entry.version,
-                lease: entry.lease,
-            }),
-            None if needs_value => None,
-            None => self.meta(&put.key)?,
+        let (previous, before) = match needs_value {
+            true => {
+                let previous = self.lookup().entry(&put.key)?;
+                let before = previous.as_ref().map(Meta::of);
+                (previous, before)
+            }
+            false => (None, self.lookup().meta(&put.key)?),
         };
         if before.is_none() && (put.ignore_value || put.ignore_lease) {
             // It was there, and an operation before this one has deleted it.
             return Err(Refusal::KeyNotFound.into());
         }
-        let revision = self.last + 1;
-        let meta = record::Meta {
-            create_revision: before.map_or(revision, |meta| meta.create_revision),
-            mod_revision: revision,
-            version: before.map_or(1, |meta| meta.version + 1),
-            lease: match put.ignore_lease {
-                true => before.map_or(0, |meta| meta.lease),
-                false => put.lease,
-            },
+        let lease = match put.ignore_lease {
+            true => before.map_or(0, |meta| meta.lease),
+            false => put.lease,
         };
         let value = match (&previous, put.ignore_value) {
-            (Some(previous), true) => previous.value.clone(),
-            _ => put.value.clone(),
+            (Some(previous), true) => &previous.value,
+            _ => &put.value,
         };
-        let mut head = std::mem::take(&mut self.head);
-        record::encode_head(&meta, &mut head);
-        BatchWriter::resume(&mut self.batch).put(trees::KV, &put.key, &head, &value);
-        self.operations += 1;
-        self.is_numbered = true;
-        if !is_last {
-            let bytes = [&head[..], &value[..]].concat();
-            let write = Write::Put { bytes, revision };
-            self.overlay.insert(trees::KV, &put.key, write);
-        }
-        self.head = head;
-        let old_lease = before.map_or(0, |meta| meta.lease);
-        self.attach(&put.key, old_lease, meta.lease);
-        if self.is_watched {
-            let entry = meta.entry(&put.key, value);
-            self.changes.push(Change::new(ChangeKind::Put, entry));
-        }
+        self.writer.put(&put.key, value, lease, before);
         Ok(previous.filter(|_| put.prev_kv))
-    }
-
-    fn attach(&mut self, key: &[u8], old: LeaseId, new: LeaseId) {
-        if old == new {
-            return;
-        }
-        if old != 0 {
-            let attachment = trees::attachment_key(old, key);
-            self.delete_raw(trees::SYSTEM, &attachment);
-        }
-        if new != 0 {
-            let attachment = trees::attachment_key(new, key);
-            self.put_raw(trees::SYSTEM, &attachment, Vec::new());
-        }
     }
 
     fn delete_range(&mut self, delete: &DeleteRangeOp) -> Result<OpReply, Stop> {
@@ -636,7 +594,7 @@ impl<'a> Planner<'a> {
         let mut found = Vec::new();
         for_each_entry(
             self.engine,
-            &self.overlay,
+            &self.writer.journal,
             &span,
             Revision::MAX,
             &mut |mut entry| {
@@ -648,7 +606,7 @@ impl<'a> Planner<'a> {
             },
         )?;
         for entry in &found {
-            self.delete(&entry.key, entry.lease);
+            self.writer.delete(&entry.key, entry.lease);
         }
         let deleted = found.len() as u64;
         if !keeps {
@@ -660,37 +618,6 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Deletes a key that is there.
-    fn delete(&mut self, key: &[u8], lease: LeaseId) {
-        BatchWriter::resume(&mut self.batch).delete(trees::KV, key);
-        self.operations += 1;
-        self.is_numbered = true;
-        self.overlay.insert(trees::KV, key, Write::Delete);
-        self.attach(key, lease, 0);
-        if self.is_watched {
-            let change = Change::deletion(Value::copy_from(key), self.last + 1);
-            self.changes.push(change);
-        }
-    }
-
-    // --- records of the other trees ---
-
-    fn put_raw(&mut self, tree: TreeId, key: &[u8], bytes: Vec<u8>) {
-        BatchWriter::resume(&mut self.batch).put(tree, key, &bytes, &[]);
-        self.operations += 1;
-        self.is_numbered |= tree != trees::SYSTEM;
-        let revision = self.last + 1;
-        self.overlay
-            .insert(tree, key, Write::Put { bytes, revision });
-    }
-
-    fn delete_raw(&mut self, tree: TreeId, key: &[u8]) {
-        BatchWriter::resume(&mut self.batch).delete(tree, key);
-        self.operations += 1;
-        self.is_numbered |= tree != trees::SYSTEM;
-        self.overlay.insert(tree, key, Write::Delete);
-    }
-
     // --- leases ---
 
     fn grant(&mut self, id: LeaseId, ttl: Duration) -> Result<Outcome, Stop> {
@@ -699,13 +626,12 @@ impl<'a> Planner<'a> {
         if id == 0 || lease::check_ttl(ttl).is_err() {
             return Err(Refusal::LeaseNotFound { id }.into());
         }
-        if self.has_lease(id)? {
-            return Err(Refusal::LeaseExists { id }.into());
-        }
+        self.allow(validate::check_lease(&self.lookup(), id, false))?;
         let index = self.place.index;
         let grant = Grant { ttl, index };
         let record = lease::encode_grant(grant);
-        self.put_raw(trees::SYSTEM, &trees::lease_key(id), record);
+        let key = trees::lease_key(id);
+        self.writer.put_record(trees::SYSTEM, &key, &record);
         let granted = LeaseEffect::Granted(grant);
         self.effects.push(Effect::Lease(id, granted));
         Ok(Outcome::Done)
@@ -722,7 +648,7 @@ impl<'a> Planner<'a> {
             });
             grant.map(|grant| Some(grant.index))
         };
-        match self.overlay.get(trees::SYSTEM, &key) {
+        match self.writer.journal.get(trees::SYSTEM, &key) {
             Some(Write::Put { bytes, .. }) => decode(bytes),
             Some(Write::Delete) => Ok(None),
             None => self.engine.read_since(trees::SYSTEM, &key, 0, |found| {
@@ -736,8 +662,13 @@ impl<'a> Planner<'a> {
     fn tell(&mut self, id: LeaseId, left: Option<Duration>) -> Result<()> {
         let key = trees::lease_remaining_key(id);
         match left {
-            Some(left) => self.put_raw(trees::SYSTEM, &key, lease::encode_ttl(left)),
-            None if self.exists(trees::SYSTEM, &key)? => self.delete_raw(trees::SYSTEM, &key),
+            Some(left) => {
+                let record = lease::encode_ttl(left);
+                self.writer.put_record(trees::SYSTEM, &key, &record);
+            }
+            None if self.lookup().exists(trees::SYSTEM, &key)? => {
+                self.writer.delete_record(trees::SYSTEM, &key);
+            }
             None => return Ok(()),
         }
         self.effects
@@ -746,25 +677,8 @@ impl<'a> Planner<'a> {
     }
 
     fn end_lease(&mut self, id: LeaseId) -> Result<Outcome, Stop> {
-        if !self.has_lease(id)? {
-            return Err(Refusal::LeaseNotFound { id }.into());
-        }
-        let prefix = trees::attachment_prefix(id);
-        let mut keys = Vec::new();
-        self.scan(trees::SYSTEM, &prefix, |key, _| {
-            keys.push(key[prefix.len()..].to_vec());
-            true
-        })?;
-        for key in &keys {
-            self.delete(key, id);
-        }
-        self.delete_raw(trees::SYSTEM, &trees::lease_key(id));
-        let remaining = trees::lease_remaining_key(id);
-        if self.exists(trees::SYSTEM, &remaining)? {
-            self.delete_raw(trees::SYSTEM, &remaining);
-        }
+        let deleted = write::lease::end(self, id)?;
         self.effects.push(Effect::Lease(id, LeaseEffect::Ended));
-        let deleted = keys.len() as u64;
         Ok(Outcome::LeaseEnded { deleted })
     }
 
@@ -772,36 +686,59 @@ impl<'a> Planner<'a> {
 
     fn graph_write(&mut self, write: &GraphWrite) -> Result<bool, Stop> {
         match write {
-            GraphWrite::PutBlock(block) => self.put_block(block).map(|()| true),
-            GraphWrite::DeleteBlock(id) => self.delete_block(*id),
-            GraphWrite::PutEdge(edge) => self.put_edge(edge).map(|()| true),
+            GraphWrite::PutBlock(block) => write::graph::put_block(self, block).map(|()| true),
+            GraphWrite::DeleteBlock(id) => write::graph::delete_block(self, *id),
+            GraphWrite::PutEdge(edge) => write::graph::put_edge(self, edge).map(|()| true),
             GraphWrite::DeleteEdge {
                 source,
                 kind,
                 target,
-            } => {
-                let mut new = self.new_kinds.iter();
-                let known = self.kinds.id(kind);
-                let known = known.or_else(|| new.find(|(_, n)| n == kind).map(|(id, _)| *id));
-                let Some(kind) = known else {
-                    return Ok(false);
-                };
-                let key = graph::edge_out_key(*source, kind, *target);
-                let is_there = self.exists(trees::EDGE_OUT, &key)?;
-                if is_there {
-                    self.remove_edge(*source, kind, *target);
-                }
-                Ok(is_there)
-            }
+            } => match self.known_kind(kind) {
+                Some(kind) => write::graph::delete_edge(self, *source, kind, *target),
+                None => Ok(false),
+            },
         }
     }
 
-    /// The number of a kind; a new name gets the next one.
-    fn kind(&mut self, name: &str) -> Result<KindId, Stop> {
-        let mut new = self.new_kinds.iter();
+    /// The number of a kind that is registered, or is by this command.
+    fn known_kind(&self, name: &str) -> Option<KindId> {
+        let new = || self.new_kinds.iter().find(|(_, new)| new == name);
         let id = self.kinds.id(name);
-        let id = id.or_else(|| new.find(|(_, n)| n == name).map(|(id, _)| *id));
-        if let Some(id) = id {
+        id.or_else(|| new().map(|(id, _)| *id))
+    }
+}
+
+/// Everything is read at the newest state, so nothing has to be noted.
+impl Target for Planner<'_> {
+    type Error = Stop;
+
+    fn exists(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, Stop> {
+        Ok(self.lookup().exists(tree, key)?)
+    }
+
+    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
+        // One more than could be deleted, so that a block with too many edges is refused before all of them
+        // are read. A lease has all of its keys.
+        let most = match tree {
+            trees::EDGE_OUT | trees::EDGE_IN => {
+                Limits::TRANSACTION_SIZE_BYTES / EDGE_DELETION_BYTES + 1
+            }
+            _ => u64::MAX,
+        };
+        let mut keys = Vec::new();
+        self.lookup().for_each_key(tree, prefix, &mut |key| {
+            keys.push(key.to_vec());
+            (keys.len() as u64) < most
+        })?;
+        Ok(keys)
+    }
+
+    fn require(&mut self, guard: Guard) -> Result<(), Stop> {
+        self.allow(guard.check(&self.lookup()))
+    }
+
+    fn kind(&mut self, name: &str) -> Result<KindId, Stop> {
+        if let Some(id) = self.known_kind(name) {
             return Ok(id);
         }
         if kinds::check_name(name).is_err() {
@@ -810,103 +747,25 @@ impl<'a> Planner<'a> {
         }
         let id = KindId(self.kinds.next_id().0 + self.new_kinds.len() as u32);
         let key = trees::kind_key(id.0);
-        self.put_raw(trees::SYSTEM, &key, name.as_bytes().to_vec());
+        self.writer.put_record(trees::SYSTEM, &key, name.as_bytes());
         self.new_kinds.push((id, name.to_owned()));
         self.effects.push(Effect::Kind(id, name.to_owned()));
         Ok(id)
     }
 
-    fn put_block(&mut self, block: &Block) -> Result<(), Stop> {
-        let kind = self.kind(&block.kind)?;
-        let mut value = Vec::new();
-        graph::encode_block(kind, block, &mut value);
-        self.put_raw(trees::BLOCK, &graph::block_key(block.id), value);
+    fn put_record(&mut self, tree: TreeId, key: &[u8], value: Vec<u8>) -> Result<(), Stop> {
+        self.writer.put_record(tree, key, &value);
         Ok(())
     }
 
-    fn delete_block(&mut self, id: BlockId) -> Result<bool, Stop> {
-        let key = graph::block_key(id);
-        if !self.exists(trees::BLOCK, &key)? {
-            return Ok(false);
-        }
-        for (tree, is_out) in [(trees::EDGE_OUT, true), (trees::EDGE_IN, false)] {
-            let prefix = graph::edge_prefix(id);
-            let mut keys = Vec::new();
-            // One more than could be deleted, so that such a block is refused before all of it is read.
-            self.scan(tree, &prefix, |key, _| {
-                keys.push(key.to_vec());
-                keys.len() as u64 <= Limits::TRANSACTION_SIZE_BYTES / EDGE_DELETION_BYTES
-            })?;
-            for key in keys {
-                let size = self.batch.len() as u64;
-                if size > Limits::TRANSACTION_SIZE_BYTES {
-                    let (what, limit) = (
-                        "a block with its edges".to_owned(),
-                        Limits::TRANSACTION_SIZE_BYTES,
-                    );
-                    return Err(Refusal::TooLarge { what, size, limit }.into());
-                }
-                let invalid = || Error::InvalidRecord {
-                    what: "edge",
-                    key: show_key(&key),
-                    reason: "its key is not 36 bytes",
-                };
-                let (near, kind, far) = graph::split_edge_key(&key).ok_or_else(invalid)?;
-                let (source, target) = if is_out { (near, far) } else { (far, near) };
-                self.remove_edge(source, kind, target);
-            }
-        }
-        self.delete_raw(trees::BLOCK, &key);
-        Ok(true)
+    fn delete_record(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Stop> {
+        self.writer.delete_record(tree, key);
+        // Ends the deletion of a block with more edges than a command may delete.
+        Ok(self.check_size()?)
     }
 
-    fn put_edge(&mut self, edge: &Edge) -> Result<(), Stop> {
-        for id in [edge.source, edge.target] {
-            if !self.exists(trees::BLOCK, &graph::block_key(id))? {
-                return Err(Refusal::MissingBlock { id }.into());
-            }
-        }
-        let kind = self.kind(&edge.kind)?;
-        let mut value = Vec::new();
-        graph::encode_edge(&edge.attributes, &mut value);
-        let out = graph::edge_out_key(edge.source, kind, edge.target);
-        let back = graph::edge_in_key(edge.target, kind, edge.source);
-        self.put_raw(trees::EDGE_OUT, &out, value);
-        self.put_raw(trees::EDGE_IN, &back, Vec::new());
-        Ok(())
-    }
-
-    fn remove_edge(&mut self, source: BlockId, kind: KindId, target: BlockId) {
-        let out = graph::edge_out_key(source, kind, target);
-        let back = graph::edge_in_key(target, kind, source);
-        self.delete_raw(trees::EDGE_OUT, &out);
-        self.delete_raw(trees::EDGE_IN, &back);
-    }
-
-    /// The keys that begin with a prefix, own writes included, as long as `visit` says to go on.
-    fn scan(
-        &self,
-        tree: TreeId,
-        prefix: &[u8],
-        mut visit: impl FnMut(&[u8], bool) -> bool,
-    ) -> Result<()> {
-        let end = trees::prefix_end(prefix);
-        let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        let lower = Bound::Included(prefix.to_vec());
-        let mut scan = self
-            .engine
-            .scan(tree, lower, upper, Revision::MAX, ScanDirection::Forward)
-            .heads();
-        while scan.advance()? {
-            if self.overlay.get(tree, scan.key()).is_none() && !visit(scan.key(), false) {
-                return Ok(());
-            }
-        }
-        for (key, write) in self.overlay.span(tree, prefix, end.as_deref()) {
-            if write.is_put() && !visit(key, true) {
-                return Ok(());
-            }
-        }
+    fn delete_attached(&mut self, key: &[u8], lease: LeaseId) -> Result<(), Stop> {
+        self.writer.delete(key, lease);
         Ok(())
     }
 }
@@ -914,14 +773,14 @@ impl<'a> Planner<'a> {
 /// Whether a condition holds of a key, present or absent.
 pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
     let ordering = match &compare.target {
-        Target::Value(value) => match entry {
+        Compared::Value(value) => match entry {
             Some(entry) => entry.value[..].cmp(&value[..]),
             None => return false,
         },
-        Target::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
-        Target::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
-        Target::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
-        Target::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
+        Compared::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
+        Compared::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
+        Compared::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
+        Compared::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
     };
     match compare.relation {
         Relation::Equal => ordering.is_eq(),

@@ -28,7 +28,7 @@
 mod hub;
 mod watcher;
 
-use bowline_storage::Revision;
+use bowline_storage::{Revision, Value};
 
 pub(crate) use hub::Hub;
 pub(crate) use watcher::pin_error;
@@ -66,6 +66,19 @@ impl Change {
             entry,
             previous: None,
         }
+    }
+
+    /// A deletion carries the key and the revision only, as in etcd.
+    pub(crate) fn deletion(key: Value, revision: Revision) -> Change {
+        let entry = Entry {
+            key,
+            value: Value::default(),
+            create_revision: 0,
+            mod_revision: revision,
+            version: 0,
+            lease: 0,
+        };
+        Change::new(ChangeKind::Delete, entry)
     }
 
     /// Whether it put a key that was absent, if only because the same transaction had deleted it before.

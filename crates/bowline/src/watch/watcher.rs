@@ -8,28 +8,28 @@ use bowline_storage::tree::{PinError, Want, WatchPin};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use super::{Change, ChangeKind, Changes};
-use crate::db::Db;
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::kv::{Range, order, record};
 use crate::trees;
 
 /// How much history a watcher reads at once, in bytes.
 const CHUNK_MAX_BYTES: u64 = 4 << 20;
 
-/// A watch to be started. Made by [`Db::watch`].
+/// A watch to be started. Made by [`DbReader::watch`](crate::DbReader::watch).
 #[derive(Debug)]
 #[must_use = "a watch begins with `start`"]
 pub struct WatchBuilder {
-    db: Db,
+    handle: Handle,
     range: Range,
     from: Option<Revision>,
     with_previous: bool,
 }
 
 impl WatchBuilder {
-    pub(crate) fn new(db: Db, range: Range) -> WatchBuilder {
+    pub(crate) fn new(handle: Handle, range: Range) -> WatchBuilder {
         WatchBuilder {
-            db,
+            handle,
             range,
             from: None,
             with_previous: false,
@@ -55,23 +55,23 @@ impl WatchBuilder {
     /// `Compacted` when the start is below the oldest readable revision; it names that revision.
     pub fn start(self) -> Result<Watcher> {
         let WatchBuilder {
-            db,
+            handle,
             range,
             from,
             with_previous,
         } = self;
         let range = range.validate()?;
-        db.check_open()?;
+        handle.check_open()?;
         // First registered, then positioned: nothing committed from here on can be missed.
-        db.core().hub.add_watcher();
+        handle.hub.add_watcher();
         loop {
-            let next = from.unwrap_or_else(|| db.revision() + 1);
-            match db.core().engine.pin_watch(next) {
+            let next = from.unwrap_or_else(|| handle.engine.visible() + 1);
+            match handle.engine.pin_watch(next) {
                 Ok(pin) => {
                     let ready = VecDeque::new();
-                    let oldest = db.core().engine.history_floor();
+                    let oldest = handle.engine.history_floor();
                     return Ok(Watcher {
-                        db,
+                        handle,
                         range,
                         next,
                         oldest,
@@ -83,7 +83,7 @@ impl WatchBuilder {
                 // Commits and a flush came between the two lines above: "now" is later already.
                 Err(PinError::Compacted { .. }) if from.is_none() => {}
                 Err(error) => {
-                    db.core().hub.remove_watcher();
+                    handle.hub.remove_watcher();
                     return Err(pin_error(next, error));
                 }
             }
@@ -119,7 +119,7 @@ pub(crate) fn pin_error(requested: Revision, error: PinError) -> Error {
 /// ```
 #[derive(Debug)]
 pub struct Watcher {
-    db: Db,
+    handle: Handle,
     range: Range,
     next: Revision,
     /// Where history began when the watch did: what was made over in this revision is no part of it.
@@ -150,7 +150,7 @@ impl Watcher {
                 return Ok(None);
             }
             let next = self.next;
-            let core = self.db.core();
+            let core = &self.handle;
             core.hub.wait(left, || core.engine.visible() >= next);
         }
     }
@@ -170,12 +170,12 @@ impl Watcher {
                 self.advance_pin();
                 return Ok(Some(changes));
             }
-            self.db.check_open()?;
-            let visible = self.db.revision();
+            self.handle.check_open()?;
+            let visible = self.handle.engine.visible();
             if self.next > visible {
                 return Ok(None);
             }
-            match self.db.core().hub.get(self.next) {
+            match self.handle.hub.get(self.next) {
                 Some(all) => {
                     self.next += 1;
                     let inside = |change: &&Change| self.range.contains(&change.entry.key);
@@ -213,7 +213,7 @@ impl Watcher {
     /// Reads a chunk of history into `ready`: all changes from `next` up to some revision that is
     /// at most `visible` and as near as the chunk's size makes it.
     fn read_history(&mut self, visible: Revision) -> Result<()> {
-        let engine = &self.db.core().engine;
+        let engine = &self.handle.engine;
         let sources = engine.super_version();
         let from = self.next;
         let mut upto = visible;
@@ -287,7 +287,7 @@ impl Watcher {
         if !self.with_previous {
             return Ok(());
         }
-        let engine = &self.db.core().engine;
+        let engine = &self.handle.engine;
         let Some(before) = changes.revision.checked_sub(1) else {
             return Ok(());
         };
@@ -302,7 +302,7 @@ impl Watcher {
                     return Err(Error::Compacted {
                         requested: changes.revision,
                         oldest,
-                        current: self.db.revision(),
+                        current: self.handle.engine.visible(),
                     });
                 }
                 entry => entry??,
@@ -330,6 +330,6 @@ fn keep_last(changes: &mut Vec<Change>) {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.db.core().hub.remove_watcher();
+        self.handle.hub.remove_watcher();
     }
 }

@@ -131,12 +131,12 @@ impl Run {
         self.see();
         self.phase("flush");
         self.random_commit();
-        self.upkeep("flush", Db::flush);
+        self.upkeep("flush", |db| db.flush());
         self.see();
         self.phase("merge");
         self.random_commit();
         self.delete_range();
-        self.upkeep("compact_tables", Db::compact_tables);
+        self.upkeep("compact_tables", |db| db.compact_tables());
         self.see();
         self.phase("trim");
         for _ in 0..4 {
@@ -148,7 +148,7 @@ impl Run {
             Err(Error::Compacted { .. }) => Ok(()),
             other => other,
         });
-        self.upkeep("compact_tables", Db::compact_tables);
+        self.upkeep("compact_tables", |db| db.compact_tables());
         self.see();
         self.phase("checkpoint");
         self.random_commit();
@@ -185,15 +185,15 @@ impl Run {
             let key = format!("{at}{}", "k".repeat(60_000));
             self.commit(&[Change::put(key.as_bytes(), b"v")]);
         }
-        self.upkeep("flush", Db::flush);
+        self.upkeep("flush", |db| db.flush());
         self.see();
         self.delete_range();
         self.phase("replace the manifest");
-        self.upkeep("compact_tables", Db::compact_tables);
+        self.upkeep("compact_tables", |db| db.compact_tables());
         self.see();
         self.phase("append to the new one");
         self.random_commit();
-        self.upkeep("flush", Db::flush);
+        self.upkeep("flush", |db| db.flush());
         self.see();
         self.phase("close");
         self.close();
@@ -201,7 +201,7 @@ impl Run {
         self.open();
         self.see();
         self.random_commit();
-        self.upkeep("flush", Db::flush);
+        self.upkeep("flush", |db| db.flush());
         self.close();
     }
 
@@ -224,7 +224,7 @@ impl Run {
         self.ingest(25, true);
         self.see();
         self.phase("merge");
-        self.upkeep("compact_tables", Db::compact_tables);
+        self.upkeep("compact_tables", |db| db.compact_tables());
         self.see();
         self.phase("close");
         self.close();

@@ -247,8 +247,6 @@ async fn one_node_writes_reads_and_comes_back() {
         assert_eq!(value_of(&read), Some(b"v".to_vec()), "{level:?}");
         assert_eq!((read.point.level, read.point.revision), (level, 51));
     }
-    let refused = client.db().put("k", "v");
-    assert!(matches!(refused, Err(bowline::Error::NotSupported { .. })));
     let before = client.status();
     drop(client);
     node.shutdown().await.unwrap();

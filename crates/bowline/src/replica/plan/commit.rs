@@ -40,6 +40,9 @@ use crate::graph::{self, BlockId};
 use crate::lease::LeaseId;
 use crate::options::{Isolation, Limits};
 use crate::trees;
+use crate::write;
+use crate::write::lookup::Lookup;
+use crate::write::validate::{self, Violation};
 
 /// What becomes of keys. Each is in one of both at most.
 #[derive(Default)]
@@ -100,15 +103,8 @@ impl Planner<'_> {
             self.check_unchanged(commit)?;
         }
         for expectation in &commit.expectations {
-            let meta = self.meta(&expectation.key)?;
-            let actual = meta.map_or(0, |meta| meta.mod_revision);
-            if actual != expectation.mod_revision {
-                return Err(Stop::Refused(Refusal::CompareFailed {
-                    key: expectation.key.clone(),
-                    expected: expectation.mod_revision,
-                    actual,
-                }));
-            }
+            let (key, expected) = (&expectation.key, expectation.mod_revision);
+            self.allow(validate::check_revision(&self.lookup(), key, expected))?;
         }
         let mut keys = Keys::default();
         for write in &commit.writes {
@@ -130,7 +126,7 @@ impl Planner<'_> {
         let deleted = self.write_keys(keys)?;
         Ok(Outcome::Committed {
             deleted,
-            is_changed: self.is_numbered,
+            is_changed: self.writer.journal.is_numbered,
         })
     }
 
@@ -267,60 +263,57 @@ impl Planner<'_> {
         // With the first that has changed the commit ends.
         for (from, end) in unchanged.entry(tree).or_default().add(from, end) {
             let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            self.check_span(tree, Bound::Included(&from), upper, since)?;
+            let lower = Bound::Included(&from[..]);
+            self.allow(validate::check_range_unchanged(
+                self.engine,
+                tree,
+                (lower, upper),
+                since,
+            ))?;
         }
         Ok(())
     }
 
     fn check_point(&self, tree: TreeId, key: &[u8], since: Revision) -> Result<(), Stop> {
-        let newer = |found: Option<bowline_storage::tree::Found<'_>>| found.map(|f| f.revision);
-        match self.engine.peek_since(tree, key, since, newer)? {
-            Some(revision) => Err(self.conflict(tree, key, revision, since)?),
-            None => Ok(()),
-        }
+        self.allow(validate::check_unchanged(self.engine, tree, key, since))
     }
 
-    fn check_span(
-        &self,
-        tree: TreeId,
-        lower: Bound<&[u8]>,
-        upper: Bound<&[u8]>,
-        since: Revision,
-    ) -> Result<(), Stop> {
-        if !self.engine.changed_since(tree, lower, upper, since)? {
-            return Ok(());
-        }
-        // The first key with its newest version: in which order they are visited is this member's own.
-        let mut first: Option<(Vec<u8>, Revision)> = None;
-        let span = (since + 1, Revision::MAX);
-        self.engine
-            .peek_versions(tree, lower, upper, span, &mut |key, revision, _, _| {
-                match &mut first {
-                    Some((known, _)) if key > &known[..] => {}
-                    Some((known, newest)) if key == &known[..] => *newest = revision.max(*newest),
-                    _ => first = Some((key.to_vec(), revision)),
-                }
-                true
-            })?;
-        match first {
-            Some((key, revision)) => Err(self.conflict(tree, &key, revision, since)?),
-            None => Ok(()),
-        }
+    /// The refusal that tells of a violation, the same on every member.
+    pub(super) fn refusal(&self, violation: Violation) -> Result<Refusal> {
+        Ok(match violation {
+            Violation::Changed {
+                tree,
+                key,
+                revision,
+                since,
+            } => Refusal::Conflict {
+                what: self.touched(tree, &key)?,
+                revision,
+                snapshot: since,
+            },
+            Violation::Revision {
+                key,
+                expected,
+                actual,
+            } => Refusal::CompareFailed {
+                key,
+                expected,
+                actual,
+            },
+            Violation::MissingBlock { id } => Refusal::MissingBlock { id },
+            Violation::LeaseNotFound { id } => Refusal::LeaseNotFound { id },
+            Violation::LeaseExists { id } => Refusal::LeaseExists { id },
+        })
     }
 
-    fn conflict(
-        &self,
-        tree: TreeId,
-        key: &[u8],
-        revision: Revision,
-        snapshot: Revision,
-    ) -> Result<Stop> {
+    /// The key, block or edge that a key of a tree stands for.
+    fn touched(&self, tree: TreeId, key: &[u8]) -> Result<Touched> {
         let invalid = |what, reason| Error::InvalidRecord {
             what,
             key: show_key(key),
             reason,
         };
-        let what = match tree {
+        Ok(match tree {
             trees::KV => Touched::Key(key.to_vec()),
             trees::BLOCK => {
                 let id = <[u8; 16]>::try_from(key);
@@ -328,27 +321,16 @@ impl Planner<'_> {
                 Touched::Block(BlockId::from_bytes(id))
             }
             _ => {
-                let split = graph::split_edge_key(key);
-                let (near, kind, far) =
-                    split.ok_or_else(|| invalid("edge", "its key is not 36 bytes"))?;
+                let (source, kind, target) = write::graph::split(tree, key)?;
                 let kind = self.kinds.name(kind);
                 let kind = kind.ok_or_else(|| invalid("edge", "its kind is not registered"))?;
-                let (source, target) = match tree {
-                    trees::EDGE_OUT => (near, far),
-                    _ => (far, near),
-                };
                 Touched::Edge {
                     source,
                     kind: kind.as_ref().to_owned(),
                     target,
                 }
             }
-        };
-        Ok(Stop::Refused(Refusal::Conflict {
-            what,
-            revision,
-            snapshot,
-        }))
+        })
     }
 
     // --- writes of keys ---
@@ -386,6 +368,8 @@ impl Planner<'_> {
     /// Writes each key once, so that it has one version at the revision. Tells how many were deleted.
     fn write_keys(&mut self, keys: Keys<'_>) -> Result<u64, Stop> {
         let mut deleted = 0;
+        // They are the last writes of the command, each of another key.
+        self.writer.journal.is_last = true;
         for (key, action) in keys.into_sorted() {
             match action {
                 Some((value, lease)) => {
@@ -396,11 +380,11 @@ impl Planner<'_> {
                         ..PutOp::default()
                     };
                     self.check_put(&put)?;
-                    self.put(&put, true)?;
+                    self.put(&put)?;
                 }
                 None => {
-                    if let Some(meta) = self.meta(&key)? {
-                        self.delete(&key, meta.lease);
+                    if let Some(meta) = self.lookup().meta(&key)? {
+                        self.writer.delete(&key, meta.lease);
                         deleted += 1;
                     }
                 }

@@ -609,7 +609,7 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
     // With the compaction in the tables the tombstone goes.
     again.replica.db().flush().unwrap();
     again.replica.db().compact_tables().unwrap();
-    let engine = &again.replica.db().core().engine;
+    let engine = &again.replica.core().engine;
     let tombstone = engine.read_since(trees::KV, b"k", 0, |found| found.is_some());
     assert!(!tombstone.unwrap());
 }

@@ -19,7 +19,7 @@ type Work<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
 /// Commits all of `works` in one group, in this order; returns their outcomes.
 fn in_one_group(db: &Db, works: Vec<Work<'_>>) -> Vec<Result<()>> {
-    let queue = &db.core().queue;
+    let queue = &db.handle().queue;
     let count = works.len();
     let wait_for = |waiting: usize| {
         let deadline = Instant::now() + PATIENCE;
@@ -129,7 +129,7 @@ fn a_group_that_changes_nothing_is_refused_when_the_log_has_failed_meanwhile() {
     db.put("k", "v").expect("a put");
     db.delete("k").expect("a deletion");
     vfs.add(Rule::on(Call::Sync).path(".log").fail(Failure::Io));
-    let engine = &db.core().engine;
+    let engine = &db.handle().engine;
     let round = engine.begin_round(1, 1, 100).expect("it begins");
     engine.sync().expect_err("the flush fails");
     let finished = round.finish();

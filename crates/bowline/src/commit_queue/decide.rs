@@ -1,0 +1,271 @@
+//! The decisions of a commit group: request by request, each against everything decided before it.
+
+use std::ops::Bound;
+
+use bowline_storage::sync::atomic::{AtomicBool, Ordering};
+use bowline_storage::tree::{Engine, Round};
+use bowline_storage::{Revision, TreeId};
+use smallvec::SmallVec;
+
+use super::request::{Prepared, Request};
+use super::{Committed, internal};
+use crate::error::{Error, Result, show_key};
+use crate::graph::KindId;
+use crate::trees;
+use crate::watch::Change;
+use crate::write::lookup::{Lookup, Newest};
+use crate::write::mutation::Action;
+use crate::write::previous::Previous;
+use crate::write::validate::{self, Violation};
+use crate::write::writer::Writer;
+
+/// One for each request of a group.
+pub(super) type Outcomes = SmallVec<[Result<Committed>; 1]>;
+
+/// The outcomes, and whether the group is durable.
+type Decided = (Outcomes, bowline_storage::Result<Revision>);
+
+/// What all requests of a group are encoded by.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) is_watched: bool,
+    pub(super) has_leases: &'a AtomicBool,
+}
+
+/// Buffers that groups reuse.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    writer: Writer<()>,
+    pub(super) published: Vec<(Revision, Vec<Change>)>,
+}
+
+impl Scratch {
+    /// A large commit's bytes are not kept for the small ones after it.
+    pub(super) fn shrink(&mut self) {
+        self.writer.shrink();
+    }
+}
+
+pub(super) fn decide_all(
+    engine: &Engine,
+    around: Surroundings<'_>,
+    mut round: Round<'_>,
+    requests: &[&Prepared],
+    scratch: &mut Scratch,
+) -> Decided {
+    let mut newest = round.last_revision();
+    let mut outcomes = Outcomes::with_capacity(requests.len());
+    let mut broken = None;
+    for request in requests {
+        if let Some(error) = &broken {
+            outcomes.push(Err(Error::Storage(Clone::clone(error))));
+            continue;
+        }
+        let decided = decide(engine, &round, &request.request)
+            .and_then(|()| encode(engine, &round, request, around, &mut scratch.writer));
+        outcomes.push(match decided {
+            Ok(committed) if !committed.changed => Ok(committed),
+            Ok(committed) => match round.apply(scratch.writer.batch()) {
+                Ok(_) => {
+                    // Also without changes of keys: watchers then need not look for them.
+                    if around.is_watched && committed.revision > newest {
+                        newest = committed.revision;
+                        let changes = scratch.writer.take_changes();
+                        scratch.published.push((committed.revision, changes));
+                    }
+                    Ok(committed)
+                }
+                Err(error) => {
+                    broken = Some(error.clone());
+                    Err(error.into())
+                }
+            },
+            Err(error) => Err(error),
+        });
+    }
+    let finished = match broken {
+        Some(error) => Err(error),
+        None => round.finish(),
+    };
+    (outcomes, finished)
+}
+
+/// Whether the request may commit now.
+fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
+    let snapshot = request.snapshot;
+    for (tree, key) in &request.keys {
+        validate::check_unchanged(engine, *tree, key, snapshot)?.map_err(refusal)?;
+    }
+    for (tree, lower, upper) in &request.ranges {
+        let bounds = (slice(lower), slice(upper));
+        validate::check_range_unchanged(engine, *tree, bounds, snapshot)?.map_err(refusal)?;
+    }
+    let newest = Newest(engine);
+    if let Some(KindId(next)) = request.next_kind
+        && newest.exists(trees::SYSTEM, &trees::kind_key(next))?
+    {
+        return Err(Error::Conflict {
+            what: "edge of a kind that was new".to_owned(),
+            revision: round.last_revision(),
+            snapshot,
+        });
+    }
+    for guard in &request.guards {
+        guard.check(&newest)?.map_err(refusal)?;
+    }
+    Ok(())
+}
+
+fn slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+/// Encodes the request at the next revision into the writer.
+fn encode(
+    engine: &Engine,
+    round: &Round<'_>,
+    prepared: &Prepared,
+    around: Surroundings<'_>,
+    writer: &mut Writer<()>,
+) -> Result<Committed> {
+    let Surroundings {
+        is_watched,
+        has_leases,
+    } = around;
+    let mut known: SmallVec<[Previous; 1]> = SmallVec::new();
+    // For each write outside the kv tree: whether it deletes what is not there.
+    let mut voids = Vec::new();
+    // Every commit of a key takes a revision: without one since the look-up, there is nothing newer.
+    let looked_up_at = prepared.looked_up_at;
+    let is_current = round.last_revision() == looked_up_at;
+    let request = &prepared.request;
+    let mut prefetched = prepared.previous.iter();
+    // Leases and kinds are not numbered: a batch of nothing else keeps the last revision.
+    let mut is_numbered = false;
+    let mut changed = false;
+    for write in &request.writes {
+        if write.tree != trees::KV {
+            let is_graph = write.tree != trees::SYSTEM;
+            let is_void = is_graph
+                && matches!(write.action, Action::Delete)
+                && !Newest(engine).exists(write.tree, &write.key)?;
+            is_numbered |= is_graph && !is_void;
+            changed |= !is_void;
+            voids.push(is_void);
+            continue;
+        }
+        let previous = prefetched.next().copied().unwrap_or(Previous::UNKNOWN);
+        // Somebody may want to know since the look-up.
+        let must_know = is_watched || has_leases.load(Ordering::Relaxed);
+        let look_up = (looked_up_at, is_current);
+        let previous = previous.refresh(engine, &write.key, &write.action, look_up, must_know)?;
+        match (&write.action, previous) {
+            (Action::Delete, Previous::Absent) => {}
+            (action, _) => {
+                if let Action::PutEntry {
+                    lease: lease @ (1.. | ..=-1),
+                    ..
+                } = action
+                {
+                    validate::check_lease(&Newest(engine), *lease, true)?.map_err(refusal)?;
+                    has_leases.store(true, Ordering::Relaxed);
+                }
+                is_numbered = true;
+                changed = true;
+            }
+        }
+        known.push(previous);
+    }
+    if !changed {
+        let revision = round.last_revision();
+        return Ok(Committed {
+            revision,
+            deleted: 0,
+            changed: false,
+        });
+    }
+    let revision = if is_numbered {
+        round.next_revision()
+    } else {
+        round.last_revision()
+    };
+    writer.begin(revision, is_watched);
+    let mut deleted = 0;
+    let (mut known, mut voids) = (known.into_iter(), voids.into_iter());
+    for write in &request.writes {
+        let key = &write.key[..];
+        if write.tree != trees::KV {
+            if voids.next() == Some(true) {
+                continue;
+            }
+            match &write.action {
+                Action::PutRaw { value } => writer.put_record(write.tree, key, value),
+                Action::PutEntry { .. } => return Err(internal("an entry outside the kv tree")),
+                Action::Delete => writer.delete_record(write.tree, key),
+            }
+            continue;
+        }
+        match (&write.action, known.next().unwrap_or(Previous::Absent)) {
+            (Action::PutEntry { value, .. }, Previous::Unknown { blind_below }) => {
+                writer.put_blind(key, value, blind_below);
+            }
+            (Action::PutEntry { value, lease }, Previous::Present(meta)) => {
+                writer.put(key, value, *lease, Some(meta));
+            }
+            (Action::PutEntry { value, lease }, Previous::Absent) => {
+                writer.put(key, value, *lease, None);
+            }
+            (Action::Delete, Previous::Absent) => {}
+            (Action::Delete, Previous::Present(meta)) => {
+                deleted += 1;
+                writer.delete(key, meta.lease);
+            }
+            (Action::Delete, Previous::Unknown { .. }) => {
+                return Err(internal("only a put can do without a look-up"));
+            }
+            (Action::PutRaw { .. }, _) => return Err(internal("a raw value in the kv tree")),
+        }
+    }
+    Ok(Committed {
+        revision,
+        deleted,
+        changed: true,
+    })
+}
+
+/// The error of a transaction that may not commit.
+fn refusal(violation: Violation) -> Error {
+    match violation {
+        Violation::Changed {
+            tree,
+            key,
+            revision,
+            since,
+        } => Error::Conflict {
+            what: format!("{} {}", tree_name(tree), show_key(&key)),
+            revision,
+            snapshot: since,
+        },
+        Violation::Revision {
+            key,
+            expected,
+            actual,
+        } => Error::CompareFailed {
+            key: show_key(&key),
+            expected,
+            actual,
+        },
+        Violation::MissingBlock { id } => Error::MissingBlock { id },
+        Violation::LeaseNotFound { id } => Error::LeaseNotFound { id },
+        Violation::LeaseExists { id } => Error::LeaseExists { id },
+    }
+}
+
+fn tree_name(tree: TreeId) -> &'static str {
+    match tree {
+        trees::KV => "key",
+        trees::BLOCK => "block",
+        trees::EDGE_OUT | trees::EDGE_IN => "edge",
+        _ => "record",
+    }
+}

@@ -1,0 +1,95 @@
+//! A transaction, ready to be decided: what it relied on, and what it writes.
+
+use std::ops::Bound;
+
+use bowline_storage::tree::Engine;
+use bowline_storage::{Revision, TreeId};
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::graph::KindId;
+use crate::kv::record;
+use crate::trees;
+use crate::write::mutation::{Action, Mutation, Mutations};
+use crate::write::previous::Previous;
+use crate::write::validate::Guard;
+
+/// A range of a tree: lower bound, upper bound.
+pub(crate) type TreeRange = (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// A transaction, ready to be decided.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) snapshot: Revision,
+    /// Keys that must not have changed since the snapshot.
+    pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
+    /// Ranges in which nothing may have changed since the snapshot.
+    pub(crate) ranges: Vec<TreeRange>,
+    /// The number that no kind may have yet: an edge was looked for by a kind without one.
+    pub(crate) next_kind: Option<KindId>,
+    pub(crate) guards: Vec<Guard>,
+    pub(crate) writes: Mutations,
+}
+
+/// A request whose kv keys have been looked up.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) request: Request,
+    /// For each kv write: the version of its key at `looked_up_at`, so that the leader need only read
+    /// what is newer.
+    pub(super) previous: SmallVec<[Previous; 1]>,
+    pub(super) looked_up_at: Revision,
+    pub(super) encoded_bytes: u64,
+}
+
+impl Request {
+    /// A single write that relies on nothing.
+    pub(crate) fn of(write: Mutation) -> Request {
+        Request {
+            writes: Mutations::from_buf([write]),
+            ..Request::default()
+        }
+    }
+
+    /// Looks the kv keys up ahead of the commit group, on the committer's own thread.
+    pub(super) fn prepare(self, engine: &Engine, may_be_blind: bool) -> Result<Prepared> {
+        const OPERATION_OVERHEAD_BYTES: u64 = 32;
+        // Taken before the look-ups, so nothing newer can be missed later.
+        let looked_up_at = engine.visible();
+        let mut previous = SmallVec::new();
+        let mut encoded_bytes = 16;
+        for write in &self.writes {
+            let value_bytes = match &write.action {
+                Action::PutEntry { value, .. } => (value.len() + record::HEAD_MAX_BYTES) as u64,
+                Action::PutRaw { value } => value.len() as u64,
+                Action::Delete => 0,
+            };
+            encoded_bytes += write.key.len() as u64 + value_bytes + OPERATION_OVERHEAD_BYTES;
+            if write.tree == trees::KV {
+                let may_be_blind = may_be_blind && write.action.may_be_blind();
+                // The key may get or lose an attachment to a lease.
+                encoded_bytes += 2 * (write.key.len() as u64 + OPERATION_OVERHEAD_BYTES);
+                previous.push(Previous::prefetch(engine, &write.key, may_be_blind)?);
+            }
+        }
+        Ok(Prepared {
+            request: self,
+            previous,
+            looked_up_at,
+            encoded_bytes,
+        })
+    }
+}
+
+impl Prepared {
+    /// An upper bound of the operations this becomes, attachments included.
+    pub(super) fn operations(&self) -> u64 {
+        3 * self.request.writes.len() as u64
+    }
+
+    /// Whether it only deletes, which goes on when the disk is full.
+    pub(super) fn frees_space(&self) -> bool {
+        let mut writes = self.request.writes.iter();
+        writes.all(|write| matches!(write.action, Action::Delete))
+    }
+}

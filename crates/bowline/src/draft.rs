@@ -1,0 +1,245 @@
+//! What a transaction of the library has read and wants to write, on the way to its commit.
+//!
+//! A *draft* is plain data. It is filled through [`Drafting`], which joins it with the database and the
+//! revision that the transaction reads at, and becomes a [`Request`] at the end.
+//!
+//! Invariants:
+//!
+//! - A draft has one action for each tree and key, the last one.
+//! - Whatever the draft rests on is in it: each read that went to the database, as key or range.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{self, BTreeMap};
+use std::ops::Bound;
+
+use bowline_storage::tree::{Found, ScanDirection};
+use bowline_storage::{EntryKind, Revision, TreeId};
+
+use crate::commit_queue::{Request, TreeRange};
+use crate::error::{Error, Result};
+use crate::graph::{self, BlockId, KindId};
+use crate::handle::Shared;
+use crate::lease::LeaseId;
+use crate::options::Isolation;
+use crate::state::check_value;
+use crate::trees;
+use crate::write::mutation::{Action, Mutation, Mutations};
+use crate::write::target::Target;
+use crate::write::validate::Guard;
+
+/// Reads and writes of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    writes: Writes,
+    pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
+    pub(crate) ranges: Vec<TreeRange>,
+    /// Ranges that must be unchanged under any isolation.
+    firm_ranges: Vec<TreeRange>,
+    pub(crate) guards: Vec<Guard>,
+    /// Edges that were looked for by a kind that nobody had used.
+    pub(crate) unregistered: Vec<(BlockId, String, BlockId)>,
+    bytes: u64,
+}
+
+impl Draft {
+    /// Whether there is nothing to decide: all reads were of one snapshot.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.writes.is_empty() && self.guards.is_empty()
+    }
+
+    /// What this transaction does to a key, if it does.
+    pub(crate) fn own(&self, tree: TreeId, key: &[u8]) -> Option<&Action> {
+        if self.writes.is_empty() {
+            return None;
+        }
+        self.writes.get(&(tree, key.to_vec()))
+    }
+
+    /// Its writes to keys of the kv tree, in order.
+    pub(crate) fn kv_writes(&self) -> impl Iterator<Item = (&[u8], &Action)> {
+        let writes = writes_with_prefix(&self.writes, trees::KV, &[]);
+        writes.map(|((_, key), action)| (&key[..], action))
+    }
+
+    /// The request to commit it, for a transaction that read at `snapshot`.
+    pub(crate) fn into_request(
+        self,
+        shared: &Shared,
+        snapshot: Revision,
+        isolation: Isolation,
+    ) -> Request {
+        let Draft {
+            writes,
+            keys,
+            ranges,
+            firm_ranges,
+            guards,
+            unregistered,
+            ..
+        } = self;
+        let writes: Mutations = writes
+            .into_iter()
+            .map(|((tree, key), action)| Mutation::new(tree, &key, action))
+            .collect();
+        let mut request = Request {
+            snapshot,
+            guards,
+            writes,
+            ..Request::default()
+        };
+        match isolation {
+            Isolation::Serializable => {
+                request.keys = keys;
+                request.ranges = ranges;
+                // Before the look-ups, so that what is registered in between is noticed.
+                let kinds = &shared.kinds;
+                let next = kinds.next_id();
+                for (source, kind, target) in unregistered {
+                    match kinds.id(&kind) {
+                        Some(kind) => {
+                            let key = graph::edge_out_key(source, kind, target);
+                            request.keys.push((trees::EDGE_OUT, key.to_vec()));
+                        }
+                        None => request.next_kind = Some(next),
+                    }
+                }
+            }
+            Isolation::Snapshot => {
+                let own = request
+                    .writes
+                    .iter()
+                    .map(|write| (write.tree, write.key.to_vec()));
+                request.keys = own.collect();
+            }
+        }
+        request.ranges.extend(firm_ranges);
+        request
+    }
+}
+
+/// A draft, with what it reads.
+#[derive(Debug)]
+pub(crate) struct Drafting<'a> {
+    pub(crate) shared: &'a Shared,
+    /// The revision that is read, which is pinned.
+    pub(crate) at: Revision,
+    pub(crate) draft: &'a mut Draft,
+}
+
+impl Drafting<'_> {
+    /// Notes a write, over an earlier one of the same key.
+    pub(crate) fn write(&mut self, tree: TreeId, key: Vec<u8>, action: Action) -> Result<()> {
+        let size = |key: &[u8], action: &Action| {
+            let value = match action {
+                Action::PutEntry { value, .. } => value.len(),
+                Action::PutRaw { value } => value.len(),
+                Action::Delete => 0,
+            };
+            (key.len() + value) as u64
+        };
+        let draft = &mut *self.draft;
+        let limit = self.shared.limits.transaction_size_max_bytes;
+        let entry = draft.writes.entry((tree, key));
+        let replaced = match &entry {
+            btree_map::Entry::Vacant(_) => 0,
+            btree_map::Entry::Occupied(old) => size(&old.key().1, old.get()),
+        };
+        let bytes = draft.bytes - replaced + size(&entry.key().1, &action);
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { size: bytes, limit });
+        }
+        draft.bytes = bytes;
+        entry.insert_entry(action);
+        Ok(())
+    }
+
+    /// Whether the snapshot has a record.
+    fn is_in_snapshot(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
+        Ok(self.shared.engine.peek_at(tree, key, self.at, is_put)?)
+    }
+}
+
+/// Reads are noted for the commit, which validates them.
+impl Target for Drafting<'_> {
+    type Error = Error;
+
+    fn exists(&mut self, tree: TreeId, key: &[u8]) -> Result<bool> {
+        if let Some(own) = self.draft.own(tree, key) {
+            return Ok(!matches!(own, Action::Delete));
+        }
+        self.draft.keys.push((tree, key.to_vec()));
+        self.is_in_snapshot(tree, key)
+    }
+
+    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (lower, upper) = prefix_bounds(prefix);
+        // One that somebody else adds meanwhile must not be left behind, under either isolation.
+        let range = (tree, lower.clone(), upper.clone());
+        self.draft.firm_ranges.push(range);
+        let engine = &self.shared.engine;
+        let scan = engine.scan(tree, lower, upper, self.at, ScanDirection::Forward);
+        let mut scan = scan.heads();
+        let mut keys = BTreeSet::new();
+        while scan.advance()? {
+            keys.insert(scan.key().to_vec());
+        }
+        for ((_, key), action) in writes_with_prefix(&self.draft.writes, tree, prefix) {
+            match action {
+                Action::Delete => keys.remove(key),
+                _ => keys.insert(key.clone()),
+            };
+        }
+        Ok(keys.into_iter().collect())
+    }
+
+    fn require(&mut self, guard: Guard) -> Result<()> {
+        if let Guard::Block { id } = guard {
+            let key = graph::block_key(id);
+            match self.draft.own(trees::BLOCK, &key) {
+                // A block that this transaction puts is there at commit by itself.
+                Some(Action::PutRaw { .. } | Action::PutEntry { .. }) => return Ok(()),
+                Some(Action::Delete) => return Err(Error::MissingBlock { id }),
+                None if self.is_in_snapshot(trees::BLOCK, &key)? => {}
+                None => return Err(Error::MissingBlock { id }),
+            }
+        }
+        self.draft.guards.push(guard);
+        Ok(())
+    }
+
+    fn kind(&mut self, name: &str) -> Result<KindId> {
+        self.shared.kind_id(name)
+    }
+
+    fn put_record(&mut self, tree: TreeId, key: &[u8], value: Vec<u8>) -> Result<()> {
+        check_value(value.len(), &self.shared.limits)?;
+        self.write(tree, key.to_vec(), Action::PutRaw { value })
+    }
+
+    fn delete_record(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.write(tree, key.to_vec(), Action::Delete)
+    }
+
+    fn delete_attached(&mut self, key: &[u8], _lease: LeaseId) -> Result<()> {
+        // The lease that it has at commit is looked up there.
+        self.write(trees::KV, key.to_vec(), Action::Delete)
+    }
+}
+
+type Writes = BTreeMap<(TreeId, Vec<u8>), Action>;
+
+fn writes_with_prefix<'a>(
+    writes: &'a Writes,
+    tree: TreeId,
+    prefix: &'a [u8],
+) -> impl Iterator<Item = (&'a (TreeId, Vec<u8>), &'a Action)> {
+    writes
+        .range((tree, prefix.to_vec())..)
+        .take_while(move |((other, key), _)| *other == tree && key.starts_with(prefix))
+}
+
+fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(prefix.to_vec()), upper)
+}
