@@ -49,31 +49,30 @@ struct AllRounds {
     acknowledged: BTreeSet<u64>,
     /// What went wrong and leaves the rest worth judging.
     wrong: Vec<String>,
+    /// In how many rounds no disk failed, or none was full, although the machine allows it.
+    without_failed_disk: usize,
+    without_full_disk: usize,
 }
 
 #[test]
 fn what_clients_see_is_linearizable_and_nothing_acknowledged_is_lost_untold_or_early() {
     let _alone = crate::alone();
-    let seed = Seed::from_env_or(0xFA);
-    run(seed, "what_clients_see_is_linearizable", crate::rounds(2));
+    let command = "-p bowline-cli --test faults what_clients_see_is_linearizable";
+    run(Seed::from_env_or(0xFA), command, crate::rounds(2));
 }
 
 /// The same with a seed that nobody has tried. `BOWLINE_SEED` repeats it, here as above.
 #[test]
 fn what_clients_see_is_right_with_a_fresh_seed() {
     let _alone = crate::alone();
-    let seed = Seed::from_env_or(fastrand::u64(..));
-    run(
-        seed,
-        "what_clients_see_is_right_with_a_fresh_seed",
-        crate::rounds(1),
-    );
+    let command = "-p bowline-cli --test faults what_clients_see_is_right_with_a_fresh_seed";
+    if let Some(seed) = Seed::named_or_fresh(command) {
+        run(seed, command, crate::rounds(1));
+    }
 }
 
-fn run(seed: Seed, test: &'static str, rounds: u64) {
-    let command: &'static str = Box::leak(format!("-p bowline-cli --test faults {test}").into());
+fn run(seed: Seed, command: &'static str, rounds: u64) {
     let _guard = seed.print_on_failure(command);
-    crate::disks::say(&format!("{seed} {command}"));
     crate::runtime().block_on(async {
         let mut cluster = Cluster::start(Wiring::Switched).await;
         let mut random = seed.part(u64::MAX).rng();
@@ -100,6 +99,12 @@ fn run(seed: Seed, test: &'static str, rounds: u64) {
             all.shown.len(),
             cluster.ended
         );
+        if all.without_failed_disk > 0 || all.without_full_disk > 0 {
+            all.wrong.push(format!(
+                "in {} rounds no disk failed, and in {} none was full: nothing of them was tested",
+                all.without_failed_disk, all.without_full_disk
+            ));
+        }
         if snapshots == 0 {
             all.wrong.push("no snapshot was installed: nothing of them was tested".to_owned());
         }
@@ -186,7 +191,10 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     };
     let guest = tokio::spawn(guest.visit());
     let plan = Plan::random(&mut random, LOAD);
-    let steps = plan.carry_out(cluster).await;
+    let done = plan.carry_out(cluster).await;
+    all.without_failed_disk += usize::from(done.disks_failed == Some(0));
+    all.without_full_disk += usize::from(done.disks_filled == Some(0));
+    let steps = done.told;
     shared.is_over.store(true, Ordering::Relaxed);
     let mut record = Record::default();
     for worker in workers {

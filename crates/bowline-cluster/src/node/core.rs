@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::replica::Replica;
@@ -24,6 +24,7 @@ use super::suspension::Suspensions;
 use super::waiters::Waiters;
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
+use crate::log_limit::SharedLogLimit;
 use crate::log_store::LogStore;
 use crate::peer::{PeerClient, Peers};
 use crate::types::{LeaderId, Member, Membership, NodeId, TypeConfig};
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) abdication: Arc<Abdication>,
     /// Who is or was a member, as far as this one has seen since it was started.
     pub(crate) seen_members: Mutex<BTreeSet<NodeId>>,
+    /// Whether those of the memberships in the log are among them.
+    pub(crate) has_seen_log: AtomicBool,
     pub(crate) suspensions: Suspensions,
     /// One past the newest index that a linearizable read was told to have applied by this member, leading.
     pub(crate) read_floor: AtomicU64,
@@ -67,6 +70,7 @@ pub(crate) struct Core {
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) counts: Counts,
+    pub(crate) log_limits: LogLimits,
     /// When the node was started.
     pub(crate) started: std::time::Instant,
     /// When a leader was heard last, in ms since the start.
@@ -99,6 +103,34 @@ pub(crate) struct Counts {
     pub(crate) admission_rounds: AtomicU64,
     /// How often a leader knew of acknowledgements that this member's log does not hold.
     pub(crate) losses_found: AtomicU64,
+    /// How often the time of leases was looked at, leading, and what was to be done was done.
+    pub(crate) lease_rounds: AtomicU64,
+    /// How many wait until this member has applied an entry.
+    pub(crate) waiting_to_apply: AtomicU64,
+}
+
+/// Counts something while it lasts.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn begin(count: &'a AtomicU64) -> Counted<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Limits of what a member logs each time that it tries again.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimits {
+    pub(crate) joint_membership: SharedLogLimit,
+    pub(crate) promotion: SharedLogLimit,
+    pub(crate) alarm: SharedLogLimit,
 }
 
 impl std::fmt::Debug for Core {
@@ -436,6 +468,7 @@ impl Core {
         if progress.borrow().next >= next {
             return Ok(());
         }
+        let _waiting = Counted::begin(&self.counts.waiting_to_apply);
         let waited = tokio::time::timeout(timeout, progress.wait_for(|at| at.next >= next)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),

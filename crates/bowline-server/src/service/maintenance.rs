@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline::replica::{AlarmKind, Command};
+use bowline_cluster::LocalClient;
 use bowline_proto::etcdserverpb as pb;
 use pb::alarm_request::AlarmAction;
 use pb::downgrade_request::DowngradeAction;
@@ -34,14 +35,17 @@ impl MaintenanceService {
         MaintenanceService { context }
     }
 
-    /// Hashes the keys, off the threads that serve requests: it reads all of them.
-    async fn hash(&self, revision: u64) -> Result<(u32, u64, u64), Status> {
+    /// Hashes what is stored, in turn and off the threads that serve requests: it reads all of it.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        hash: impl FnOnce(&LocalClient) -> bowline_cluster::Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
         let client = self.context.client.clone();
         let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
         // A client that goes away does not end it, so it keeps the turn.
         let hashed = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            client.hash_kv(revision)
+            hash(&client)
         })
         .await;
         let hashed = hashed.map_err(|error| Fault::Internal(error.to_string()))?;
@@ -199,10 +203,7 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let client = self.context.client.clone();
-        let hashed = tokio::task::spawn_blocking(move || client.tree_hashes()).await;
-        let hashed = hashed.map_err(|error| Fault::Internal(error.to_string()))?;
-        let (_, hashes) = hashed.map_err(status)?;
+        let (_, hashes) = self.in_turn(LocalClient::tree_hashes).await?;
         Ok(Response::new(pb::HashResponse {
             header: self.context.header_now(),
             // Of every tree, as in etcd. 0 is how clients know that there is none.
@@ -216,7 +217,8 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<pb::HashKvResponse>, Status> {
         check(&self.context, request.metadata())?;
         let revision = u64::try_from(request.into_inner().revision).unwrap_or(0);
-        let (hash, at, compacted) = self.hash(revision).await?;
+        let hashed = self.in_turn(move |client| client.hash_kv(revision));
+        let (hash, at, compacted) = hashed.await?;
         Ok(Response::new(pb::HashKvResponse {
             header: self.context.header_now(),
             hash,
