@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bowline::fuzzing::replicated(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bowline_replica::fuzzing::replicated(data));

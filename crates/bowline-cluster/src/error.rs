@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bowline::replica::Refusal;
+use bowline_replica::Refusal;
 
 use crate::log_store::LogStoreError;
 use crate::types::NodeId;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use bowline::replica::{Command, Op, Txn, decode_commands, encode_commands};
 use bowline_proto::{etcdserverpb as pb, v1};
+use bowline_replica::{Command, Op, Txn, decode_commands, encode_commands};
 use bytes::Bytes;
 use prost::Message;
 

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bowline::replica::Refusal;
 use bowline_cluster::Error;
+use bowline_replica::Refusal;
 use tonic::{Code, Status};
 
 /// Why a call was refused.

@@ -11,14 +11,14 @@ use bowline_storage::{Clock, SystemClock};
 
 use crate::commit_queue::MEMBERS_MAX_BYTES;
 use crate::db::Db;
-use crate::error::Result;
 use crate::expiry;
 use crate::handle::Handle;
-use crate::kv::Metadata;
-use crate::options::{BlobOptions, CompactionOptions, Compression, Durability, Limits};
 use crate::reader::DbReader;
-use crate::state::{Core, Surroundings};
-use crate::trees;
+use bowline_core::error::Result;
+use bowline_core::kv::Metadata;
+use bowline_core::options::{BlobOptions, CompactionOptions, Compression, Durability, Limits};
+use bowline_core::state::{Core, Surroundings};
+use bowline_core::trees;
 
 /// Opens databases. Made by [`Db::builder`].
 ///
@@ -185,8 +185,9 @@ impl DbBuilder {
         self
     }
 
-    /// Opens what a cluster writes: it can be read, and whoever applies the log of the cluster writes it.
-    pub(crate) fn open_replica(
+    /// Opens the database of a cluster's member, whose log belongs to its caller: for `bowline-replica`.
+    #[doc(hidden)]
+    pub fn open_replicated(
         mut self,
         path: PathBuf,
         replicated: Replicated<'_>,

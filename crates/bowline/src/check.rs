@@ -8,14 +8,14 @@ use bowline_storage::tree::{CheckReport, ScanDirection, check_directory};
 use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 
-use crate::error::{Error, Result, show_key};
-use crate::graph;
 use crate::handle::Handle;
-use crate::kv::{order, record};
-use crate::lease::decode_grant;
 use crate::snapshot::Snapshot;
-use crate::state::Core;
-use crate::trees;
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph;
+use bowline_core::kv::{order, record};
+use bowline_core::lease::decode_grant;
+use bowline_core::state::Core;
+use bowline_core::trees;
 
 /// How many problems are listed; the rest is counted.
 const PROBLEMS_MAX: usize = 100;

@@ -8,19 +8,19 @@ use bowline_storage::{Revision, Value};
 
 use crate::builder::DbBuilder;
 use crate::commit_queue::Request;
-use crate::error::{Error, Result};
 use crate::expiry;
 use crate::handle::{Handle, retry_conflicts};
-use crate::kv::Range;
-use crate::lease::{self, Grant, LeaseId};
-use crate::options::Isolation;
 use crate::reader::DbReader;
 use crate::snapshot::Snapshot;
-use crate::state::{check_key, check_value};
 use crate::transaction::Transaction;
-use crate::trees;
-use crate::write::mutation::{Action, Mutation};
-use crate::write::validate::Guard;
+use bowline_core::error::{Error, Result};
+use bowline_core::kv::Range;
+use bowline_core::lease::{self, Grant, LeaseId};
+use bowline_core::options::Isolation;
+use bowline_core::state::{check_key, check_value};
+use bowline_core::trees;
+use bowline_core::write::mutation::{Action, Mutation};
+use bowline_core::write::validate::Guard;
 
 /// An open database. Cloning gives another handle of the same one; the last handle to go (and the
 /// last snapshot, transaction or watcher) closes it.
@@ -200,6 +200,14 @@ impl Db {
         Ok(Mutation::new(trees::KV, key, action))
     }
 
+    /// Sets a record of the system tree, which takes no revision: for `bowline-replica`.
+    #[doc(hidden)]
+    pub fn put_system_record(&self, key: &[u8], value: Vec<u8>) -> Result<()> {
+        let write = Mutation::new(trees::SYSTEM, key, Action::PutRaw { value });
+        self.handle().commit(Request::of(write))?;
+        Ok(())
+    }
+
     // --- leases ---
 
     /// Grants a lease: keys put with it go `ttl` after its last keep-alive.
@@ -285,7 +293,7 @@ impl Db {
     pub fn compact(&self, revision: Revision) -> Result<()> {
         self.handle().check_open()?;
         let result = self.handle().engine.compact_history(revision)?;
-        result.map_err(|error| crate::watch::pin_error(revision, error))
+        result.map_err(|error| crate::watcher::pin_error(revision, error))
     }
 
     /// Copies the database as of now to a new directory, while writes go on. The copy is a

@@ -16,16 +16,16 @@ use bowline_storage::tree::{Found, ScanDirection};
 use bowline_storage::{EntryKind, Revision, TreeId};
 
 use crate::commit_queue::{Request, TreeRange};
-use crate::error::{Error, Result};
-use crate::graph::{self, BlockId, KindId};
 use crate::handle::Shared;
-use crate::lease::LeaseId;
-use crate::options::Isolation;
-use crate::state::check_value;
-use crate::trees;
-use crate::write::mutation::{Action, Mutation, Mutations};
-use crate::write::target::Target;
-use crate::write::validate::Guard;
+use bowline_core::error::{Error, Result};
+use bowline_core::graph::{self, BlockId, KindId};
+use bowline_core::lease::LeaseId;
+use bowline_core::options::Isolation;
+use bowline_core::state::check_value;
+use bowline_core::trees;
+use bowline_core::write::mutation::{Action, Mutation, Mutations};
+use bowline_core::write::target::Target;
+use bowline_core::write::validate::Guard;
 
 /// Reads and writes of a transaction.
 #[derive(Debug, Default)]

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use crate::draft::{Draft, Drafting};
-use crate::error::{Error, Result};
 use crate::handle::{Shared, retry_conflicts};
-use crate::lease::LeaseId;
-use crate::options::Isolation;
-use crate::write;
+use bowline_core::error::{Error, Result};
+use bowline_core::lease::LeaseId;
+use bowline_core::options::Isolation;
+use bowline_core::write;
 
 /// Ends a lease and deletes its keys; returns how many.
 pub(crate) fn revoke(shared: &Shared, id: LeaseId) -> Result<u64> {

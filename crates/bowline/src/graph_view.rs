@@ -1,7 +1,7 @@
 //! The graph at one revision: what users ask, by the names of kinds.
 //!
 //! Reads the trees of a [`Snapshot`] directly: an edge is found from either end by its prefix, so
-//! a neighbourhood is one short range scan. The algorithms themselves are in [`crate::graph`] and
+//! a neighbourhood is one short range scan. The algorithms themselves are in [`bowline_core::graph`] and
 //! know nothing of trees.
 
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use bowline_storage::tree::ScanDirection;
 use bowline_storage::{EntryKind, TreeId};
 
-use crate::error::{Error, Result, show_key};
-use crate::graph::{
+use crate::snapshot::Snapshot;
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
     KindId, NeighborRef, Precedence, Stop, components, order, path, reach, stats, traverse,
 };
-use crate::kinds::Kinds;
-use crate::snapshot::Snapshot;
-use crate::state::Core;
-use crate::trees;
+use bowline_core::kinds::Kinds;
+use bowline_core::state::Core;
+use bowline_core::trees;
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///

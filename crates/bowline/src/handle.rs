@@ -16,12 +16,12 @@ use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Instant, Mutex};
 
 use crate::commit_queue::{CommitQueue, Committed, Request};
-use crate::error::{Error, Result};
-use crate::graph::KindId;
-use crate::kinds;
-use crate::state::Core;
-use crate::trees;
-use crate::write::mutation::{Action, Mutation};
+use bowline_core::error::{Error, Result};
+use bowline_core::graph::KindId;
+use bowline_core::kinds;
+use bowline_core::state::Core;
+use bowline_core::trees;
+use bowline_core::write::mutation::{Action, Mutation};
 
 /// The state of a database and the queue of its commits.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ impl Deref for Shared {
 
 impl Shared {
     /// Commits a request, in the one order of all commits.
+    #[inline]
     pub(crate) fn commit(&self, request: Request) -> Result<Committed> {
         self.check_open()?;
         match self.queue.commit(&self.engine, &self.hub, request) {

@@ -34,11 +34,11 @@ use bowline_storage::{EntryKind, Revision};
 
 use crate::commit_queue::Committed;
 use crate::db::Db;
-use crate::error::{Error, Result, show_key};
 use crate::handle::Handle;
-use crate::kv::record::{self, Meta};
-use crate::state::{Core, check_key, check_value};
-use crate::trees;
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::kv::record::{self, Meta};
+use bowline_core::state::{Core, check_key, check_value};
+use bowline_core::trees;
 
 /// How many keys that are not ingested a scan passes over before it is begun again further on.
 const PASSED_MAX: usize = 64;

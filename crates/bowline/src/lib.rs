@@ -47,30 +47,31 @@ mod check;
 mod commit_queue;
 mod db;
 mod draft;
-mod error;
 mod expiry;
-#[cfg(any(test, fuzzing))]
-#[doc(hidden)]
-pub mod fuzzing;
-mod graph;
 mod graph_view;
 mod handle;
 mod ingest;
-mod kinds;
-mod kv;
-mod lease;
-mod options;
 mod reader;
-pub mod replica;
 mod snapshot;
-mod state;
-pub mod text;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod tree_hashes;
-mod trees;
-mod watch;
-mod write;
+mod watcher;
 
+pub use bowline_core::error::{Error, Result};
+pub use bowline_core::graph::{
+    Attributes, AttributesRef, Block, BlockId, BlockRef, Direction, Edge, EdgeRef,
+    ParseBlockIdError, Precedence, Stop,
+};
+pub use bowline_core::kv::{Entry, EntryRef, Range, RangeIter, Version};
+pub use bowline_core::lease::{Lease, LeaseId};
+pub use bowline_core::options::{
+    Background, BlobOptions, CompactionOptions, Compression, Durability, History, Isolation,
+    Limits, Strategy,
+};
+pub use bowline_core::text;
+pub use bowline_core::watch::{Change, ChangeKind, Changes};
 pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::tree::{CheckReport, EngineStats, FileReport, LevelStats};
 pub use bowline_storage::{Clock, Error as StorageError, Revision, SystemClock, Value, vfs};
@@ -78,21 +79,10 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use error::{Error, Result};
-pub use graph::{
-    Attributes, AttributesRef, Block, BlockId, BlockRef, Direction, Edge, EdgeRef,
-    ParseBlockIdError, Precedence, Stop,
-};
 pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal, Traverse, Visit};
 pub use ingest::Ingest;
-pub use kv::{Entry, EntryRef, Range, RangeIter, Version};
-pub use lease::{Lease, LeaseId};
-pub use options::{
-    Background, BlobOptions, CompactionOptions, Compression, Durability, History, Isolation,
-    Limits, Strategy,
-};
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};
 pub use tree_hashes::TreeHashes;
-pub use watch::{Change, ChangeKind, Changes, WatchBuilder, Watcher};
+pub use watcher::{WatchBuilder, Watcher};

@@ -7,14 +7,14 @@ use bowline_storage::tree::{EngineStats, Found, ScanDirection, Want};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use crate::check::{self, Check};
-use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::kv::{Entry, Range, RangeIter, Version, order, record};
-use crate::lease::{Lease, LeaseId};
 use crate::snapshot::Snapshot;
-use crate::state::check_key;
-use crate::trees;
-use crate::watch::WatchBuilder;
+use crate::watcher::WatchBuilder;
+use bowline_core::error::{Error, Result};
+use bowline_core::kv::{Entry, Range, RangeIter, Version, order, record};
+use bowline_core::lease::{Lease, LeaseId};
+use bowline_core::state::{Core, check_key};
+use bowline_core::trees;
 
 /// Sizes and counts.
 #[derive(Debug, Clone)]
@@ -64,6 +64,13 @@ pub struct DbReader {
 impl DbReader {
     pub(crate) fn new(handle: Handle) -> DbReader {
         DbReader { handle }
+    }
+
+    /// The state behind the handle: for `bowline-replica`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn core(&self) -> &Core {
+        &self.handle
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -136,7 +143,7 @@ impl DbReader {
     pub fn snapshot_at(&self, revision: Revision) -> Result<Snapshot> {
         self.handle.check_open()?;
         let pin = self.handle.engine.pin_at(revision);
-        let pin = pin.map_err(|error| crate::watch::pin_error(revision, error))?;
+        let pin = pin.map_err(|error| crate::watcher::pin_error(revision, error))?;
         Ok(Snapshot::new(self.handle.clone(), pin))
     }
 

@@ -3,10 +3,10 @@
 use bowline_storage::tree::SnapshotPin;
 use bowline_storage::{Revision, Value};
 
-use crate::error::Result;
 use crate::handle::Handle;
-use crate::kv::{Entry, Range, RangeIter, record};
-use crate::trees;
+use bowline_core::error::Result;
+use bowline_core::kv::{Entry, Range, RangeIter, record};
+use bowline_core::trees;
 
 /// The database at one revision. Later commits do not change what it reads.
 ///

@@ -22,18 +22,18 @@ use bowline_storage::{EntryKind, Revision, TreeId, Value};
 
 use crate::commit_queue::Committed;
 use crate::draft::{Draft, Drafting};
-use crate::error::{Error, Result};
-use crate::graph::{self, Block, BlockId, Edge, KindId};
 use crate::handle::Shared;
-use crate::kv::{Entry, Range, RangeIter, record};
-use crate::lease::LeaseId;
-use crate::options::Isolation;
 use crate::snapshot::Snapshot;
-use crate::state::{check_key, check_value};
-use crate::trees;
-use crate::write;
-use crate::write::mutation::Action;
-use crate::write::validate::Guard;
+use bowline_core::error::{Error, Result};
+use bowline_core::graph::{self, Block, BlockId, Edge, KindId};
+use bowline_core::kv::{Entry, Range, RangeIter, record};
+use bowline_core::lease::LeaseId;
+use bowline_core::options::Isolation;
+use bowline_core::state::{check_key, check_value};
+use bowline_core::trees;
+use bowline_core::write;
+use bowline_core::write::mutation::Action;
+use bowline_core::write::validate::Guard;
 
 /// A transaction. Rolled back when dropped without [`Transaction::commit`].
 ///

@@ -10,7 +10,7 @@
 //! - `keys`, `blocks`, `edges_out` and `edges_in` depend on the revision alone.
 //! - `system` (kinds, leases, attachments, alarms, the applied record of a member) also changes
 //!   without a revision: compare it between members at the same applied index
-//!   ([`Replica::tree_hashes`](crate::replica::Replica::tree_hashes)).
+//!   (`Replica::tree_hashes`).
 
 use std::ops::Bound;
 
@@ -18,10 +18,10 @@ use bowline_storage::tree::ScanDirection;
 use bowline_storage::{Revision, TreeId};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::error::Result;
-use crate::kv::Range;
 use crate::snapshot::Snapshot;
-use crate::trees;
+use bowline_core::error::Result;
+use bowline_core::kv::Range;
+use bowline_core::trees;
 
 /// One hash per tree. See [`Snapshot::tree_hashes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,8 @@ impl Snapshot {
     }
 
     /// [`Snapshot::tree_hashes`] with a hash of the system tree that was taken before.
-    pub(crate) fn tree_hashes_with(&self, system: u64) -> Result<TreeHashes> {
+    #[doc(hidden)]
+    pub fn tree_hashes_with(&self, system: u64) -> Result<TreeHashes> {
         Ok(TreeHashes {
             revision: self.revision(),
             keys: self.keys_hash()?,
@@ -83,7 +84,8 @@ impl Snapshot {
     }
 
     /// The hash of the system tree.
-    pub(crate) fn system_hash(&self) -> Result<u64> {
+    #[doc(hidden)]
+    pub fn system_hash(&self) -> Result<u64> {
         self.tree_hash(trees::SYSTEM)
     }
 

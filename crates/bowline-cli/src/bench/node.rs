@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline::Value;
-use bowline::replica::{Command, Op, PutOp, RangeOp, Txn};
 use bowline_cluster::{LocalClient, Node, NodeConfig, ReadLevel};
+use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
 use hdrhistogram::Histogram;
 
 use super::machine;

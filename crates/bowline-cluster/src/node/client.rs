@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowline::replica::{
+use bowline::{DbReader, Value};
+use bowline_replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
 };
-use bowline::{DbReader, Value};
 use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver as _;
 

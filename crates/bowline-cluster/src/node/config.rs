@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::DbBuilder;
-use bowline::replica::COMMAND_VERSION;
+use bowline_replica::COMMAND_VERSION;
 use bowline_storage::vfs::{OsVfs, Vfs};
 
 use super::proposal::REQUEST_BYTES_MAX;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowline::replica::Replica;
+use bowline_replica::Replica;
 use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::{Instant as _, ReadPolicy, ServerState};

@@ -26,7 +26,7 @@ pub(crate) fn proposal(data: &[u8]) {
 
 /// A proposal of two commands.
 pub(crate) fn proposal_seed() -> Vec<u8> {
-    use bowline::replica::Command;
+    use bowline_replica::Command;
     let commands = [
         Command::Compact { revision: 7 },
         Command::LeaseRevoke { id: 5 },

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bowline::replica::Renewal;
+use bowline_replica::Renewal;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{ChangeMembershipError, ClientWriteError, Fatal, RaftError};
 use openraft::{ChangeMembers, RaftMetrics};

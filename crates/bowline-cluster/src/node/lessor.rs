@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline::replica::{Command, LeaseLeft};
+use bowline_replica::{Command, LeaseLeft};
 
 use super::core::Core;
 use super::proposer::Handed;

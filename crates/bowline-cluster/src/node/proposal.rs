@@ -10,7 +10,7 @@
 //!
 //! Invariant: every proposal in a log decodes to commands, by this program's decoder.
 
-use bowline::replica::{COMMANDS_MAX, DecodeError, commands_version, decode_commands};
+use bowline_replica::{COMMANDS_MAX, DecodeError, commands_version, decode_commands};
 use bytes::Bytes;
 
 use super::core::Core;

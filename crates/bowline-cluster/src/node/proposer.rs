@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline::replica::{COMMANDS_MAX, Command};
+use bowline_replica::{COMMANDS_MAX, Command};
 use bytes::Bytes;
 use openraft::error::ClientWriteError;
 use openraft::impls::OneshotResponder;
@@ -140,7 +140,7 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
 
 /// Whether a command holds transactions within transactions deeper than any member decodes.
 pub(crate) fn is_too_deep(command: &Command) -> bool {
-    use bowline::replica::{Op, TXN_DEPTH_MAX, Txn};
+    use bowline_replica::{Op, TXN_DEPTH_MAX, Txn};
     fn exceeds(txn: &Txn, left: usize) -> bool {
         let mut ops = txn.success.iter().chain(&txn.failure);
         ops.any(|op| match op {
@@ -156,7 +156,7 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
 
 /// About how much a command takes.
 pub(crate) fn size_of(command: &Command) -> usize {
-    use bowline::replica::{CommitRead, CommitWrite, GraphWrite, Op, Txn};
+    use bowline_replica::{CommitRead, CommitWrite, GraphWrite, Op, Txn};
     fn txn(t: &Txn) -> usize {
         let op = |op: &Op| match op {
             Op::Put(put) => put.key.len() + put.value.len(),
@@ -386,8 +386,8 @@ fn forwarded(status: &tonic::Status) -> Handed {
 
 #[cfg(test)]
 mod tests {
-    use bowline::replica::GraphWrite;
     use bowline::{Block, BlockId, Edge};
+    use bowline_replica::GraphWrite;
 
     use super::*;
 

@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
-use bowline::replica::{self, FrozenSource, RestoredAs};
+use bowline_replica::{FrozenSource, RestoredAs};
 use bowline_storage::tree::FrozenContents;
 
 use super::config::NodeConfig;
@@ -153,7 +153,7 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
         MemberFile::create(&*config.vfs, dir, state)?;
         Ok(())
     };
-    replica::restore(vfs, dir, &mut source, &restored, own_files)?;
+    bowline_replica::restore(vfs, dir, &mut source, &restored, own_files)?;
     Ok(Restored {
         cluster_id,
         member_id,
@@ -166,7 +166,7 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
 mod tests {
     use std::sync::Arc;
 
-    use bowline::replica::{Replica, ReplicaOptions};
+    use bowline_replica::{Replica, ReplicaOptions};
     use bowline_storage::vfs::{self, MemoryVfs, Vfs};
     use bowline_testing::{Images, SimDisk};
 
@@ -339,7 +339,7 @@ mod tests {
             mark: b"mark",
         };
         let dir = Path::new("data");
-        let done = replica::restore(vfs.clone(), dir, &mut source, &restored, || {
+        let done = bowline_replica::restore(vfs.clone(), dir, &mut source, &restored, || {
             Ok::<_, Error>(())
         });
         done.expect("restored");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bowline::replica::Replica;
 use bowline_proto::peer as proto;
+use bowline_replica::Replica;
 use bowline_storage::tree::ArrivingFiles;
 use bytes::Bytes;
 use openraft::ReadPolicy;

@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use bowline::replica::{Replica, ReplicaOptions};
 use bowline::vfs::Vfs;
 use bowline::{Background, History};
+use bowline_replica::{Replica, ReplicaOptions};
 use openraft::{Config, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::replica::Replica;
+use bowline_replica::Replica;
 use bowline_storage::codec::{Reader, put_varint};
 use bowline_storage::tree::FrozenTables;
 use bytes::Bytes;

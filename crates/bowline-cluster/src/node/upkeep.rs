@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bowline::replica::{AlarmKind, Command};
+use bowline_replica::{AlarmKind, Command};
 use openraft::storage::RaftLogStorage as _;
 use openraft::{EntryPayload, RaftLogReader as _};
 

@@ -21,7 +21,7 @@
 
 use std::collections::HashMap;
 
-use bowline::replica::{Command, Reply, decode_commands, encode_commands};
+use bowline_replica::{Command, Reply, decode_commands, encode_commands};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
@@ -267,7 +267,7 @@ impl Waiters {
 
 #[cfg(test)]
 mod tests {
-    use bowline::replica::Outcome;
+    use bowline_replica::Outcome;
 
     use super::*;
 

@@ -195,8 +195,8 @@ fn clear(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use bowline::replica::{Command, Op, PutOp, Replica, ReplicaOptions, Txn};
     use bowline::{Background, BlobOptions, Db};
+    use bowline_replica::{Command, Op, PutOp, Replica, ReplicaOptions, Txn};
     use bowline_storage::tree::FrozenTable;
     use bowline_storage::vfs::MemoryVfs;
     use bowline_testing::FaultVfs;

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use bowline::replica::{DeleteRangeOp, Op, Txn};
+use bowline_replica::{DeleteRangeOp, Op, Txn};
 
 use crate::status::Fault;
 

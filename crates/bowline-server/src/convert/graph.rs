@@ -3,10 +3,10 @@
 //! An id of another length than 16 bytes, a value of an enumeration that is not known, a write that says
 //! nothing: all are refused here, before anything is read or proposed.
 
-use bowline::replica::GraphWrite;
 use bowline::{Attributes, Block, BlockId, Direction, Edge, Neighbor, Stop, Visit};
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
+use bowline_replica::GraphWrite;
 use bytes::Bytes;
 use pb::graph_write::Write;
 

@@ -1,9 +1,9 @@
 //! What became of operations, as replies to clients. Headers are filled in by the services.
 
-use bowline::replica::{OpReply, RangeReply, TxnReply};
 use bowline::{Entry, Revision};
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::KeyValue;
+use bowline_replica::{OpReply, RangeReply, TxnReply};
 use pb::response_op::Response;
 
 /// A key.

@@ -1,11 +1,11 @@
 //! Requests of clients to operations of the node.
 
 use bowline::Value;
-use bowline::replica::{
+use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{
     Compare, DeleteRangeOp, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, TXN_DEPTH_MAX,
     Target, Txn,
 };
-use bowline_proto::etcdserverpb as pb;
 use pb::compare::{CompareResult, CompareTarget, TargetUnion};
 use pb::request_op::Request;
 

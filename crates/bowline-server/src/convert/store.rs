@@ -5,9 +5,9 @@
 
 use std::ops::Bound;
 
-use bowline::replica::{Commit, CommitRead, CommitWrite, Expectation, Touched};
 use bowline::{Entry, Isolation, Range, Version};
 use bowline_proto::v1 as pb;
+use bowline_replica::{Commit, CommitRead, CommitWrite, Expectation, Touched};
 use bytes::Bytes;
 use pb::conflict::What;
 use pb::transaction_read::Read;

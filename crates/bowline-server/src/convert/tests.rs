@@ -1,11 +1,11 @@
 //! Requests are taken, or refused, as etcd does.
 
-use bowline::replica::{
+use bowline::{Entry, Value};
+use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{
     Command, Op, OpReply, RangeReply, Relation, SortOrder, SortTarget, TXN_DEPTH_MAX, Target,
     TxnReply, decode_commands, encode_commands,
 };
-use bowline::{Entry, Value};
-use bowline_proto::etcdserverpb as pb;
 use pb::compare::TargetUnion;
 use pb::request_op::Request;
 use prost::Message;

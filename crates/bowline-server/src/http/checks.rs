@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use bowline::replica::AlarmKind;
 use bowline_cluster::ReadLevel;
+use bowline_replica::AlarmKind;
 use http::{Response, StatusCode};
 use tonic::body::Body;
 

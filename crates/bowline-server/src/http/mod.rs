@@ -4,8 +4,8 @@
 mod checks;
 mod guard;
 
-use bowline::replica::AlarmKind;
 use bowline_cluster::ReadLevel;
+use bowline_replica::AlarmKind;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bowline::replica::{RangeReply, Txn, TxnReply};
 use bowline::{Revision, Value};
 use bowline_cluster::{Applied, Read, ReadLevel};
 use bowline_proto::etcdserverpb::ResponseHeader;
 use bowline_proto::mvccpb::KeyValue;
 use bowline_proto::mvccpb::event::EventType;
 use bowline_proto::v3electionpb as pb;
+use bowline_replica::{RangeReply, Txn, TxnReply};
 use pb::election_server::Election;
 use prost::Message;
 use tokio::sync::mpsc;

@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use bowline::replica::{Command, Outcome, Refusal};
 use bowline::{BlockId, Graph as View, Precedence, Stop};
 use bowline_cluster::ReadPoint;
 use bowline_proto::v1 as pb;
+use bowline_replica::{Command, Outcome, Refusal};
 use pb::graph_server::Graph;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

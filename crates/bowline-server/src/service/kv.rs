@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bowline::replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
 use bowline_cluster::{Applied, ReadLevel};
 use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
 use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::replica::{AlarmKind, Command};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{AlarmKind, Command};
 use pb::lease_server::Lease;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

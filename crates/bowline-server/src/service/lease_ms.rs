@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::replica::{Command, Outcome, is_valid_ttl};
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
+use bowline_replica::{Command, Outcome, is_valid_ttl};
 use pb::lease_server::Lease;
 use tonic::{Request, Response, Status};
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use bowline::Value;
-use bowline::replica::{DeleteRangeOp, Op, Txn};
 use bowline_proto::v3lockpb as pb;
+use bowline_replica::{DeleteRangeOp, Op, Txn};
 use pb::lock_server::Lock;
 use prost::Message;
 use tonic::{Request, Response, Status};

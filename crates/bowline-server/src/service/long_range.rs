@@ -28,10 +28,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll, ready};
 
-use bowline::replica::{RangeOp, SortOrder, SortTarget};
 use bowline::{Entry, Snapshot, Value};
 use bowline_cluster::{ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{RangeOp, SortOrder, SortTarget};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_core::Stream;
 use http::HeaderMap;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bowline::replica::{AlarmKind, Command};
 use bowline_cluster::LocalClient;
 use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{AlarmKind, Command};
 use pb::alarm_request::AlarmAction;
 use pb::downgrade_request::DowngradeAction;
 use pb::maintenance_server::Maintenance;

@@ -24,13 +24,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::replica::{
-    Compare, DeleteRangeOp, Op, OpReply, PutOp, RangeOp, RangeReply, Relation, SortOrder,
-    SortTarget, Target, Txn, TxnReply,
-};
 use bowline::{Entry, Revision, Value};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb::ResponseHeader;
+use bowline_replica::{
+    Compare, DeleteRangeOp, Op, OpReply, PutOp, RangeOp, RangeReply, Relation, SortOrder,
+    SortTarget, Target, Txn, TxnReply,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -15,10 +15,10 @@
 
 use std::sync::Arc;
 
-use bowline::replica::{RangeOp, SortOrder, SortTarget};
 use bowline::{Entry, Range, Value};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{RangeOp, SortOrder, SortTarget};
 use prost::Message;
 use tonic::{Response, Status};
 

@@ -9,9 +9,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use bowline::replica::{Command, Outcome, Refusal};
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
+use bowline_replica::{Command, Outcome, Refusal};
 use pb::commit_reply::Outcome as Told;
 use pb::store_server::Store;
 use prost::Message;

@@ -9,15 +9,15 @@ use smallvec::SmallVec;
 
 use super::request::{Prepared, Request};
 use super::{Committed, internal};
-use crate::error::{Error, Result, show_key};
-use crate::graph::KindId;
-use crate::trees;
-use crate::watch::Change;
-use crate::write::lookup::{Lookup, Newest};
-use crate::write::mutation::Action;
-use crate::write::previous::Previous;
-use crate::write::validate::{self, Violation};
-use crate::write::writer::Writer;
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::KindId;
+use bowline_core::trees;
+use bowline_core::watch::Change;
+use bowline_core::write::lookup::{Lookup, Newest};
+use bowline_core::write::mutation::Action;
+use bowline_core::write::previous::Previous;
+use bowline_core::write::validate::{self, Violation};
+use bowline_core::write::writer::Writer;
 
 /// One for each request of a group.
 pub(super) type Outcomes = SmallVec<[Result<Committed>; 1]>;

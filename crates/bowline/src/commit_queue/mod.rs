@@ -48,9 +48,9 @@ use bowline_storage::sync::thread::{self, Thread};
 use bowline_storage::sync::{Instant, Mutex};
 use bowline_storage::tree::Engine;
 
-use crate::error::{Error, Result};
-use crate::options::Limits;
-use crate::watch::Hub;
+use bowline_core::error::{Error, Result};
+use bowline_core::options::Limits;
+use bowline_core::watch::Hub;
 use decide::{Outcomes, Scratch, Surroundings, decide_all};
 use request::Prepared;
 pub(crate) use request::{Request, TreeRange};

@@ -6,13 +6,13 @@ use bowline_storage::tree::Engine;
 use bowline_storage::{Revision, TreeId};
 use smallvec::SmallVec;
 
-use crate::error::Result;
-use crate::graph::KindId;
-use crate::kv::record;
-use crate::trees;
-use crate::write::mutation::{Action, Mutation, Mutations};
-use crate::write::previous::Previous;
-use crate::write::validate::Guard;
+use bowline_core::error::Result;
+use bowline_core::graph::KindId;
+use bowline_core::kv::record;
+use bowline_core::trees;
+use bowline_core::write::mutation::{Action, Mutation, Mutations};
+use bowline_core::write::previous::Previous;
+use bowline_core::write::validate::Guard;
 
 /// A range of a tree: lower bound, upper bound.
 pub(crate) type TreeRange = (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -44,6 +44,7 @@ pub(super) struct Prepared {
 
 impl Request {
     /// A single write that relies on nothing.
+    #[inline]
     pub(crate) fn of(write: Mutation) -> Request {
         Request {
             writes: Mutations::from_buf([write]),

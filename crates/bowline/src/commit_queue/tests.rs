@@ -10,8 +10,8 @@ use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
 
 use super::*;
-use crate::options::Background;
 use crate::{Db, Durability};
+use bowline_core::options::Background;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

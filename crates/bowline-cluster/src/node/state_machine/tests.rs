@@ -16,8 +16,8 @@
 
 use std::path::Path;
 
-use bowline::replica::{AlarmKind, Command, DeleteRangeOp, Op, PutOp, ReplicaOptions, Txn};
 use bowline::{Background, BlobOptions, Db, History, Value};
+use bowline_replica::{AlarmKind, Command, DeleteRangeOp, Op, PutOp, ReplicaOptions, Txn};
 use bowline_storage::vfs::{OpenMode, Vfs};
 use bowline_testing::{CrashImage, Images, Seed, SimDisk};
 use openraft::RaftLogReader;

@@ -1,7 +1,7 @@
 //! Members whose disks are full or fail: the others go on, what was acknowledged stays, and what is
 //! mended comes back.
 
-use bowline::replica::AlarmKind;
+use bowline_replica::AlarmKind;
 use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
 
 use super::*;
@@ -43,7 +43,7 @@ fn large(key: &str, bytes: usize) -> Command {
 }
 
 fn delete(key: &str) -> Command {
-    Command::Txn(Txn::of(Op::DeleteRange(bowline::replica::DeleteRangeOp {
+    Command::Txn(Txn::of(Op::DeleteRange(bowline_replica::DeleteRangeOp {
         key: key.into(),
         ..Default::default()
     })))

@@ -1,8 +1,8 @@
 //! What no honest member sends: stray, forged and random messages on the peer port.
 
-use bowline::replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
+use bowline_replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
 use bowline_testing::Seed;
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver as _;

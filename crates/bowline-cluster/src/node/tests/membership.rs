@@ -143,7 +143,7 @@ async fn a_transaction_that_is_nested_too_deep_is_refused() {
         }
         Command::Txn(txn)
     };
-    let limit = bowline::replica::TXN_DEPTH_MAX;
+    let limit = bowline_replica::TXN_DEPTH_MAX;
     let refused = client.execute(nested(limit + 1)).await;
     assert!(
         matches!(refused, Err(Error::RequestTooDeep { .. })),
@@ -169,7 +169,7 @@ async fn the_alarm_for_space_goes_with_its_member() {
     surely(&client, &put("k", "before")).await;
     let raise = Command::Alarm {
         member: id,
-        kind: bowline::replica::AlarmKind::NoSpace,
+        kind: bowline_replica::AlarmKind::NoSpace,
         is_raised: true,
     };
     surely(&client, &raise).await;
@@ -200,13 +200,13 @@ async fn the_alarm_for_space_of_a_removed_member_goes_after_a_restart_of_all() {
     let client = three.client(leader);
     let raise = |member| Command::Alarm {
         member,
-        kind: bowline::replica::AlarmKind::NoSpace,
+        kind: bowline_replica::AlarmKind::NoSpace,
         is_raised: true,
     };
     surely(&client, &raise(NOBODY)).await;
     surely(&client, &raise(id)).await;
     // As in etcd, a client may raise one in the name of nobody.
-    let nobodys = [(NOBODY, bowline::replica::AlarmKind::NoSpace)];
+    let nobodys = [(NOBODY, bowline_replica::AlarmKind::NoSpace)];
     eventually("the member's is cleared", || client.alarms() == nobodys).await;
     drop(client);
     three.shutdown().await;

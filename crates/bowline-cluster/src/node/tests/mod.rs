@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bowline::replica::{Command, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply, Refusal, Txn};
 use bowline::{Db, Value};
+use bowline_replica::{Command, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply, Refusal, Txn};
 use bowline_storage::vfs::Vfs;
 use bowline_testing::SimDisk;
 

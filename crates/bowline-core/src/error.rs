@@ -1,0 +1,232 @@
+//! The errors a user of the database meets. Each says what happened and what to do next.
+
+use std::time::Duration;
+
+use crate::Revision;
+
+/// Shorthand for results of the database.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the database.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The storage engine failed; its message stands by itself.
+    #[error(transparent)]
+    Storage(#[from] bowline_storage::Error),
+    /// Another transaction changed what this one read. Nothing was written; run it again.
+    /// `Db::transact` does so by itself.
+    #[error(
+        "conflict: {what} was changed at revision {revision}, after this transaction's snapshot {snapshot}: run the transaction again"
+    )]
+    Conflict {
+        /// The key or range, escaped.
+        what: String,
+        /// The revision of the change.
+        revision: Revision,
+        /// The revision this transaction read at.
+        snapshot: Revision,
+    },
+    /// `Db::transact` gave up after many conflicts in a row.
+    #[error(
+        "gave up after {attempts} conflicting attempts in {elapsed:?}: the keys are contended; retry later or touch fewer keys"
+    )]
+    TooManyConflicts {
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long.
+        elapsed: Duration,
+    },
+    /// A compare-and-swap found another revision than it expected. Nothing was written.
+    #[error(
+        "compare-and-swap lost: key {key} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry"
+    )]
+    CompareFailed {
+        /// The key, escaped.
+        key: String,
+        /// The expected modification revision; 0 = absent.
+        expected: Revision,
+        /// The actual modification revision; 0 = absent.
+        actual: Revision,
+    },
+    /// The key has no bytes.
+    #[error("the key is empty: give at least one byte")]
+    EmptyKey,
+    /// The key is too long.
+    #[error("the key has {size} bytes, the limit is {limit}: use a shorter key")]
+    KeyTooLarge {
+        /// Bytes given.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The value (or a block's content and attributes) is too long.
+    #[error(
+        "the value has {size} bytes, the limit is {limit}: split it, or raise value_size_max_bytes"
+    )]
+    ValueTooLarge {
+        /// Bytes given.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The transaction writes too much at once.
+    #[error(
+        "the transaction writes {size} bytes, the limit is {limit}: split it, or raise transaction_size_max_bytes"
+    )]
+    TransactionTooLarge {
+        /// Bytes staged.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The keys of an ingestion do not ascend.
+    #[error(
+        "key {key} was given to an ingestion after key {after}: sort the keys, with each one once"
+    )]
+    NotAscending {
+        /// The key that is not above the one before, escaped.
+        key: String,
+        /// The key before it, escaped.
+        after: String,
+    },
+    /// A range ends before it starts.
+    #[error("the range ends before it starts: {start} .. {end}")]
+    InvalidRange {
+        /// The start, escaped.
+        start: String,
+        /// The end, escaped.
+        end: String,
+    },
+    /// The revision is not written yet.
+    #[error(
+        "revision {requested} is in the future: the newest is {current}, the oldest readable {oldest}"
+    )]
+    FutureRevision {
+        /// The revision asked for.
+        requested: Revision,
+        /// The newest committed revision.
+        current: Revision,
+        /// The oldest readable revision.
+        oldest: Revision,
+    },
+    /// The revision has been given up by `compact` or by the history setting.
+    #[error(
+        "revision {requested} has been compacted: the oldest readable is {oldest}, the newest {current}"
+    )]
+    Compacted {
+        /// The revision asked for.
+        requested: Revision,
+        /// The oldest readable revision.
+        oldest: Revision,
+        /// The newest committed revision.
+        current: Revision,
+    },
+    /// An edge names a block that does not exist.
+    #[error("block {id} does not exist: put it first (an edge needs both of its blocks)")]
+    MissingBlock {
+        /// The absent block.
+        id: crate::BlockId,
+    },
+    /// No block or edge of this kind was ever written.
+    #[error("kind {name:?} is unknown; known kinds: {}", known.join(", "))]
+    UnknownKind {
+        /// The name given.
+        name: String,
+        /// Every registered kind.
+        known: Vec<String>,
+    },
+    /// A kind's name is empty or too long.
+    #[error("kind {name:?} is not valid: use 1 to 256 bytes")]
+    InvalidKind {
+        /// The name given.
+        name: String,
+    },
+    /// A topological order was asked of a graph with a cycle.
+    #[error("the graph has a cycle: {}", cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> "))]
+    Cycle {
+        /// The blocks of one cycle, the first repeated at the end.
+        cycle: Vec<crate::BlockId>,
+    },
+    /// An edge weight is not a number that a shortest path can use.
+    #[error(
+        "edge {from} -> {to} has {attribute} = {value:?}: a weight is a finite number not below 0"
+    )]
+    InvalidWeight {
+        /// The edge's source.
+        from: crate::BlockId,
+        /// The edge's target.
+        to: crate::BlockId,
+        /// The attribute read as weight.
+        attribute: String,
+        /// What it holds.
+        value: String,
+    },
+    /// No lease has this id.
+    #[error("lease {id} does not exist: it expired, was revoked, or was never granted")]
+    LeaseNotFound {
+        /// The id given.
+        id: i64,
+    },
+    /// A lease with this id exists already.
+    #[error("lease {id} exists already: choose another id, or 0 to have one chosen")]
+    LeaseExists {
+        /// The id given.
+        id: i64,
+    },
+    /// A lease's time to live is out of bounds.
+    #[error("a time to live of {ttl:?} is not valid: use 1 ms to 9,000,000,000 s")]
+    InvalidTtl {
+        /// The TTL given.
+        ttl: Duration,
+    },
+    /// The transaction has been finished.
+    #[error("the transaction was committed or rolled back already: begin another")]
+    TransactionDone,
+    /// The database was opened with a setting that forbids this call.
+    #[error("{what}: {why}")]
+    NotSupported {
+        /// What was asked.
+        what: &'static str,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
+    /// The database has been closed.
+    #[error("the database is closed")]
+    Closed,
+    /// A record in a tree does not decode. The page it came from had a valid checksum, so this
+    /// is a bug or a foreign writer, not a flipped bit.
+    #[error("a {what} record does not decode ({key}): {reason}; run `bowline check`")]
+    InvalidRecord {
+        /// Which record: `entry`, `block`, `edge`, `lease`, `kind`.
+        what: &'static str,
+        /// The key, escaped.
+        key: String,
+        /// What was expected.
+        reason: &'static str,
+    },
+}
+
+impl Error {
+    /// Whether running the same call again may succeed without anything being repaired.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Conflict { .. } | Error::TooManyConflicts { .. } => true,
+            Error::Storage(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+}
+
+/// Shows key bytes in an error or a table: printable text as it is, the rest escaped.
+pub fn show_key(key: &[u8]) -> String {
+    const SHOWN_MAX_BYTES: usize = 64;
+    let head = &key[..key.len().min(SHOWN_MAX_BYTES)];
+    let dots = if key.len() > SHOWN_MAX_BYTES {
+        "…"
+    } else {
+        ""
+    };
+    format!("\"{}{dots}\"", head.escape_ascii())
+}

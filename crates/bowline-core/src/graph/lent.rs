@@ -1,0 +1,174 @@
+//! Blocks and edges where they lie, in a memtable, a page, or what was read of a blob file, lent to who
+//! reads them.
+//!
+//! A record is checked as a whole before any of it is lent, so what is lent is what a copy of it
+//! would hold.
+
+use bowline_storage::codec::Reader;
+
+use super::id::BlockId;
+use super::types::{Attributes, Block, Edge};
+
+/// A block where it lies, for as long as a visit (`Graph::visit_block`) takes.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRef<'a> {
+    /// Its id.
+    pub id: BlockId,
+    /// The name of its kind.
+    pub kind: &'a str,
+    /// Its content.
+    pub content: &'a [u8],
+    /// Its attributes.
+    pub attributes: AttributesRef<'a>,
+}
+
+impl BlockRef<'_> {
+    /// A copy to keep.
+    #[must_use]
+    pub fn to_block(&self) -> Block {
+        Block {
+            id: self.id,
+            kind: self.kind.to_owned(),
+            content: self.content.to_vec(),
+            attributes: self.attributes.to_attributes(),
+        }
+    }
+}
+
+/// An edge where it lies, for as long as a visit (`Graph::visit_edge`) takes.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeRef<'a> {
+    /// Where it starts.
+    pub source: BlockId,
+    /// The name of its kind.
+    pub kind: &'a str,
+    /// Where it ends.
+    pub target: BlockId,
+    /// Its attributes.
+    pub attributes: AttributesRef<'a>,
+}
+
+impl EdgeRef<'_> {
+    /// A copy to keep.
+    #[must_use]
+    pub fn to_edge(&self) -> Edge {
+        Edge {
+            source: self.source,
+            kind: self.kind.to_owned(),
+            target: self.target,
+            attributes: self.attributes.to_attributes(),
+        }
+    }
+}
+
+/// The attributes of a lent block or edge, in the order of their names.
+#[derive(Clone, Copy)]
+pub struct AttributesRef<'a> {
+    count: usize,
+    /// As `record` lays them out, without their count; checked by [`AttributesRef::read`].
+    encoded: &'a [u8],
+}
+
+impl<'a> AttributesRef<'a> {
+    /// Those that begin where `reader`, which reads `value`, is; `None` when they are not attributes.
+    pub(super) fn read(value: &'a [u8], reader: &mut Reader<'a>) -> Option<AttributesRef<'a>> {
+        let count = reader.varint_usize()?;
+        let start = reader.position();
+        let mut last = None;
+        // A count that lies ends the loop at the end of the bytes: each attribute takes two at least.
+        for _ in 0..count {
+            let (name, _) = next(reader)?;
+            if last.is_some_and(|last| last >= name) {
+                return None;
+            }
+            last = Some(name);
+        }
+        let encoded = value.get(start..reader.position())?;
+        Some(AttributesRef { count, encoded })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The attribute of this name. Looks through them in their order.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        let mut all = self.iter().skip_while(|(held, _)| *held < name);
+        all.next()
+            .filter(|(held, _)| *held == name)
+            .map(|(_, value)| value)
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let mut reader = Reader::new(self.encoded);
+        // They have been read once: the end of the bytes is what ends it.
+        std::iter::from_fn(move || next(&mut reader))
+    }
+
+    /// A copy to keep.
+    #[must_use]
+    pub fn to_attributes(&self) -> Attributes {
+        let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        self.iter().map(own).collect()
+    }
+}
+
+impl std::fmt::Debug for AttributesRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// The next name and value.
+fn next<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, &'a str)> {
+    let name = std::str::from_utf8(reader.bytes()?).ok()?;
+    let value = std::str::from_utf8(reader.bytes()?).ok()?;
+    Some((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{decode_block, encode_block};
+    use super::super::types::KindId;
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_by_name_and_in_order() {
+        let block = Block::new(BlockId(1), "service")
+            .attribute("b", "2")
+            .attribute("größe", "")
+            .attribute("", "empty");
+        let mut value = Vec::new();
+        encode_block(KindId(1), &block, &mut value);
+        let lent = decode_block(&value).expect("it decodes").attributes;
+        assert_eq!((lent.len(), lent.is_empty()), (3, false));
+        let all: Vec<_> = lent.iter().collect();
+        assert_eq!(all, [("", "empty"), ("b", "2"), ("größe", "")]);
+        assert_eq!(lent.get("b"), Some("2"));
+        assert_eq!(lent.get(""), Some("empty"));
+        assert_eq!(lent.get("größe"), Some(""));
+        for absent in ["a", "bb", "c", "zz"] {
+            assert_eq!(lent.get(absent), None, "{absent}");
+        }
+        assert_eq!(lent.to_attributes(), block.attributes);
+        assert_eq!(format!("{lent:?}"), format!("{:?}", block.attributes));
+    }
+
+    #[test]
+    fn what_has_no_attributes_lends_none() {
+        let mut value = Vec::new();
+        encode_block(KindId(1), &Block::new(BlockId(1), "x"), &mut value);
+        let lent = decode_block(&value).expect("it decodes").attributes;
+        assert!(lent.is_empty() && lent.iter().next().is_none() && lent.get("").is_none());
+    }
+}

@@ -1,0 +1,381 @@
+//! The path with the smallest sum of weights.
+//!
+//! Dijkstra's algorithm ("A note on two problems in connexion with graphs", 1959) with a binary
+//! heap in which outdated entries stay until they surface. O((blocks + edges)·log edges) time and
+//! O(blocks + edges) memory of what lies nearer than the end, which is where it stops. An edge to
+//! a block that is settled already is not looked up, so its weight is not checked either.
+//!
+//! Among paths of the same weight it gives one with the fewest edges, and among those the one whose
+//! blocks were found first, reading neighbours in key order.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use crate::graph::id::{BlockId, IdMap};
+use crate::graph::keys::edge_out_key;
+use crate::graph::path::Path;
+use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge, require_block};
+use crate::graph::types::{Direction, KindId};
+use crate::{Error, Result};
+
+/// What an edge without the attribute weighs.
+const WEIGHT_DEFAULT: f64 = 1.0;
+
+/// The path whose edges' attribute `weight`, read as a number, sums up to the least; an edge without
+/// it counts 1. `None` when there is no path. Both blocks must exist.
+pub fn lightest_path(
+    graph: &impl GraphSource,
+    from: BlockId,
+    to: BlockId,
+    direction: Direction,
+    kinds: &KindFilter,
+    weight: &str,
+) -> Result<Option<Path>> {
+    require_block(graph, from)?;
+    require_block(graph, to)?;
+    let mut found = vec![Found {
+        id: from,
+        rank: Rank {
+            cost: 0.0,
+            edges: 0,
+            at: 0,
+        },
+        parent: 0,
+        kind: KindId(0),
+        settled: false,
+    }];
+    let mut index = IdMap::from_iter([(from, 0)]);
+    let mut queue = BinaryHeap::from([found[0].rank]);
+    let mut neighbors = Vec::new();
+
+    while let Some(rank) = queue.pop() {
+        let here = &mut found[rank.at];
+        if here.settled {
+            continue;
+        }
+        here.settled = true;
+        let id = here.id;
+        if id == to {
+            return Ok(Some(path_to(&found, rank.at)));
+        }
+        neighbors.clear();
+        graph.neighbors(id, direction, kinds, &mut neighbors)?;
+        for neighbor in &neighbors {
+            let known = index.get(&neighbor.id).copied();
+            if known.is_some_and(|at: usize| found[at].settled) {
+                continue;
+            }
+            let next_rank = Rank {
+                cost: rank.cost + edge_weight(graph, id, neighbor, weight)?,
+                edges: rank.edges + 1,
+                at: known.unwrap_or(found.len()),
+            };
+            let next = Found {
+                id: neighbor.id,
+                rank: next_rank,
+                parent: rank.at,
+                kind: neighbor.kind,
+                settled: false,
+            };
+            match known {
+                Some(at) if next_rank <= found[at].rank => continue,
+                Some(at) => found[at] = next,
+                None => {
+                    index.insert(neighbor.id, found.len());
+                    found.push(next);
+                }
+            }
+            queue.push(next_rank);
+        }
+    }
+    Ok(None)
+}
+
+/// A block that was found, and the best way to it so far. The start is its own parent.
+struct Found {
+    id: BlockId,
+    rank: Rank,
+    parent: usize,
+    kind: KindId,
+    /// Whether no better way can be found any more.
+    settled: bool,
+}
+
+/// When a block's turn comes. The greatest is next: the least cost, then the fewest edges, then what
+/// was found first.
+#[derive(Clone, Copy)]
+struct Rank {
+    cost: f64,
+    edges: u32,
+    at: usize,
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Rank) -> Ordering {
+        other
+            .cost
+            .total_cmp(&self.cost)
+            .then_with(|| (other.edges, other.at).cmp(&(self.edges, self.at)))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Rank) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Rank {
+    fn eq(&self, other: &Rank) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Rank {}
+
+/// The weight of the edge between `from` and its neighbour: finite and not below 0.
+fn edge_weight(
+    graph: &impl GraphSource,
+    from: BlockId,
+    neighbor: &NeighborRef,
+    attribute: &str,
+) -> Result<f64> {
+    let (source, target) = neighbor.ends(from);
+    let attributes = graph
+        .edge_attributes(source, neighbor.kind, target)?
+        .ok_or_else(|| one_sided_edge(&edge_out_key(source, neighbor.kind, target)))?;
+    let Some(value) = attributes.get(attribute) else {
+        return Ok(WEIGHT_DEFAULT);
+    };
+    match value.parse::<f64>() {
+        Ok(weight) if weight.is_finite() && weight >= 0.0 => Ok(weight),
+        _ => Err(Error::InvalidWeight {
+            from: source,
+            to: target,
+            attribute: attribute.to_owned(),
+            value: value.clone(),
+        }),
+    }
+}
+
+fn path_to(found: &[Found], end: usize) -> Path {
+    let mut path = Path {
+        cost: found[end].rank.cost,
+        ..Path::trivial(found[end].id)
+    };
+    let mut at = end;
+    while at != 0 {
+        path.kinds.push(found[at].kind);
+        at = found[at].parent;
+        path.blocks.push(found[at].id);
+    }
+    path.blocks.reverse();
+    path.kinds.reverse();
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::memory::{MemoryGraph, distances, random_graphs, ways};
+    use crate::graph::types::Attributes;
+
+    fn weighing(value: impl Into<String>) -> Attributes {
+        Attributes::from([("w".to_owned(), value.into())])
+    }
+
+    fn lightest(graph: &MemoryGraph, from: u128, to: u128) -> Result<Option<Path>> {
+        lightest_path(
+            graph,
+            BlockId(from),
+            BlockId(to),
+            Direction::Out,
+            &KindFilter::All,
+            "w",
+        )
+    }
+
+    fn outline(path: Option<Path>) -> Option<(Vec<u128>, Vec<u32>, f64)> {
+        path.map(|path| {
+            let kinds = path.kinds.iter().map(|kind| kind.0).collect();
+            (
+                path.blocks.iter().map(|id| id.0).collect(),
+                kinds,
+                path.cost,
+            )
+        })
+    }
+
+    #[test]
+    fn a_longer_way_may_be_lighter() {
+        let mut graph = MemoryGraph::new(4, [(1, 1, 2)]);
+        graph.add_edge(0, 1, 2, &weighing("3.5"));
+        graph.add_edge(0, 1, 1, &weighing("1e0"));
+        graph.add_edge(0, 2, 1, &weighing("0.25"));
+        let found = lightest(&graph, 0, 2).expect("reads");
+        assert_eq!(
+            outline(found),
+            Some((vec![0, 1, 2], vec![2, 1], 1.25)),
+            "the rest counts 1"
+        );
+        assert_eq!(lightest(&graph, 0, 3).expect("reads"), None);
+        assert_eq!(lightest(&graph, 2, 0).expect("reads"), None);
+        assert_eq!(
+            outline(lightest(&graph, 3, 3).expect("reads")),
+            Some((vec![3], vec![], 0.0))
+        );
+
+        let all = &KindFilter::All;
+        let back = lightest_path(&graph, BlockId(2), BlockId(0), Direction::In, all, "w");
+        assert_eq!(
+            outline(back.expect("reads")),
+            Some((vec![2, 1, 0], vec![1, 2], 1.25))
+        );
+        let other = lightest_path(&graph, BlockId(0), BlockId(2), Direction::Out, all, "other");
+        assert_eq!(
+            outline(other.expect("reads")),
+            Some((vec![0, 2], vec![1], 1.0))
+        );
+    }
+
+    #[test]
+    fn among_equal_sums_the_fewest_edges_win() {
+        let mut graph = MemoryGraph::new(4, []);
+        graph.add_edge(0, 1, 1, &weighing("0"));
+        graph.add_edge(1, 1, 2, &weighing("-0"));
+        graph.add_edge(2, 1, 3, &weighing("2"));
+        graph.add_edge(0, 1, 3, &weighing("2"));
+        graph.add_edge(1, 1, 0, &weighing("0"));
+        let found = lightest(&graph, 0, 3).expect("reads");
+        assert_eq!(outline(found), Some((vec![0, 3], vec![1], 2.0)));
+        let found = lightest(&graph, 0, 2).expect("reads").expect("a path");
+        assert!(found.cost.is_sign_positive());
+    }
+
+    #[test]
+    fn weights_that_are_no_weights_are_named() {
+        for value in [
+            "-1", "-0.0001", "NaN", "inf", "-inf", "1e999", "", "heavy", " 1", "1,5",
+        ] {
+            for direction in [Direction::Out, Direction::In, Direction::Both] {
+                let mut graph = MemoryGraph::new(2, []);
+                let (source, target) = if direction == Direction::In {
+                    (1, 0)
+                } else {
+                    (0, 1)
+                };
+                graph.add_edge(source, 1, target, &weighing(value));
+                let all = &KindFilter::All;
+                let found = lightest_path(&graph, BlockId(0), BlockId(1), direction, all, "w");
+                let Err(Error::InvalidWeight {
+                    from,
+                    to,
+                    attribute,
+                    value: named,
+                }) = found
+                else {
+                    panic!("{value:?} {direction:?}: {found:?}");
+                };
+                assert_eq!((from, to), (BlockId(source), BlockId(target)));
+                assert_eq!((attribute.as_str(), named.as_str()), ("w", value));
+            }
+        }
+    }
+
+    #[test]
+    fn missing_blocks_and_halves_of_edges_are_refused() {
+        let mut graph = MemoryGraph::path(2);
+        for (from, to) in [(0, 7), (7, 0), (7, 7)] {
+            let result = lightest(&graph, from, to);
+            assert!(
+                matches!(result, Err(Error::MissingBlock { id: BlockId(7) })),
+                "{result:?}"
+            );
+        }
+        graph.damage_edge(0, 0, 1);
+        let all = &KindFilter::All;
+        let result = lightest_path(&graph, BlockId(1), BlockId(0), Direction::In, all, "w");
+        assert!(
+            matches!(result, Err(Error::InvalidRecord { what: "edge", .. })),
+            "{result:?}"
+        );
+    }
+
+    #[test]
+    fn sums_too_large_for_a_number_still_lead_to_the_end() {
+        let mut graph = MemoryGraph::new(3, []);
+        graph.add_edge(0, 1, 1, &weighing("1.7e308"));
+        graph.add_edge(1, 1, 2, &weighing("1.7e308"));
+        let found = lightest(&graph, 0, 2).expect("reads");
+        assert_eq!(
+            outline(found),
+            Some((vec![0, 1, 2], vec![1, 1], f64::INFINITY))
+        );
+    }
+
+    #[test]
+    fn a_long_path_does_not_overflow_the_stack() {
+        let found = lightest(&MemoryGraph::path(200_000), 0, 199_999).expect("reads");
+        assert_eq!(
+            found.map(|path| (path.blocks.len(), path.cost)),
+            Some((200_000, 199_999.0))
+        );
+    }
+
+    #[test]
+    fn random_graphs_agree_with_the_table_of_distances() {
+        // Quarters add up exactly, in whatever order.
+        let weight = |source: BlockId, kind: KindId, target: BlockId| {
+            ((source.0 * 7 + u128::from(kind.0) * 5 + target.0 * 3) % 11) as f64 / 4.0
+        };
+        for (seed, mut graph) in random_graphs(300) {
+            for (source, kind, target) in graph.edges() {
+                let value = weighing(weight(source, kind, target).to_string());
+                graph.add_edge(source.0, kind.0, target.0, &value);
+            }
+            for (direction, kinds) in ways() {
+                let table = distances(&graph, direction, &kinds, weight);
+                for (from, row) in table.iter().enumerate() {
+                    for (to, &distance) in row.iter().enumerate() {
+                        let context =
+                            format!("seed {seed}: {from} to {to} {direction:?} {kinds:?}");
+                        let (from, to) = (BlockId(from as u128), BlockId(to as u128));
+                        let found =
+                            lightest_path(&graph, from, to, direction, &kinds, "w").expect("reads");
+                        assert_eq!(found.as_ref().map(|path| path.cost), distance, "{context}");
+                        let Some(path) = found else { continue };
+                        assert_eq!(path.blocks.first(), Some(&from), "{context}");
+                        assert_eq!(path.blocks.last(), Some(&to), "{context}");
+                        check_sum(&graph, &path, direction, &kinds, weight, &context);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The edges of the path exist and weigh together what it says.
+    fn check_sum(
+        graph: &MemoryGraph,
+        path: &Path,
+        direction: Direction,
+        kinds: &KindFilter,
+        weight: impl Fn(BlockId, KindId, BlockId) -> f64,
+        context: &str,
+    ) {
+        let edges = graph.edges();
+        let mut sum = 0.0;
+        assert_eq!(path.blocks.len(), path.kinds.len() + 1, "{context}");
+        for (ends, &kind) in path.blocks.windows(2).zip(&path.kinds) {
+            assert!(kinds.passes(kind), "{context}");
+            let leaving = (ends[0], kind, ends[1]);
+            let arriving = (ends[1], kind, ends[0]);
+            sum += [(leaving, Direction::In), (arriving, Direction::Out)]
+                .into_iter()
+                .filter(|(edge, other)| direction != *other && edges.contains(edge))
+                .map(|((source, kind, target), _)| weight(source, kind, target))
+                .min_by(f64::total_cmp)
+                .unwrap_or_else(|| panic!("{context}: no edge {leaving:?}"));
+        }
+        assert_eq!(sum, path.cost, "{context}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Values of blocks and edges in their trees.
+//!
+//! ```text
+//! block       | version 1 | kind varint | attributes | content bytes |
+//! edge_out    | version 1 | attributes |
+//! edge_in     empty: whoever needs the attributes reads edge_out
+//!
+//! attributes  | count varint | (name bytes, value bytes) * count |
+//! bytes       | length varint | that many bytes |
+//! ```
+//!
+//! The version comes first, so that a later layout can stand beside this one. Every value has one
+//! encoding only: names are strictly ascending, varints are minimal, nothing follows the end. The
+//! decoders refuse everything else, never panic, and allocate nothing: what they give lies in the value.
+
+use bowline_storage::codec::{Reader, put_bytes, put_varint};
+
+use super::lent::AttributesRef;
+use super::types::{Attributes, Block, KindId};
+
+const BLOCK_VERSION: u8 = 1;
+const EDGE_VERSION: u8 = 1;
+
+/// Appends the value of `block`, whose kind is registered as `kind`.
+pub fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
+    out.push(BLOCK_VERSION);
+    put_varint(out, u64::from(kind.0));
+    put_attributes(out, &block.attributes);
+    put_bytes(out, &block.content);
+}
+
+/// The parts of a block's value, where they lie.
+#[derive(Debug)]
+pub struct BlockParts<'a> {
+    pub kind: KindId,
+    pub attributes: AttributesRef<'a>,
+    pub content: &'a [u8],
+}
+
+/// Reads the value of a block.
+pub fn decode_block(value: &[u8]) -> Option<BlockParts<'_>> {
+    let mut reader = Reader::new(value);
+    if reader.u8()? != BLOCK_VERSION {
+        return None;
+    }
+    let kind = KindId(reader.varint_u32()?);
+    let attributes = AttributesRef::read(value, &mut reader)?;
+    let content = reader.bytes()?;
+    reader.is_empty().then_some(BlockParts {
+        kind,
+        attributes,
+        content,
+    })
+}
+
+/// Reads only the kind of a block.
+pub fn block_kind(value: &[u8]) -> Option<KindId> {
+    let mut reader = Reader::new(value);
+    if reader.u8()? != BLOCK_VERSION {
+        return None;
+    }
+    reader.varint_u32().map(KindId)
+}
+
+/// Appends the value of an edge in `edge_out`.
+pub fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
+    out.push(EDGE_VERSION);
+    put_attributes(out, attributes);
+}
+
+/// Reads the value of an edge in `edge_out`.
+pub fn decode_edge(value: &[u8]) -> Option<AttributesRef<'_>> {
+    let mut reader = Reader::new(value);
+    if reader.u8()? != EDGE_VERSION {
+        return None;
+    }
+    let attributes = AttributesRef::read(value, &mut reader)?;
+    reader.is_empty().then_some(attributes)
+}
+
+fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
+    put_varint(out, attributes.len() as u64);
+    for (name, value) in attributes {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::BlockId;
+    use super::*;
+
+    fn block() -> Block {
+        Block::new(BlockId(1), "service")
+            .content("hello")
+            .attribute("zone", "eu")
+            .attribute("", "")
+            .attribute("größe", "10")
+    }
+
+    fn encoded(kind: KindId, block: &Block) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_block(kind, block, &mut out);
+        out
+    }
+
+    #[test]
+    fn blocks_round_trip() {
+        let content = vec![7u8; 70_000];
+        for block in [
+            block(),
+            Block::new(BlockId(1), "x"),
+            block().content(content),
+        ] {
+            for kind in [0, 127, 128, u32::MAX].map(KindId) {
+                let value = encoded(kind, &block);
+                let found = decode_block(&value).expect("decodes");
+                assert_eq!(found.kind, kind);
+                assert_eq!(found.attributes.to_attributes(), block.attributes);
+                assert_eq!(found.content, block.content);
+                assert_eq!(block_kind(&value), Some(kind));
+            }
+        }
+    }
+
+    #[test]
+    fn edges_round_trip() {
+        for attributes in [Attributes::new(), block().attributes] {
+            let mut value = Vec::new();
+            encode_edge(&attributes, &mut value);
+            let found = decode_edge(&value).expect("decodes");
+            assert_eq!(found.to_attributes(), attributes);
+        }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        let block = Block::new(BlockId(1), "x")
+            .content("hi")
+            .attribute("a", "b");
+        assert_eq!(
+            encoded(KindId(300), &block),
+            b"\x01\xac\x02\x01\x01a\x01b\x02hi"
+        );
+        let mut edge = Vec::new();
+        encode_edge(&block.attributes, &mut edge);
+        assert_eq!(edge, b"\x01\x01\x01a\x01b");
+    }
+
+    #[test]
+    fn encoding_appends() {
+        let mut out = b"before".to_vec();
+        encode_block(KindId(1), &block(), &mut out);
+        assert!(out.starts_with(b"before\x01"));
+        assert_eq!(out["before".len()..], encoded(KindId(1), &block()));
+    }
+
+    #[test]
+    fn truncated_and_prolonged_values_are_refused() {
+        let mut value = encoded(KindId(1), &block());
+        for end in 0..value.len() {
+            assert!(decode_block(&value[..end]).is_none(), "{end}");
+        }
+        value.push(0);
+        assert!(decode_block(&value).is_none(), "trailing garbage");
+
+        let mut value = Vec::new();
+        encode_edge(&block().attributes, &mut value);
+        for end in 0..value.len() {
+            assert!(decode_edge(&value[..end]).is_none(), "{end}");
+        }
+        value.push(0);
+        assert!(decode_edge(&value).is_none(), "trailing garbage");
+    }
+
+    #[test]
+    fn impossible_attributes_are_refused() {
+        for (value, why) in [
+            (&b"\x01\x02\x01a\x00\x01a\x00"[..], "a name twice"),
+            (b"\x01\x02\x01b\x00\x01a\x00", "names not in order"),
+            (b"\x01\x01\x01\xff\x00", "a name that is not UTF-8"),
+            (b"\x01\x01\x01a\x01\xff", "a value that is not UTF-8"),
+            (
+                b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "a count beyond the bytes",
+            ),
+            (
+                b"\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                "a length beyond the bytes",
+            ),
+            (b"\x01\x80\x00", "a padded varint"),
+            (b"\x02\x00", "a version never written"),
+            (b"\x00\x00", "no version"),
+        ] {
+            assert!(decode_edge(value).is_none(), "{why}");
+        }
+        assert_eq!(
+            decode_edge(b"\x01\x02\x01a\x00\x01b\x00").map(|found| found.len()),
+            Some(2)
+        );
+        assert!(
+            decode_block(b"\x02\x00\x00\x00").is_none(),
+            "a version never written"
+        );
+        assert_eq!(
+            block_kind(b"\x02\x00\x00\x00"),
+            None,
+            "a version never written"
+        );
+        assert_eq!(
+            block_kind(b"\x01\xff\xff\xff\xff\x1f"),
+            None,
+            "a kind above 32 bits"
+        );
+        assert_eq!(block_kind(b""), None);
+    }
+
+    /// Whatever decodes, encodes to the same bytes: there is one encoding per value.
+    #[test]
+    fn mutated_values_are_refused_or_decode_to_what_encodes_to_them() {
+        let mut random = fastrand::Rng::with_seed(0x000b_10c4);
+        let original = encoded(KindId(200), &block());
+        let mut accepted = 0;
+        for _ in 0..20_000 {
+            let mut value = original.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..value.len());
+                match random.u8(..3) {
+                    0 => value[at] = random.u8(..),
+                    1 => value.insert(at, random.u8(..)),
+                    _ => drop(value.remove(at)),
+                }
+            }
+            if let Some(found) = decode_block(&value) {
+                accepted += 1;
+                let block = Block {
+                    id: BlockId(1),
+                    kind: String::new(),
+                    content: found.content.to_vec(),
+                    attributes: found.attributes.to_attributes(),
+                };
+                assert_eq!(encoded(found.kind, &block), value);
+            }
+        }
+        assert!(accepted > 0, "some mutations only change a letter");
+    }
+}

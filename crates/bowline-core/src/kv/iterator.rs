@@ -1,0 +1,241 @@
+//! The iterator over a range of one snapshot, and the walk that copies nothing.
+
+use std::ops::ControlFlow;
+
+use bowline_storage::tree::{Engine, Scan, ScanDirection, SnapshotPin};
+use bowline_storage::{Revision, Value};
+
+use super::range::Range;
+use super::record::{self, Entry, Head, decode};
+use crate::error::Result;
+use crate::trees;
+
+/// The entries of a range at one revision, in key order, from both ends.
+///
+/// Owned and `Send`: it keeps what it reads from, not the database handle. A failed read ends it
+/// after the error.
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// db.put(b"a", b"1")?;
+/// db.put(b"b", b"2")?;
+/// let newest_first: Vec<_> = db.range(..)?.rev().map(|e| e.map(|e| e.key)).collect::<Result<_, _>>()?;
+/// assert_eq!(newest_first, [&b"b"[..], b"a"]);
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RangeIter {
+    front: Scan,
+    /// Made when the first entry is asked for from the back.
+    back: Option<Scan>,
+    done: bool,
+    _pin: Option<SnapshotPin>,
+}
+
+impl RangeIter {
+    pub fn new(
+        engine: &Engine,
+        range: &Range,
+        at: Revision,
+        pin: Option<SnapshotPin>,
+    ) -> RangeIter {
+        let (lower, upper) = (range.lower.clone(), range.upper.clone());
+        let scan = engine.scan(trees::KV, lower, upper, at, ScanDirection::Forward);
+        RangeIter {
+            front: scan,
+            back: None,
+            done: false,
+            _pin: pin,
+        }
+    }
+}
+
+/// An entry where it lies, in a page or a memtable, until the walk goes on.
+#[derive(Clone, Copy)]
+pub struct EntryRef<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The revision that wrote this value.
+    pub mod_revision: Revision,
+    head: Head,
+    scan: &'a Scan,
+}
+
+impl<'a> EntryRef<'a> {
+    /// The entry a scan stands on.
+    #[inline]
+    fn at(scan: &'a Scan) -> Result<EntryRef<'a>> {
+        let (key, bytes, mod_revision) = (scan.key(), scan.bytes(), scan.revision());
+        let Some((head, start)) = decode(bytes, mod_revision) else {
+            return Err(record::invalid(key));
+        };
+        Ok(EntryRef {
+            key,
+            value: &bytes[start..],
+            mod_revision,
+            head,
+            scan,
+        })
+    }
+
+    /// A copy to keep, with its metadata.
+    ///
+    /// # Errors
+    /// What lies below a version that was written without a look at it cannot be read.
+    pub fn to_entry(&self) -> Result<Entry> {
+        let mut item = None;
+        read_into(self, &mut item);
+        item.unwrap_or_else(|| Err(record::invalid(self.key)))
+    }
+
+    /// A copy of the key and the metadata; the value is left out.
+    ///
+    /// # Errors
+    /// As [`EntryRef::to_entry`].
+    pub fn to_entry_without_value(&self) -> Result<Entry> {
+        let meta = self.head.complete(self.key, self.scan.sources())?;
+        Ok(meta.entry(self.key, Value::EMPTY))
+    }
+}
+
+impl std::fmt::Debug for EntryRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EntryRef")
+            .field("key", &self.key)
+            .field("value", &self.value)
+            .field("mod_revision", &self.mod_revision)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RangeIter {
+    /// Hands the entries that are left to `visit`, in key order, where they lie: nothing is copied, and
+    /// metadata that has to be put together from several versions is only when
+    /// [asked](EntryRef::to_entry) for. Ends when `visit` breaks, with what it breaks with.
+    ///
+    /// For walks over many entries: an iterator hands out each by itself, which is most of what a walk
+    /// over entries in memory costs.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put(b"a", b"1")?;
+    /// db.put(b"b", b"22")?;
+    /// let mut bytes = 0;
+    /// let all: ControlFlow<()> = db.range(..)?.visit(|entry| {
+    ///     bytes += entry.value.len();
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert!(all.is_continue());
+    /// assert_eq!(bytes, 3);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An entry could not be read. Those before it were visited.
+    pub fn visit<B>(
+        mut self,
+        mut visit: impl FnMut(EntryRef<'_>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        if self.done {
+            return Ok(ControlFlow::Continue(()));
+        }
+        while self.advance()? {
+            let visited = visit(EntryRef::at(&self.front)?);
+            if visited.is_break() {
+                return Ok(visited);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Goes to the next entry from the front; `false` where the ends have met.
+    #[inline]
+    fn advance(&mut self) -> Result<bool> {
+        if !self.front.advance()? {
+            return Ok(false);
+        }
+        let last = self.back.as_ref().and_then(Scan::position);
+        Ok(last.is_none_or(|last| self.front.key() < last))
+    }
+}
+
+/// The entry, built where it is to stay: an entry is large, and to hand it up through calls would copy
+/// it each time.
+#[inline]
+fn read_into(at: &EntryRef<'_>, item: &mut Option<Result<Entry>>) {
+    let scan = at.scan;
+    let meta = match at.head.complete(at.key, scan.sources()) {
+        Ok(meta) => meta,
+        Err(error) => {
+            *item = Some(Err(error));
+            return;
+        }
+    };
+    *item = Some(Ok(meta.entry(&[], Value::EMPTY)));
+    if let Some(Ok(entry)) = item {
+        entry.key.assign(at.key);
+        let bytes = scan.bytes().len();
+        scan.slice_into(bytes - at.value.len()..bytes, &mut entry.value);
+    }
+}
+
+/// The entry a scan stands on.
+#[inline]
+fn read(scan: &Scan) -> Option<Result<Entry>> {
+    let mut item = None;
+    match EntryRef::at(scan) {
+        Ok(at) => read_into(&at, &mut item),
+        Err(error) => item = Some(Err(error)),
+    }
+    item
+}
+
+// The ends have met when one stands on a key that the other has given already. Where one comes to
+// the end of the range, the other has nothing left either.
+
+impl Iterator for RangeIter {
+    type Item = Result<Entry>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        self.done = true;
+        match self.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        let item = read(&self.front);
+        self.done = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl DoubleEndedIterator for RangeIter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        self.done = true;
+        let front = &self.front;
+        let back = self.back.get_or_insert_with(|| front.opposite());
+        match back.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error.into())),
+        }
+        if front.position().is_some_and(|last| back.key() <= last) {
+            return None;
+        }
+        let item = read(back);
+        self.done = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl std::iter::FusedIterator for RangeIter {}

@@ -1,0 +1,469 @@
+//! What is stored under a user key: etcd's metadata, then the value.
+//!
+//! ```text
+//! flags u8 (bit 0: a lease follows; bit 1: the record is blind; bits 2 to 4: blind ones below it) |
+//! create revision varint | version varint | lease id varint (if flagged) | value
+//! ```
+//!
+//! The modification revision is the revision of the version itself. A deleted key is a tombstone
+//! without a record; a key put again after it starts at version 1.
+//!
+//! A *blind* record was written without a look at what the key held before: that would be a read of a
+//! table for each put, which costs several times what the put does. Its numbers are those that are
+//! right if the key was absent below it. If it was present there, the create revision is that of the
+//! version below, and the version is the sum of both:
+//!
+//! ```text
+//!  revision          9                     4
+//!           blind, created 9, version 1    created 2, version 5
+//!             = created 2, version 6
+//! ```
+//!
+//! Merges complete blind records when they meet the version below ([`Metadata`]); who reads one before
+//! completes it from the sources it was read from (`complete`). So that this takes few steps however
+//! often a key is written, a record counts the blind ones that it was put on top of in memory; on top
+//! of [`BLIND_BELOW_MAX`] of them a put looks. What is above that is complete, too. A record with a
+//! lease is never blind, and none is written where a lease may be attached to the key: it would have to
+//! be detached.
+
+use bowline_storage::codec::{Reader, put_varint};
+use bowline_storage::compaction::MergeOperator;
+use bowline_storage::tree::{Found, SuperVersion, Want};
+use bowline_storage::{EntryKind, Revision, Value};
+
+use crate::error::{Error, Result, show_key};
+use crate::lease::LeaseId;
+use crate::trees;
+use crate::watch::{Change, ChangeKind};
+
+const FLAG_LEASE: u8 = 1;
+const FLAG_BLIND: u8 = 2;
+/// Where the number of blind records below begins in the flags.
+const BELOW_SHIFT: u32 = 2;
+/// On top of how many blind records in memory another one is put at most.
+pub const BLIND_BELOW_MAX: u8 = 7;
+
+/// A key with its value and etcd's metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Value,
+    /// The value.
+    pub value: Value,
+    /// The revision that created the key (after its last deletion).
+    pub create_revision: Revision,
+    /// The revision that wrote this value.
+    pub mod_revision: Revision,
+    /// How often the key was written since its creation; 1 for the first time.
+    pub version: u64,
+    /// The lease the key is attached to; 0 = none.
+    pub lease: LeaseId,
+}
+
+/// One change of a key, as `DbReader::history` tells it. A transaction that came through
+/// etcd's API may change a key more than once: then several have one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// When.
+    pub revision: Revision,
+    /// What was written; `None` for a deletion.
+    pub entry: Option<Entry>,
+}
+
+impl Version {
+    /// What a change tells of its key.
+    pub fn of(change: &Change) -> Version {
+        let is_put = change.kind == ChangeKind::Put;
+        Version {
+            revision: change.entry.mod_revision,
+            entry: is_put.then(|| change.entry.clone()),
+        }
+    }
+}
+
+/// The metadata of a present key, without its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Meta {
+    pub create_revision: Revision,
+    pub mod_revision: Revision,
+    pub version: u64,
+    pub lease: LeaseId,
+}
+
+impl Meta {
+    /// The metadata of an entry.
+    pub fn of(entry: &Entry) -> Meta {
+        Meta {
+            create_revision: entry.create_revision,
+            mod_revision: entry.mod_revision,
+            version: entry.version,
+            lease: entry.lease,
+        }
+    }
+}
+
+/// The longest head, in bytes.
+pub const HEAD_MAX_BYTES: usize = 31;
+
+// What an engine tells of a value without reading it is enough for the metadata.
+const _: () = assert!(HEAD_MAX_BYTES <= bowline_storage::blob::HEAD_BYTES);
+
+/// The head of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The metadata; of a blind record what it is when the key was absent before.
+    pub meta: Meta,
+    pub is_blind: bool,
+    /// Of a blind one: how many of its kind lay below it in memory when it was put.
+    pub blind_below: u8,
+}
+
+impl Head {
+    /// The whole metadata of the version it was read with, from `sources`.
+    #[inline]
+    pub fn complete(self, key: &[u8], sources: &SuperVersion) -> Result<Meta> {
+        match self.is_blind {
+            true => complete(key, self.meta, sources),
+            false => Ok(self.meta),
+        }
+    }
+}
+
+/// What a blind record says once it is known what lies below.
+fn on_top_of(blind: Meta, below: Meta) -> Meta {
+    Meta {
+        create_revision: below.create_revision,
+        // Only a damaged record is near the end.
+        version: blind.version.saturating_add(below.version),
+        ..blind
+    }
+}
+
+/// Completes the metadata of a blind record from the sources it was read from. In others a version
+/// below it may be gone, merged into it.
+#[cold]
+fn complete(key: &[u8], blind: Meta, sources: &SuperVersion) -> Result<Meta> {
+    let mut meta = blind;
+    let mut at = blind.mod_revision;
+    while let Some(under) = at.checked_sub(1) {
+        let below = sources.get(trees::KV, key, under, 0, Want::Head, |found| {
+            head_of(key, found.as_ref())
+        })??;
+        let Some(below) = below else { break };
+        at = below.meta.mod_revision;
+        meta = on_top_of(meta, below.meta);
+        if !below.is_blind {
+            break;
+        }
+    }
+    Ok(meta)
+}
+
+/// Applies blind records to the versions below them where a merge has both.
+#[derive(Debug)]
+pub struct Metadata;
+
+impl MergeOperator for Metadata {
+    fn is_operand(&self, value: &[u8]) -> bool {
+        value.first().is_some_and(|flags| flags & FLAG_BLIND != 0)
+    }
+
+    fn apply(
+        &self,
+        (revision, operand): (Revision, &[u8]),
+        below: Option<(Revision, &[u8])>,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        let (blind, start) = decode(operand, revision)?;
+        let head = match below {
+            Some((revision, bytes)) => {
+                let (below, _) = decode(bytes, revision)?;
+                Head {
+                    meta: on_top_of(blind.meta, below.meta),
+                    is_blind: below.is_blind,
+                    blind_below: 0,
+                }
+            }
+            None => Head {
+                is_blind: false,
+                blind_below: 0,
+                ..blind
+            },
+        };
+        encode(&head, out);
+        out.extend_from_slice(&operand[start..]);
+        Some(())
+    }
+}
+
+/// Encodes the record's head into `out`, which is cleared.
+pub fn encode_head(meta: &Meta, out: &mut Vec<u8>) {
+    let head = Head {
+        meta: *meta,
+        is_blind: false,
+        blind_below: 0,
+    };
+    encode(&head, out);
+}
+
+/// Encodes the head of a record of a key of which nothing is known into `out`, which is cleared.
+pub fn encode_blind_head(revision: Revision, blind_below: u8, out: &mut Vec<u8>) {
+    let meta = Meta {
+        create_revision: revision,
+        mod_revision: revision,
+        version: 1,
+        lease: 0,
+    };
+    let head = Head {
+        meta,
+        is_blind: true,
+        blind_below,
+    };
+    encode(&head, out);
+}
+
+pub fn encode(head: &Head, out: &mut Vec<u8>) {
+    out.clear();
+    let meta = &head.meta;
+    let flags = match (meta.lease, head.is_blind) {
+        (0, false) => 0,
+        (0, true) => FLAG_BLIND | head.blind_below.min(BLIND_BELOW_MAX) << BELOW_SHIFT,
+        (_, _) => FLAG_LEASE,
+    };
+    out.push(flags);
+    put_varint(out, meta.create_revision);
+    put_varint(out, meta.version);
+    if meta.lease != 0 {
+        put_varint(out, meta.lease as u64);
+    }
+}
+
+/// Takes a record apart: its head, and where the value starts.
+#[inline]
+pub fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Head, usize)> {
+    let mut reader = Reader::new(bytes);
+    let flags = reader.u8()?;
+    let is_blind = flags & FLAG_BLIND != 0;
+    let blind_below = flags >> BELOW_SHIFT;
+    let is_known = match is_blind {
+        true => flags & FLAG_LEASE == 0 && blind_below <= BLIND_BELOW_MAX,
+        false => flags <= FLAG_LEASE,
+    };
+    if !is_known {
+        return None;
+    }
+    let create_revision = reader.varint()?;
+    let version = reader.varint()?;
+    let lease = if flags & FLAG_LEASE != 0 {
+        reader.varint()? as i64
+    } else {
+        0
+    };
+    // A lease that is none is written as no lease.
+    let is_padded = flags & FLAG_LEASE != 0 && lease == 0;
+    if create_revision > mod_revision || version == 0 || is_padded {
+        return None;
+    }
+    let meta = Meta {
+        create_revision,
+        mod_revision,
+        version,
+        lease,
+    };
+    let head = Head {
+        meta,
+        is_blind,
+        blind_below,
+    };
+    Some((head, reader.position()))
+}
+
+#[cold]
+pub fn invalid(key: &[u8]) -> Error {
+    Error::InvalidRecord {
+        what: "entry",
+        key: show_key(key),
+        reason: "its head is damaged",
+    }
+}
+
+/// The head of a found version; `None` when it is a tombstone or nothing was found.
+pub fn head_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Head>> {
+    match found {
+        Some(found) if found.kind == EntryKind::Put => {
+            let (head, _) = decode(found.bytes(), found.revision).ok_or_else(|| invalid(key))?;
+            Ok(Some(head))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The metadata of a found version; `None` when it is a tombstone or nothing was found.
+pub fn meta_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Meta>> {
+    match (head_of(key, found)?, found) {
+        (Some(head), Some(found)) => head.complete(key, found.sources()).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The value alone, built where it is to stay: a short one lies in [`Value`] itself, and to hand that up through
+/// two calls would copy it twice more. `value` is `Ok(None)` before.
+#[inline]
+pub fn value_into(key: &[u8], found: Option<Found<'_>>, value: &mut Result<Option<Value>>) {
+    if let Some(found) = found
+        && found.kind == EntryKind::Put
+    {
+        let bytes = found.bytes();
+        match decode(bytes, found.revision) {
+            Some((_, start)) => {
+                *value = Ok(Some(Value::EMPTY));
+                if let Ok(Some(value)) = value {
+                    found.slice_into(start..bytes.len(), value);
+                }
+            }
+            None => *value = Err(invalid(key)),
+        }
+    }
+}
+
+/// The whole entry.
+pub fn entry_of(key: &[u8], found: Option<Found<'_>>) -> Result<Option<Entry>> {
+    match found {
+        Some(found) if found.kind == EntryKind::Put => {
+            let bytes = found.bytes();
+            let (head, start) = decode(bytes, found.revision).ok_or_else(|| invalid(key))?;
+            let meta = head.complete(key, found.sources())?;
+            Ok(Some(meta.entry(key, found.slice(start..bytes.len()))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The entry of a version that was visited in `sources`.
+pub fn entry_of_version(
+    key: &[u8],
+    revision: Revision,
+    bytes: &[u8],
+    sources: &SuperVersion,
+) -> Result<Entry> {
+    let (head, start) = decode(bytes, revision).ok_or_else(|| invalid(key))?;
+    let meta = head.complete(key, sources)?;
+    Ok(meta.entry(key, Value::copy_from(&bytes[start..])))
+}
+
+/// The entry of a record that is not blind.
+pub fn entry_of_record(key: &[u8], revision: Revision, bytes: &[u8]) -> Result<Entry> {
+    match decode(bytes, revision) {
+        Some((head, start)) if !head.is_blind => {
+            Ok(head.meta.entry(key, Value::copy_from(&bytes[start..])))
+        }
+        _ => Err(invalid(key)),
+    }
+}
+
+impl Meta {
+    /// The entry with this metadata.
+    pub fn entry(&self, key: &[u8], value: Value) -> Entry {
+        Entry {
+            key: Value::copy_from(key),
+            value,
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            lease: self.lease,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(create_revision: Revision, version: u64, is_blind: bool) -> Head {
+        let meta = Meta {
+            create_revision,
+            mod_revision: u64::MAX,
+            version,
+            lease: 0,
+        };
+        Head {
+            meta,
+            is_blind,
+            blind_below: 0,
+        }
+    }
+
+    #[test]
+    fn heads_round_trip_within_their_bound() {
+        for lease in [0, 1, i64::MAX, -1] {
+            for number in [1, 127, 128, u64::MAX] {
+                for is_blind in [false, lease == 0] {
+                    let mut head = head(number, number, is_blind);
+                    head.meta.lease = lease;
+                    if is_blind {
+                        head.blind_below = (number % 8) as u8;
+                    }
+                    let mut out = vec![1, 2];
+                    encode(&head, &mut out);
+                    assert!(out.len() <= HEAD_MAX_BYTES);
+                    let start = out.len();
+                    out.extend_from_slice(b"value");
+                    assert_eq!(decode(&out, u64::MAX), Some((head, start)));
+                    assert_eq!(Metadata.is_operand(&out), is_blind);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_heads_are_refused() {
+        assert_eq!(decode(&[], 9), None);
+        assert_eq!(decode(&[32, 1, 1], 9), None, "unknown flag");
+        assert_eq!(decode(&[4, 1, 1], 9), None, "a number of a blind one");
+        assert_eq!(decode(&[34, 1, 1], 9), None, "too many below");
+        assert_eq!(decode(&[3, 1, 1, 7], 9), None, "blind, with a lease");
+        assert_eq!(
+            decode(&[0, 10, 1], 9),
+            None,
+            "created after it was modified"
+        );
+        assert_eq!(decode(&[0, 1, 0], 9), None, "version 0");
+        assert_eq!(decode(&[1, 1, 1], 9), None, "the lease is missing");
+        // It had two encodings once, with and without a lease of 0.
+        assert_eq!(decode(&[1, 1, 1, 0], 9), None, "a lease that is none");
+        assert!(
+            entry_of_record(b"k", 9, &[2, 9, 1]).is_err(),
+            "blind, with nothing to complete it from"
+        );
+    }
+
+    #[test]
+    fn a_blind_record_counts_on_from_what_lies_below() {
+        let record = |create_revision, version, is_blind| {
+            let mut out = Vec::new();
+            encode(&head(create_revision, version, is_blind), &mut out);
+            out.extend_from_slice(b"v");
+            out
+        };
+        let apply = |operand: &[u8], below: Option<(Revision, &[u8])>| {
+            let mut out = Vec::new();
+            Metadata.apply((9, operand), below, &mut out).map(|()| out)
+        };
+        let blind = record(9, 1, true);
+        assert_eq!(apply(&blind, None), Some(record(9, 1, false)));
+        let (known, unknown) = (record(2, 5, false), record(6, 2, true));
+        let on_known = apply(&blind, Some((4, &known)));
+        assert_eq!(on_known, Some(record(2, 6, false)));
+        let on_blind = apply(&blind, Some((7, &unknown)));
+        assert_eq!(on_blind, Some(record(6, 3, true)));
+        // In either order it comes to the same.
+        let first = Metadata.apply((7, &unknown), Some((4, &known)), &mut Vec::new());
+        assert_eq!(first, Some(()));
+        assert_eq!(
+            apply(&on_blind.unwrap(), Some((4, &known))),
+            Some(record(2, 8, false))
+        );
+        assert_eq!(apply(&blind, Some((4, b"damaged"))), None);
+        assert_eq!(apply(b"", None), None);
+    }
+}

@@ -1,0 +1,37 @@
+//! What the library and the cluster share, and nobody else sees: the rules of writing, and the state that they
+//! work on.
+//!
+//! ```text
+//!   state        the state of an open database; it knows no handle
+//!   write        the rules of writing, each of them once
+//!   watch        changes, and the ring that watchers read
+//!   lease  kinds deadlines of leases; names of kinds
+//!   graph  kv    records, keys, algorithms; entries, ranges, metadata
+//!   options  error  trees  text
+//! ```
+//!
+//! A module uses what stands below it. Users depend on the crate `bowline`, which hands the public part on.
+
+#![expect(
+    missing_docs,
+    reason = "most items are between the crates of the project; what users see is documented"
+)]
+
+pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod graph;
+pub mod kinds;
+pub mod kv;
+pub mod lease;
+pub mod options;
+pub mod state;
+pub mod text;
+pub mod trees;
+pub mod watch;
+pub mod write;
+
+pub use bowline_storage::{Revision, Value};
+pub use error::{Error, Result};
+pub use graph::BlockId;

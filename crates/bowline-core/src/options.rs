@@ -1,0 +1,79 @@
+//! Settings of a database, with their defaults.
+
+use std::time::Duration;
+
+pub use bowline_storage::blob::BlobOptions;
+pub use bowline_storage::compaction::{CompactionOptions, Strategy};
+pub use bowline_storage::log::Background;
+pub use bowline_storage::table::Compression;
+pub use bowline_storage::tree::History;
+
+/// When a commit is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// After it has been flushed to the disk. Survives a crash of the process and a power loss.
+    #[default]
+    Sync,
+    /// Before it is flushed. Survives a crash of the process as far as the operating system has
+    /// it; a power loss takes back at most the last `every`, and always a suffix of the commits.
+    Batched {
+        /// The longest time between two flushes. With [`Background::Manual`] nobody flushes by
+        /// time; call `Db::sync`.
+        every: Duration,
+    },
+    /// Never: there are no files, and everything is gone when the last handle is dropped.
+    Memory,
+}
+
+/// Isolation of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Everything the transaction read (keys, absent keys, ranges) must be unchanged at commit.
+    /// Equivalent to running transactions one after the other.
+    #[default]
+    Serializable,
+    /// Only what the transaction writes must be unchanged since its snapshot. Allows write skew.
+    Snapshot,
+}
+
+/// What a database refuses because it is too large. Each has an error of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest key, in bytes.
+    pub key_size_max_bytes: u64,
+    /// The largest value, or block with its attributes, in bytes.
+    pub value_size_max_bytes: u64,
+    /// The largest transaction, in bytes of keys and values.
+    pub transaction_size_max_bytes: u64,
+}
+
+impl Limits {
+    /// The most that [`Limits::key_size_max_bytes`] can be.
+    pub const KEY_SIZE_BYTES: u64 = 1 << 20;
+    /// The most that [`Limits::value_size_max_bytes`] can be.
+    pub const VALUE_SIZE_BYTES: u64 = 512 << 20;
+    /// The most that [`Limits::transaction_size_max_bytes`] can be. What a transaction takes in
+    /// the log, some 100 bytes for each write included, is limited to it in any case.
+    pub const TRANSACTION_SIZE_BYTES: u64 = 1000 << 20;
+
+    pub fn bounded(mut self) -> Limits {
+        let at_most = |limit: &mut u64, bound| *limit = (*limit).min(bound);
+        at_most(&mut self.key_size_max_bytes, Limits::KEY_SIZE_BYTES);
+        at_most(&mut self.value_size_max_bytes, Limits::VALUE_SIZE_BYTES);
+        at_most(
+            &mut self.transaction_size_max_bytes,
+            Limits::TRANSACTION_SIZE_BYTES,
+        );
+        self
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            key_size_max_bytes: 64 << 10,
+            value_size_max_bytes: 64 << 20,
+            transaction_size_max_bytes: 256 << 20,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The trees of a database, and how keys are laid out in the system tree.
+
+use bowline_storage::TreeId;
+
+/// User keys; see [`crate::kv::record`].
+pub const KV: TreeId = TreeId(0);
+/// Blocks by id.
+pub const BLOCK: TreeId = TreeId(1);
+/// Edges by source, kind, target.
+pub const EDGE_OUT: TreeId = TreeId(2);
+/// Edges by target, kind, source.
+pub const EDGE_IN: TreeId = TreeId(3);
+/// Kinds and leases.
+pub const SYSTEM: TreeId = TreeId(4);
+/// How many trees there are.
+pub const COUNT: usize = 5;
+
+const TAG_KIND: u8 = b'k';
+const TAG_LEASE: u8 = b'l';
+const TAG_LEASE_KEY: u8 = b'a';
+const TAG_LEASE_REMAINING: u8 = b'p';
+const TAG_COMPACTED: u8 = b'c';
+const TAG_APPLIED: u8 = b'r';
+const TAG_ALARM: u8 = b'!';
+const TAG_ORDER: u8 = b'o';
+
+/// `k` + kind id (u32 BE) → the kind's name.
+pub fn kind_key(id: u32) -> [u8; 5] {
+    let mut key = [TAG_KIND; 5];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// All kinds.
+pub fn kinds_prefix() -> [u8; 1] {
+    [TAG_KIND]
+}
+
+/// `l` + lease id (i64 BE) → its time to live in ms (varint).
+pub fn lease_key(id: i64) -> [u8; 9] {
+    let mut key = [TAG_LEASE; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// All leases.
+pub fn leases_prefix() -> [u8; 1] {
+    [TAG_LEASE]
+}
+
+/// `a` + lease id (i64 BE) + user key → nothing: the key is attached to the lease.
+pub fn attachment_key(id: i64, key: &[u8]) -> Vec<u8> {
+    let mut out = attachment_prefix(id).to_vec();
+    out.extend_from_slice(key);
+    out
+}
+
+/// `p` + lease id (i64 BE) → what the lease had left when its leader told last, in ms (varint).
+pub fn lease_remaining_key(id: i64) -> [u8; 9] {
+    let mut key = [TAG_LEASE_REMAINING; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// What every lease had left.
+pub fn leases_remaining_prefix() -> [u8; 1] {
+    [TAG_LEASE_REMAINING]
+}
+
+/// `c` → the oldest revision that the members of a cluster have agreed to keep (varint).
+pub fn compacted_key() -> [u8; 1] {
+    [TAG_COMPACTED]
+}
+
+/// `r` → how far the log of a cluster has been applied; see `bowline-replica`.
+pub fn applied_key() -> [u8; 1] {
+    [TAG_APPLIED]
+}
+
+/// `o` → the order of the writes of the revision, where it is not that of their keys; see
+/// [`crate::kv::order`].
+pub fn order_key() -> [u8; 1] {
+    [TAG_ORDER]
+}
+
+/// `!` + member id (u64 BE) + alarm (u8) → nothing: the alarm is raised.
+pub fn alarm_key(member: u64, kind: u8) -> [u8; 10] {
+    let mut key = [TAG_ALARM; 10];
+    key[1..9].copy_from_slice(&member.to_be_bytes());
+    key[9] = kind;
+    key
+}
+
+/// All alarms.
+pub fn alarms_prefix() -> [u8; 1] {
+    [TAG_ALARM]
+}
+
+/// All attachments of a lease.
+pub fn attachment_prefix(id: i64) -> [u8; 9] {
+    let mut key = [TAG_LEASE_KEY; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// All attachments.
+pub fn attachments_prefix() -> [u8; 1] {
+    [TAG_LEASE_KEY]
+}
+
+/// Takes an attachment key apart.
+pub fn split_attachment(key: &[u8]) -> Option<(i64, &[u8])> {
+    let rest = key.strip_prefix(&[TAG_LEASE_KEY])?;
+    let (id, user_key) = rest.split_first_chunk::<8>()?;
+    Some((i64::from_be_bytes(*id), user_key))
+}
+
+/// The smallest key above every key that starts with `prefix`; `None` when there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end)
+}

@@ -1,0 +1,97 @@
+//! What writes of the graph are made of.
+//!
+//! | write | requires | records |
+//! |---|---|---|
+//! | put block | - | `block` |
+//! | delete block | it exists | every `edge_out` and `edge_in` of the block, both ways; `block` |
+//! | put edge | both blocks exist | `edge_out` with the attributes; `edge_in`, empty |
+//! | delete edge | it exists | both |
+//!
+//! Invariants: an edge is in `edge_out` exactly when it is in `edge_in`, and only between blocks that exist.
+
+use bowline_storage::TreeId;
+
+use super::target::Target;
+use super::validate::Guard;
+use crate::error::{Error, show_key};
+use crate::graph::{self, Block, BlockId, Edge, KindId};
+use crate::trees;
+
+/// Creates or replaces a block.
+pub fn put_block<T: Target>(target: &mut T, block: &Block) -> Result<(), T::Error> {
+    let kind = target.kind(&block.kind)?;
+    let mut value = Vec::new();
+    graph::encode_block(kind, block, &mut value);
+    target.put_record(trees::BLOCK, &graph::block_key(block.id), value)
+}
+
+/// Deletes a block with every edge from or to it. Returns whether it was there.
+pub fn delete_block<T: Target>(target: &mut T, id: BlockId) -> Result<bool, T::Error> {
+    let key = graph::block_key(id);
+    if !target.exists(trees::BLOCK, &key)? {
+        return Ok(false);
+    }
+    for tree in [trees::EDGE_OUT, trees::EDGE_IN] {
+        for key in target.keys(tree, &graph::edge_prefix(id))? {
+            let (source, kind, target_id) = split(tree, &key)?;
+            remove_edge(target, source, kind, target_id)?;
+        }
+    }
+    target.delete_record(trees::BLOCK, &key)?;
+    Ok(true)
+}
+
+/// Creates or replaces an edge between two blocks that exist.
+pub fn put_edge<T: Target>(target: &mut T, edge: &Edge) -> Result<(), T::Error> {
+    for id in [edge.source, edge.target] {
+        target.require(Guard::Block { id })?;
+    }
+    let kind = target.kind(&edge.kind)?;
+    let mut value = Vec::new();
+    graph::encode_edge(&edge.attributes, &mut value);
+    let out = graph::edge_out_key(edge.source, kind, edge.target);
+    let back = graph::edge_in_key(edge.target, kind, edge.source);
+    target.put_record(trees::EDGE_OUT, &out, value)?;
+    target.put_record(trees::EDGE_IN, &back, Vec::new())
+}
+
+/// Deletes an edge. Returns whether it was there.
+pub fn delete_edge<T: Target>(
+    target: &mut T,
+    source: BlockId,
+    kind: KindId,
+    target_id: BlockId,
+) -> Result<bool, T::Error> {
+    let key = graph::edge_out_key(source, kind, target_id);
+    let is_there = target.exists(trees::EDGE_OUT, &key)?;
+    if is_there {
+        remove_edge(target, source, kind, target_id)?;
+    }
+    Ok(is_there)
+}
+
+fn remove_edge<T: Target>(
+    target: &mut T,
+    source: BlockId,
+    kind: KindId,
+    target_id: BlockId,
+) -> Result<(), T::Error> {
+    let out = graph::edge_out_key(source, kind, target_id);
+    let back = graph::edge_in_key(target_id, kind, source);
+    target.delete_record(trees::EDGE_OUT, &out)?;
+    target.delete_record(trees::EDGE_IN, &back)
+}
+
+/// Source, kind and target of the key of an edge in either tree.
+pub fn split(tree: TreeId, key: &[u8]) -> Result<(BlockId, KindId, BlockId), Error> {
+    let split = graph::split_edge_key(key);
+    let (near, kind, far) = split.ok_or_else(|| Error::InvalidRecord {
+        what: "edge",
+        key: show_key(key),
+        reason: "its key is not 36 bytes",
+    })?;
+    Ok(match tree {
+        trees::EDGE_OUT => (near, kind, far),
+        _ => (far, kind, near),
+    })
+}

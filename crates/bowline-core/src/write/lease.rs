@@ -1,0 +1,28 @@
+//! What goes with a lease.
+//!
+//! A lease is a record in the system tree; each of its keys has an attachment record there, written by the
+//! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader of a
+//! cluster.
+//!
+//! Invariant: with a lease go its keys, their attachments and what is recorded of it, in one transaction.
+
+use super::target::Target;
+use super::validate::Guard;
+use crate::lease::LeaseId;
+use crate::trees;
+
+/// Ends a lease and deletes its keys; returns how many.
+pub fn end<T: Target>(target: &mut T, id: LeaseId) -> Result<u64, T::Error> {
+    target.require(Guard::Lease { id, exists: true })?;
+    let prefix = trees::attachment_prefix(id);
+    let attachments = target.keys(trees::SYSTEM, &prefix)?;
+    for attachment in &attachments {
+        target.delete_attached(&attachment[prefix.len()..], id)?;
+    }
+    target.delete_record(trees::SYSTEM, &trees::lease_key(id))?;
+    let remaining = trees::lease_remaining_key(id);
+    if target.exists(trees::SYSTEM, &remaining)? {
+        target.delete_record(trees::SYSTEM, &remaining)?;
+    }
+    Ok(attachments.len() as u64)
+}

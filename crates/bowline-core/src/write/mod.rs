@@ -1,0 +1,42 @@
+//! The rules of writing: each one is here, once.
+//!
+//! A write is decided in two places. The library decides it in a commit group, for a transaction that has
+//! collected its mutations before. A member of a cluster decides it when it applies a command, on top of what
+//! the same command has written before. Both call the same rules:
+//!
+//! ```text
+//!   commit_queue (library)             replica (cluster)
+//!        │      │        transaction        │      │
+//!        │      │             │             │      │
+//!        │      └─────────────┼─────────────┘      │
+//!        ▼                    ▼                    ▼
+//!     validate      graph, lease: compound       writer: metadata, lease attachments,
+//!     guards,       writes over a `Target`       changes for watchers, batch
+//!     changed since
+//!        └──────────── lookup, previous ───────────┘
+//! ```
+//!
+//! | rule | where |
+//! |---|---|
+//! | what a write names | [`mutation`] |
+//! | which state a decision reads | [`lookup`] |
+//! | which puts need not know the version before | [`previous`] |
+//! | what must hold, and what counts as a conflict | [`validate`] |
+//! | create revision, version, lease attachments, events | [`writer`] |
+//! | what a block and an edge are made of; what goes with a block | [`graph`] |
+//! | what goes with a lease | [`lease`] |
+//!
+//! Invariants:
+//!
+//! - No other module encodes the record of a key, a block, an edge or a lease into a batch.
+//! - Every rule is generic over its caller and compiled for each, so that the library pays nothing for what
+//!   only the cluster needs.
+
+pub mod graph;
+pub mod lease;
+pub mod lookup;
+pub mod mutation;
+pub mod previous;
+pub mod target;
+pub mod validate;
+pub mod writer;

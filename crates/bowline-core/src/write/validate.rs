@@ -1,0 +1,146 @@
+//! What must hold for a write, and what counts as a conflict.
+//!
+//! A *guard* is a condition on the newest state: a key is at a revision, a block or a lease exists. A
+//! *conflict* is a version newer than a revision under a key or in a range that the writer relied on.
+//!
+//! Invariant: a conflict is decided by versions alone. Of versions that are not the newest of their key some
+//! may be gone, so only the newest of a key counts; its tombstone is one, too.
+
+use std::ops::Bound;
+
+use bowline_storage::tree::Engine;
+use bowline_storage::{Revision, TreeId};
+
+use super::lookup::Lookup;
+use crate::error::Result;
+use crate::graph::{self, BlockId};
+use crate::lease::LeaseId;
+use crate::trees;
+
+/// A condition on the newest state.
+#[derive(Debug)]
+pub enum Guard {
+    /// The modification revision of a key; 0 means absent.
+    Revision { key: Vec<u8>, expected: Revision },
+    /// A block exists.
+    Block { id: BlockId },
+    /// A lease exists, or does not.
+    Lease { id: LeaseId, exists: bool },
+}
+
+/// Why a write is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A key or a range has a version newer than the writer's snapshot.
+    Changed {
+        tree: TreeId,
+        /// The first key with a newer version.
+        key: Vec<u8>,
+        revision: Revision,
+        since: Revision,
+    },
+    /// A key is at another revision than expected.
+    Revision {
+        key: Vec<u8>,
+        expected: Revision,
+        actual: Revision,
+    },
+    /// A block is absent.
+    MissingBlock { id: BlockId },
+    /// A lease is absent.
+    LeaseNotFound { id: LeaseId },
+    /// A lease is there already.
+    LeaseExists { id: LeaseId },
+}
+
+/// `Ok(Ok(()))` when the write may go on; the outer error is one of reading.
+pub type Verdict = Result<Result<(), Violation>>;
+
+impl Guard {
+    pub fn check(&self, lookup: &impl Lookup) -> Verdict {
+        match self {
+            Guard::Revision { key, expected } => check_revision(lookup, key, *expected),
+            Guard::Block { id } => check_block(lookup, *id),
+            Guard::Lease { id, exists } => check_lease(lookup, *id, *exists),
+        }
+    }
+}
+
+/// A key is at a modification revision; 0 means absent.
+pub fn check_revision(lookup: &impl Lookup, key: &[u8], expected: Revision) -> Verdict {
+    let actual = lookup.mod_revision(key)?;
+    if actual != expected {
+        let key = key.to_vec();
+        return Ok(Err(Violation::Revision {
+            key,
+            expected,
+            actual,
+        }));
+    }
+    Ok(Ok(()))
+}
+
+/// A block exists.
+pub fn check_block(lookup: &impl Lookup, id: BlockId) -> Verdict {
+    match lookup.exists(trees::BLOCK, &graph::block_key(id))? {
+        true => Ok(Ok(())),
+        false => Ok(Err(Violation::MissingBlock { id })),
+    }
+}
+
+/// A lease exists, or does not.
+pub fn check_lease(lookup: &impl Lookup, id: LeaseId, exists: bool) -> Verdict {
+    let found = lookup.exists(trees::SYSTEM, &trees::lease_key(id))?;
+    Ok(match (found, exists) {
+        (false, true) => Err(Violation::LeaseNotFound { id }),
+        (true, false) => Err(Violation::LeaseExists { id }),
+        _ => Ok(()),
+    })
+}
+
+/// No version of a key is newer than `since`.
+pub fn check_unchanged(engine: &Engine, tree: TreeId, key: &[u8], since: Revision) -> Verdict {
+    let newer = engine.peek_since(tree, key, since, |found| found.map(|f| f.revision))?;
+    if let Some(revision) = newer {
+        let key = key.to_vec();
+        return Ok(Err(Violation::Changed {
+            tree,
+            key,
+            revision,
+            since,
+        }));
+    }
+    Ok(Ok(()))
+}
+
+/// No version of a key in a range is newer than `since`.
+pub fn check_range_unchanged(
+    engine: &Engine,
+    tree: TreeId,
+    (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+    since: Revision,
+) -> Verdict {
+    if !engine.changed_since(tree, lower, upper, since)? {
+        return Ok(Ok(()));
+    }
+    // The first key with its newest version: in which order they are visited is this member's own.
+    let mut first: Option<(Vec<u8>, Revision)> = None;
+    let span = (since + 1, Revision::MAX);
+    engine.peek_versions(tree, lower, upper, span, &mut |key, revision, _, _| {
+        match &mut first {
+            Some((known, _)) if key > &known[..] => {}
+            Some((known, newest)) if key == &known[..] => *newest = revision.max(*newest),
+            _ => first = Some((key.to_vec(), revision)),
+        }
+        true
+    })?;
+    Ok(match first {
+        Some((key, revision)) => Err(Violation::Changed {
+            tree,
+            key,
+            revision,
+            since,
+        }),
+        None => Ok(()),
+    })
+}

@@ -1,0 +1,155 @@
+//! The batch of a transaction, with what its writes imply: metadata, lease attachments, events.
+//!
+//! | write | record | besides |
+//! |---|---|---|
+//! | put | create revision of the version before, or this one; version + 1, or 1; the lease | event |
+//! | delete | a tombstone | event with the key and the revision only, as in etcd |
+//! | the lease of a key changes | - | its old attachment is deleted, its new one put |
+//!
+//! Invariants:
+//!
+//! - An entry names lease L exactly when the attachment record of (L, key) exists.
+//! - A put after a deletion begins at version 1, with this revision as the one that created the key.
+
+use bowline_storage::tree::BatchWriter;
+use bowline_storage::{Revision, TreeId, Value};
+
+use crate::kv::record::{self, Meta};
+use crate::lease::LeaseId;
+use crate::trees;
+use crate::watch::{Change, ChangeKind};
+
+/// Learns of each write, for a caller whose later writes read the earlier ones.
+pub trait Journal {
+    /// A record was put; its bytes are given in two parts.
+    fn put(&mut self, tree: TreeId, key: &[u8], head: &[u8], tail: &[u8], revision: Revision);
+    /// A record was deleted.
+    fn delete(&mut self, tree: TreeId, key: &[u8]);
+}
+
+/// A caller that reads nothing of its own.
+impl Journal for () {
+    #[inline]
+    fn put(&mut self, _: TreeId, _: &[u8], _: &[u8], _: &[u8], _: Revision) {}
+    #[inline]
+    fn delete(&mut self, _: TreeId, _: &[u8]) {}
+}
+
+/// Encodes the writes of one transaction at one revision. Its buffers serve one transaction after the other.
+#[derive(Debug, Default)]
+pub struct Writer<J> {
+    batch: Vec<u8>,
+    head: Vec<u8>,
+    changes: Vec<Change>,
+    revision: Revision,
+    is_watched: bool,
+    pub journal: J,
+}
+
+impl<J: Journal> Writer<J> {
+    /// Begins a transaction. Events are collected when it `is_watched`.
+    #[inline]
+    pub fn begin(&mut self, revision: Revision, is_watched: bool) {
+        BatchWriter::start(&mut self.batch, revision);
+        self.changes.clear();
+        self.revision = revision;
+        self.is_watched = is_watched;
+    }
+
+    /// What was encoded so far.
+    #[inline]
+    pub fn batch(&self) -> &[u8] {
+        &self.batch
+    }
+
+    /// Takes the events that were collected.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Takes the batch.
+    pub fn take_batch(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.batch)
+    }
+
+    /// Gives the memory of a large batch back.
+    pub fn shrink(&mut self) {
+        const BATCH_KEPT_MAX_BYTES: usize = 1 << 20;
+        if self.batch.capacity() > BATCH_KEPT_MAX_BYTES {
+            self.batch = Vec::new();
+        }
+    }
+
+    /// Sets a key that was `previous` before.
+    #[inline]
+    pub fn put(&mut self, key: &[u8], value: &Value, lease: LeaseId, previous: Option<Meta>) {
+        let revision = self.revision;
+        let meta = Meta {
+            create_revision: previous.map_or(revision, |meta| meta.create_revision),
+            mod_revision: revision,
+            version: previous.map_or(1, |meta| meta.version + 1),
+            lease,
+        };
+        record::encode_head(&meta, &mut self.head);
+        self.put_head_and(key, value);
+        if self.is_watched {
+            let entry = meta.entry(key, value.clone());
+            self.changes.push(Change::new(ChangeKind::Put, entry));
+        }
+        self.attach(key, previous.map_or(0, |meta| meta.lease), lease);
+    }
+
+    /// Sets a key of which the version before is not known, on top of so many blind records in memory. For a
+    /// key that has no lease and is not watched.
+    #[inline]
+    pub fn put_blind(&mut self, key: &[u8], value: &Value, blind_below: u8) {
+        record::encode_blind_head(self.revision, blind_below, &mut self.head);
+        self.put_head_and(key, value);
+    }
+
+    #[inline]
+    fn put_head_and(&mut self, key: &[u8], value: &Value) {
+        let (tree, head) = (trees::KV, &self.head[..]);
+        BatchWriter::resume(&mut self.batch).put(tree, key, head, value);
+        self.journal.put(tree, key, head, value, self.revision);
+    }
+
+    /// Deletes a key that is present, with the lease that it has.
+    #[inline]
+    pub fn delete(&mut self, key: &[u8], lease: LeaseId) {
+        self.delete_record(trees::KV, key);
+        if self.is_watched {
+            let change = Change::deletion(Value::copy_from(key), self.revision);
+            self.changes.push(change);
+        }
+        self.attach(key, lease, 0);
+    }
+
+    /// Sets a record of another tree than that of the keys.
+    #[inline]
+    pub fn put_record(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
+        BatchWriter::resume(&mut self.batch).put(tree, key, value, &[]);
+        self.journal.put(tree, key, value, &[], self.revision);
+    }
+
+    /// Deletes a record.
+    #[inline]
+    pub fn delete_record(&mut self, tree: TreeId, key: &[u8]) {
+        BatchWriter::resume(&mut self.batch).delete(tree, key);
+        self.journal.delete(tree, key);
+    }
+
+    /// Moves a key from one lease to another; 0 means none.
+    #[inline]
+    fn attach(&mut self, key: &[u8], old: LeaseId, new: LeaseId) {
+        if old == new {
+            return;
+        }
+        if old != 0 {
+            self.delete_record(trees::SYSTEM, &trees::attachment_key(old, key));
+        }
+        if new != 0 {
+            self.put_record(trees::SYSTEM, &trees::attachment_key(new, key), &[]);
+        }
+    }
+}

@@ -1,0 +1,797 @@
+//! The database as a member of a cluster holds it: a state machine that others feed.
+//!
+//! The members agree on a log of entries; each entry is a list of [`Command`]s. A [`Replica`]
+//! applies them in order, and all replicas come to the same state at the same revisions, and to the
+//! same [`Reply`]s. It knows nothing of the agreement: the log, opened, is given to its owner, and
+//! what the owner wants to remember with each entry (its term, the membership) is an opaque *mark*,
+//! written in the same round as the entry's changes.
+//!
+//! ```text
+//! owner ──entry(index, term, commands, mark)──► Planner ──batch──► Round ──► memtable
+//!                                                  │                 │
+//!                                                  └── Reply         └─ applied record: (mark, part)
+//! ```
+//!
+//! Reading goes through a [`DbReader`], the part of [`Db`] that reads.
+//!
+//! Invariants:
+//!
+//! - The applied record and the changes it speaks of are in one round, so in one memtable, so in
+//!   one edit of the manifest: an entry is applied exactly once, whatever is lost.
+//! - Nothing of a round is visible before all of it is, and replies are given out after that.
+//! - Applying reads no clock and no setting of this member (`plan.rs`).
+
+mod codec;
+mod command;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod overlay;
+mod plan;
+mod range;
+mod records;
+mod restore;
+#[cfg(test)]
+mod tests;
+mod walked;
+mod work;
+
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bowline_storage::log::Log;
+use bowline_storage::sync::atomic::{AtomicBool, Ordering};
+use bowline_storage::sync::{Mutex, MutexGuard};
+use bowline_storage::tree::{
+    ArrivingFiles, BatchWriter, Engine, FrozenTables, Installed, Replicated, Round, ScanDirection,
+};
+use bowline_storage::{Clock, Index, Revision};
+
+pub use codec::{
+    COMMAND_VERSION, COMMANDS_MAX, DecodeError, TXN_DEPTH_MAX, commands_version, decode_commands,
+    encode_commands,
+};
+pub use command::*;
+pub use records::AppliedMark;
+pub use restore::{FrozenSource, RestoredAs, restore};
+pub use work::{TXN_BYTES_MAX, TXN_KEYS_MAX};
+
+pub use bowline_core::lease::{LeaseLeft, Renewal};
+
+use bowline::{Db, DbBuilder, DbReader, TreeHashes};
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::lease::{self, LeaseId};
+use bowline_core::state::Core;
+use bowline_core::trees;
+use bowline_core::watch::Change;
+use overlay::Overlay;
+use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
+use work::Work;
+
+/// How a member's database is opened.
+pub struct ReplicaOptions<'a> {
+    /// The id of a database that has to be created: the same for all members of the cluster.
+    pub database_id: u128,
+    /// The number below those of the tables that a new database makes; another one for each member,
+    /// with the lower 32 bits zero.
+    pub file_id_base: u64,
+    /// Is called once the directory is locked, before anything else is made in it, with whether it
+    /// holds a database: nobody else opens or makes one now.
+    pub locked: &'a mut dyn FnMut(bool) -> bowline_storage::Result<()>,
+    /// Is shown every entry of the log behind the flushed ones, in order, as it was written.
+    pub visit: &'a mut dyn FnMut(Index, &[u8]) -> bowline_storage::Result<()>,
+}
+
+impl std::fmt::Debug for ReplicaOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicaOptions").finish_non_exhaustive()
+    }
+}
+
+/// A member's database. See the [module](self).
+#[derive(Debug)]
+pub struct Replica {
+    db: DbReader,
+    state: Mutex<ApplyState>,
+    /// What is asked beside whoever applies: whether an alarm for space is raised, and the rest.
+    is_out_of_space: AtomicBool,
+    shown: Mutex<Shown>,
+}
+
+/// What is known besides the trees, for those who ask while entries are applied.
+#[derive(Debug, Default)]
+struct Shown {
+    alarms: Vec<(u64, AlarmKind)>,
+    compacted: Option<Revision>,
+}
+
+#[derive(Debug, Default)]
+struct ApplyState {
+    known: Known,
+    applied: AppliedMark,
+    /// The log index of the last entry that was applied as a whole.
+    index: Index,
+}
+
+impl Replica {
+    /// Opens the database in `path`, creating it when there is none. The log belongs to the caller.
+    ///
+    /// # Errors
+    /// As [`DbBuilder::open`].
+    pub fn open(
+        builder: DbBuilder,
+        path: impl Into<PathBuf>,
+        options: ReplicaOptions<'_>,
+    ) -> Result<(Replica, Log)> {
+        let ReplicaOptions {
+            database_id,
+            file_id_base,
+            locked,
+            visit,
+        } = options;
+        let replicated = Replicated {
+            database_id,
+            file_id_base,
+            locked,
+            visit,
+        };
+        let (db, log) = builder.open_replicated(path.into(), replicated)?;
+        let replica = Replica {
+            db,
+            state: Mutex::default(),
+            is_out_of_space: AtomicBool::new(false),
+            shown: Mutex::default(),
+        };
+        replica.load(&mut replica.state.lock())?;
+        Ok((replica, log))
+    }
+
+    /// Reads what is known besides the trees.
+    fn load(&self, state: &mut ApplyState) -> Result<()> {
+        let engine = &self.core().engine;
+        let read = |key: &[u8]| {
+            engine.read_newest(trees::SYSTEM, key, |found| {
+                let put = found.filter(|f| f.kind == bowline_storage::EntryKind::Put);
+                put.map(|found| found.bytes().to_vec())
+            })
+        };
+        let key = trees::applied_key();
+        state.applied = match read(&key)? {
+            Some(bytes) => AppliedMark::decode(&bytes).ok_or_else(|| invalid("applied", &key))?,
+            None => AppliedMark::default(),
+        };
+        let key = trees::compacted_key();
+        state.known = Known::default();
+        if let Some(bytes) = read(&key)? {
+            let number = records::decode_number(&bytes);
+            state.known.compacted = Some(number.ok_or_else(|| invalid("compacted", &key))?);
+        }
+        let prefix = trees::alarms_prefix();
+        let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let at = engine.visible();
+        let mut scan = engine.scan(trees::SYSTEM, lower, upper, at, ScanDirection::Forward);
+        while scan.advance()? {
+            let alarm = split_alarm(scan.key());
+            let alarm = alarm.ok_or_else(|| invalid("alarm", scan.key()))?;
+            state.known.alarms.insert(alarm);
+        }
+        self.show(&state.known);
+        // What the tables contain has agreed on no more: what comes next may ask what was changed since.
+        let compacted = state.known.compacted.unwrap_or(0);
+        engine.hold_tombstones(compacted);
+        state.index = engine.flushed_index();
+        // A crash may have come between a compaction's command and what it does to history.
+        if engine.history_floor() < compacted {
+            give_up_history(engine, compacted)?;
+        }
+        Ok(())
+    }
+
+    fn show(&self, known: &Known) {
+        self.is_out_of_space
+            .store(known.is_out_of_space(), Ordering::Release);
+        *self.shown.lock() = Shown {
+            alarms: known.alarms.iter().copied().collect(),
+            compacted: known.compacted,
+        };
+    }
+
+    /// Whether flush and merging are behind, so that applying may be held back.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.core().engine.pressure() > 0.0
+    }
+
+    /// Whether an alarm for space is raised: what needs space is refused. Waits for nobody.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        self.is_out_of_space.load(Ordering::Acquire)
+    }
+
+    /// Ends the time in which a database was embedded: what history it has given up is recorded as a
+    /// compaction, as the members are to agree on what can be read, and everything is flushed.
+    ///
+    /// The record is written, not taken from the floor of the engine's history at each opening: after
+    /// a crash the floor can be ahead of the entries that are applied once more.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn end_embedded_time(db: &Db) -> Result<()> {
+        let floor = db.core().engine.history_floor();
+        if floor > 1 {
+            let record = records::encode_number(floor);
+            db.put_system_record(&trees::compacted_key(), record)?;
+        }
+        db.flush()
+    }
+
+    fn core(&self) -> &Core {
+        self.db.core()
+    }
+
+    /// The database, to be read.
+    #[must_use]
+    pub fn db(&self) -> &DbReader {
+        &self.db
+    }
+
+    /// How far the log has been applied.
+    #[must_use]
+    pub fn applied(&self) -> AppliedMark {
+        self.state.lock().applied.clone()
+    }
+
+    /// The last entry of the log that the tables contain: what a restart does not need any more.
+    #[must_use]
+    pub fn flushed_index(&self) -> Index {
+        self.core().engine.flushed_index()
+    }
+
+    /// The alarms that are raised.
+    #[must_use]
+    pub fn alarms(&self) -> Vec<(u64, AlarmKind)> {
+        self.shown.lock().alarms.clone()
+    }
+
+    /// The revision given to the last compaction; 0 when there was none.
+    #[must_use]
+    pub fn compacted_revision(&self) -> Revision {
+        self.shown.lock().compacted.unwrap_or(0)
+    }
+
+    /// Begins to apply entries. One caller at a time.
+    pub fn apply(&self) -> Applier<'_> {
+        let state = self.state.lock();
+        Applier {
+            replica: self,
+            db: &self.db,
+            last: self.db.revision(),
+            state,
+            round: None,
+            published: Vec::new(),
+            leases: Vec::new(),
+            is_unrecorded: false,
+        }
+    }
+
+    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would. With it comes the
+    /// newest revision of which it holds: whoever goes on to watch from the next one misses nothing.
+    ///
+    /// # Errors
+    /// A refusal for a revision that cannot be read.
+    pub fn range(&self, op: &RangeOp) -> Result<(Revision, Result<RangeReply, Refusal>)> {
+        self.core().check_open()?;
+        let engine = &self.core().engine;
+        let overlay = Overlay::default();
+        if op.revision == 0 {
+            if op.range_end.is_empty() {
+                return self.read_key(op).map(|(at, reply)| (at, Ok(reply)));
+            }
+            let pin = engine.pin_newest();
+            let at = pin.revision();
+            return range::read(engine, &overlay, op, at).map(|reply| (at, Ok(reply)));
+        }
+        let newest = engine.visible();
+        match engine.pin_at(op.revision) {
+            Ok(pin) => {
+                let reply = range::read(engine, &overlay, op, pin.revision())?;
+                Ok((newest, Ok(reply)))
+            }
+            Err(error) => Ok((newest, Err(refusal(op.revision, error)))),
+        }
+    }
+
+    /// One key at the newest revision: without a pin, as nothing can change under a single read.
+    fn read_key(&self, op: &RangeOp) -> Result<(Revision, RangeReply)> {
+        let engine = &self.core().engine;
+        let overlay = Overlay::default();
+        loop {
+            let at = engine.visible();
+            match range::read(engine, &overlay, op, at) {
+                Err(Error::Storage(bowline_storage::Error::Replaced { .. })) => {
+                    std::thread::yield_now();
+                }
+                // What was superseded since may have been merged away: then it is read again.
+                result if engine.visible() == at || engine.history_floor() <= at => {
+                    return result.map(|reply| (at, reply));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Evaluates a transaction that only reads, at the newest revision.
+    ///
+    /// # Errors
+    /// A refusal as of [`Command::Txn`]. `NotSupported` for one that writes.
+    pub fn read_txn(&self, txn: &Txn) -> Result<(Revision, Result<TxnReply, Refusal>)> {
+        if !txn.is_read_only() {
+            return Err(Error::NotSupported {
+                what: "a transaction that writes, as a read",
+                why: "propose it as a command",
+            });
+        }
+        self.core().check_open()?;
+        let engine = &self.core().engine;
+        let pin = engine.pin_newest();
+        let at = pin.revision();
+        let compacted = self.shown.lock().compacted;
+        let work = Work::of_txn();
+        Ok((at, range::read_txn(engine, txn, at, compacted, &work)?))
+    }
+
+    /// Whether a transaction has to be [weighed](Replica::weigh) before it is proposed.
+    #[must_use]
+    pub fn may_exceed(txn: &Txn) -> bool {
+        work::may_exceed(txn)
+    }
+
+    /// Refuses a transaction that, by this member's state, looks at more than one may. Who applies it decides again.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails; `Closed`.
+    pub fn weigh(&self, txn: &Txn) -> Result<Result<(), Refusal>> {
+        self.core().check_open()?;
+        let engine = &self.core().engine;
+        let pin = engine.pin_newest();
+        let compacted = self.shown.lock().compacted;
+        work::weigh(engine, txn, pin.revision(), compacted)
+    }
+
+    /// Hashes every tree, and returns the log index of the last entry in what was hashed. Members
+    /// with the same index have the same hashes. Entries are applied meanwhile, but for the system
+    /// tree, which is small.
+    ///
+    /// # Errors
+    /// `Storage` when something cannot be read.
+    pub fn tree_hashes(&self) -> Result<(Index, TreeHashes)> {
+        self.core().check_open()?;
+        let (index, snapshot, system) = {
+            let state = self.state.lock();
+            let snapshot = self.db.snapshot();
+            let system = snapshot.system_hash()?;
+            (state.index, snapshot, system)
+        };
+        Ok((index, snapshot.tree_hashes_with(system)?))
+    }
+
+    /// Flushes, and pins the tables: a copy of the state for another member, with the mark of the
+    /// last entry in it. Nothing is applied meanwhile.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn freeze(&self) -> Result<(FrozenTables, Vec<u8>)> {
+        let state = self.state.lock();
+        let frozen = self.core().engine.freeze()?;
+        Ok((frozen, state.applied.mark.clone()))
+    }
+
+    /// [`Replica::freeze`] of the last flush, which a full disk cannot refuse: what is trimmed from
+    /// the log is in it all the same. `None` when no entry of the log is in tables yet.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails.
+    pub fn freeze_flushed(&self) -> Result<Option<(FrozenTables, Vec<u8>)>> {
+        let frozen = self.core().engine.freeze_flushed()?;
+        let key = trees::applied_key();
+        let Some(record) = frozen.read(trees::SYSTEM, &key)? else {
+            return Ok(None);
+        };
+        let applied = AppliedMark::decode(&record).ok_or_else(|| invalid("applied", &key))?;
+        Ok(Some((frozen, applied.mark)))
+    }
+
+    /// Which files belong to what [`Replica::freeze`] of another member gave away, so that they can be
+    /// checked before they are installed. `source` is what errors name.
+    ///
+    /// # Errors
+    /// `Storage`, when it is no such state.
+    pub fn arriving_files(source: &Path, frozen: &[u8]) -> Result<ArrivingFiles> {
+        Ok(ArrivingFiles::of_state(source, frozen, trees::COUNT)?)
+    }
+
+    /// Replaces the state by that of another member, whose files lie in `directory`; see
+    /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then starts the
+    /// log anew behind the returned index, and calls [`Replica::log_restarted`].
+    ///
+    /// # Errors
+    /// `Storage`, when the files are damaged or do not fit.
+    pub fn install(&self, frozen: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
+        let mut state = self.state.lock();
+        let core = self.core();
+        let installed = core.engine.install(frozen, directory, keeps_log)?;
+        core.kinds.reload(&core.engine)?;
+        core.leases.reload(&core.engine, self.core().clock())?;
+        self.load(&mut state)?;
+        core.hub.wake();
+        Ok(installed)
+    }
+
+    /// Says that the log goes on behind an installed state.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn log_restarted(&self) -> Result<()> {
+        Ok(self.core().engine.log_restarted()?)
+    }
+
+    /// What tells the time here.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        self.core().clock()
+    }
+
+    // --- leases: who leads keeps time ---
+
+    /// Begins the time of every lease anew: of a new leader, which cannot know when they were kept
+    /// alive last. Each gets what it was known to have left, and `extension` on top.
+    ///
+    /// # Errors
+    /// `Storage` when they cannot be read.
+    pub fn extend_leases(&self, extension: Duration) -> Result<()> {
+        // While a round is under way the table is ahead of what can be read.
+        let _state = self.state.lock();
+        let core = self.core();
+        core.leases.reload(&core.engine, self.core().clock())?;
+        core.leases.extend(extension);
+        Ok(())
+    }
+
+    /// Begins a lease's time anew, leading. `None` when there is no such lease in what is applied here.
+    ///
+    /// While something [is recorded](Renewal::Recorded) of what it had left, the next leader would
+    /// believe that: the holder is not told, the record is taken back ([`Replica::leases_to_clear`]),
+    /// and the lease is renewed again.
+    #[must_use]
+    pub fn renew_lease(&self, id: LeaseId) -> Option<Renewal> {
+        let now = self.core().clock().monotonic();
+        self.core().leases.renew(id, now)
+    }
+
+    /// What is recorded of what a lease has left: what the next leader would believe.
+    #[must_use]
+    pub fn recorded_lease(&self, id: LeaseId) -> Option<Duration> {
+        self.core().leases.recorded(id)
+    }
+
+    /// Leases that were renewed and of which something is recorded: what a leader has to take back by
+    /// [`Command::LeaseRemaining`]. At most so many.
+    #[must_use]
+    pub fn leases_to_clear(&self, most: usize) -> Vec<LeaseLeft> {
+        self.core().leases.awaited(most)
+    }
+
+    /// Leases that have less left than the next leader would believe, by `interval` or more: what a
+    /// leader has to tell by [`Command::LeaseRemaining`]. At most so many. Until
+    /// [`Replica::end_checkpoint`] their renewals are not final.
+    #[must_use]
+    pub fn begin_checkpoint(&self, interval: Duration, most: usize) -> Vec<LeaseLeft> {
+        let now = self.core().clock().monotonic();
+        self.core().leases.begin_telling(now, interval, most)
+    }
+
+    /// The command that tells of these leases has been applied here, or is in no log and never will
+    /// be. When neither is known, leave it: [`Replica::extend_leases`] begins anew.
+    pub fn end_checkpoint(&self, told: &[LeaseLeft]) {
+        self.core().leases.end_telling(told);
+    }
+
+    /// The leases whose time is over, by the clock of this member; they cannot be kept alive any
+    /// more. Each with the entry that granted it, 0 if none did.
+    #[must_use]
+    pub fn expired_leases(&self) -> Vec<(LeaseId, Index)> {
+        let core = self.core();
+        core.leases.take_expired(self.core().clock().monotonic())
+    }
+}
+
+pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError) -> Refusal {
+    use bowline_storage::tree::PinError;
+    match error {
+        PinError::Future { current, .. } => Refusal::FutureRevision {
+            revision,
+            newest: current,
+        },
+        PinError::Compacted { oldest, .. } => Refusal::Compacted { revision, oldest },
+    }
+}
+
+fn invalid(what: &'static str, key: &[u8]) -> Error {
+    Error::InvalidRecord {
+        what,
+        key: show_key(key),
+        reason: "it does not decode",
+    }
+}
+
+/// Gives up the history below `revision`, as a command that is in the state asks for.
+///
+/// On a full disk only in memory: nobody can ask for it any more, and the next flush, merge or opening
+/// records it. To stop for that would make an end of what is to free space.
+fn give_up_history(engine: &Engine, revision: Revision) -> Result<()> {
+    match engine.compact_history(revision) {
+        // Already given up when the entry is applied again.
+        Ok(Ok(()) | Err(_)) => Ok(()),
+        Err(error @ bowline_storage::Error::NoSpace { .. }) => {
+            tracing::warn!(%error, "that history was given up is recorded later");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
+    let (member, kind) = key.get(1..)?.split_first_chunk::<8>()?;
+    let kind = match kind {
+        [1] => AlarmKind::NoSpace,
+        [2] => AlarmKind::Corrupt,
+        _ => return None,
+    };
+    Some((u64::from_be_bytes(*member), kind))
+}
+
+/// Applies entries of the log, in order. Made by [`Replica::apply`].
+///
+/// What it has taken becomes visible with [`Applier::finish`], and now and then before. Dropped
+/// unfinished with something in it, it stops all writing, as a half-way round does.
+pub struct Applier<'a> {
+    replica: &'a Replica,
+    db: &'a DbReader,
+    state: MutexGuard<'a, ApplyState>,
+    round: Option<Round<'a>>,
+    published: Vec<(Revision, Vec<Change>)>,
+    /// What the leases of the round become once it can be seen.
+    leases: Vec<(LeaseId, LeaseEffect)>,
+    last: Revision,
+    /// Whether the round holds writes that no applied record in it speaks of yet.
+    is_unrecorded: bool,
+}
+
+impl std::fmt::Debug for Applier<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Applier")
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much room a round is begun with at least, so that it can take many commands.
+const ROUND_BYTES: u64 = 64 << 10;
+const ROUND_OPERATIONS: u64 = 256;
+/// What is kept for the applied record: more than a membership takes.
+const MARK_BYTES: u64 = 16 << 10;
+
+impl<'a> Applier<'a> {
+    fn core(&self) -> &'a Core {
+        self.db.core()
+    }
+
+    /// Applies one entry. `index` is its index in the log, `mark` what is to be remembered once all
+    /// of it is applied. With `wants_replies` the result has one reply for each command.
+    ///
+    /// # Errors
+    /// This member failed: it must stop. A command that is refused is no error.
+    pub fn entry(
+        &mut self,
+        index: Index,
+        term: u64,
+        commands: &[Command],
+        mark: &[u8],
+        wants_replies: bool,
+    ) -> Result<Vec<Reply>> {
+        let mut replies = Vec::new();
+        let done_before = self.state.applied.commands;
+        for (number, command) in (0u64..).zip(commands) {
+            if number < done_before {
+                continue;
+            }
+            let reply = self.command(index, term, command, number, wants_replies)?;
+            if wants_replies {
+                replies.push(reply);
+            }
+        }
+        // With the mark there is always something to write.
+        let record = AppliedMark::encode(mark, 0);
+        self.write_applied(index, &record)?;
+        self.state.applied = AppliedMark {
+            mark: mark.to_vec(),
+            commands: 0,
+        };
+        self.state.index = index;
+        Ok(replies)
+    }
+
+    fn command(
+        &mut self,
+        index: Index,
+        term: u64,
+        command: &Command,
+        number: u64,
+        wants_reply: bool,
+    ) -> Result<Reply> {
+        let core = self.core();
+        let is_watched = core.hub.is_watched();
+        let planner = Planner::new(
+            &core.engine,
+            &core.kinds,
+            &self.state.known,
+            self.last,
+            Place { index, term },
+            wants_reply,
+            is_watched,
+        );
+        let Plan {
+            batch,
+            operations,
+            revision,
+            changes,
+            effects,
+            reply,
+        } = planner.plan(command)?;
+        if operations > 0 {
+            let bytes = batch.len() as u64;
+            let has_room = |round: &Round<'_>| round.has_room(operations + 1, bytes + MARK_BYTES);
+            if !self.round.as_ref().is_some_and(has_room) {
+                // A part of the entry is published: it is remembered how much.
+                if number > self.state.applied.commands {
+                    self.write_part(number)?;
+                }
+                self.publish()?;
+                self.begin(operations, bytes)?;
+            }
+            let round = self.round.as_mut().ok_or_else(no_round)?;
+            // Until the entry is whole, the index is that of the one before.
+            round.apply_at(self.state.index.min(index), &batch)?;
+            self.is_unrecorded = true;
+            if is_watched && revision > self.last {
+                self.published.push((revision, changes));
+            }
+            self.last = revision;
+        }
+        for effect in effects {
+            self.effect(effect, index, number + 1)?;
+        }
+        Ok(reply)
+    }
+
+    fn begin(&mut self, operations: u64, bytes: u64) -> Result<()> {
+        let operations = operations.max(ROUND_OPERATIONS) + 1;
+        let bytes = bytes.max(ROUND_BYTES) + MARK_BYTES;
+        let engine = &self.core().engine;
+        // A full disk holds up flushes. Then the memtable takes what was agreed all the same, or
+        // this member would be left behind.
+        let round = engine.begin_freeing_round(1, operations, bytes)?;
+        self.round = Some(round);
+        Ok(())
+    }
+
+    /// Records that the first `commands` commands of the next entry are in the state.
+    fn write_part(&mut self, commands: u64) -> Result<()> {
+        let record = AppliedMark::encode(&self.state.applied.mark, commands);
+        let index = self.state.index;
+        self.write_applied(index, &record)?;
+        self.state.applied.commands = commands;
+        Ok(())
+    }
+
+    fn write_applied(&mut self, index: Index, record: &[u8]) -> Result<()> {
+        let bytes = record.len() as u64 + 64;
+        if !self
+            .round
+            .as_ref()
+            .is_some_and(|round| round.has_room(1, bytes))
+        {
+            if self.is_unrecorded {
+                // Room was kept for this, unless the mark is a giant.
+                return Err(Error::NotSupported {
+                    what: "a mark of this size",
+                    why: "it does not fit beside what it speaks of",
+                });
+            }
+            // Entries that change nothing may have filled the round with their records.
+            self.publish()?;
+            self.begin(1, bytes)?;
+        }
+        let mut batch = Vec::with_capacity(record.len() + 16);
+        let mut writer = BatchWriter::start(&mut batch, self.last);
+        writer.put(trees::SYSTEM, &trees::applied_key(), record, &[]);
+        let round = self.round.as_mut().ok_or_else(no_round)?;
+        round.apply_at(index, &batch)?;
+        self.is_unrecorded = false;
+        Ok(())
+    }
+
+    fn effect(&mut self, effect: Effect, index: Index, commands: u64) -> Result<()> {
+        let core = self.core();
+        match effect {
+            Effect::Lease(id, effect) => self.leases.push((id, effect)),
+            Effect::Kind(id, name) => core.kinds.insert(id, &name),
+            Effect::Alarm(member, kind, true) => {
+                self.state.known.alarms.insert((member, kind));
+                self.replica.show(&self.state.known);
+            }
+            Effect::Alarm(member, kind, false) => {
+                self.state.known.alarms.remove(&(member, kind));
+                self.replica.show(&self.state.known);
+            }
+            Effect::Compacted(revision) => {
+                self.state.known.compacted = Some(revision);
+                self.replica.show(&self.state.known);
+                // It speaks of what is visible.
+                self.write_part(commands)?;
+                self.publish()?;
+                core.engine.hold_tombstones_later(index, revision);
+                give_up_history(&core.engine, revision)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was taken visible.
+    fn publish(&mut self) -> Result<()> {
+        let Some(round) = self.round.take() else {
+            return Ok(());
+        };
+        round.finish()?;
+        let core = self.core();
+        let now = self.core().clock().monotonic();
+        for (id, effect) in self.leases.drain(..) {
+            match effect {
+                LeaseEffect::Granted(grant) => core.leases.insert(id, grant, now),
+                LeaseEffect::Ended => core.leases.remove(id),
+                LeaseEffect::Told(left) => core.leases.set_recorded(id, left),
+            }
+        }
+        for (revision, changes) in self.published.drain(..) {
+            core.hub.publish(revision, changes);
+        }
+        core.hub.wake();
+        Ok(())
+    }
+
+    /// Makes everything visible; returns the newest revision.
+    ///
+    /// # Errors
+    /// As of [`Applier::entry`].
+    pub fn finish(mut self) -> Result<Revision> {
+        self.publish()?;
+        let core = self.core();
+        if let Err(error) = core.engine.run_background_if_manual() {
+            // What was applied stands; the next round meets the failure itself.
+            tracing::error!(%error, "flush or compaction failed");
+        }
+        Ok(self.last)
+    }
+}
+
+fn no_round() -> Error {
+    Error::Storage(bowline_storage::Error::Internal("no round".to_owned()))
+}
+
+/// A lease's shortest and longest time to live.
+#[must_use]
+pub fn is_valid_ttl(ttl: Duration) -> bool {
+    lease::check_ttl(ttl).is_ok()
+}

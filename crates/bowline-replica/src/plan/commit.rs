@@ -1,0 +1,395 @@
+//! The commit of a transaction that was run elsewhere: what it has read is as it was, then its writes.
+//!
+//! The rules are those of the embedded [`Transaction`](bowline::Transaction). It reads at one revision and
+//! notes what; here, in the one order of all commands, it is looked for what is newer:
+//!
+//! | isolation | must be unchanged since the read revision |
+//! |---|---|
+//! | serializable | keys, ranges, blocks, edges and the edges of blocks that were read, present or absent |
+//! | snapshot | what is written: keys, ranges that are deleted, blocks, edges |
+//!
+//! Under either, the edges of a block that is deleted must be unchanged, the blocks of an edge exist, a
+//! lease exists, and expectations hold. A blind write under serializable isolation never conflicts.
+//!
+//! Invariants:
+//!
+//! - Every member decides alike, also one that applies the entry again after a crash, with tables from
+//!   which more was given up since. A revision below the last compaction *that was agreed on before
+//!   this entry* is refused. From that compaction on the newest version of every key is there, a
+//!   tombstone, too: flushes and merges keep those from the compaction on that the tables contain
+//!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry.
+//!   Versions that are not the newest of their key may be gone, so nothing here depends on them.
+//! - Everything is compared with the state before the command.
+//! - No key is walked over twice for the ranges that are read, and none for those that are deleted, however often a
+//!   commit names it (`walked.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use bowline_storage::{Revision, TreeId, Value};
+
+use super::{Planner, Stop};
+use crate::command::{
+    Commit, CommitRead, CommitWrite, GraphWrite, Outcome, PutOp, Refusal, Touched,
+};
+use crate::overlay::Overlay;
+use crate::range::{Span, for_each};
+use crate::walked::Walked;
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::{self, BlockId};
+use bowline_core::lease::LeaseId;
+use bowline_core::options::{Isolation, Limits};
+use bowline_core::trees;
+use bowline_core::write;
+use bowline_core::write::lookup::Lookup;
+use bowline_core::write::validate::{self, Violation};
+
+/// What becomes of keys. Each is in one of both at most.
+#[derive(Default)]
+struct Keys<'c> {
+    /// A value with its lease.
+    puts: BTreeMap<Vec<u8>, (&'c Value, LeaseId)>,
+    deleted: BTreeSet<Vec<u8>>,
+    /// The spans whose keys are all known to this.
+    walked: Walked,
+}
+
+impl<'c> Keys<'c> {
+    fn put(&mut self, key: &[u8], value: &'c Value, lease: LeaseId) {
+        self.deleted.remove(key);
+        self.puts.insert(key.to_vec(), (value, lease));
+    }
+
+    fn delete(&mut self, key: Vec<u8>) {
+        self.puts.remove(&key);
+        self.deleted.insert(key);
+    }
+
+    /// Deletes what was put into a span.
+    fn delete_puts(&mut self, span: &Span) {
+        let put: Vec<Vec<u8>> = match span {
+            Span::Key(key) => vec![key.clone()],
+            Span::Range(from, Some(end)) if from >= end => Vec::new(),
+            Span::Range(from, end) => {
+                let upper = end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+                let put = self
+                    .puts
+                    .range::<Vec<u8>, _>((Bound::Included(from), upper));
+                put.map(|(key, _)| key.clone()).collect()
+            }
+        };
+        for key in put {
+            if self.puts.remove(&key).is_some() {
+                self.deleted.insert(key);
+            }
+        }
+    }
+
+    /// In the order of the keys.
+    fn into_sorted(self) -> BTreeMap<Vec<u8>, Option<(&'c Value, LeaseId)>> {
+        let deleted = self.deleted.into_iter().map(|key| (key, None));
+        let puts = self.puts.into_iter().map(|(key, put)| (key, Some(put)));
+        deleted.chain(puts).collect()
+    }
+}
+
+/// The spans of each tree in which nothing has changed.
+type Unchanged = BTreeMap<TreeId, Walked>;
+
+impl Planner<'_> {
+    pub(super) fn commit(&mut self, commit: &Commit) -> Result<Outcome, Stop> {
+        if commit.read_revision > 0 {
+            self.known.check_readable(commit.read_revision, self.last)?;
+            self.check_unchanged(commit)?;
+        }
+        for expectation in &commit.expectations {
+            let (key, expected) = (&expectation.key, expectation.mod_revision);
+            self.allow(validate::check_revision(&self.lookup(), key, expected))?;
+        }
+        let mut keys = Keys::default();
+        for write in &commit.writes {
+            match write {
+                CommitWrite::Put { key, value, lease } => {
+                    keys.put(key, value, *lease);
+                }
+                CommitWrite::Delete { key } => {
+                    keys.delete(key.clone());
+                }
+                CommitWrite::DeleteRange { key, range_end } => {
+                    self.delete_span(&Span::of(key, range_end), &mut keys)?;
+                }
+                CommitWrite::Graph(write) => {
+                    self.graph_write(write)?;
+                }
+            }
+        }
+        let deleted = self.write_keys(keys)?;
+        Ok(Outcome::Committed {
+            deleted,
+            is_changed: self.writer.journal.is_numbered,
+        })
+    }
+
+    // --- what must be unchanged ---
+
+    fn check_unchanged(&self, commit: &Commit) -> Result<(), Stop> {
+        let since = commit.read_revision;
+        let mut unchanged = Unchanged::new();
+        let unchanged = &mut unchanged;
+        if commit.isolation == Isolation::Serializable {
+            for read in &commit.reads {
+                self.check_read(read, since, unchanged)?;
+            }
+        }
+        for write in &commit.writes {
+            if commit.isolation == Isolation::Snapshot {
+                self.check_written(write, since, unchanged)?;
+            }
+            if let CommitWrite::Graph(GraphWrite::DeleteBlock(id)) = write {
+                // An edge that somebody else added meanwhile is not deleted unseen.
+                self.check_edges(trees::EDGE_OUT, *id, since, unchanged)?;
+                self.check_edges(trees::EDGE_IN, *id, since, unchanged)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_read(
+        &self,
+        read: &CommitRead,
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
+        match read {
+            CommitRead::Key(key) => self.check_point(trees::KV, key, since),
+            CommitRead::Range { key, range_end } => {
+                self.check_keys(key, range_end, since, unchanged)
+            }
+            CommitRead::Block(id) => self.check_point(trees::BLOCK, &graph::block_key(*id), since),
+            CommitRead::Edge {
+                source,
+                kind,
+                target,
+            } => self.check_edge(*source, kind, *target, since),
+            CommitRead::EdgesOut(id) => self.check_edges(trees::EDGE_OUT, *id, since, unchanged),
+            CommitRead::EdgesIn(id) => self.check_edges(trees::EDGE_IN, *id, since, unchanged),
+        }
+    }
+
+    fn check_written(
+        &self,
+        write: &CommitWrite,
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
+        match write {
+            CommitWrite::Put { key, .. } | CommitWrite::Delete { key } => {
+                self.check_point(trees::KV, key, since)
+            }
+            CommitWrite::DeleteRange { key, range_end } => {
+                self.check_keys(key, range_end, since, unchanged)
+            }
+            CommitWrite::Graph(write) => match write {
+                GraphWrite::PutBlock(block) => {
+                    self.check_point(trees::BLOCK, &graph::block_key(block.id), since)
+                }
+                GraphWrite::DeleteBlock(id) => {
+                    self.check_point(trees::BLOCK, &graph::block_key(*id), since)
+                }
+                GraphWrite::PutEdge(edge) => {
+                    self.check_edge(edge.source, &edge.kind, edge.target, since)
+                }
+                GraphWrite::DeleteEdge {
+                    source,
+                    kind,
+                    target,
+                } => self.check_edge(*source, kind, *target, since),
+            },
+        }
+    }
+
+    fn check_edge(
+        &self,
+        source: BlockId,
+        kind: &str,
+        target: BlockId,
+        since: Revision,
+    ) -> Result<(), Stop> {
+        match self.kinds.id(kind) {
+            Some(kind) => {
+                let key = graph::edge_out_key(source, kind, target);
+                self.check_point(trees::EDGE_OUT, &key, since)
+            }
+            // Of a kind that nobody has used there was no edge, and there is none.
+            None => Ok(()),
+        }
+    }
+
+    fn check_edges(
+        &self,
+        tree: TreeId,
+        id: BlockId,
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
+        let prefix = graph::edge_prefix(id);
+        let end = trees::prefix_end(&prefix);
+        self.check_parts(tree, (&prefix, end.as_deref()), since, unchanged)
+    }
+
+    fn check_keys(
+        &self,
+        key: &[u8],
+        range_end: &[u8],
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
+        match Span::of(key, range_end) {
+            Span::Key(key) => self.check_point(trees::KV, &key, since),
+            Span::Range(from, end) => {
+                self.check_parts(trees::KV, (&from, end.as_deref()), since, unchanged)
+            }
+        }
+    }
+
+    /// Checks what of a span is not known to be unchanged.
+    fn check_parts(
+        &self,
+        tree: TreeId,
+        (from, end): (&[u8], Option<&[u8]>),
+        since: Revision,
+        unchanged: &mut Unchanged,
+    ) -> Result<(), Stop> {
+        // With the first that has changed the commit ends.
+        for (from, end) in unchanged.entry(tree).or_default().add(from, end) {
+            let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let lower = Bound::Included(&from[..]);
+            self.allow(validate::check_range_unchanged(
+                self.engine,
+                tree,
+                (lower, upper),
+                since,
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn check_point(&self, tree: TreeId, key: &[u8], since: Revision) -> Result<(), Stop> {
+        self.allow(validate::check_unchanged(self.engine, tree, key, since))
+    }
+
+    /// The refusal that tells of a violation, the same on every member.
+    pub(super) fn refusal(&self, violation: Violation) -> Result<Refusal> {
+        Ok(match violation {
+            Violation::Changed {
+                tree,
+                key,
+                revision,
+                since,
+            } => Refusal::Conflict {
+                what: self.touched(tree, &key)?,
+                revision,
+                snapshot: since,
+            },
+            Violation::Revision {
+                key,
+                expected,
+                actual,
+            } => Refusal::CompareFailed {
+                key,
+                expected,
+                actual,
+            },
+            Violation::MissingBlock { id } => Refusal::MissingBlock { id },
+            Violation::LeaseNotFound { id } => Refusal::LeaseNotFound { id },
+            Violation::LeaseExists { id } => Refusal::LeaseExists { id },
+        })
+    }
+
+    /// The key, block or edge that a key of a tree stands for.
+    fn touched(&self, tree: TreeId, key: &[u8]) -> Result<Touched> {
+        let invalid = |what, reason| Error::InvalidRecord {
+            what,
+            key: show_key(key),
+            reason,
+        };
+        Ok(match tree {
+            trees::KV => Touched::Key(key.to_vec()),
+            trees::BLOCK => {
+                let id = <[u8; 16]>::try_from(key);
+                let id = id.map_err(|_| invalid("block", "its key is not 16 bytes"))?;
+                Touched::Block(BlockId::from_bytes(id))
+            }
+            _ => {
+                let (source, kind, target) = write::graph::split(tree, key)?;
+                let kind = self.kinds.name(kind);
+                let kind = kind.ok_or_else(|| invalid("edge", "its kind is not registered"))?;
+                Touched::Edge {
+                    source,
+                    kind: kind.as_ref().to_owned(),
+                    target,
+                }
+            }
+        })
+    }
+
+    // --- writes of keys ---
+
+    /// Notes the deletion of every key of a span that is there, or was put before.
+    fn delete_span(&self, span: &Span, keys: &mut Keys<'_>) -> Result<(), Stop> {
+        keys.delete_puts(span);
+        let parts = match span {
+            Span::Key(key) => vec![Span::Key(key.clone())],
+            Span::Range(from, end) => {
+                let parts = keys.walked.add(from, end.as_deref());
+                let span = |(from, end)| Span::Range(from, end);
+                parts.into_iter().map(span).collect()
+            }
+        };
+        let limit = Limits::TRANSACTION_SIZE_BYTES;
+        let mut size = 0;
+        for part in parts {
+            let nothing = Overlay::default();
+            let at = Revision::MAX;
+            for_each(self.engine, &nothing, &part, at, false, &mut |entry| {
+                size += entry.key.len() as u64;
+                keys.delete(entry.key.to_vec());
+                Ok(size <= limit)
+            })?;
+        }
+        if size > limit {
+            // More than could be deleted, so all of it need not be read.
+            let what = "a command's writes".to_owned();
+            return Err(Refusal::TooLarge { what, size, limit }.into());
+        }
+        Ok(())
+    }
+
+    /// Writes each key once, so that it has one version at the revision. Tells how many were deleted.
+    fn write_keys(&mut self, keys: Keys<'_>) -> Result<u64, Stop> {
+        let mut deleted = 0;
+        // They are the last writes of the command, each of another key.
+        self.writer.journal.is_last = true;
+        for (key, action) in keys.into_sorted() {
+            match action {
+                Some((value, lease)) => {
+                    let put = PutOp {
+                        key,
+                        value: value.clone(),
+                        lease,
+                        ..PutOp::default()
+                    };
+                    self.check_put(&put)?;
+                    self.put(&put)?;
+                }
+                None => {
+                    if let Some(meta) = self.lookup().meta(&key)? {
+                        self.writer.delete(&key, meta.lease);
+                        deleted += 1;
+                    }
+                }
+            }
+        }
+        Ok(deleted)
+    }
+}

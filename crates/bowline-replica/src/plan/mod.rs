@@ -1,0 +1,810 @@
+//! Turns a command into a batch for the engine, a reply, and changes for watchers.
+//!
+//! *Choose* decides which branches of a transaction are taken, all conditions first, in the state
+//! before it. *Check* finds what must be refused. *Do* carries the operations out in order, on an
+//! overlay that later operations of the same command see. Nothing reaches the engine before the
+//! whole command is planned, so a refusal leaves no trace.
+//!
+//! Invariants:
+//!
+//! - A plan depends on the replicated state and the command only: no clock, no setting of this
+//!   member, no history that another member may have given up earlier or later. That a key was changed
+//!   since some revision is no such history from the last compaction on; see `plan/commit.rs`.
+//! - What a transaction may look at is bounded, the same on every member (`work.rs`).
+//! - A plan is made against everything applied before it, published or not.
+//! - The writes of keys stand in the batch in the order in which they were done; where that is not the
+//!   order of the keys, the batch tells it besides (`kv/order.rs`).
+
+mod commit;
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
+
+use bowline_storage::tree::{BatchWriter, Engine};
+use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
+
+use super::command::{
+    AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp, RangeOp,
+    RangeReply, Refusal, Relation, Reply, Target as Compared, Txn, TxnReply,
+};
+use super::overlay::{Overlaid, Overlay, Write};
+use super::range::{self, Span, for_each_entry};
+use super::records;
+use super::work::{self, Work};
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::KindId;
+use bowline_core::kinds::{self, Kinds};
+use bowline_core::kv::record::Meta;
+use bowline_core::kv::{Entry, order};
+use bowline_core::lease::{self, Grant, LeaseId};
+use bowline_core::options::Limits;
+use bowline_core::trees;
+use bowline_core::watch::Change;
+use bowline_core::write;
+use bowline_core::write::lookup::Lookup;
+use bowline_core::write::target::Target;
+use bowline_core::write::validate::{self, Guard, Verdict};
+use bowline_core::write::writer::Writer;
+
+/// What the members know besides the trees; read from them at opening.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Known {
+    /// The revision given to the last compaction that was agreed. What is readable here may begin
+    /// later: while entries are applied again, a later compaction has been carried out already.
+    /// `None` before the first one, which may be one of revision 0.
+    pub(crate) compacted: Option<Revision>,
+    /// The alarms that are raised.
+    pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
+}
+
+impl Known {
+    /// Whether a read of this revision in a transaction is one of the newest: 0 is, and, as in etcd,
+    /// -1 as long as nothing was compacted.
+    pub(crate) fn is_newest(&self, revision: Revision) -> bool {
+        is_newest(revision, self.compacted)
+    }
+
+    /// Refuses a revision that cannot be read. One below 0, which is a number above every revision
+    /// here, is below all that is readable.
+    pub(crate) fn check_readable(
+        &self,
+        revision: Revision,
+        newest: Revision,
+    ) -> Result<(), Refusal> {
+        let oldest = self.compacted.unwrap_or(0);
+        if is_below_all(revision) || revision < oldest {
+            return Err(Refusal::Compacted { revision, oldest });
+        }
+        if revision > newest {
+            return Err(Refusal::FutureRevision { revision, newest });
+        }
+        Ok(())
+    }
+
+    /// Whether some member has raised the alarm that its data differs.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        let mut alarms = self.alarms.iter();
+        alarms.any(|(_, kind)| *kind == AlarmKind::Corrupt)
+    }
+
+    /// Whether some member has raised the alarm for space.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        let mut alarms = self.alarms.iter();
+        alarms.any(|(_, kind)| *kind == AlarmKind::NoSpace)
+    }
+}
+
+/// What follows from a command outside of the trees.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Effect {
+    Lease(LeaseId, LeaseEffect),
+    Compacted(Revision),
+    Alarm(u64, AlarmKind, bool),
+    Kind(KindId, String),
+}
+
+/// What becomes of a lease.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LeaseEffect {
+    Granted(Grant),
+    Ended,
+    Told(Option<Duration>),
+}
+
+/// A command, ready to be applied.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Empty when nothing is written.
+    pub(crate) batch: Vec<u8>,
+    pub(crate) operations: u64,
+    /// The revision after it.
+    pub(crate) revision: Revision,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) reply: Reply,
+}
+
+/// What the deletion of an edge takes in a batch at least: two keys of 36 bytes.
+const EDGE_DELETION_BYTES: u64 = 72;
+
+/// Where the log has the entry of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) index: Index,
+    pub(crate) term: u64,
+}
+
+/// Makes the plan of one command.
+pub(crate) struct Planner<'a> {
+    engine: &'a Engine,
+    kinds: &'a Kinds,
+    known: &'a Known,
+    /// The last revision that was applied.
+    last: Revision,
+    place: Place,
+    /// Whether somebody waits for the reply.
+    wants_reply: bool,
+    is_watched: bool,
+    work: Work,
+    writer: Writer<Overlay>,
+    effects: Vec<Effect>,
+    new_kinds: Vec<(KindId, String)>,
+}
+
+/// The branch of a transaction that is taken, with those of the transactions in it.
+struct Chosen<'a> {
+    succeeded: bool,
+    ops: Vec<ChosenOp<'a>>,
+}
+
+enum ChosenOp<'a> {
+    Plain(&'a Op),
+    Txn(Chosen<'a>),
+}
+
+/// Refused for what it is, or failed here.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<bowline_storage::Error> for Stop {
+    fn from(error: bowline_storage::Error) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        kinds: &'a Kinds,
+        known: &'a Known,
+        last: Revision,
+        place: Place,
+        wants_reply: bool,
+        is_watched: bool,
+    ) -> Planner<'a> {
+        Planner {
+            engine,
+            kinds,
+            known,
+            last,
+            place,
+            wants_reply,
+            is_watched,
+            work: Work::unlimited(),
+            writer: Writer::default(),
+            effects: Vec::new(),
+            new_kinds: Vec::new(),
+        }
+    }
+
+    /// Plans it. An error is one of this member, not of the command.
+    pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
+        self.writer.begin(self.last + 1, self.is_watched);
+        let result = match self.command(command) {
+            Ok(outcome) => self.check_size().map(|()| outcome),
+            Err(Stop::Refused(refusal)) => Err(refusal),
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        let Overlay {
+            operations,
+            is_numbered,
+            ..
+        } = self.writer.journal;
+        let mut plan = Plan {
+            batch: Vec::new(),
+            operations: 0,
+            revision: self.last,
+            changes: Vec::new(),
+            effects: Vec::new(),
+            reply: Reply {
+                revision: self.last,
+                result,
+            },
+        };
+        if plan.reply.result.is_err() {
+            return Ok(plan);
+        }
+        plan.effects = self.effects;
+        if operations > 0 {
+            plan.operations = operations;
+            plan.changes = self.writer.take_changes();
+            plan.batch = self.writer.take_batch();
+            if is_numbered {
+                plan.revision = self.last + 1;
+            } else {
+                // Leases, alarms: written at the last revision, once more.
+                plan.batch = with_revision(&plan.batch, self.last);
+            }
+        }
+        plan.reply.revision = plan.revision;
+        Ok(plan)
+    }
+
+    /// Refuses a command that writes more than one may.
+    fn check_size(&self) -> Result<(), Refusal> {
+        let (size, limit) = (
+            self.writer.batch().len() as u64,
+            Limits::TRANSACTION_SIZE_BYTES,
+        );
+        match size > limit {
+            true => Err(Refusal::TooLarge {
+                what: "a command's writes".to_owned(),
+                size,
+                limit,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn command(&mut self, command: &Command) -> Result<Outcome, Stop> {
+        if self.known.is_corrupt() && command.is_asked_for() {
+            return Err(Refusal::Corrupt.into());
+        }
+        match command {
+            Command::Txn(txn) => {
+                self.work = Work::of_txn();
+                self.txn(txn).map(Outcome::Txn)
+            }
+            Command::UnboundedTxn(txn) => self.txn(txn).map(Outcome::Txn),
+            Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
+            Command::LeaseRevoke { id } => self.end_lease(*id),
+            Command::LeaseExpire { id, term, granted } => {
+                let is_it = |index| self.grant_index(*id).map(|found| found == Some(index));
+                if *term != self.place.term || !granted.map_or(Ok(true), is_it)? {
+                    return Err(Refusal::LeaseNotFound { id: *id }.into());
+                }
+                self.end_lease(*id)
+            }
+            Command::LeaseCheckpoint { remaining } => {
+                for (id, left) in remaining {
+                    if self.has_lease(*id)? {
+                        self.tell(*id, Some(*left))?;
+                    }
+                }
+                Ok(Outcome::Done)
+            }
+            Command::LeaseRemaining { term, leases } => {
+                let is_of_term = *term == self.place.term;
+                for lease in leases.iter().filter(|_| is_of_term) {
+                    if self.grant_index(lease.id)? == Some(lease.granted) {
+                        self.tell(lease.id, lease.left)?;
+                    }
+                }
+                Ok(Outcome::Done)
+            }
+            Command::Compact { revision } => {
+                self.known.check_readable(*revision, self.last)?;
+                if let Some(oldest) = self.known.compacted
+                    && *revision == oldest
+                {
+                    let revision = *revision;
+                    return Err(Refusal::Compacted { revision, oldest }.into());
+                }
+                let value = records::encode_number(*revision);
+                let key = trees::compacted_key();
+                self.writer.put_record(trees::SYSTEM, &key, &value);
+                self.effects.push(Effect::Compacted(*revision));
+                Ok(Outcome::Done)
+            }
+            Command::Graph(writes) => {
+                if command.takes_space() {
+                    self.check_space()?;
+                }
+                let done: Result<Vec<bool>, Stop> =
+                    writes.iter().map(|write| self.graph_write(write)).collect();
+                done.map(Outcome::Graph)
+            }
+            Command::Commit(commit) => {
+                if command.takes_space() {
+                    self.check_space()?;
+                }
+                self.commit(commit)
+            }
+            Command::Alarm {
+                member,
+                kind,
+                is_raised,
+            } => {
+                let key = trees::alarm_key(*member, *kind as u8);
+                if self.known.alarms.contains(&(*member, *kind)) != *is_raised {
+                    match is_raised {
+                        true => self.writer.put_record(trees::SYSTEM, &key, &[]),
+                        false => self.writer.delete_record(trees::SYSTEM, &key),
+                    }
+                    self.effects.push(Effect::Alarm(*member, *kind, *is_raised));
+                }
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    // --- conditions ---
+
+    fn check_space(&self) -> Result<(), Stop> {
+        match self.known.is_out_of_space() {
+            true => Err(Refusal::NoSpace.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The newest state, with what this command has written on top.
+    fn lookup(&self) -> Overlaid<'_> {
+        Overlaid {
+            engine: self.engine,
+            overlay: &self.writer.journal,
+        }
+    }
+
+    /// Ends the command when a rule refuses it.
+    fn allow(&self, verdict: Verdict) -> Result<(), Stop> {
+        match verdict? {
+            Ok(()) => Ok(()),
+            Err(violation) => Err(Stop::Refused(self.refusal(violation)?)),
+        }
+    }
+
+    fn has_lease(&self, id: LeaseId) -> Result<bool> {
+        self.lookup().exists(trees::SYSTEM, &trees::lease_key(id))
+    }
+
+    // --- transactions over keys ---
+
+    fn txn(&mut self, txn: &Txn) -> Result<TxnReply, Stop> {
+        let chosen = self.choose(txn)?;
+        self.check(&chosen, work::is_plain_deletion(txn), &mut HashSet::new())?;
+        let reply = self.carry_out(&chosen, chosen.ops.len() == 1)?;
+        if let Some(order) = order::of_batch(self.writer.batch()) {
+            let key = trees::order_key();
+            self.writer.put_record(trees::SYSTEM, &key, &order);
+        }
+        Ok(reply)
+    }
+
+    fn choose<'t>(&self, txn: &'t Txn) -> Result<Chosen<'t>, Stop> {
+        let mut succeeded = true;
+        for compare in &txn.compares {
+            self.work.look_up()?;
+            succeeded = self.holds(compare)?;
+            self.work.check()?;
+            if !succeeded {
+                break;
+            }
+        }
+        let branch = if succeeded {
+            &txn.success
+        } else {
+            &txn.failure
+        };
+        let ops = branch.iter().map(|op| match op {
+            Op::Txn(inner) => self.choose(inner).map(ChosenOp::Txn),
+            plain => Ok(ChosenOp::Plain(plain)),
+        });
+        Ok(Chosen {
+            succeeded,
+            ops: ops.collect::<Result<_, Stop>>()?,
+        })
+    }
+
+    fn holds(&self, compare: &Compare) -> Result<bool> {
+        let span = Span::of(&compare.key, &compare.range_end);
+        if let Span::Key(key) = &span {
+            let entry = match &compare.target {
+                Compared::Value(_) => {
+                    let entry = self.lookup().entry(key)?;
+                    let read = entry.as_ref().map_or(0, |entry| entry.value.len());
+                    self.work.take(0, read as u64);
+                    entry
+                }
+                _ => {
+                    let meta = self.lookup().meta(key)?;
+                    meta.map(|meta| meta.entry(&[], Value::default()))
+                }
+            };
+            return Ok(entry_holds(compare, entry.as_ref()));
+        }
+        range::holds(
+            self.engine,
+            &self.writer.journal,
+            compare,
+            Revision::MAX,
+            &self.work,
+        )
+    }
+
+    /// Whatever is wrong with it, before any of it is done.
+    fn check<'t>(
+        &self,
+        chosen: &Chosen<'t>,
+        is_plain_deletion: bool,
+        puts: &mut HashSet<&'t [u8]>,
+    ) -> Result<(), Stop> {
+        for op in &chosen.ops {
+            self.work.look_up()?;
+            match op {
+                ChosenOp::Txn(inner) => self.check(inner, false, puts)?,
+                ChosenOp::Plain(Op::Range(range)) if !self.known.is_newest(range.revision) => {
+                    self.known.check_readable(range.revision, self.last)?;
+                }
+                ChosenOp::Plain(Op::Range(range)) => self.weigh_range(range)?,
+                ChosenOp::Plain(Op::DeleteRange(delete)) if !is_plain_deletion => {
+                    if self.work.is_limited() {
+                        let at = Revision::MAX;
+                        range::walk_deletion(self.engine, delete, at, &self.work)??;
+                    }
+                }
+                ChosenOp::Plain(Op::Put(put)) => {
+                    if work::reads_previous(put) {
+                        self.weigh_value(&put.key)?;
+                    }
+                    self.check_put(put)?;
+                    if !puts.insert(&put.key) {
+                        return Err(Refusal::DuplicateKey.into());
+                    }
+                }
+                ChosenOp::Plain(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a range of the newest revision looks at; also where nobody waits for what it finds.
+    fn weigh_range(&self, range: &RangeOp) -> Result<(), Stop> {
+        if range.range_end.is_empty() {
+            return self.weigh_value(&range.key);
+        }
+        if self.work.is_limited() {
+            let nothing = Overlay::default();
+            let at = Revision::MAX;
+            range::read_within(self.engine, &nothing, range, at, &self.work)??;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of a value that is read.
+    fn weigh_value(&self, key: &[u8]) -> Result<(), Stop> {
+        if self.work.is_limited() {
+            let value_bytes = work::value_bytes(self.engine, key)?;
+            self.work.take(1, key.len() as u64 + value_bytes);
+            self.work.check()?;
+        }
+        Ok(())
+    }
+
+    fn check_put(&self, put: &PutOp) -> Result<(), Stop> {
+        self.check_space()?;
+        for (what, size, limit) in [
+            ("a key", put.key.len(), Limits::KEY_SIZE_BYTES),
+            ("a value", put.value.len(), Limits::VALUE_SIZE_BYTES),
+        ] {
+            let (what, size) = (what.to_owned(), size as u64);
+            if size > limit {
+                return Err(Refusal::TooLarge { what, size, limit }.into());
+            }
+        }
+        // As in etcd, the lease comes first.
+        if put.lease != 0 && !put.ignore_lease {
+            self.allow(validate::check_lease(&self.lookup(), put.lease, true))?;
+        }
+        if (put.ignore_value || put.ignore_lease) && self.lookup().meta(&put.key)?.is_none() {
+            return Err(Refusal::KeyNotFound.into());
+        }
+        Ok(())
+    }
+
+    /// Carries the operations out. `is_last` says that no other operation of the command follows the
+    /// only one there is, so that nobody reads what it wrote.
+    fn carry_out(&mut self, chosen: &Chosen<'_>, is_last: bool) -> Result<TxnReply, Stop> {
+        let mut reply = TxnReply {
+            succeeded: chosen.succeeded,
+            replies: Vec::new(),
+        };
+        let is_last = is_last && chosen.ops.len() == 1;
+        self.writer.journal.is_last =
+            is_last && matches!(chosen.ops[0], ChosenOp::Plain(Op::Put(_)));
+        for op in &chosen.ops {
+            let done = match op {
+                ChosenOp::Txn(inner) => Some(OpReply::Txn(self.carry_out(inner, is_last)?)),
+                ChosenOp::Plain(Op::Range(range)) if self.wants_reply => {
+                    let nothing = Overlay::default();
+                    let (overlay, at) = match self.known.is_newest(range.revision) {
+                        true => (&self.writer.journal, Revision::MAX),
+                        false => (&nothing, range.revision),
+                    };
+                    Some(OpReply::Range(self.read(overlay, range, at)?))
+                }
+                ChosenOp::Plain(Op::Put(put)) => Some(OpReply::Put(self.put(put)?)),
+                ChosenOp::Plain(Op::DeleteRange(delete)) => Some(self.delete_range(delete)?),
+                ChosenOp::Plain(_) => None,
+            };
+            if self.wants_reply {
+                reply.replies.extend(done);
+            }
+        }
+        Ok(reply)
+    }
+
+    fn read(&self, overlay: &Overlay, op: &RangeOp, at: Revision) -> Result<RangeReply> {
+        range::read(self.engine, overlay, op, at)
+    }
+
+    fn put(&mut self, put: &PutOp) -> Result<Option<Entry>, Stop> {
+        let needs_value = put.ignore_value || (put.prev_kv && self.wants_reply);
+        let (previous, before) = match needs_value {
+            true => {
+                let previous = self.lookup().entry(&put.key)?;
+                let before = previous.as_ref().map(Meta::of);
+                (previous, before)
+            }
+            false => (None, self.lookup().meta(&put.key)?),
+        };
+        if before.is_none() && (put.ignore_value || put.ignore_lease) {
+            // It was there, and an operation before this one has deleted it.
+            return Err(Refusal::KeyNotFound.into());
+        }
+        let lease = match put.ignore_lease {
+            true => before.map_or(0, |meta| meta.lease),
+            false => put.lease,
+        };
+        let value = match (&previous, put.ignore_value) {
+            (Some(previous), true) => &previous.value,
+            _ => &put.value,
+        };
+        self.writer.put(&put.key, value, lease, before);
+        Ok(previous.filter(|_| put.prev_kv))
+    }
+
+    fn delete_range(&mut self, delete: &DeleteRangeOp) -> Result<OpReply, Stop> {
+        let span = Span::of(&delete.key, &delete.range_end);
+        let keeps = delete.prev_kv && self.wants_reply;
+        let mut found = Vec::new();
+        for_each_entry(
+            self.engine,
+            &self.writer.journal,
+            &span,
+            Revision::MAX,
+            &mut |mut entry| {
+                if !keeps {
+                    entry.value = Value::default();
+                }
+                found.push(entry);
+                Ok(true)
+            },
+        )?;
+        for entry in &found {
+            self.writer.delete(&entry.key, entry.lease);
+        }
+        let deleted = found.len() as u64;
+        if !keeps {
+            found.clear();
+        }
+        Ok(OpReply::DeleteRange {
+            deleted,
+            previous: found,
+        })
+    }
+
+    // --- leases ---
+
+    fn grant(&mut self, id: LeaseId, ttl: Duration) -> Result<Outcome, Stop> {
+        self.check_space()?;
+        // Those who ask through etcd's API may choose ids below 0.
+        if id == 0 || lease::check_ttl(ttl).is_err() {
+            return Err(Refusal::LeaseNotFound { id }.into());
+        }
+        self.allow(validate::check_lease(&self.lookup(), id, false))?;
+        let index = self.place.index;
+        let grant = Grant { ttl, index };
+        let record = lease::encode_grant(grant);
+        let key = trees::lease_key(id);
+        self.writer.put_record(trees::SYSTEM, &key, &record);
+        let granted = LeaseEffect::Granted(grant);
+        self.effects.push(Effect::Lease(id, granted));
+        Ok(Outcome::Done)
+    }
+
+    /// The entry that granted a lease; `None` when there is no such lease.
+    fn grant_index(&self, id: LeaseId) -> Result<Option<Index>> {
+        let key = trees::lease_key(id);
+        let decode = |bytes: &[u8]| {
+            let grant = lease::decode_grant(bytes).ok_or_else(|| Error::InvalidRecord {
+                what: "lease",
+                key: show_key(&key),
+                reason: "its TTL is damaged",
+            });
+            grant.map(|grant| Some(grant.index))
+        };
+        match self.writer.journal.get(trees::SYSTEM, &key) {
+            Some(Write::Put { bytes, .. }) => decode(bytes),
+            Some(Write::Delete) => Ok(None),
+            None => self.engine.read_since(trees::SYSTEM, &key, 0, |found| {
+                let put = found.filter(|found| found.kind == EntryKind::Put);
+                put.map_or(Ok(None), |found| decode(found.bytes()))
+            })?,
+        }
+    }
+
+    /// Records what a lease that is there has left, or forgets it.
+    fn tell(&mut self, id: LeaseId, left: Option<Duration>) -> Result<()> {
+        let key = trees::lease_remaining_key(id);
+        match left {
+            Some(left) => {
+                let record = lease::encode_ttl(left);
+                self.writer.put_record(trees::SYSTEM, &key, &record);
+            }
+            None if self.lookup().exists(trees::SYSTEM, &key)? => {
+                self.writer.delete_record(trees::SYSTEM, &key);
+            }
+            None => return Ok(()),
+        }
+        self.effects
+            .push(Effect::Lease(id, LeaseEffect::Told(left)));
+        Ok(())
+    }
+
+    fn end_lease(&mut self, id: LeaseId) -> Result<Outcome, Stop> {
+        let deleted = write::lease::end(self, id)?;
+        self.effects.push(Effect::Lease(id, LeaseEffect::Ended));
+        Ok(Outcome::LeaseEnded { deleted })
+    }
+
+    // --- the graph ---
+
+    fn graph_write(&mut self, write: &GraphWrite) -> Result<bool, Stop> {
+        match write {
+            GraphWrite::PutBlock(block) => write::graph::put_block(self, block).map(|()| true),
+            GraphWrite::DeleteBlock(id) => write::graph::delete_block(self, *id),
+            GraphWrite::PutEdge(edge) => write::graph::put_edge(self, edge).map(|()| true),
+            GraphWrite::DeleteEdge {
+                source,
+                kind,
+                target,
+            } => match self.known_kind(kind) {
+                Some(kind) => write::graph::delete_edge(self, *source, kind, *target),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// The number of a kind that is registered, or is by this command.
+    fn known_kind(&self, name: &str) -> Option<KindId> {
+        let new = || self.new_kinds.iter().find(|(_, new)| new == name);
+        let id = self.kinds.id(name);
+        id.or_else(|| new().map(|(id, _)| *id))
+    }
+}
+
+/// Everything is read at the newest state, so nothing has to be noted.
+impl Target for Planner<'_> {
+    type Error = Stop;
+
+    fn exists(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, Stop> {
+        Ok(self.lookup().exists(tree, key)?)
+    }
+
+    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
+        // One more than could be deleted, so that a block with too many edges is refused before all of them
+        // are read. A lease has all of its keys.
+        let most = match tree {
+            trees::EDGE_OUT | trees::EDGE_IN => {
+                Limits::TRANSACTION_SIZE_BYTES / EDGE_DELETION_BYTES + 1
+            }
+            _ => u64::MAX,
+        };
+        let mut keys = Vec::new();
+        self.lookup().for_each_key(tree, prefix, &mut |key| {
+            keys.push(key.to_vec());
+            (keys.len() as u64) < most
+        })?;
+        Ok(keys)
+    }
+
+    fn require(&mut self, guard: Guard) -> Result<(), Stop> {
+        self.allow(guard.check(&self.lookup()))
+    }
+
+    fn kind(&mut self, name: &str) -> Result<KindId, Stop> {
+        if let Some(id) = self.known_kind(name) {
+            return Ok(id);
+        }
+        if kinds::check_name(name).is_err() {
+            let name = name.chars().take(64).collect();
+            return Err(Refusal::InvalidKind { name }.into());
+        }
+        let id = KindId(self.kinds.next_id().0 + self.new_kinds.len() as u32);
+        let key = trees::kind_key(id.0);
+        self.writer.put_record(trees::SYSTEM, &key, name.as_bytes());
+        self.new_kinds.push((id, name.to_owned()));
+        self.effects.push(Effect::Kind(id, name.to_owned()));
+        Ok(id)
+    }
+
+    fn put_record(&mut self, tree: TreeId, key: &[u8], value: Vec<u8>) -> Result<(), Stop> {
+        self.writer.put_record(tree, key, &value);
+        Ok(())
+    }
+
+    fn delete_record(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Stop> {
+        self.writer.delete_record(tree, key);
+        // Ends the deletion of a block with more edges than a command may delete.
+        Ok(self.check_size()?)
+    }
+
+    fn delete_attached(&mut self, key: &[u8], lease: LeaseId) -> Result<(), Stop> {
+        self.writer.delete(key, lease);
+        Ok(())
+    }
+}
+
+/// Whether a condition holds of a key, present or absent.
+pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
+    let ordering = match &compare.target {
+        Compared::Value(value) => match entry {
+            Some(entry) => entry.value[..].cmp(&value[..]),
+            None => return false,
+        },
+        Compared::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
+        Compared::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
+        Compared::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
+        Compared::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
+    };
+    match compare.relation {
+        Relation::Equal => ordering.is_eq(),
+        Relation::NotEqual => ordering.is_ne(),
+        Relation::Greater => ordering.is_gt(),
+        Relation::Less => ordering.is_lt(),
+    }
+}
+
+/// See [`Known::is_newest`].
+pub(crate) fn is_newest(revision: Revision, compacted: Option<Revision>) -> bool {
+    revision == 0 || compacted.is_none() && revision as i64 == -1
+}
+
+/// Whether a revision is one below 0 of etcd's signed numbers.
+pub(crate) fn is_below_all(revision: Revision) -> bool {
+    i64::try_from(revision).is_err()
+}
+
+/// The same operations at another revision.
+fn with_revision(batch: &[u8], revision: Revision) -> Vec<u8> {
+    let mut out = Vec::with_capacity(batch.len());
+    BatchWriter::start(&mut out, revision);
+    let operations = bowline_storage::tree::BatchReader::new(batch).map_or(&[][..], |r| r.rest());
+    out.extend_from_slice(operations);
+    out
+}

@@ -1,0 +1,328 @@
+//! Reading a range the way etcd does: bounds, filters, order, limit, count.
+
+use std::ops::Bound;
+
+use bowline_storage::tree::{Engine, ScanDirection};
+use bowline_storage::{Revision, Value};
+
+use super::command::{
+    Compare, DeleteRangeOp, Op, OpReply, RangeOp, RangeReply, Refusal, SortOrder, SortTarget, Txn,
+    TxnReply,
+};
+use super::overlay::Overlay;
+use super::plan::{entry_holds, is_below_all, is_newest};
+use super::work::{Work, reads_previous, reads_values, value_bytes};
+use bowline_core::error::Result;
+use bowline_core::kv::{Entry, record};
+use bowline_core::trees;
+
+/// What keys a key and a range end name, in etcd's manner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// One key.
+    Key(Vec<u8>),
+    /// From the first bound to the second, which is excluded; none is the end.
+    Range(Vec<u8>, Option<Vec<u8>>),
+}
+
+impl Span {
+    pub(crate) fn of(key: &[u8], range_end: &[u8]) -> Span {
+        match range_end {
+            [] => Span::Key(key.to_vec()),
+            [0] => Span::Range(key.to_vec(), None),
+            end => Span::Range(key.to_vec(), Some(end.to_vec())),
+        }
+    }
+}
+
+/// Visits the entries of a span at `at`, with what a transaction has written on top, in order of
+/// keys, until `visit` says no.
+pub(crate) fn for_each_entry(
+    engine: &Engine,
+    overlay: &Overlay,
+    span: &Span,
+    at: Revision,
+    visit: &mut dyn FnMut(Entry) -> Result<bool>,
+) -> Result<()> {
+    for_each(engine, overlay, span, at, true, visit)
+}
+
+/// [`for_each_entry`], of which those of a range may do without their values.
+pub(crate) fn for_each(
+    engine: &Engine,
+    overlay: &Overlay,
+    span: &Span,
+    at: Revision,
+    has_values: bool,
+    visit: &mut dyn FnMut(Entry) -> Result<bool>,
+) -> Result<()> {
+    let (from, end) = match span {
+        Span::Key(key) => {
+            let found = match overlay.get(trees::KV, key) {
+                Some(own) => own.entry(key)?,
+                None => {
+                    engine.read_at(trees::KV, key, at, |found| record::entry_of(key, found))??
+                }
+            };
+            return found.map_or(Ok(()), |entry| visit(entry).map(drop));
+        }
+        Span::Range(from, Some(end)) if from >= end => return Ok(()),
+        Span::Range(from, end) => (from, end),
+    };
+    let lower = Bound::Included(from.clone());
+    let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+    let mut own = overlay.span(trees::KV, from, end.as_deref()).peekable();
+    let mut scan = engine.scan(trees::KV, lower, upper, at, ScanDirection::Forward);
+    if !has_values {
+        scan = scan.heads();
+    }
+    while scan.advance()? {
+        let key = scan.key();
+        while let Some((own_key, write)) = own.next_if(|(own_key, _)| *own_key < key) {
+            if let Some(entry) = write.entry(own_key)?
+                && !visit(entry)?
+            {
+                return Ok(());
+            }
+        }
+        if let Some((_, write)) = own.next_if(|(own_key, _)| *own_key == key) {
+            if let Some(entry) = write.entry(key)?
+                && !visit(entry)?
+            {
+                return Ok(());
+            }
+            continue;
+        }
+        let bytes = scan.bytes();
+        let decoded = record::decode(bytes, scan.revision());
+        let (head, start) = decoded.ok_or_else(|| record::invalid(key))?;
+        let meta = head.complete(key, scan.sources())?;
+        let value = match has_values {
+            true => scan.slice(start..bytes.len()),
+            false => Value::EMPTY,
+        };
+        if !visit(meta.entry(key, value))? {
+            return Ok(());
+        }
+    }
+    for (key, write) in own {
+        if let Some(entry) = write.entry(key)?
+            && !visit(entry)?
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Reads a range at `at`; the caller has checked that it can be read.
+pub(crate) fn read(
+    engine: &Engine,
+    overlay: &Overlay,
+    op: &RangeOp,
+    at: Revision,
+) -> Result<RangeReply> {
+    let reply = read_within(engine, overlay, op, at, &Work::unlimited())?;
+    // Nothing exceeds what has no limit.
+    Ok(reply.unwrap_or_default())
+}
+
+/// [`read`] within a budget.
+pub(crate) fn read_within(
+    engine: &Engine,
+    overlay: &Overlay,
+    op: &RangeOp,
+    at: Revision,
+    work: &Work,
+) -> Result<Result<RangeReply, Refusal>> {
+    let span = Span::of(&op.key, &op.range_end);
+    let mut reply = RangeReply::default();
+    let is_filtered = op.min_mod_revision != 0
+        || op.max_mod_revision != 0
+        || op.min_create_revision != 0
+        || op.max_create_revision != 0;
+    let limit = usize::try_from(op.limit).unwrap_or(usize::MAX);
+    // In the order of keys the limit can be applied while reading. etcd does the same when a target
+    // is given and no order, and sorts what it has read, the entry beyond the limit with it.
+    let by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
+    let early = (by_key || op.sort_order == SortOrder::None) && !is_filtered && limit > 0;
+    let read_max = limit.saturating_add(usize::from(!by_key));
+    let is_without_values = op.keys_only && op.sort_target != SortTarget::Value;
+    let has_values = !op.count_only && !is_without_values;
+    for_each(engine, overlay, &span, at, has_values, &mut |mut entry| {
+        if !work.take(1, (entry.key.len() + entry.value.len()) as u64) {
+            return Ok(false);
+        }
+        reply.count += 1;
+        if op.count_only || (early && reply.entries.len() >= read_max) || !passes(op, &entry) {
+            return Ok(true);
+        }
+        if is_without_values {
+            entry.value = Value::default();
+        }
+        reply.entries.push(entry);
+        Ok(true)
+    })?;
+    if let Err(refusal) = work.check() {
+        return Ok(Err(refusal));
+    }
+    if op.count_only {
+        return Ok(Ok(reply));
+    }
+    sort(op, &mut reply.entries);
+    if limit > 0 {
+        reply.more = match early {
+            true => reply.count > op.limit,
+            false => reply.entries.len() > limit,
+        };
+        reply.entries.truncate(limit);
+    }
+    if op.keys_only {
+        for entry in &mut reply.entries {
+            entry.value = Value::default();
+        }
+    }
+    Ok(Ok(reply))
+}
+
+fn passes(op: &RangeOp, entry: &Entry) -> bool {
+    let above = |bound: Revision, revision| bound == 0 || revision >= bound;
+    let below = |bound: Revision, revision| bound == 0 || revision <= bound;
+    above(op.min_mod_revision, entry.mod_revision)
+        && below(op.max_mod_revision, entry.mod_revision)
+        && above(op.min_create_revision, entry.create_revision)
+        && below(op.max_create_revision, entry.create_revision)
+}
+
+/// Entries that are equal in what they are sorted by stay in the order of their keys, also from the
+/// largest to the smallest.
+fn sort(op: &RangeOp, entries: &mut [Entry]) {
+    let order = |a: &Entry, b: &Entry| match op.sort_target {
+        SortTarget::Key => a.key.cmp(&b.key),
+        SortTarget::Version => a.version.cmp(&b.version),
+        SortTarget::Create => a.create_revision.cmp(&b.create_revision),
+        SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
+        SortTarget::Value => a.value.cmp(&b.value),
+    };
+    match op.sort_order {
+        SortOrder::Descend => entries.sort_by(|a, b| order(b, a)),
+        // They are read in this order.
+        _ if op.sort_target == SortTarget::Key => {}
+        _ => entries.sort_by(order),
+    }
+}
+
+/// Whether a condition holds of every key of its span; without any, what an absent key holds decides, as in etcd.
+/// What it looks at is taken from `work`, which then is to be checked.
+pub(crate) fn holds(
+    engine: &Engine,
+    overlay: &Overlay,
+    compare: &Compare,
+    at: Revision,
+    work: &Work,
+) -> Result<bool> {
+    let span = Span::of(&compare.key, &compare.range_end);
+    let has_values = reads_values(compare);
+    let mut holds = true;
+    let mut is_empty = true;
+    for_each(engine, overlay, &span, at, has_values, &mut |entry| {
+        is_empty = false;
+        let value_bytes = if has_values { entry.value.len() } else { 0 };
+        holds = work.take(1, (entry.key.len() + value_bytes) as u64)
+            && entry_holds(compare, Some(&entry));
+        Ok(holds)
+    })?;
+    if is_empty {
+        holds = entry_holds(compare, None);
+    }
+    Ok(holds)
+}
+
+/// Evaluates a transaction as far as it reads, at a pinned revision.
+pub(crate) fn read_txn(
+    engine: &Engine,
+    txn: &Txn,
+    at: Revision,
+    compacted: Option<Revision>,
+    work: &Work,
+) -> Result<Result<TxnReply, Refusal>> {
+    /// Gives a refusal back as what the evaluation came to.
+    macro_rules! unless_refused {
+        ($result:expr) => {
+            match $result {
+                Ok(value) => value,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        };
+    }
+    let nothing = Overlay::default();
+    let mut succeeded = true;
+    for compare in &txn.compares {
+        unless_refused!(work.look_up());
+        succeeded = holds(engine, &nothing, compare, at, work)?;
+        unless_refused!(work.check());
+        if !succeeded {
+            break;
+        }
+    }
+    let branch = if succeeded {
+        &txn.success
+    } else {
+        &txn.failure
+    };
+    let mut replies = Vec::with_capacity(branch.len());
+    for op in branch {
+        unless_refused!(work.look_up());
+        match op {
+            Op::Range(range) if range.revision == at || is_newest(range.revision, compacted) => {
+                let found = read_within(engine, &nothing, range, at, work)?;
+                replies.push(OpReply::Range(unless_refused!(found)));
+            }
+            Op::Range(range) if is_below_all(range.revision) => {
+                let (revision, oldest) = (range.revision, compacted.unwrap_or(0));
+                return Ok(Err(Refusal::Compacted { revision, oldest }));
+            }
+            Op::Range(range) => match engine.pin_at(range.revision) {
+                Ok(pin) => {
+                    let found = read_within(engine, &nothing, range, pin.revision(), work)?;
+                    replies.push(OpReply::Range(unless_refused!(found)));
+                }
+                Err(error) => return Ok(Err(super::refusal(range.revision, error))),
+            },
+            Op::Txn(inner) => {
+                let reply = read_txn(engine, inner, at, compacted, work)?;
+                replies.push(OpReply::Txn(unless_refused!(reply)));
+            }
+            Op::Put(put) => {
+                if reads_previous(put) {
+                    work.take(0, value_bytes(engine, &put.key)?);
+                    unless_refused!(work.check());
+                }
+            }
+            Op::DeleteRange(delete) => {
+                unless_refused!(walk_deletion(engine, delete, at, work)?);
+            }
+        }
+    }
+    Ok(Ok(TxnReply { succeeded, replies }))
+}
+
+/// Takes what a deletion looks at.
+pub(crate) fn walk_deletion(
+    engine: &Engine,
+    delete: &DeleteRangeOp,
+    at: Revision,
+    work: &Work,
+) -> Result<Result<(), Refusal>> {
+    if delete.range_end.is_empty() && !delete.prev_kv {
+        return Ok(Ok(()));
+    }
+    let op = RangeOp {
+        key: delete.key.clone(),
+        range_end: delete.range_end.clone(),
+        count_only: !delete.prev_kv,
+        ..RangeOp::default()
+    };
+    let walked = read_within(engine, &Overlay::default(), &op, at, work)?;
+    Ok(walked.map(drop))
+}

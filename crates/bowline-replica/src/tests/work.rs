@@ -1,0 +1,221 @@
+//! What a transaction may look at, and that every member decides it alike.
+
+use super::*;
+use crate::{TXN_BYTES_MAX, TXN_KEYS_MAX};
+
+const KEYS: u64 = 10_000;
+
+/// A condition that every key there is meets.
+fn every_key() -> Compare {
+    Compare {
+        key: b"k".to_vec(),
+        range_end: b"l".to_vec(),
+        relation: Relation::Greater,
+        target: Target::Version(0),
+    }
+}
+
+fn all() -> RangeOp {
+    RangeOp {
+        key: b"k".to_vec(),
+        range_end: b"l".to_vec(),
+        ..RangeOp::default()
+    }
+}
+
+fn fill(member: &mut Member, keys: std::ops::Range<u64>) {
+    let puts: Vec<Op> = keys
+        .map(|n| Op::Put(put(&format!("k{n:06}"), "v")))
+        .collect();
+    for puts in puts.chunks(1_000) {
+        let replies = member.run(&[txn_of(puts.to_vec())]);
+        assert!(replies[0].result.is_ok(), "{replies:?}");
+    }
+}
+
+fn is_refused(reply: &Reply) -> bool {
+    matches!(&reply.result, Err(Refusal::TooMuchWork { .. }))
+}
+
+/// So many conditions on all keys that they look at more than one transaction may, and a put.
+fn conditions(count: u64) -> Txn {
+    Txn {
+        compares: vec![every_key(); usize::try_from(count).unwrap()],
+        success: vec![Op::Put(put("done", "x"))],
+        failure: Vec::new(),
+    }
+}
+
+/// One request of 2 KiB had every member walk over its keys a hundred times; in transactions within transactions, tens of
+/// thousands of times. All that while nothing else was applied.
+#[test]
+fn conditions_on_ranges_are_bounded() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    fill(&mut member, 0..KEYS);
+    let fits = TXN_KEYS_MAX / (KEYS + 100);
+    let too_many = TXN_KEYS_MAX / KEYS + 1;
+    let before = member.replica.db().revision();
+    let replies = member.run(&[Command::Txn(conditions(too_many))]);
+    assert!(is_refused(&replies[0]), "{:?}", replies[0]);
+    assert_eq!(member.replica.db().revision(), before);
+    assert!(
+        member
+            .replica
+            .weigh(&conditions(too_many))
+            .unwrap()
+            .is_err()
+    );
+    // Beside each other in transactions within it is as much.
+    let inner = (0..too_many).map(|_| Op::Txn(conditions(1))).collect();
+    let nested = Txn {
+        success: inner,
+        ..Txn::default()
+    };
+    assert!(member.replica.weigh(&nested).unwrap().is_err());
+    assert!(is_refused(&member.run(&[Command::Txn(nested)])[0]));
+    assert_eq!(value(&member, "done"), None);
+    // What was agreed on before there was a bound is carried out as it was then.
+    let replies = member.run(&[Command::UnboundedTxn(conditions(too_many))]);
+    assert!(replies[0].result.is_ok());
+    assert!(member.replica.weigh(&conditions(fits)).unwrap().is_ok());
+    assert!(
+        member.run(&[Command::Txn(conditions(fits))])[0]
+            .result
+            .is_ok()
+    );
+    assert_eq!(value(&member, "done"), Some(b"x".to_vec()));
+}
+
+#[test]
+fn ranges_and_deletions_in_a_transaction_are_bounded() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    fill(&mut member, 0..KEYS);
+    let count = usize::try_from(TXN_KEYS_MAX / KEYS + 1).unwrap();
+    let old = RangeOp {
+        revision: member.replica.db().revision(),
+        ..all()
+    };
+    let counted = RangeOp {
+        count_only: true,
+        ..all()
+    };
+    let deletion = DeleteRangeOp {
+        key: b"k".to_vec(),
+        range_end: b"l".to_vec(),
+        prev_kv: false,
+    };
+    member.run(&[txn_of(vec![Op::Put(put("later", "x"))])]);
+    for op in [Op::Range(all()), Op::Range(counted), Op::Range(old)] {
+        let txn = Txn {
+            success: vec![op; count],
+            ..Txn::default()
+        };
+        let (_, read) = member.replica.read_txn(&txn).unwrap();
+        assert!(matches!(read, Err(Refusal::TooMuchWork { .. })), "{read:?}");
+        assert!(member.replica.weigh(&txn).unwrap().is_err());
+    }
+    let mut ops = vec![Op::DeleteRange(deletion.clone()); count];
+    ops.push(Op::Put(put("done", "x")));
+    for ops in [
+        ops,
+        [
+            vec![Op::Range(all()); count],
+            vec![Op::Put(put("done", "x"))],
+        ]
+        .concat(),
+    ] {
+        let Command::Txn(txn) = txn_of(ops) else {
+            unreachable!()
+        };
+        assert!(Replica::may_exceed(&txn));
+        assert!(member.replica.weigh(&txn).unwrap().is_err());
+        assert!(is_refused(&member.run(&[Command::Txn(txn)])[0]));
+    }
+    assert_eq!(value(&member, "done"), None);
+    // By itself a deletion is bounded by what a command may write.
+    let Command::Txn(txn) = txn_of(vec![Op::DeleteRange(deletion)]) else {
+        unreachable!()
+    };
+    assert!(!Replica::may_exceed(&txn));
+    let replies = member.run(&[Command::Txn(txn)]);
+    let [OpReply::DeleteRange { deleted, .. }] = &txn_reply(&replies[0]).replies[..] else {
+        panic!("{replies:?}")
+    };
+    assert_eq!(*deleted, KEYS);
+}
+
+/// A request of a few bytes for each asks for one large value again and again.
+#[test]
+fn values_that_are_read_are_bounded() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    let large = "x".repeat(1 << 20);
+    member.run(&[txn_of(vec![Op::Put(put("large", &large))])]);
+    let get = RangeOp {
+        key: b"large".to_vec(),
+        ..RangeOp::default()
+    };
+    let count = usize::try_from((TXN_BYTES_MAX >> 20) + 1).unwrap();
+    let keep = PutOp {
+        ignore_value: true,
+        ..put("large", "")
+    };
+    let is_it = Compare {
+        key: b"large".to_vec(),
+        range_end: Vec::new(),
+        relation: Relation::Equal,
+        target: Target::Value(large.into_bytes()),
+    };
+    let writes = |ops: Vec<Op>| [ops, vec![Op::Put(keep.clone())]].concat();
+    for (compares, success) in [
+        (Vec::new(), writes(vec![Op::Range(get.clone()); count])),
+        (vec![is_it; count], writes(Vec::new())),
+    ] {
+        let txn = Txn {
+            compares,
+            success,
+            failure: Vec::new(),
+        };
+        // Where nothing large is read, they are no more than others.
+        assert!(Replica::may_exceed(&txn));
+        assert!(member.replica.weigh(&txn).unwrap().is_err());
+        let before = member.replica.db().revision();
+        assert!(is_refused(&member.run(&[Command::Txn(txn)])[0]));
+        assert_eq!(member.replica.db().revision(), before);
+    }
+    let few = txn_of(writes(vec![Op::Range(get); count / 2]));
+    assert!(member.run(&[few])[0].result.is_ok());
+}
+
+/// Between the proposal and its entry the state grows: what fitted then is refused alike by a member that nobody
+/// asked, by one that applies it again after a crash, and by one whose tables were merged.
+#[test]
+fn what_grew_meanwhile_is_refused_alike() {
+    let mut steady = Member::open(&SimDisk::new(), 1);
+    let mut shaken = Member::open(&SimDisk::new(), 2);
+    let count = TXN_KEYS_MAX / KEYS;
+    for member in [&mut steady, &mut shaken] {
+        fill(member, 0..KEYS - 100);
+    }
+    let txn = conditions(count);
+    assert!(steady.replica.weigh(&txn).unwrap().is_ok());
+    for member in [&mut steady, &mut shaken] {
+        fill(member, KEYS - 100..KEYS + 100);
+        // Deleted keys are not looked at; how many lie about is each member's own.
+        let gone = DeleteRangeOp {
+            key: b"k000000".to_vec(),
+            range_end: b"k000050".to_vec(),
+            prev_kv: false,
+        };
+        member.run(&[txn_of(vec![Op::DeleteRange(gone)])]);
+    }
+    shaken.replica.db().flush().unwrap();
+    shaken.replica.db().compact_tables().unwrap();
+    let commands = [Command::Txn(txn), txn_of(vec![Op::Put(put("after", "x"))])];
+    let replies = steady.run(&commands);
+    assert!(is_refused(&replies[0]), "{replies:?}");
+    assert_eq!(shaken.run(&commands), replies);
+    let again = Member::open(&steady.disk.after_power_loss(), 1);
+    assert_eq!(again.dump(), steady.dump());
+    assert_eq!(shaken.dump(), steady.dump());
+    assert_eq!(value(&steady, "done"), None);
+}

@@ -1,0 +1,186 @@
+//! How much one transaction may look at: a budget of keys and bytes.
+//!
+//! A request of a few bytes can ask for much work. A condition on a range looks at each of its keys, and transactions
+//! within transactions hold tens of thousands of conditions and operations. All of that is done where entries are applied,
+//! one after the other, on every member: it held up the whole cluster.
+//!
+//! | what | takes |
+//! |---|---|
+//! | a condition, an operation | [`LOOK_UP_KEYS`] keys |
+//! | a key that a condition, a range or a deletion of a range walks over | a key, and its bytes |
+//! | a value that is read: for a condition on values, for a reply | its bytes |
+//!
+//! A deletion of a range that is all there is in a transaction takes nothing, unless its reply tells what was there: it
+//! is bounded by what a command may write.
+//!
+//! It is decided twice, by the same rules. Who proposes evaluates the transaction against its own state ([`weigh`]), so
+//! that one that asks for too much costs nobody else anything. Meanwhile the state may have grown: therefore every member
+//! decides again when it applies the command, and that counts.
+//!
+//! Invariants:
+//!
+//! - What is decided where the command is applied depends on the command and the replicated state alone. So the
+//!   budget is a part of what [`Command::Txn`] means: another budget would need another command. Numbers that differ
+//!   between members are not counted: tombstones, versions, bytes of records.
+//! - It is decided before anything is done.
+//! - Of a range at an old revision only the look-up is counted where the command is applied, as a member that
+//!   applies it again after a crash may have trimmed that history. What was there at a revision does not grow: who
+//!   proposes has counted all of it.
+//!
+//! [`Command::Txn`]: super::Command::Txn
+
+use std::cell::Cell;
+
+use bowline_storage::tree::Engine;
+use bowline_storage::{EntryKind, Revision};
+
+use super::command::{Compare, Op, PutOp, Refusal, Target, Txn};
+use super::range;
+use bowline_core::error::Result;
+use bowline_core::kv::record;
+use bowline_core::trees;
+
+/// How many keys a transaction may look at.
+pub const TXN_KEYS_MAX: u64 = 1_000_000;
+/// How many bytes of keys and values a transaction may look at.
+pub const TXN_BYTES_MAX: u64 = 64 << 20;
+/// What a look-up counts: it costs about as much as so many steps of a walk.
+pub(crate) const LOOK_UP_KEYS: u64 = 16;
+
+/// What is left of a budget.
+#[derive(Debug)]
+pub(crate) struct Work {
+    keys_left: Cell<u64>,
+    bytes_left: Cell<u64>,
+    is_exceeded: Cell<bool>,
+}
+
+impl Work {
+    /// The budget of a transaction.
+    pub(crate) fn of_txn() -> Work {
+        Work::new(TXN_KEYS_MAX, TXN_BYTES_MAX)
+    }
+
+    /// Never exceeded.
+    pub(crate) fn unlimited() -> Work {
+        Work::new(u64::MAX, u64::MAX)
+    }
+
+    fn new(keys: u64, bytes: u64) -> Work {
+        Work {
+            keys_left: Cell::new(keys),
+            bytes_left: Cell::new(bytes),
+            is_exceeded: Cell::new(false),
+        }
+    }
+
+    /// Whether it counts at all.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.keys_left.get() <= TXN_KEYS_MAX
+    }
+
+    /// Takes so much; whether there was as much left.
+    pub(crate) fn take(&self, keys: u64, bytes: u64) -> bool {
+        let keys = self.keys_left.get().checked_sub(keys);
+        let bytes = self.bytes_left.get().checked_sub(bytes);
+        if let (Some(keys), Some(bytes)) = (keys, bytes) {
+            self.keys_left.set(keys);
+            self.bytes_left.set(bytes);
+        } else {
+            self.is_exceeded.set(true);
+        }
+        !self.is_exceeded.get()
+    }
+
+    /// Takes what a condition or an operation counts.
+    pub(crate) fn look_up(&self) -> Result<(), Refusal> {
+        self.take(LOOK_UP_KEYS, 0);
+        self.check()
+    }
+
+    /// Refuses what has taken more than there was.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        match self.is_exceeded.get() {
+            true => Err(Refusal::TooMuchWork {
+                keys: TXN_KEYS_MAX,
+                bytes: TXN_BYTES_MAX,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether a condition needs the values.
+pub(crate) fn reads_values(compare: &Compare) -> bool {
+    matches!(compare.target, Target::Value(_))
+}
+
+/// Whether a transaction is a deletion of a range and nothing else, which tells how many keys went.
+pub(crate) fn is_plain_deletion(txn: &Txn) -> bool {
+    txn.compares.is_empty()
+        && matches!(&txn.success[..], [Op::DeleteRange(delete)] if !delete.prev_kv)
+}
+
+/// Whether a transaction may look at more than it may: to be told apart from the others at a glance.
+pub(crate) fn may_exceed(txn: &Txn) -> bool {
+    /// Values of this size are larger than those of any request that is taken by default.
+    const VALUE_BYTES: u64 = 2 << 20;
+    /// Counts look-ups and values that are read, in all branches; false when there is a range.
+    fn count(txn: &Txn, look_ups: &mut u64, values: &mut u64) -> bool {
+        *look_ups += txn.compares.len() as u64;
+        for compare in &txn.compares {
+            if !compare.range_end.is_empty() {
+                return false;
+            }
+            *values += u64::from(reads_values(compare));
+        }
+        txn.success.iter().chain(&txn.failure).all(|op| {
+            *look_ups += 1;
+            let (range_end, is_read): (&[u8], bool) = match op {
+                Op::Range(range) => (&range.range_end, true),
+                Op::DeleteRange(delete) => (&delete.range_end, delete.prev_kv),
+                Op::Put(put) => (&[], reads_previous(put)),
+                Op::Txn(inner) => return count(inner, look_ups, values),
+            };
+            *values += u64::from(is_read);
+            range_end.is_empty()
+        })
+    }
+    let (mut look_ups, mut values) = (0, 0);
+    !is_plain_deletion(txn)
+        && (!count(txn, &mut look_ups, &mut values)
+            || look_ups * LOOK_UP_KEYS > TXN_KEYS_MAX
+            || values * VALUE_BYTES > TXN_BYTES_MAX)
+}
+
+/// Whether a put needs the value that is there.
+pub(crate) fn reads_previous(put: &PutOp) -> bool {
+    put.prev_kv || put.ignore_value
+}
+
+/// How long a key's newest value is; 0 when there is none. A large value is not read for that.
+pub(crate) fn value_bytes(engine: &Engine, key: &[u8]) -> Result<u64> {
+    engine.peek_since(trees::KV, key, 0, |found| {
+        let Some(found) = found.filter(|found| found.kind == EntryKind::Put) else {
+            return Ok(0);
+        };
+        let decoded = record::decode(found.bytes(), found.revision);
+        let (_, start) = decoded.ok_or_else(|| record::invalid(key))?;
+        Ok(found.value_bytes().saturating_sub(start as u64))
+    })?
+}
+
+/// Evaluates a transaction at a revision, and refuses it when that takes more than the budget. Whatever else would be
+/// refused is left to who applies it.
+pub(crate) fn weigh(
+    engine: &Engine,
+    txn: &Txn,
+    at: Revision,
+    compacted: Option<Revision>,
+) -> Result<Result<(), Refusal>> {
+    let evaluated = range::read_txn(engine, txn, at, compacted, &Work::of_txn())?;
+    Ok(match evaluated {
+        Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
+        _ => Ok(()),
+    })
+}

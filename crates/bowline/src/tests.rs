@@ -1,0 +1,81 @@
+//! What is read of the system tree when a database opens, from records that nothing writes.
+
+use std::time::Duration;
+
+use bowline_core::error::Error;
+use bowline_core::kinds::Kinds;
+use bowline_core::lease::{self, LeaseTable};
+use bowline_core::trees;
+use bowline_core::write::mutation::{Action, Mutation, Mutations};
+use bowline_storage::SystemClock;
+
+use crate::commit_queue::Request;
+use crate::{Db, expiry};
+
+/// The number of the next kind is one more than the largest: with the largest there is, it
+/// overflowed, and a release gave the number 0, which means none.
+#[test]
+fn a_number_that_is_never_given_is_damage() {
+    for (id, is_given) in [
+        (0, false),
+        (1, true),
+        (u32::MAX - 1, true),
+        (u32::MAX, false),
+    ] {
+        let db = Db::in_memory().unwrap();
+        db.handle()
+            .commit(Request {
+                writes: Mutations::from_buf([Mutation::new(
+                    trees::SYSTEM,
+                    &trees::kind_key(id),
+                    Action::PutRaw {
+                        value: b"crate".to_vec(),
+                    },
+                )]),
+                ..Request::default()
+            })
+            .unwrap();
+        match Kinds::load(&db.handle().engine) {
+            Ok(kinds) => assert!(is_given && kinds.next_id().0 == id + 1, "{id}"),
+            Err(Error::InvalidRecord { what, .. }) => assert!(!is_given && what == "kind"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Such a record is never written; it was taken for a lease that nobody could revoke.
+#[test]
+fn an_id_that_is_never_given_is_damage() {
+    for (id, is_given) in [(i64::MIN, true), (-1, true), (0, false), (1, true)] {
+        let db = Db::in_memory().unwrap();
+        db.handle()
+            .commit(Request {
+                writes: Mutations::from_buf([Mutation::new(
+                    trees::SYSTEM,
+                    &trees::lease_key(id),
+                    Action::PutRaw {
+                        value: lease::encode_ttl(Duration::from_millis(1)),
+                    },
+                )]),
+                ..Request::default()
+            })
+            .unwrap();
+        match LeaseTable::load(&db.handle().engine, &SystemClock::new()) {
+            Ok(_) => assert!(is_given, "{id}"),
+            Err(Error::InvalidRecord { what, .. }) => assert!(!is_given && what == "lease"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// It was listed for a moment after its keys could be seen to be gone.
+#[test]
+fn a_lease_is_listed_as_long_as_its_record_can_be_seen() {
+    let db = Db::in_memory().unwrap();
+    let id = db.grant_lease(Duration::from_secs(60)).unwrap();
+    assert_eq!((db.leases().len(), db.lease(id).is_some()), (1, true));
+    // The end of a lease before the table of deadlines has heard of it.
+    expiry::end(db.handle(), id).unwrap();
+    assert!(db.handle().leases.contains(id));
+    assert_eq!((db.leases().len(), db.lease(id)), (0, None));
+}
