@@ -1,15 +1,23 @@
 //! The files that the process may have open, and how they are divided.
 //!
-//! A connection is an open file, and so are the log, the tables and the connections of the other members. When
-//! clients have all of them, the next segment of the log cannot be made, and the member stops. So the limit is
-//! raised to the most that the system allows, and of it a part is never given to clients.
+//! A connection is an open file, and so are the log, the tables and the connections to the other members. When
+//! connections have all of them, the next segment of the log cannot be made. So the limit is raised to the most that
+//! the system allows, and a part of it is never given to connections. The rest is divided between the client port and
+//! the peer port:
+//!
+//! | for | files |
+//! |---|---|
+//! | the log, the tables, connections to other members | half of the limit; 192 at least, 65,536 at most |
+//! | connections to the peer port | a quarter of the rest, or as many as it takes |
+//! | connections to the client port | what is left, or as many as it takes |
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The least and the most that the log, the tables and other members have for themselves.
+/// The least and the most that the log, the tables and connections to other members have for themselves.
 const RESERVED_MIN: u64 = 192;
 const RESERVED_MAX: u64 = 64 << 10;
-/// So many connections there may be however few files there are: without any, nobody could ask what is wrong.
+/// So many connections each port takes however few files there are: without any, nobody could ask what is wrong, and
+/// no member could reach another.
 const CONNECTIONS_MIN: u64 = 16;
 
 /// Raises the limit to the most that is allowed.
@@ -31,25 +39,54 @@ pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many connections of clients there may be, of so many open files.
-pub(crate) fn connections_max(wanted: u64, files_max: u64) -> u64 {
-    let reserved = (files_max / 2).clamp(RESERVED_MIN, RESERVED_MAX);
-    let left = files_max.saturating_sub(reserved).max(CONNECTIONS_MIN);
-    wanted.min(left)
+/// How many connections each port may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Connections {
+    pub(crate) clients_max: u64,
+    pub(crate) peers_max: u64,
+}
+
+impl Connections {
+    /// As many as are wanted, of so many open files.
+    pub(crate) fn divide(wanted: Connections, files_max: u64) -> Connections {
+        let reserved = (files_max / 2).clamp(RESERVED_MIN, RESERVED_MAX);
+        let left = files_max.saturating_sub(reserved);
+        let peers_max = wanted.peers_max.min((left / 4).max(CONNECTIONS_MIN));
+        let clients = left.saturating_sub(peers_max).max(CONNECTIONS_MIN);
+        Connections {
+            clients_max: wanted.clients_max.min(clients),
+            peers_max,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The two ports had limits of their own, which together were all files that there were.
     #[test]
-    fn clients_never_have_what_the_member_needs() {
-        assert_eq!(connections_max(16_384, u64::MAX), 16_384);
-        assert_eq!(connections_max(16_384, 1 << 20), 16_384);
-        assert_eq!(connections_max(16_384, 1024), 512);
-        assert_eq!(connections_max(100, 1024), 100);
-        assert_eq!(connections_max(16_384, 256), 64);
-        assert_eq!(connections_max(16_384, 100), 16);
+    fn connections_never_have_what_the_member_needs() {
+        let divide = |clients_max, files_max| {
+            let wanted = Connections {
+                clients_max,
+                peers_max: 512,
+            };
+            let divided = Connections::divide(wanted, files_max);
+            (divided.clients_max, divided.peers_max)
+        };
+        assert_eq!(divide(16_384, u64::MAX), (16_384, 512));
+        assert_eq!(divide(16_384, 1 << 20), (16_384, 512));
+        assert_eq!(divide(16_384, 4096), (1536, 512));
+        assert_eq!(divide(16_384, 1024), (384, 128));
+        assert_eq!(divide(100, 1024), (100, 128));
+        assert_eq!(divide(16_384, 256), (48, 16));
+        assert_eq!(divide(16_384, 100), (16, 16));
+        for files_max in 256..5000 {
+            let (clients, peers) = divide(16_384, files_max);
+            let left = files_max - clients - peers;
+            assert!(left >= RESERVED_MIN, "{left} of {files_max}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_cluster::peer::PortLimits;
 use bowline_cluster::{LocalClient, Node};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -13,7 +14,7 @@ use crate::config::{Config, Url};
 use crate::context::Context;
 use crate::memory::Memory;
 use crate::open_files;
-use crate::transport::{Dispatch, Listener};
+use crate::transport::{ConnectionOptions, Dispatch, Listener};
 use crate::watch::{WatchOptions, Watches};
 
 /// Why a server did not start, or ended.
@@ -79,7 +80,7 @@ impl Server {
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub async fn start(config: Config) -> Result<Server, ServeError> {
+    pub async fn start(mut config: Config) -> Result<Server, ServeError> {
         let mut listeners = Vec::new();
         for url in &config.listen_client_urls {
             listeners.extend(bind(url).await?);
@@ -88,6 +89,8 @@ impl Server {
         for url in &config.listen_metrics_urls {
             for_metrics.extend(bind(url).await?);
         }
+        let mut connections = config.connections();
+        divide_open_files(&mut connections, &mut config.node.peers.port);
         let node = Node::start(config.node.clone()).await?;
         let client = node.client();
         let settings = config.settings();
@@ -105,17 +108,6 @@ impl Server {
         let context = Context::new(client, settings, watches, memory).map_err(refused)?;
         let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
         let dispatch = Dispatch::new(context.clone());
-        let mut connections = config.connections();
-        let (wanted, files_max) = (connections.connections_max, open_files::limit());
-        connections.connections_max = open_files::connections_max(wanted, files_max);
-        if connections.connections_max < wanted {
-            tracing::warn!(
-                wanted,
-                limit = connections.connections_max,
-                files_max,
-                "fewer connections than --max-connections: raise the limit of open files"
-            );
-        }
         let connections = Arc::new(connections);
         let (alive, drained) = mpsc::channel(1);
         let mut addresses = Vec::new();
@@ -193,6 +185,29 @@ impl Server {
         drop(self.context);
         Ok(self.node.shutdown().await?)
     }
+}
+
+/// Lowers the limits of both ports to what the limit of open files allows.
+fn divide_open_files(clients: &mut ConnectionOptions, peers: &mut PortLimits) {
+    let wanted = open_files::Connections {
+        clients_max: clients.connections_max,
+        peers_max: peers.connections_max as u64,
+    };
+    let files_max = open_files::limit();
+    let divided = open_files::Connections::divide(wanted, files_max);
+    if divided.clients_max < wanted.clients_max {
+        tracing::warn!(
+            wanted = wanted.clients_max,
+            limit = divided.clients_max,
+            files_max,
+            "fewer connections than --max-connections: raise the limit of open files"
+        );
+    }
+    clients.connections_max = divided.clients_max;
+    peers.connections_max = usize::try_from(divided.peers_max).unwrap_or(usize::MAX);
+    // No address has all of them.
+    let address_max = peers.connections_max * 3 / 4;
+    peers.connections_per_address_max = peers.connections_per_address_max.min(address_max);
 }
 
 /// Listens on every address of a URL's host.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Revision;
+use crate::{Revision, vfs};
 
 /// Shorthand for results of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,6 +27,14 @@ pub enum Error {
     #[error("no space left for {}: free space on the disk, then try again; reads still work", path.display())]
     NoSpace {
         /// The file that could not grow or be created.
+        path: PathBuf,
+    },
+    /// The process, or the system, has as many open files as it may have. Nothing was done.
+    #[error("cannot {operation} {}: there may be no more open files; close some or raise their limit, then try again", path.display())]
+    TooManyFiles {
+        /// What was attempted.
+        operation: &'static str,
+        /// The file or directory.
         path: PathBuf,
     },
     /// Bytes on disk are not what was written.
@@ -121,8 +129,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an I/O error, telling a full disk from the rest.
+    /// Wraps an I/O error, telling a full disk and a lack of open files from the rest.
     pub fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
+        if vfs::is_out_of_files(&source) {
+            return Error::TooManyFiles {
+                operation,
+                path: path.to_owned(),
+            };
+        }
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
                 path: path.to_owned(),
@@ -149,8 +163,17 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Error::NoSpace { .. } | Error::Locked { .. } | Error::Replaced { .. }
+            Error::NoSpace { .. }
+                | Error::TooManyFiles { .. }
+                | Error::Locked { .. }
+                | Error::Replaced { .. }
         )
+    }
+
+    /// Whether the call lacked room on the disk or a file to open, did nothing, and succeeds once there is some.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Error::NoSpace { .. } | Error::TooManyFiles { .. })
     }
 
     /// Whether the error says that bytes on disk are damaged or gone.

@@ -149,9 +149,14 @@ fn heads(at: &str) -> std::io::Result<()> {
 
 /// A connection from an address at which no member is: members are counted by their addresses.
 fn from_elsewhere(at: &str) -> std::io::Result<TcpStream> {
+    from_address(2, at)
+}
+
+/// A connection from 127.0.0.`last`.
+pub(crate) fn from_address(last: u8, at: &str) -> std::io::Result<TcpStream> {
     let at: SocketAddrV4 = at.parse().map_err(std::io::Error::other)?;
     let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    bind(&made, &SocketAddrV4::new([127, 0, 0, 2].into(), 0))?;
+    bind(&made, &SocketAddrV4::new([127, 0, 0, last].into(), 0))?;
     connect(&made, &at)?;
     Ok(made.into())
 }

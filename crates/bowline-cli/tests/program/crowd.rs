@@ -19,7 +19,7 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// As many open files as this process may have; gives how many connections that lets it make.
-fn connections_max(wanted: usize) -> usize {
+pub(crate) fn connections_max(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

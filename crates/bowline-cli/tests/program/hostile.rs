@@ -3,14 +3,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bowline_proto::etcdserverpb as pb;
 use prost::Message;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::Place;
-use crate::attacks::message_head;
-use crate::crowd::{MIB, PUT, RANGE, memory, put, watch};
+use crate::attacks::{from_address, message_head};
+use crate::crowd::{MIB, PUT, RANGE, connections_max, memory, put, watch};
 use crate::raw_http2::{DATA, END_STREAM, Raw, frame};
 use crate::serve::with_server_of;
 
@@ -262,54 +264,173 @@ fn long_ranges_that_nobody_reads_stay_within_the_budget() {
     });
 }
 
-/// Connections took all open files, and the member stopped when it needed one: for the next segment of its log.
-#[test]
-fn a_crowd_leaves_the_member_the_files_that_it_needs() {
-    const FILES: usize = 256;
-    let place = Place::new();
+/// A server of `place` with so few open files.
+fn start_with_files(place: &Place, files: usize) -> Limited {
     let port = bowline_testing::ports::free_ports(8);
-    let (at, peer) = (
+    let (at, peer_at) = (
         format!("127.0.0.1:{port}"),
-        format!("http://127.0.0.1:{}", port + 1),
+        format!("127.0.0.1:{}", port + 1),
     );
     let line = format!(
-        "ulimit -n {FILES} && exec {} serve --data-dir files --listen-client-urls http://{at} \
-         --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}",
+        "ulimit -n {files} && exec {} serve --data-dir files --listen-client-urls http://{at} \
+         --listen-peer-urls http://{peer_at} --initial-advertise-peer-urls http://{peer_at}",
         crate::program()
     );
     let mut command = place.command_of("sh");
     command.args(["-c", &line]).stderr(Stdio::piped());
-    let mut server = Killed(command.spawn().expect("a shell"));
-    let mut log = BufReader::new(server.0.stderr.take().expect("a pipe")).lines();
-    assert!(log.any(|line| line.expect("a line").contains("ready")));
+    let mut process = command.spawn().expect("a shell");
+    let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
+    assert!(lines.any(|line| line.expect("a line").contains("ready")));
     // It never waits for somebody to read its log.
-    std::thread::spawn(move || log.for_each(drop));
-    let mut good = Raw::open(&at);
-    put(&mut good, "k", b"v");
-    let mut crowd = Vec::new();
-    for _ in 0..FILES * 2 {
-        // Those that are not taken wait in the queue of the port.
-        crowd.extend(TcpStream::connect(&at));
+    let log = Arc::new(Mutex::new(String::new()));
+    let kept = log.clone();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let mut kept = kept.lock().expect("nobody panics with it");
+            kept.push_str(&line);
+            kept.push('\n');
+        }
+    });
+    Limited {
+        process,
+        at,
+        peer_at,
+        log,
     }
-    // More than a segment of the log, and than what is kept in memory before it goes to a table.
-    for number in 0..180 {
-        put_large(&mut good, &format!("k/{number}"), &vec![b'v'; LARGE_BYTES]);
-    }
-    let open = std::fs::read_dir(format!("/proc/{}/fd", server.0.id())).map_or(0, Iterator::count);
-    println!(
-        "{open} open files of {FILES} beside {} connections",
-        crowd.len()
-    );
-    assert!(open > 0 && open < FILES - 64, "{open} of {FILES} are open");
-    assert!(server.0.try_wait().expect("a process").is_none());
 }
 
-/// Is ended with the test.
-struct Killed(Child);
+/// Connections took all open files, and the member stopped when it needed one: for the next segment of its log. Those to
+/// the peer port took them still when those to the client port did not any more.
+#[test]
+fn a_crowd_leaves_the_member_the_files_that_it_needs() {
+    const FILES: usize = 256;
+    const ADDRESSES: std::ops::Range<u8> = 10..16;
+    const FROM_EACH: usize = 40;
+    let place = Place::new();
+    let mut server = start_with_files(&place, FILES);
+    let mut good = Raw::open(&server.at);
+    put(&mut good, "k", b"v");
+    let mut clients = Vec::new();
+    for _ in 0..connections_max(FILES) {
+        // Those that are not taken wait in the queue of the port.
+        clients.extend(TcpStream::connect(&server.at));
+    }
+    let (mut peers, mut most) = (Vec::new(), 0);
+    // More than a segment of the log, and than what is kept in memory before it goes to a table.
+    for number in 0..180 {
+        if number % 30 == 0 {
+            // One that says nothing is closed after a while.
+            peers.clear();
+            for last in ADDRESSES {
+                let connected = (0..FROM_EACH).map(|_| from_address(last, &server.peer_at));
+                peers.extend(connected.filter_map(Result::ok));
+            }
+        }
+        put_large(&mut good, &format!("k/{number}"), &vec![b'v'; LARGE_BYTES]);
+        most = server.open_files().max(most);
+    }
+    println!(
+        "at most {most} open files of {FILES} beside {} connections of clients and {} of peers",
+        clients.len(),
+        peers.len()
+    );
+    assert!(most > 64, "{most} files: the crowd was not let in");
+    assert!(most < FILES - 64, "{most} of {FILES} are open");
+    assert!(server.process.try_wait().expect("a process").is_none());
+}
 
-impl Drop for Killed {
+/// Both ports at the limit of open files, and a log and tables that need one more: the member stopped.
+#[test]
+fn a_server_that_may_open_no_more_files_waits_for_some() {
+    const FILES: usize = 256;
+    const CONNECTIONS: usize = 10;
+    let place = Place::new();
+    let mut server = start_with_files(&place, FILES);
+    let mut good = Raw::open(&server.at);
+    put(&mut good, "k", b"v");
+    server.limit_files(server.first_free_file(), FILES);
+    // Each finds its port, and waits there to be taken.
+    let connect = |at: &str| -> Vec<TcpStream> {
+        let connected = (0..CONNECTIONS).map(|_| TcpStream::connect(at));
+        connected
+            .collect::<Result<_, _>>()
+            .expect("they are queued")
+    };
+    let (clients, peers) = (connect(&server.at), connect(&server.peer_at));
+    server.wait_for("connections could not be taken");
+    server.wait_for("a connection of a peer could not be taken");
+    let writing = std::thread::spawn(move || {
+        for number in 0..180 {
+            put_large(&mut good, &format!("k/{number}"), &vec![b'v'; LARGE_BYTES]);
+        }
+    });
+    server.wait_for("tries again");
+    server.limit_files(FILES, FILES);
+    for client in clients {
+        put(&mut Raw::open_on(client).expect("it is taken"), "k", b"w");
+    }
+    for peer in peers {
+        let mut peer = Raw::open_on(peer).expect("it is taken");
+        peer.settle().expect("it is served");
+    }
+    writing.join().expect("every put is answered");
+    assert!(server.process.try_wait().expect("a process").is_none());
+}
+
+/// A server that may open few files. It is killed when this is dropped.
+struct Limited {
+    process: Child,
+    at: String,
+    peer_at: String,
+    /// What it has written to its log.
+    log: Arc<Mutex<String>>,
+}
+
+impl Limited {
+    fn open_files(&self) -> usize {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.process.id()));
+        files.map_or(0, Iterator::count)
+    }
+}
+
+impl Limited {
+    /// The lowest number that no open file has: with this as limit, none can be opened.
+    fn first_free_file(&self) -> usize {
+        let free = |number: &usize| {
+            let path = format!("/proc/{}/fd/{number}", self.process.id());
+            std::fs::symlink_metadata(path).is_err()
+        };
+        (0..).find(free).expect("there are few")
+    }
+
+    /// From now on the process may open files below this number; it may be raised to `most` again.
+    fn limit_files(&self, below: usize, most: usize) {
+        let pid = i32::try_from(self.process.id()).expect("a process");
+        let limit = Rlimit {
+            current: Some(below as u64),
+            maximum: Some(most as u64),
+        };
+        prlimit(Pid::from_raw(pid), Resource::Nofile, limit).expect("a limit");
+    }
+
+    /// Waits until the log says so.
+    fn wait_for(&self, text: &str) {
+        let begun = Instant::now();
+        loop {
+            let log = self.log.lock().expect("nobody panics with it");
+            if log.contains(text) {
+                return;
+            }
+            assert!(begun.elapsed() < SOON, "not in the log: {text}\n{log}");
+            drop(log);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Limited {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

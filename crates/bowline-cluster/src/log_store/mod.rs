@@ -119,6 +119,13 @@ pub enum LogStoreError {
     Stopped(Arc<str>),
 }
 
+impl LogStoreError {
+    /// Whether the log lacked room or a file to open, nothing was done, and the same can be tried again.
+    fn is_shortage(&self) -> bool {
+        matches!(self, LogStoreError::Storage(error) if error.is_shortage())
+    }
+}
+
 impl From<LogStoreError> for io::Error {
     fn from(error: LogStoreError) -> io::Error {
         io::Error::other(error)

@@ -1,12 +1,14 @@
 //! Reads entries for replication and for applying: the newest from memory, older ones from disk.
 //!
 //! A read that goes to disk does not hold up the log for more than one portion. It is atomic by
-//! being repeated: when a truncation or a purge came in between, what was read is thrown away.
+//! being repeated: when a truncation or a purge came in between, what was read is thrown away. One that finds no
+//! file to open is repeated, too: Raft takes a read that fails for the end of the member.
 
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::{OptionalSend, RaftLogReader};
@@ -14,6 +16,9 @@ use openraft::{OptionalSend, RaftLogReader};
 use super::{LogStoreError, Shared};
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
+
+/// How long a read that found no file to open waits before the next attempt.
+const FILES_PAUSE: Duration = Duration::from_millis(50);
 
 /// How much of a range is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +73,14 @@ impl LogReader {
                 view.generation() == generation && view.first() <= first
             };
             if is_same {
-                let mut entries = read?;
+                let mut entries = match read {
+                    // A segment could not be opened: connections have all files for the moment.
+                    Err(error) if error.is_shortage() && !self.shared.queue.is_impatient() => {
+                        tokio::time::sleep(FILES_PAUSE).await;
+                        continue;
+                    }
+                    read => read?,
+                };
                 if entries.len() as u64 == cached_from - first {
                     entries.extend(cached);
                 }

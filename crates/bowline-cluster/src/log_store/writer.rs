@@ -170,7 +170,7 @@ impl Queue {
     fn has_room(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.waits_for_room) {
-            tracing::warn!("the Raft log has room again");
+            tracing::warn!("the Raft log goes on");
         }
     }
 
@@ -178,7 +178,7 @@ impl Queue {
     fn wait_for_room(&self, error: &LogStoreError) -> bool {
         let mut state = self.state.lock();
         if !state.waits_for_room && !state.is_impatient {
-            tracing::error!(%error, "the Raft log waits for room on the disk");
+            tracing::error!(%error, "the Raft log waits and tries again");
         }
         state.waits_for_room = !state.is_impatient;
         if state.waits_for_room {
@@ -442,17 +442,15 @@ impl Writer {
         Ok(run(log)?)
     }
 
-    /// [`Writer::with_log`] for what needs room, as soon as there is some. The log is free between the
-    /// attempts, for readers.
+    /// [`Writer::with_log`] for what needs room and a file to open, as soon as there is some. The log is free
+    /// between the attempts, for readers.
     fn with_room<T>(
         &self,
         run: impl Fn(&mut Log) -> bowline_storage::Result<T>,
     ) -> Result<T, LogStoreError> {
         loop {
             let error = match self.with_log(&run) {
-                Err(error @ LogStoreError::Storage(bowline_storage::Error::NoSpace { .. })) => {
-                    error
-                }
+                Err(error) if error.is_shortage() => error,
                 result => {
                     self.shared.queue.has_room();
                     return result;

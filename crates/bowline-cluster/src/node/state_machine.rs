@@ -5,7 +5,8 @@
 //! last entry and the membership, so that both are exactly as new as the state.
 //!
 //! A full disk stops nothing here: applying takes memory only, a snapshot is then that of the last
-//! flush, and an installation is tried until there is room.
+//! flush, and an installation is tried until there is room. The same holds when the process may open no more
+//! files.
 //!
 //! ```text
 //! mark  | term varint | node varint | index varint | has membership u8
@@ -41,7 +42,7 @@ type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 /// How many entries are applied at once.
 const CHUNK_ENTRIES: usize = 256;
 
-/// How long to wait for room on a full disk before the next attempt.
+/// How long to wait for room on a full disk, or for a file to open, before the next attempt.
 const ROOM_PAUSE: Duration = Duration::from_millis(500);
 
 /// How far this member has applied the log.
@@ -182,9 +183,9 @@ impl StateMachine {
     /// The tables, with everything that was applied; what they hold already when the disk is full.
     fn snapshot(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, Error> {
         let (frozen, mark) = match self.replica.freeze().map_err(Error::from) {
-            Err(full) if is_disk_full(&full) => {
-                tracing::warn!(%full, "a snapshot is that of the last flush");
-                self.replica.freeze_flushed()?.ok_or(full)?
+            Err(short) if is_shortage(&short) => {
+                tracing::warn!(%short, "a snapshot is that of the last flush");
+                self.replica.freeze_flushed()?.ok_or(short)?
             }
             frozen => frozen?,
         };
@@ -232,7 +233,7 @@ impl StateMachine {
                 tokio::task::spawn_blocking(move || replica.install(&state, &directory, keeps_log));
             let installed = installing.await.map_err(Error::stopped)?;
             match installed.map_err(Error::from) {
-                Err(full) if is_disk_full(&full) => self.wait_for_room(&full).await?,
+                Err(short) if is_shortage(&short) => self.wait_for_room(&short).await?,
                 installed => break installed?,
             }
         };
@@ -242,7 +243,7 @@ impl StateMachine {
         if !keeps_log {
             self.log.restart_at(installed.index).await?;
             while let Err(error) = self.replica.log_restarted().map_err(Error::from) {
-                if !is_disk_full(&error) {
+                if !is_shortage(&error) {
                     return Err(error);
                 }
                 self.wait_for_room(&error).await?;
@@ -267,17 +268,17 @@ impl StateMachine {
             let machine = self.clone();
             let freezing = tokio::task::spawn_blocking(move || machine.snapshot());
             match freezing.await.map_err(io::Error::other)? {
-                Err(full) if is_disk_full(&full) => {
-                    self.wait_for_room(&full).await.map_err(failed)?;
+                Err(short) if is_shortage(&short) => {
+                    self.wait_for_room(&short).await.map_err(failed)?;
                 }
                 frozen => return frozen.map_err(failed),
             }
         }
     }
 
-    /// Waits a moment for room on the disk, unless the member is closing.
-    async fn wait_for_room(&self, full: &Error) -> Result<(), Error> {
-        tracing::error!(%full, "the state machine waits for room on the disk");
+    /// Waits a moment for room on the disk or a file to open, unless the member is closing.
+    async fn wait_for_room(&self, short: &Error) -> Result<(), Error> {
+        tracing::error!(%short, "the state machine waits and tries again");
         tokio::time::sleep(ROOM_PAUSE).await;
         match self.log.is_closing() {
             true => Err(Error::stopped("it is closed")),
@@ -286,13 +287,9 @@ impl StateMachine {
     }
 }
 
-/// Whether there was no room, nothing has changed, and the same can be tried again.
-fn is_disk_full(error: &Error) -> bool {
-    use bowline_storage::Error::NoSpace;
-    matches!(
-        error,
-        Error::Storage(bowline::Error::Storage(NoSpace { .. }))
-    )
+/// Whether there was no room, or no file to open: nothing has changed, and the same can be tried again.
+fn is_shortage(error: &Error) -> bool {
+    matches!(error, Error::Storage(bowline::Error::Storage(error)) if error.is_shortage())
 }
 
 fn failed(error: Error) -> io::Error {

@@ -42,7 +42,7 @@ fn refuse(reason: &str) -> Status {
 
 fn failed(error: &Error) -> Status {
     let status = match error {
-        Error::NoSpace { .. } => Status::resource_exhausted,
+        Error::NoSpace { .. } | Error::TooManyFiles { .. } => Status::resource_exhausted,
         _ => Status::internal,
     };
     status(format!("cannot take a snapshot: {error}"))

@@ -513,6 +513,9 @@ impl Inner {
                 }
             }
             Ok(None) => {}
+            Err(error @ Error::TooManyFiles { .. }) => {
+                tracing::warn!(%error, "a log segment is prepared later");
+            }
             Err(error) => {
                 let is_short = matches!(error, Error::NoSpace { .. });
                 if !is_short || !self.space.is_short() {

@@ -206,9 +206,9 @@ impl Log {
     /// Makes sure that `bytes` more (payloads plus [`LogOptions::ENTRY_OVERHEAD_BYTES`] for each)
     /// fit into the group being built, so that [`Log::write`] will not have to make a segment.
     ///
-    /// The only place where [`Error::NoSpace`] arises (also when [`Log::write`] calls it for
-    /// lack of a large enough reservation). Nothing has been written then, and the same call can
-    /// be made again.
+    /// The only place where [`Error::NoSpace`] and [`Error::TooManyFiles`] arise (also when [`Log::write`]
+    /// calls it for lack of a large enough reservation). Nothing has been written then, and the same call
+    /// can be made again.
     ///
     /// Leaves the last part of each segment to [`Log::reserve_to_free`], so that on a full disk
     /// there is room for what frees some.
@@ -248,7 +248,7 @@ impl Log {
 
     /// Writes the group being built as one frame. It is durable after the next [`Log::sync`].
     ///
-    /// After [`Error::NoSpace`] or [`Error::BatchTooLarge`] the group is still staged.
+    /// After [`Error::NoSpace`], [`Error::TooManyFiles`] or [`Error::BatchTooLarge`] the group is still staged.
     pub fn write(&mut self) -> Result<()> {
         if self.group_entries == 0 {
             return self.shared.active().map(drop);
@@ -378,7 +378,7 @@ impl Log {
                 return Ok(false);
             }
             match self.make_room(VOUCH_BYTES_MAX as u64, |_| 0) {
-                Err(Error::NoSpace { .. }) => return Ok(false),
+                Err(error) if error.is_shortage() => return Ok(false),
                 result => result?,
             }
         }

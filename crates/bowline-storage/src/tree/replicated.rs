@@ -268,8 +268,8 @@ impl Engine {
     ///
     /// # Errors
     /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than
-    /// what is here. Nothing has changed then. Neither has it after `NoSpace`, and the same call can be
-    /// made again.
+    /// what is here. Nothing has changed then. Neither has it after `NoSpace` and `TooManyFiles`, and the
+    /// same call can be made again.
     pub fn install(&self, state: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let shared = &*self.shared;
         let damaged = |reason: String| Error::corrupt(directory, 0, reason);
@@ -295,7 +295,7 @@ impl Engine {
         }
         let mut taken = Vec::new();
         let result = self.replace(&mut commit, &incoming, directory, keeps_log, &mut taken);
-        if matches!(result, Err(Error::NoSpace { .. })) {
+        if result.as_ref().is_err_and(Error::is_shortage) {
             // Nothing names them.
             self.give_back(taken, directory);
         }

@@ -306,8 +306,13 @@ impl Shared {
                 .into_iter()
                 .zip(came_at)
             {
+                // A member applies what is agreed on, and has nobody to tell that it lacks open files.
+                let is_waited_for = |error: &Error| {
+                    self.is_replicated && matches!(error, Error::TooManyFiles { .. })
+                };
                 if let Some((attempt, error)) = &job.failed
                     && *attempt > came_at
+                    && !is_waited_for(error)
                 {
                     return Err(error.clone());
                 }

@@ -7,7 +7,8 @@
 //!
 //! - What [`VfsFile::sync_data`] has not covered may be lost or torn at 512 bytes in a crash.
 //! - A created, renamed or removed name is durable only after [`Vfs::sync_dir`] of its parent.
-//! - A call that a signal interrupts is made again ([`UninterruptedVfs`]).
+//! - A call that a signal interrupts is made again, and so is the flush of a directory for which there was no open
+//!   file ([`UninterruptedVfs`]).
 //! - After a failed sync the engine never counts the data as safe, whatever a later sync returns.
 //!
 //! [crash tests]: https://www.usenix.org/conference/osdi14/technical-sessions/presentation/pillai
@@ -154,6 +155,15 @@ pub fn write_all_at(file: &dyn VfsFile, path: &Path, bytes: &[u8], offset: u64) 
         }
     }
     Ok(())
+}
+
+/// Whether a call found no more open files allowed, to the process or on the system.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }
 
 /// Reads a whole small file of at most `limit` bytes.

@@ -3,12 +3,23 @@
 //! The engine puts it around whatever [`Vfs`] it is given, so no call of its own can forget it. An
 //! interrupted call has done nothing: on Linux only opening, reading, writing, cutting, syncing and
 //! locking can be interrupted at all, the last four on some network and user-space file systems.
+//!
+//! To flush a directory the system opens it. A flush that fails stops the database, so one that found no file to open,
+//! and has flushed nothing, waits for one. Other calls that find none fail with an error of their own
+//! ([`Error::TooManyFiles`](crate::Error::TooManyFiles)): their callers can try again.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
+use super::{Metadata, OpenMode, Vfs, VfsFile, VfsLock, is_out_of_files};
+use crate::sync::Instant;
+use crate::sync::thread::sleep;
+
+/// How long the flush of a directory waits for a file to open, and between two attempts.
+const FILES_WAIT_MAX: Duration = Duration::from_secs(30);
+const FILES_PAUSE: Duration = Duration::from_millis(10);
 
 /// Wraps a file system so that no call is answered by `Interrupted`.
 #[derive(Debug, Clone)]
@@ -61,7 +72,15 @@ impl Vfs for UninterruptedVfs {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        again(|| self.0.sync_dir(path))
+        let begun = Instant::now();
+        loop {
+            match again(|| self.0.sync_dir(path)) {
+                Err(error) if is_out_of_files(&error) && begun.elapsed() < FILES_WAIT_MAX => {
+                    sleep(FILES_PAUSE);
+                }
+                result => return result,
+            }
+        }
     }
 
     fn available(&self, path: &Path) -> io::Result<Option<u64>> {

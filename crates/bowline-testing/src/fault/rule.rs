@@ -76,6 +76,8 @@ pub enum Failure {
     Io,
     /// `ENOSPC`: the disk is full.
     NoSpace,
+    /// `EMFILE`: the process may open no more files.
+    NoFile,
     /// `EINTR`: a signal came; trying again is right.
     Interrupted,
     /// Any other, by its number.
@@ -89,6 +91,7 @@ impl Failure {
         io::Error::from_raw_os_error(match self {
             Failure::Io => 5,
             Failure::NoSpace => 28,
+            Failure::NoFile => 24,
             Failure::Interrupted => 4,
             Failure::Os(code) => code,
         })

@@ -377,7 +377,9 @@ impl Run {
                     && source.kind() == std::io::ErrorKind::DirectoryNotEmpty;
                 assert!(source.raw_os_error() == Some(5) || is_in_the_way, "{text}");
             }
-            StorageError::NoSpace { .. } => assert!(error.is_retryable(), "{text}"),
+            StorageError::NoSpace { .. } | StorageError::TooManyFiles { .. } => {
+                assert!(error.is_retryable(), "{text}");
+            }
             StorageError::Poisoned { .. } => assert!(!error.is_retryable(), "{text}"),
             other => panic!("an unexpected kind of error: {other:?}"),
         }

@@ -258,6 +258,49 @@ async fn a_log_without_room_waits_and_goes_on_when_there_is_some() {
     three.shutdown().await;
 }
 
+/// Connections had all files that the process may open, and the member stopped: it could not make the next segment of its
+/// log, or read one, or write a table.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_may_open_no_more_files_waits_and_goes_on() {
+    const PUTS_MAX: usize = 2000;
+    for of_the_leader in [false, true] {
+        let (three, disks) = three_on_limited_disks().await;
+        let leader = three.leader().await;
+        let short = (leader + usize::from(!of_the_leader)) % 3;
+        let mut acknowledged = some_keys(&three).await;
+        let disk = &disks[short];
+        for call in [Call::Create, Call::Open, Call::SyncDir] {
+            disk.add(Rule::on(call).for_ever().fail(Failure::NoFile));
+        }
+        let log = three.client(short).core().log.clone();
+        let client = three.client((short + 1) % 3);
+        for number in 0..PUTS_MAX {
+            if log.waits_for_room() {
+                break;
+            }
+            let name = format!("short{number:04}");
+            match client.execute(large(&name, 16 << 10)).await {
+                Ok(applied) if applied.reply.result.is_ok() => acknowledged.push(name),
+                // The leader is the member that waits.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        assert!(log.waits_for_room(), "it did not need another segment");
+        for number in 0..3 {
+            let client = three.client(number);
+            assert_eq!(client.status().failure, None, "member {number}");
+            assert_eq!(client.alarms(), [], "its disk is not full");
+        }
+        disk.clear();
+        surely(&client, &put("after", "v")).await;
+        acknowledged.push("after".to_owned());
+        assert_all_there(&three, &acknowledged).await;
+        eventually("the log goes on", || !log.waits_for_room()).await;
+        drop((client, log));
+        three.shutdown().await;
+    }
+}
+
 /// Closing does not wait for the room that the log waits for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_waits_for_room_can_be_closed_and_comes_back() {
