@@ -37,16 +37,33 @@ impl Seed {
     /// than the one it was asked to repeat.
     #[must_use]
     pub fn from_env_or(default: u64) -> Seed {
-        let Some(text) = std::env::var_os(VARIABLE) else {
-            return Seed(default);
-        };
+        Seed::named().unwrap_or(Seed(default))
+    }
+
+    /// The seed in `BOWLINE_SEED`.
+    ///
+    /// # Panics
+    /// As [`Seed::from_env_or`].
+    #[must_use]
+    pub fn named() -> Option<Seed> {
+        let text = std::env::var_os(VARIABLE)?;
         match text.to_str().and_then(parse) {
-            Some(seed) => Seed(seed),
+            Some(seed) => Some(Seed(seed)),
             None => panic!(
                 "{VARIABLE} must be a number below 2^64, not {}",
                 text.display()
             ),
         }
+    }
+
+    /// The seed of a test that is for fresh ones: the one in `BOWLINE_SEED`, else [`Seed::fresh`]; `None` where no
+    /// fresh one is wanted.
+    ///
+    /// # Panics
+    /// As [`Seed::from_env_or`].
+    #[must_use]
+    pub fn named_or_fresh(test: &str) -> Option<Seed> {
+        Seed::named().or_else(|| Seed::fresh(test))
     }
 
     /// The fresh seed of this process, told with the name of the test, or what runs it; `None` when `BOWLINE_SEED`
@@ -146,7 +163,34 @@ mod tests {
             false => {
                 assert_eq!((seeds.len(), seeds[0]), (2, Seed(7)));
                 assert_eq!(Seed::fresh("again"), Some(seeds[1]));
+                assert_eq!(Seed::named_or_fresh("again"), Some(seeds[1]));
             }
+        }
+    }
+
+    /// A test that is for fresh seeds repeats the one that it is given, and tries none where none is wanted. Runs itself
+    /// as a process, once for each.
+    #[test]
+    fn a_test_of_fresh_seeds_repeats_the_one_that_is_named() {
+        const CHILD: &str = "BOWLINE_TEST_SEEDS";
+        if let Some(expected) = std::env::var_os(CHILD) {
+            let seed = Seed::named_or_fresh("a child").map(|seed| seed.0);
+            assert_eq!(format!("{seed:?}"), expected.to_string_lossy());
+            return;
+        }
+        let name = "seed::tests::a_test_of_fresh_seeds_repeats_the_one_that_is_named";
+        for (variable, value, expected) in
+            [(VARIABLE, "41", "Some(41)"), (FRESH_VARIABLE, "0", "None")]
+        {
+            let mut command =
+                std::process::Command::new(std::env::current_exe().expect("a program"));
+            command.env_remove(VARIABLE).env_remove(FRESH_VARIABLE);
+            command.env(variable, value).env(CHILD, expected);
+            let output = command.args(["--exact", name]).output();
+            assert!(
+                output.expect("it runs").status.success(),
+                "{variable}={value}"
+            );
         }
     }
 

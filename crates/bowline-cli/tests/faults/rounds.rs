@@ -54,26 +54,22 @@ struct AllRounds {
 #[test]
 fn what_clients_see_is_linearizable_and_nothing_acknowledged_is_lost_untold_or_early() {
     let _alone = crate::alone();
-    let seed = Seed::from_env_or(0xFA);
-    run(seed, "what_clients_see_is_linearizable", crate::rounds(2));
+    let command = "-p bowline-cli --test faults what_clients_see_is_linearizable";
+    run(Seed::from_env_or(0xFA), command, crate::rounds(2));
 }
 
 /// The same with a seed that nobody has tried. `BOWLINE_SEED` repeats it, here as above.
 #[test]
 fn what_clients_see_is_right_with_a_fresh_seed() {
     let _alone = crate::alone();
-    let seed = Seed::from_env_or(fastrand::u64(..));
-    run(
-        seed,
-        "what_clients_see_is_right_with_a_fresh_seed",
-        crate::rounds(1),
-    );
+    let command = "-p bowline-cli --test faults what_clients_see_is_right_with_a_fresh_seed";
+    if let Some(seed) = Seed::named_or_fresh(command) {
+        run(seed, command, crate::rounds(1));
+    }
 }
 
-fn run(seed: Seed, test: &'static str, rounds: u64) {
-    let command: &'static str = Box::leak(format!("-p bowline-cli --test faults {test}").into());
+fn run(seed: Seed, command: &'static str, rounds: u64) {
     let _guard = seed.print_on_failure(command);
-    crate::disks::say(&format!("{seed} {command}"));
     crate::runtime().block_on(async {
         let mut cluster = Cluster::start(Wiring::Switched).await;
         let mut random = seed.part(u64::MAX).rng();

@@ -3,6 +3,7 @@
 use bowline::replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
+use bowline_testing::Seed;
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver as _;
 use prost::Message;
@@ -486,13 +487,15 @@ async fn a_connection_on_which_everything_is_refused_is_closed() {
 /// the messages that carry a leader's: who can make a newer one is the leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_neither_stops_a_member_nor_survives_a_restart() {
-    const MESSAGES: usize = 3_000;
-    let seed = match std::env::var("BOWLINE_SEED") {
-        Ok(seed) => seed.parse().expect("BOWLINE_SEED is a number"),
-        Err(_) => fastrand::u64(..),
-    };
-    println!("BOWLINE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let test = "-p bowline-cluster garbage_neither_stops_a_member_nor_survives_a_restart";
+    for seed in Seed::fixed_and_fresh(0x9A5B, test) {
+        let _guard = seed.print_on_failure(test);
+        send_garbage(seed.rng()).await;
+    }
+}
+
+async fn send_garbage(mut random: fastrand::Rng) {
+    const MESSAGES: usize = 1_500;
     let disk = SimDisk::new();
     let config = config("one", &disk);
     let mut node = start(&config).await;
