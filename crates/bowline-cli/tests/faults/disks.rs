@@ -1,12 +1,14 @@
 //! A disk of one member that is so small that it can be filled, and calls of the system that fail.
 //!
 //! The small disk is a `tmpfs` with a limit, which only root may mount; the calls fail by `strace`. Where one of them
-//! is not allowed it says SKIPPED, and the faults that need it are left out.
+//! is not allowed, the faults that need it are skipped.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use bowline_testing::skip_part;
 
 /// What a member needs in the longest run, and not much more: its log has segments ahead.
 const SMALL_MIB: u64 = 256;
@@ -16,16 +18,6 @@ const SMALL_MIB: u64 = 256;
 pub(crate) struct Disk {
     mounted: Option<PathBuf>,
     is_full: bool,
-}
-
-/// Says something past the runner, which keeps what a test that passes prints.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Says that something is not tested.
-pub(crate) fn skipped(what: &str) {
-    say(&format!("SKIPPED: {what}"));
 }
 
 fn succeeds(program: &str, args: &[&str]) -> bool {
@@ -43,7 +35,7 @@ impl Disk {
         let size = format!("size={SMALL_MIB}m,mode=700");
         let is_mounted = succeeds("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &shown]);
         if !is_mounted {
-            skipped("a full disk: this user may not mount a small one");
+            skip_part("a full disk: this user may not mount a small one");
         }
         Disk {
             mounted: is_mounted.then(|| path.to_owned()),
@@ -100,7 +92,7 @@ impl FailingCalls {
         let inject = ["-qq", "-o", "/dev/null", "-e", "inject=fdatasync:error=EIO"];
         let possible = succeeds("strace", &[&inject[..], &["true"]].concat());
         if !possible {
-            skipped("a failing disk: strace is not installed, or may not trace");
+            skip_part("a failing disk: strace is not installed, or may not trace");
         }
         possible
     }

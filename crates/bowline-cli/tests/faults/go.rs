@@ -1,6 +1,6 @@
 //! Watchers of etcd's own client for Go: they resume as that client does, on whichever member it chooses.
 //!
-//! Where Go is not installed, or its modules cannot be had, it says SKIPPED.
+//! Where Go is not installed, or its modules cannot be had, they are skipped.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bowline_client::Event;
 use bowline_proto::mvccpb;
+use bowline_testing::skip_part;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::disks::skipped;
 use crate::told::Told;
 use crate::watches::{ASKING, is_done};
 
@@ -43,7 +43,7 @@ pub(crate) async fn program() -> Option<PathBuf> {
         Path::new("go")
     };
     if Command::new(go).arg("version").output().is_err() {
-        skipped("the watches of the client for Go: go is not installed");
+        skip_part("the watches of the client for Go: go is not installed");
         return None;
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("etcd-go-follow");
@@ -73,7 +73,7 @@ pub(crate) async fn program() -> Option<PathBuf> {
         is_unreachable,
         "the client for Go cannot be built: {errors}"
     );
-    skipped(&format!("the watches of the client for Go: {errors}"));
+    skip_part(format!("the watches of the client for Go: {errors}"));
     None
 }
 

@@ -8,6 +8,7 @@
 //! of an optimised one are worth reading. `BOWLINE_CROWD_ATTACKS=deaf,half` leaves the attacks with one of
 //! these in their names. With `BOWLINE_CROWD_ELSEWHERE` they attack another cluster on the machine, which runs when nobody
 //! else wants a processor: what the good client feels then is the machine, not what its members do for the crowd.
+//! Without the program `chrt` the attackers run at the lowest priority, and that counts as a part that is skipped.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline_testing::ports::free_ports;
+use bowline_testing::skip_part;
 
 use crate::attacks::{Attack, ON_THE_CLIENT_PORT, ON_THE_PEER_PORT};
 use crate::crowd::{MIB, memory, try_put};
@@ -112,6 +114,7 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
         answered(&mut good, &format!("k/{number}"), &[b'v'; 32 << 10]);
     }
     let beside = Duration::from_secs(seconds);
+    let can_be_idle = has_chrt();
     let alone = latencies(&mut good, ALONE_MIN.max(beside / 10), || {});
     let empty: Vec<_> = pids.iter().map(|pid| memory(*pid, "RssAnon")).collect();
     let mut most = empty.clone();
@@ -135,7 +138,7 @@ fn a_hostile_crowd_leaves_a_good_client_its_answers_and_the_members_their_memory
         for ((attack, places), count) in ways.iter().zip(&met) {
             let (is_over, attacks) = (&is_over, &attacks);
             scope.spawn(move || {
-                run_when_idle();
+                run_when_idle(can_be_idle);
                 for at in places.iter().cycle() {
                     if is_over.load(Ordering::Relaxed) {
                         break;
@@ -197,15 +200,29 @@ fn computed(pid: u32) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Lets this thread run only while no other thread wants its processor. The lowest priority, where the system has no
-/// program that asks for that: a thread that has waited for long is then preferred for a moment.
-fn run_when_idle() {
-    rustix::process::setpriority_process(None, 19).expect("a lower priority");
-    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+/// Whether the system has the program that lets a thread run only while no other wants its processor.
+fn has_chrt() -> bool {
     let mut command = Command::new("chrt");
-    let asked = command.args(["--idle", "--pid", "0", &thread]).status();
-    if !asked.is_ok_and(|status| status.success()) {
-        println!("the attackers run at the lowest priority: there is no chrt");
+    command.args(["--idle", "0", "true"]).stdout(Stdio::null());
+    let has_chrt = command.status().is_ok_and(|status| status.success());
+    if !has_chrt {
+        skip_part("the attackers run at the lowest priority: there is no chrt");
+    }
+    has_chrt
+}
+
+/// Lets this thread run only while no other thread wants its processor; where that cannot be had, at the lowest priority,
+/// with which a thread that has waited for long is preferred for a moment.
+fn run_when_idle(can_be_idle: bool) {
+    rustix::process::setpriority_process(None, 19).expect("a lower priority");
+    if can_be_idle {
+        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+        let mut command = Command::new("chrt");
+        let asked = command.args(["--idle", "--pid", "0", &thread]).status();
+        assert!(
+            asked.is_ok_and(|status| status.success()),
+            "chrt is refused"
+        );
     }
 }
 
