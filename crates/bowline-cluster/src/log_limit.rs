@@ -1,9 +1,13 @@
 //! A limit on how often one message is logged.
 //!
+//! Whatever is tried again and again, and logs that it failed, has one of these.
+//!
 //! Invariant: within [`WINDOW`] at most one message is let through, and the next one says how many
 //! were left out since.
 
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// One message is logged in so long.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -27,6 +31,17 @@ impl LogLimit {
         }
         self.last = Some(now);
         Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// A [`LogLimit`] that is shared.
+#[derive(Debug, Default)]
+pub(crate) struct SharedLogLimit(Mutex<LogLimit>);
+
+impl SharedLogLimit {
+    /// Whether a message is to be logged now: then, what it says of those that were left out before it.
+    pub(crate) fn admit_now(&self) -> Option<String> {
+        self.0.lock().admit(Instant::now()).map(and_more)
     }
 }
 

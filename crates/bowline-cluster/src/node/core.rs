@@ -24,6 +24,7 @@ use super::suspension::Suspensions;
 use super::waiters::Waiters;
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
+use crate::log_limit::SharedLogLimit;
 use crate::log_store::LogStore;
 use crate::peer::{PeerClient, Peers};
 use crate::types::{LeaderId, Member, Membership, NodeId, TypeConfig};
@@ -67,6 +68,7 @@ pub(crate) struct Core {
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) counts: Counts,
+    pub(crate) log_limits: LogLimits,
     /// When the node was started.
     pub(crate) started: std::time::Instant,
     /// When a leader was heard last, in ms since the start.
@@ -99,6 +101,14 @@ pub(crate) struct Counts {
     pub(crate) admission_rounds: AtomicU64,
     /// How often a leader knew of acknowledgements that this member's log does not hold.
     pub(crate) losses_found: AtomicU64,
+}
+
+/// Limits of what a member logs each time that it tries again.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimits {
+    pub(crate) joint_membership: SharedLogLimit,
+    pub(crate) promotion: SharedLogLimit,
+    pub(crate) alarm: SharedLogLimit,
 }
 
 impl std::fmt::Debug for Core {

@@ -255,7 +255,11 @@ impl Core {
         let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()), turn);
         match ended.await {
             Ok(()) => tracing::info!("ended a change of the membership that was left half-way"),
-            Err(error) => tracing::warn!(%error, "the membership is still between two"),
+            Err(error) => {
+                if let Some(more) = self.log_limits.joint_membership.admit_now() {
+                    tracing::warn!(%error, "the membership is still between two{more}");
+                }
+            }
         }
     }
 
@@ -520,7 +524,11 @@ impl Core {
         let ids = [*id].into_iter().collect();
         match self.change(ChangeMembers::AddVoterIds(ids), turn).await {
             Ok(()) => tracing::info!(member_id = %format!("{id:x}"), "promoted a learner"),
-            Err(error) => tracing::warn!(%error, "a learner could not be promoted yet"),
+            Err(error) => {
+                if let Some(more) = self.log_limits.promotion.admit_now() {
+                    tracing::warn!(%error, "a learner could not be promoted yet{more}");
+                }
+            }
         }
     }
 

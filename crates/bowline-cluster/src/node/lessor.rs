@@ -40,6 +40,7 @@ use bowline::replica::{Command, LeaseLeft};
 
 use super::core::Core;
 use super::proposer::Handed;
+use crate::log_limit::SharedLogLimit;
 
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -57,6 +58,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 async fn keep_time(core: &Core) {
     let mut armed_term = 0;
+    let failures = SharedLogLimit::default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
@@ -72,7 +74,9 @@ async fn keep_time(core: &Core) {
         // Once for each term: what is on its way into the log in this one stays known.
         if armed_term != term {
             if let Err(error) = core.replica.extend_leases(core.options.election_timeout) {
-                tracing::error!(%error, "leases could not be read; none is ended");
+                if let Some(more) = failures.admit_now() {
+                    tracing::error!(%error, "leases could not be read; none is ended{more}");
+                }
                 continue;
             }
             armed_term = term;

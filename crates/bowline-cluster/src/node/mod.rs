@@ -41,7 +41,7 @@ mod start;
 mod state_machine;
 mod suspension;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod upkeep;
 mod vouching;
 mod waiters;

@@ -39,7 +39,7 @@ use tokio::task::JoinHandle;
 use super::admission::{self, Place, has_started};
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
-use super::core::{Core, Counts, Raft, Renewals};
+use super::core::{Core, Counts, LogLimits, Raft, Renewals};
 use super::service::Service;
 use super::state_machine::StateMachine;
 use super::suspension::Suspensions;
@@ -673,6 +673,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         closing: watch::Sender::new(false),
         leadership: watch::Sender::default(),
         counts: Counts::default(),
+        log_limits: LogLimits::default(),
         started: std::time::Instant::now(),
         heard_ms: AtomicU64::new(0),
         votes_after: identity.votes_after,

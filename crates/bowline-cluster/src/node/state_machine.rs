@@ -30,6 +30,7 @@ use tokio::sync::watch;
 use super::waiters::{Applied, Waiters};
 use crate::error::Error;
 use crate::in_place::in_place;
+use crate::log_limit::SharedLogLimit;
 use crate::log_store::LogStore;
 use crate::peer::{OutgoingFile, SnapshotData, SnapshotFile};
 use crate::record;
@@ -77,6 +78,14 @@ pub(crate) struct StateMachine {
     progress: Arc<watch::Sender<Progress>>,
     last_applied: Option<LogId>,
     membership: StoredMembership,
+    limits: Arc<Limits>,
+}
+
+/// Limits of what is logged at each attempt.
+#[derive(Default)]
+struct Limits {
+    older_snapshot: SharedLogLimit,
+    waits: SharedLogLimit,
 }
 
 impl StateMachine {
@@ -128,6 +137,7 @@ impl StateMachine {
             progress: Arc::new(watch::Sender::new(progress)),
             last_applied,
             membership,
+            limits: Arc::default(),
         })
     }
 
@@ -184,7 +194,9 @@ impl StateMachine {
     fn snapshot(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, Error> {
         let (frozen, mark) = match self.replica.freeze().map_err(Error::from) {
             Err(short) if is_shortage(&short) => {
-                tracing::warn!(%short, "a snapshot is that of the last flush");
+                if let Some(more) = self.limits.older_snapshot.admit_now() {
+                    tracing::warn!(%short, "a snapshot is that of the last flush{more}");
+                }
                 self.replica.freeze_flushed()?.ok_or(short)?
             }
             frozen => frozen?,
@@ -278,7 +290,9 @@ impl StateMachine {
 
     /// Waits a moment for room on the disk or a file to open, unless the member is closing.
     async fn wait_for_room(&self, short: &Error) -> Result<(), Error> {
-        tracing::error!(%short, "the state machine waits and tries again");
+        if let Some(more) = self.limits.waits.admit_now() {
+            tracing::error!(%short, "the state machine waits and tries again{more}");
+        }
         tokio::time::sleep(ROOM_PAUSE).await;
         match self.log.is_closing() {
             true => Err(Error::stopped("it is closed")),

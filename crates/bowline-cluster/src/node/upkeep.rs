@@ -233,11 +233,14 @@ async fn watch_space(core: &Core) {
     let (number, proposal) = core.waiters.propose(&[command], Vec::new());
     let timeout = core.options.request_timeout.min(ALARM_TIMEOUT);
     let deadline = tokio::time::Instant::now() + timeout;
-    tracing::warn!(
-        is_raised = change,
-        size,
-        quota,
-        "the alarm for space changes"
-    );
+    // It is tried again until it is agreed on.
+    if let Some(more) = core.log_limits.alarm.admit_now() {
+        tracing::warn!(
+            is_raised = change,
+            size,
+            quota,
+            "the alarm for space changes{more}"
+        );
+    }
     core.hand_in_once(number, proposal, deadline).await;
 }

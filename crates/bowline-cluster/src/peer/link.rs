@@ -75,6 +75,7 @@ struct State {
     is_logged: bool,
     limit: LogLimit,
     refusals: LogLimit,
+    unreadable: LogLimit,
 }
 
 /// Why a request was not sent: the link waits before it connects again.
@@ -112,6 +113,7 @@ impl Link {
                 is_logged: false,
                 limit: LogLimit::default(),
                 refusals: LogLimit::default(),
+                unreadable: LogLimit::default(),
             }),
             failures: AtomicU32::new(0),
             is_reached: AtomicBool::new(false),
@@ -167,6 +169,14 @@ impl Link {
                 "a member has lost entries that it had acknowledged: its directory is an older one; \
                  it votes only after it has them again"
             );
+        }
+    }
+
+    /// A snapshot that the peer needs cannot be read here. It is tried again.
+    pub(super) fn snapshot_unreadable(&self, reason: &str) {
+        if let Some(left_out) = self.state.lock().unreadable.admit(Instant::now()) {
+            let more = and_more(left_out);
+            tracing::error!(%reason, "cannot read a snapshot that is to be sent{more}");
         }
     }
 
@@ -358,6 +368,7 @@ pub(super) fn is_unreachable(status: &Status) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::tests::unreachable::Events;
 
     fn broken() -> Status {
         let mut status = Status::unavailable("transport error");
@@ -411,5 +422,17 @@ mod tests {
                 assert!(limits.contains(&wait_ms), "{failures}: {wait_ms}");
             }
         }
+    }
+
+    /// A damaged table was named in the log at every attempt to send it, several times a second.
+    #[test]
+    fn what_is_tried_again_is_logged_now_and_then() {
+        let events = Events::default();
+        let _here = tracing::subscriber::set_default(events.clone());
+        let link = link(PeerOptions::default());
+        for _ in 0..100 {
+            link.snapshot_unreadable("a table is damaged");
+        }
+        assert_eq!(events.times_said("a table is damaged"), 1);
     }
 }

@@ -345,7 +345,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let term = vote.leader_id.term;
         let peer = format!("{:016x}", self.link.target());
         let from = self.peers.sender(&self.link);
-        let sending = sender::send(client, from, &vote, snapshot, limit);
+        let sending = sender::send(client, from, &vote, snapshot, &self.link, limit);
         let result = tokio::select! {
             result = sending => result,
             closed = cancel => return Err(StreamingError::Closed(closed)),

@@ -22,6 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use super::link::Link;
 use super::{CHUNK_BYTES, OutgoingFile, SnapshotData, wire};
 use crate::types::{TypeConfig, Vote};
 
@@ -36,6 +37,7 @@ pub(super) async fn send(
     sender: Sender,
     vote: &Vote,
     snapshot: SnapshotOf<TypeConfig, SnapshotData>,
+    link: &Link,
     limit: Duration,
 ) -> Result<SnapshotResponse<TypeConfig>, Status> {
     let (state, files) = match snapshot.snapshot {
@@ -52,7 +54,7 @@ pub(super) async fn send(
         .await
         .map_err(|error| Status::internal(error.to_string()))?;
     let files = files.map_err(|reason| {
-        tracing::error!(%reason, "cannot read a snapshot that is to be sent");
+        link.snapshot_unreadable(&reason);
         Status::unavailable(reason)
     })?;
     let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
@@ -96,7 +98,7 @@ pub(super) async fn send(
             if reading.is_finished()
                 && let Ok(Err(reason)) = reading.await
             {
-                tracing::error!(%reason, "cannot read a snapshot that is to be sent");
+                link.snapshot_unreadable(&reason);
                 return Err(Status::unavailable(reason));
             }
             Err(status)

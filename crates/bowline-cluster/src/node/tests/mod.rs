@@ -8,7 +8,7 @@ mod identity;
 mod leases;
 mod membership;
 mod rot;
-mod unreachable;
+pub(crate) mod unreachable;
 
 use std::future::Future;
 use std::sync::Arc;

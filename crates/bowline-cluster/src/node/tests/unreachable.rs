@@ -15,7 +15,7 @@ type Counts = BTreeMap<(Level, String), usize>;
 
 /// The events of this thread: how many by level and crate, and what ours said.
 #[derive(Clone, Default)]
-pub(super) struct Events(Arc<Mutex<(Counts, String)>>);
+pub(crate) struct Events(Arc<Mutex<(Counts, String)>>);
 
 impl Events {
     fn take(&self) -> Counts {
@@ -23,7 +23,11 @@ impl Events {
     }
 
     pub(super) fn has_said(&self, what: &str) -> bool {
-        self.0.lock().1.contains(what)
+        self.times_said(what) > 0
+    }
+
+    pub(crate) fn times_said(&self, what: &str) -> usize {
+        self.0.lock().1.matches(what).count()
     }
 }
 
