@@ -101,6 +101,26 @@ pub(crate) struct Counts {
     pub(crate) admission_rounds: AtomicU64,
     /// How often a leader knew of acknowledgements that this member's log does not hold.
     pub(crate) losses_found: AtomicU64,
+    /// How often the time of leases was looked at, leading, and what was to be done was done.
+    pub(crate) lease_rounds: AtomicU64,
+    /// How many wait until this member has applied an entry.
+    pub(crate) waiting_to_apply: AtomicU64,
+}
+
+/// Counts something while it lasts.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn begin(count: &'a AtomicU64) -> Counted<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Limits of what a member logs each time that it tries again.
@@ -446,6 +466,7 @@ impl Core {
         if progress.borrow().next >= next {
             return Ok(());
         }
+        let _waiting = Counted::begin(&self.counts.waiting_to_apply);
         let waited = tokio::time::timeout(timeout, progress.wait_for(|at| at.next >= next)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),

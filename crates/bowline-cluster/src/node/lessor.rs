@@ -34,6 +34,7 @@
 //! is from when this member followed, or led before.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline::replica::{Command, LeaseLeft};
@@ -85,6 +86,7 @@ async fn keep_time(core: &Core) {
         clear(core, term).await;
         end(core, term).await;
         tell(core, term).await;
+        core.counts.lease_rounds.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -279,7 +279,19 @@ async fn a_server_that_stops_does_not_wait_for_who_waits_for_a_lock() {
     let mut locks = LockClient::new(running.channel().await);
     locks.lock(named("n", 0)).await.unwrap();
     let waiting = tokio::spawn(async move { locks.lock(named("n", 0)).await });
-    tokio::time::sleep(A_WHILE).await;
+    // It waits once its key is there, behind that of the holder.
+    let mut kv = running.kv().await;
+    let both = || pb::RangeRequest {
+        range_end: "n0".into(),
+        ..range("n/")
+    };
+    let queued = async {
+        while kv.range(both()).await.unwrap().into_inner().count < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let queued = tokio::time::timeout(IN_TIME, queued).await;
+    queued.expect("both have keys");
     let before = std::time::Instant::now();
     running.server.shutdown().await.unwrap();
     assert!(before.elapsed() < IN_TIME, "{:?}", before.elapsed());

@@ -3,22 +3,42 @@
 use std::time::Duration;
 
 use bowline_testing::SimDisk;
-use bowline_testing::fault::FaultVfs;
+use bowline_testing::fault::{Call, FaultVfs};
 
 use super::*;
 
-const PAUSE: Duration = Duration::from_millis(50);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// Appends until something waits; returns how many entries there are, and who waits for the last.
-async fn fill(store: &mut LogStore) -> (u64, oneshot::Receiver<Result<(), io::Error>>) {
-    for index in 0..10_000 {
+/// Appends from `next` on until the log waits for room; returns how many entries there are, and who waits for the last.
+async fn fill(store: &mut LogStore, next: u64) -> (u64, oneshot::Receiver<Result<(), io::Error>>) {
+    for index in next..next + 10_000 {
         let mut waiting = append(store, [entry(1, index)]).await;
-        match tokio::time::timeout(PAUSE, &mut waiting).await {
-            Ok(done) => done.expect("called back").expect("durable"),
-            Err(_) => return (index + 1, waiting),
+        let waits_for_room = async {
+            while !store.waits_for_room() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = &mut waiting => done.expect("called back").expect("durable"),
+            () = waits_for_room => return (index + 1, waiting),
         }
     }
     panic!("the disk does not fill up");
+}
+
+/// Waits until the log has tried twice more to make a segment.
+async fn it_tries_again(disk: &FaultVfs) {
+    let attempts = || disk.counts().get(Call::Create);
+    let at = attempts();
+    let again = async {
+        while attempts() < at + 2 {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let again = tokio::time::timeout(Duration::from_secs(20), again).await;
+    again.expect("it tries again");
 }
 
 fn limited() -> FaultVfs {
@@ -31,13 +51,13 @@ fn what_finds_no_room_waits_and_nothing_overtakes_it() {
     block_on(async {
         let mut store = open(Arc::new(disk.clone()), 0, None);
         disk.limit_space(0);
-        let (count, mut waiting) = fill(&mut store).await;
+        let (count, mut waiting) = fill(&mut store, 0).await;
         assert!(store.waits_for_room() && store.is_short_of_space());
         // What was handed in can be read, as ever.
         assert_eq!(ids(&mut store).await.len() as u64, count);
         let mut voter = store.clone();
         let voting = tokio::spawn(async move { voter.save_vote(&Vote::new(3, 1)).await });
-        tokio::time::sleep(PAUSE).await;
+        it_tries_again(&disk).await;
         assert!(
             !voting.is_finished(),
             "it would say that the entry is durable"
@@ -63,15 +83,7 @@ fn what_waits_for_room_gets_that_of_superfluous_entries() {
         let mut store = open(Arc::new(disk.clone()), 0, None);
         append_durably(&mut store, (0..200).map(|index| entry(1, index))).await;
         disk.limit_space(0);
-        let mut next = 200;
-        let waiting = loop {
-            let mut waiting = append(&mut store, [entry(1, next)]).await;
-            next += 1;
-            match tokio::time::timeout(PAUSE, &mut waiting).await {
-                Ok(done) => done.expect("called back").expect("durable"),
-                Err(_) => break waiting,
-            }
-        };
+        let (next, waiting) = fill(&mut store, 200).await;
         store.set_flushed(150);
         store.purge(log_id(1, 1, 149)).await.expect("purge");
         waiting.await.expect("called back").expect("durable");
@@ -85,7 +97,7 @@ fn a_log_that_waits_for_room_can_be_closed() {
     block_on(async {
         let mut store = open(Arc::new(disk.clone()), 0, None);
         disk.limit_space(0);
-        let (count, waiting) = fill(&mut store).await;
+        let (count, waiting) = fill(&mut store, 0).await;
         store.close().expect_err("not all of it is written");
         waiting
             .await

@@ -40,6 +40,14 @@ async fn time_is_kept(client: &LocalClient, clock: &ManualClock) -> u64 {
     (clock.monotonic() - began).as_secs() + 1
 }
 
+/// Waits until the leader has looked at the time of leases, once at least since the call: a round may be under way.
+async fn time_is_looked_at(leader: &LocalClient) {
+    let counts = &leader.core().counts;
+    let rounds = || counts.lease_rounds.load(Ordering::Relaxed);
+    let at = rounds();
+    eventually("the time of leases is looked at", || rounds() >= at + 2).await;
+}
+
 /// Three members of which one leads and keeps time.
 async fn led(clock: &ManualClock, change: impl Fn(&mut NodeConfig)) -> (Three, usize) {
     let three = start_with(clock, change).await;
@@ -123,7 +131,7 @@ async fn what_a_lease_has_left_is_known_to_the_next_leader() {
         "{known} s are left of 200"
     );
     clock.advance(Duration::from_secs(199 - took));
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    time_is_looked_at(&client).await;
     assert!(is_held(&client).await, "it ended early");
     clock.advance(Duration::from_secs(2 + ELECTION_S + took));
     eventually("it ends", || client.db().get("held").unwrap().is_none()).await;
@@ -149,8 +157,8 @@ async fn a_renewed_lease_does_not_end_early_under_the_next_leader() {
         let took;
         (leader, took) = move_leader(&three, leader, &clock).await;
         clock.advance(Duration::from_secs(599 - took));
-        tokio::time::sleep(Duration::from_millis(200)).await;
         let client = three.client(leader);
+        time_is_looked_at(&client).await;
         assert!(is_held(&client).await, "it ended early");
         assert_eq!(
             client.lease_keep_alive(ID).await.unwrap(),
@@ -173,7 +181,7 @@ async fn a_renewal_costs_one_entry_after_each_record_and_none_otherwise() {
         clock.advance(SECOND * 59);
         keep_alive().await;
     }
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    time_is_looked_at(&client).await;
     assert_eq!(entries(&client), before, "it was renewed often enough");
     for _ in 0..3 {
         let before = entries(&client);
@@ -270,7 +278,7 @@ async fn a_lease_of_the_embedded_time_is_told_and_ended_like_any_other() {
     assert!(client.lease_keep_alive(ID).await.unwrap().is_some());
     assert!(!is_recorded());
     clock.advance(SECOND * 597);
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    time_is_looked_at(&client).await;
     assert!(is_held(&client).await, "it ended early");
     clock.advance(SECOND * 4);
     eventually("it ends", || client.db().get("held").unwrap().is_none()).await;
