@@ -167,8 +167,9 @@ impl Fault {
         }
     }
 
-    /// Of each kind that must be in every plan, one.
-    fn of_every_plan(random: &mut fastrand::Rng) -> Vec<Fault> {
+    /// Of each kind that must be in every plan, one, in the plan's first two bursts. The failing disk comes when nothing
+    /// else lasts, so that its member is up.
+    fn of_every_plan(random: &mut fastrand::Rng) -> [Vec<Fault>; 2] {
         let mut faults = vec![
             Fault::KillAll,
             Fault::MoveLead(random.usize(0..MEMBERS)),
@@ -177,7 +178,12 @@ impl Fault {
             Fault::Slow(Who::Member(random.usize(0..MEMBERS)), random.u64(20..120)),
         ];
         random.shuffle(&mut faults);
-        faults
+        let of_disks = vec![
+            Fault::FailingDisk(Who::Member(random.usize(0..MEMBERS))),
+            Fault::FullDisk,
+            Fault::random(random),
+        ];
+        [faults, of_disks]
     }
 
     fn lasts(self, random: &mut fastrand::Rng) -> Duration {
@@ -197,11 +203,12 @@ pub(crate) struct Plan(pub(crate) Vec<Step>);
 
 impl Plan {
     /// Bursts of faults that begin within `lasts`; the first has all members killed, the lead moved, a pause, a cut and a
-    /// slow way, one upon another.
+    /// slow way, one upon another, and the second a disk that fails and one that is full.
     pub(crate) fn random(random: &mut fastrand::Rng, lasts: Duration) -> Plan {
         let mut steps = Vec::new();
         let mut at = Duration::from_millis(random.u64(200..600));
-        let mut burst = Fault::of_every_plan(random);
+        let [mut burst, of_disks] = Fault::of_every_plan(random);
+        let mut of_disks = Some(of_disks);
         while at < lasts {
             let mut end = at;
             for fault in burst {
@@ -216,14 +223,16 @@ impl Plan {
             }
             // Long enough, most times, for a leader to be elected and to be asked.
             at = end.max(at) + Duration::from_millis(random.u64(800..2500));
-            let more = random.usize(2..6);
-            burst = (0..more).map(|_| Fault::random(random)).collect();
+            burst = of_disks.take().unwrap_or_else(|| {
+                let more = random.usize(2..6);
+                (0..more).map(|_| Fault::random(random)).collect()
+            });
         }
         Plan(steps)
     }
 
-    /// Does all of it. Gives what was done to whom.
-    pub(crate) async fn carry_out(&self, cluster: &mut Cluster) -> Vec<String> {
+    /// Does all of it, so far as the machine allows.
+    pub(crate) async fn carry_out(&self, cluster: &mut Cluster) -> Done {
         let began = Instant::now();
         let can_fail = FailingCalls::are_possible();
         let mut events: Vec<(Duration, bool, usize)> = Vec::new();
@@ -235,7 +244,11 @@ impl Plan {
         events.sort();
         let mut met: Vec<Option<usize>> = vec![None; self.0.len()];
         let mut failing: Vec<Option<FailingCalls>> = self.0.iter().map(|_| None).collect();
-        let mut told = Vec::new();
+        let mut done = Done {
+            disks_failed: can_fail.then_some(0),
+            disks_filled: cluster.disk.path().map(|_| 0),
+            ..Done::default()
+        };
         for (when, begins, number) in events {
             sleep_until(began + when).await;
             let fault = self.0[number].fault;
@@ -246,13 +259,23 @@ impl Plan {
                     None => MEMBERS - 1,
                 };
                 met[number] = Some(at);
-                told.push(format!("{} met m{at}", self.0[number]));
+                done.told.push(format!("{} met m{at}", self.0[number]));
                 match fault {
                     Fault::MoveLead(to) => move_lead(cluster, to),
                     Fault::FailingDisk(_) if can_fail => {
                         if let Some(process) = cluster.process(at) {
                             cluster.may_end(at);
                             failing[number] = FailingCalls::flushes_of(process.pid);
+                            if let (Some(count), Some(_)) =
+                                (&mut done.disks_failed, &failing[number])
+                            {
+                                *count += 1;
+                            }
+                        }
+                    }
+                    Fault::FullDisk => {
+                        if let Some(count) = &mut done.disks_filled {
+                            *count += 1;
                         }
                     }
                     _ => {}
@@ -270,8 +293,19 @@ impl Plan {
             cluster.apply(&state);
         }
         cluster.heal();
-        told
+        done
     }
+}
+
+/// What was done of a plan.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Done {
+    /// What was done to whom.
+    pub(crate) told: Vec<String>,
+    /// How often the disk of a member that was up began to fail; `None` where calls cannot be made to fail.
+    pub(crate) disks_failed: Option<usize>,
+    /// How often the small disk was filled; `None` where there is none.
+    pub(crate) disks_filled: Option<usize>,
 }
 
 /// Asks whoever leads to hand over. It may be refused, or never answered.
@@ -329,6 +363,12 @@ mod tests {
             assert!(has(|fault| matches!(fault, Fault::Stop(Who::Leader))));
             assert!(has(|fault| matches!(fault, Fault::Isolate(_, Link::Cut))));
             assert!(has(|fault| matches!(fault, Fault::Slow(..))));
+            assert!(has(|fault| matches!(fault, Fault::FullDisk)));
+            let is_failing = |step: &Step| matches!(step.fault, Fault::FailingDisk(_));
+            let failing = steps.iter().position(is_failing);
+            let (before, rest) = steps.split_at(failing.expect("a failing disk"));
+            let ended = |step: &Step| step.begins + step.lasts <= rest[0].begins;
+            assert!(before.iter().all(ended), "seed {seed}: {steps:?}");
             let overlap = steps.windows(2).filter(|pair| {
                 let last = pair[0].begins + pair[0].lasts;
                 pair[1].begins < last && pair[1].fault != pair[0].fault

@@ -49,6 +49,9 @@ struct AllRounds {
     acknowledged: BTreeSet<u64>,
     /// What went wrong and leaves the rest worth judging.
     wrong: Vec<String>,
+    /// In how many rounds no disk failed, or none was full, although the machine allows it.
+    without_failed_disk: usize,
+    without_full_disk: usize,
 }
 
 #[test]
@@ -96,6 +99,12 @@ fn run(seed: Seed, command: &'static str, rounds: u64) {
             all.shown.len(),
             cluster.ended
         );
+        if all.without_failed_disk > 0 || all.without_full_disk > 0 {
+            all.wrong.push(format!(
+                "in {} rounds no disk failed, and in {} none was full: nothing of them was tested",
+                all.without_failed_disk, all.without_full_disk
+            ));
+        }
         if snapshots == 0 {
             all.wrong.push("no snapshot was installed: nothing of them was tested".to_owned());
         }
@@ -182,7 +191,10 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     };
     let guest = tokio::spawn(guest.visit());
     let plan = Plan::random(&mut random, LOAD);
-    let steps = plan.carry_out(cluster).await;
+    let done = plan.carry_out(cluster).await;
+    all.without_failed_disk += usize::from(done.disks_failed == Some(0));
+    all.without_full_disk += usize::from(done.disks_filled == Some(0));
+    let steps = done.told;
     shared.is_over.store(true, Ordering::Relaxed);
     let mut record = Record::default();
     for worker in workers {
