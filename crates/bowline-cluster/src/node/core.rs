@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::replica::Replica;
@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) abdication: Arc<Abdication>,
     /// Who is or was a member, as far as this one has seen since it was started.
     pub(crate) seen_members: Mutex<BTreeSet<NodeId>>,
+    /// Whether those of the memberships in the log are among them.
+    pub(crate) has_seen_log: AtomicBool,
     pub(crate) suspensions: Suspensions,
     /// One past the newest index that a linearizable read was told to have applied by this member, leading.
     pub(crate) read_floor: AtomicU64,

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use bowline::replica::{Replica, ReplicaOptions};
@@ -663,6 +663,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         progress,
         abdication: Arc::default(),
         seen_members: Mutex::default(),
+        has_seen_log: AtomicBool::new(false),
         suspensions,
         read_floor: AtomicU64::new(0),
         renewals: Renewals::default(),

@@ -9,12 +9,16 @@
 //! when all three are over, or by the leader once that member is removed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bowline::replica::{AlarmKind, Command};
+use openraft::storage::RaftLogStorage as _;
+use openraft::{EntryPayload, RaftLogReader as _};
 
 use super::core::Core;
 use super::questions::Question;
+use crate::types::NodeId;
 
 const TICK: Duration = Duration::from_millis(250);
 /// As long as the cluster does not know this member's name.
@@ -175,15 +179,20 @@ impl Core {
             return;
         }
         let membership = self.membership();
-        let seen = self.seen_members.lock().clone();
-        let of_removed =
-            |member: u64| seen.contains(&member) && membership.get_node(&member).is_none();
-        let commands: Vec<Command> = alarms
+        let of_strangers: Vec<NodeId> = alarms
             .into_iter()
-            .filter(|(member, kind)| *kind == AlarmKind::NoSpace && of_removed(*member))
-            .map(|(member, kind)| Command::Alarm {
+            .filter(|(id, kind)| *kind == AlarmKind::NoSpace && membership.get_node(id).is_none())
+            .map(|(id, _)| id)
+            .collect();
+        let is_seen = |id: &NodeId| self.seen_members.lock().contains(id);
+        if !of_strangers.iter().all(is_seen) {
+            self.see_members_of_the_log().await;
+        }
+        let of_removed = of_strangers.into_iter().filter(is_seen);
+        let commands: Vec<Command> = of_removed
+            .map(|member| Command::Alarm {
                 member,
-                kind,
+                kind: AlarmKind::NoSpace,
                 is_raised: false,
             })
             .collect();
@@ -197,6 +206,36 @@ impl Core {
         let (number, proposal) = self.waiters.propose(&commands, Vec::new());
         let deadline = tokio::time::Instant::now() + ALARM_TIMEOUT;
         self.hand_in_once(number, proposal, deadline).await;
+    }
+
+    /// Notes who is a member in the memberships that the log still has: one may have been removed before this member
+    /// was started. Once: later ones are seen as they come.
+    async fn see_members_of_the_log(&self) {
+        if self.has_seen_log.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut reader = self.log.clone().get_log_reader().await;
+        let mut next = self.log.last_purged_log_id().map_or(0, |id| id.index + 1);
+        let end = self.log.last_log_id().map_or(0, |id| id.index + 1);
+        while next < end {
+            let entries = match reader.limited_get_log_entries(next, end).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    tracing::warn!(%error, "the log was not searched for members that were removed");
+                    return;
+                }
+            };
+            let Some(last) = entries.last() else {
+                return;
+            };
+            next = last.log_id.index + 1;
+            for entry in &entries {
+                if let EntryPayload::Membership(membership) = &entry.payload {
+                    let ids = membership.nodes().map(|(id, _)| *id);
+                    self.seen_members.lock().extend(ids);
+                }
+            }
+        }
     }
 
     /// Whether what takes space is refused: some member has raised the alarm, or this one is about to.

@@ -178,3 +178,36 @@ async fn the_alarm_for_space_goes_with_its_member() {
     drop(client);
     three.shutdown().await;
 }
+
+/// What the others knew of a removed member was gone when all of them were restarted, and its alarm stayed for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_alarm_for_space_of_a_removed_member_goes_after_a_restart_of_all() {
+    const NOBODY: u64 = 4711;
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let gone = (leader + 1) % 3;
+    let id = three.client(gone).status().member_id;
+    three.client(leader).member_remove(id).await.unwrap();
+    for number in 0..3 {
+        // The one that was removed may have stopped by itself.
+        let node = three.nodes[number].take().unwrap();
+        let stopped = node.shutdown().await;
+        assert!(stopped.is_ok() || number == gone, "{stopped:?}");
+    }
+    for number in (0..3).filter(|number| *number != gone) {
+        three.nodes[number] = Some(start(&three.configs[number]).await);
+    }
+    let client = three.client(leader);
+    let raise = |member| Command::Alarm {
+        member,
+        kind: bowline::replica::AlarmKind::NoSpace,
+        is_raised: true,
+    };
+    surely(&client, &raise(NOBODY)).await;
+    surely(&client, &raise(id)).await;
+    // As in etcd, a client may raise one in the name of nobody.
+    let nobodys = [(NOBODY, bowline::replica::AlarmKind::NoSpace)];
+    eventually("the member's is cleared", || client.alarms() == nobodys).await;
+    drop(client);
+    three.shutdown().await;
+}
