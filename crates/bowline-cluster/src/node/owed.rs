@@ -13,7 +13,8 @@
 //! up to the entry, or that of a later leader, which has all that was agreed on before its term.
 //!
 //! What this cannot see: an older copy that votes before any leader that remembers reaches it. A
-//! restarted member gives no vote for an election timeout, in which a leader that lives does.
+//! restarted member gives no vote for an election timeout, in which a leader that lives does. A restored cluster's
+//! member that is restored once more from the same copy is such an older copy.
 
 use std::sync::atomic::Ordering;
 

@@ -1,9 +1,9 @@
 //! Makes the directory of a new cluster's member from a saved copy of a database.
 //!
 //! Each member of the new cluster restores the same copy with the same members and the same token,
-//! and for itself. So nothing here is random: the ids of the cluster, of its members and of the database
-//! follow from the copy, the token and the members, and are other ones than those of the cluster that
-//! the copy is of. What the copy holds counts as agreed: the mark in the database says that its last entry
+//! and for itself. So nothing here is random: the ids of the cluster, of its members and of the database,
+//! and the incarnations of the members, follow from the copy, the token and the members, and are other
+//! ones than those of the cluster that the copy is of. What the copy holds counts as agreed: the mark in the database says that its last entry
 //! was applied, with term 0, and that the members of the new cluster are those who agree on what follows.
 //! Whoever starts finds a member like any other, and the first election begins behind that entry.
 //!
@@ -11,6 +11,7 @@
 //!
 //! - The members of one restored cluster begin with the same state at the same index, or with different
 //!   ids of the cluster, so that they do not talk to each other.
+//! - The membership names the incarnation of each, so that no other directory takes its place.
 //! - Of the old cluster's members, votes and alarms nothing is left.
 //! - The file `MEMBER` is durable before the directory is a database.
 
@@ -90,17 +91,26 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
         // Writing to a string does not fail.
         let _ = write!(config.cluster_token, "{byte:02x}");
     }
-    let founders = founders(&config);
+    let mut founders = founders(&config);
+    for (id, member) in &mut founders {
+        let parts: [&[u8]; 3] = [
+            &id.to_be_bytes(),
+            config.cluster_token.as_bytes(),
+            b"incarnation",
+        ];
+        // 0 is none.
+        member.incarnation = hash(&parts).max(1);
+    }
     let own = founders
         .iter()
         .find(|(_, member)| member.name == config.name);
-    let Some((member_id, _)) = own else {
+    let Some((member_id, own)) = own else {
         return Err(Error::Config {
             setting: "initial-cluster",
             reason: "this member's name is not in it".to_owned(),
         });
     };
-    let member_id = *member_id;
+    let (member_id, incarnation) = (*member_id, own.incarnation);
     let ids: Vec<[u8; 8]> = founders.iter().map(|(id, _)| id.to_be_bytes()).collect();
     let (ids, token) = (ids.concat(), config.cluster_token.as_bytes());
     let cluster_id = hash(&[&ids, token]);
@@ -137,8 +147,7 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
             database_id,
             founders: Some(membership),
             vote: None,
-            // Each of those who restore makes its own: they agree on none.
-            incarnation: 0,
+            incarnation,
             owed: None,
         };
         MemberFile::create(&*config.vfs, dir, state)?;
@@ -161,6 +170,7 @@ mod tests {
     use bowline_storage::vfs::{self, MemoryVfs, Vfs};
     use bowline_testing::{Images, SimDisk};
 
+    use super::super::state_machine::decode_mark;
     use super::*;
 
     /// The parts of a saved copy.
@@ -174,7 +184,11 @@ mod tests {
 
     impl Parts {
         fn restore(&self, vfs: Arc<dyn Vfs>) -> Result<Restored> {
-            let mut config = NodeConfig::new("a", "data");
+            self.restore_as("a", vfs)
+        }
+
+        fn restore_as(&self, name: &str, vfs: Arc<dyn Vfs>) -> Result<Restored> {
+            let mut config = NodeConfig::new(name, "data");
             config.vfs = vfs;
             let of = |name: &str| (name.to_owned(), format!("http://{name}:2380"));
             config.initial_cluster = vec![of("a"), of("b")];
@@ -278,6 +292,31 @@ mod tests {
             }
         }
         assert!(whole > 2 && none > 20, "{whole} {none}");
+    }
+
+    /// The members of a restored cluster had no incarnations, so that a message for one was for every directory that
+    /// says it is that member.
+    #[test]
+    fn restored_members_agree_on_an_incarnation_of_each() {
+        let parts = parts();
+        let mut memberships = Vec::new();
+        let mut incarnations = Vec::new();
+        for name in ["a", "b"] {
+            let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
+            let restored = parts.restore_as(name, vfs.clone()).expect("restored");
+            let dir = Path::new("data");
+            let member = MemberFile::open(&*vfs, dir).expect("a member").state();
+            let replica = open(&vfs, dir, &mut 0).expect("open");
+            let (_, agreed) = decode_mark(&replica.applied().mark).expect("a mark");
+            let agreed = agreed.membership().clone();
+            let own = agreed.get_node(&restored.member_id).expect("a member");
+            assert_ne!(member.incarnation, 0, "{name}");
+            assert_eq!(own.incarnation, member.incarnation, "{name}");
+            incarnations.push(member.incarnation);
+            memberships.push(agreed);
+        }
+        assert_eq!(memberships[0], memberships[1]);
+        assert_ne!(incarnations[0], incarnations[1]);
     }
 
     /// The member may have the number of one that made some of the tables.
