@@ -1,6 +1,6 @@
 //! Attacks on a server, one connection or a few at a time: on the port for clients, and on that for members.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
@@ -38,22 +38,32 @@ impl Attack {
     }
 }
 
-pub(crate) const ON_THE_CLIENT_PORT: [Attack; 6] = [
+pub(crate) const ON_THE_CLIENT_PORT: [Attack; 9] = [
     Attack::new("halves", halves),
     Attack::new("trickles", trickles),
     Attack::new("deaf ranges", deaf_ranges),
     Attack::new("deaf watches", deaf_watches),
     Attack::new("resets", resets),
     Attack::new("heads", heads),
+    Attack::new("hashes", hashes),
+    Attack::new("heavy transactions", heavy_transactions),
+    Attack::new("foreign pages", foreign_pages),
 ];
 
-pub(crate) const ON_THE_PEER_PORT: [Attack; 4] = [
+pub(crate) const ON_THE_PEER_PORT: [Attack; 5] = [
     Attack::new("silence", silence),
     Attack::new("half messages", half_messages),
     Attack::new("strays", strays),
+    Attack::new("impostors", impostors),
     Attack::new("garbage", garbage),
 ];
 
+pub(crate) const HASH: &str = "/etcdserverpb.Maintenance/Hash";
+pub(crate) const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
+const DEFRAGMENT: &str = "/etcdserverpb.Maintenance/Defragment";
+const COMPACT: &str = "/etcdserverpb.KV/Compact";
+const TXN: &str = "/etcdserverpb.KV/Txn";
+const MEMBERS: &str = "/bowline.peer.v1.Peer/Members";
 const APPEND: &str = "/bowline.peer.v1.Peer/Append";
 const SNAPSHOT: &str = "/bowline.peer.v1.Peer/Snapshot";
 
@@ -147,6 +157,88 @@ fn heads(at: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What reads or writes everything, many at a time: hashes, defragmentation, physical compaction.
+fn hashes(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open(at);
+    let good = pb::RangeRequest {
+        key: "good".into(),
+        ..pb::RangeRequest::default()
+    };
+    let newest: pb::RangeResponse = raw.call(RANGE, &good);
+    let compaction = pb::CompactionRequest {
+        revision: newest.header.expect("a header").revision,
+        physical: true,
+    };
+    let calls = [
+        (HASH, pb::HashRequest::default().encode_to_vec()),
+        (HASH_KV, pb::HashKvRequest::default().encode_to_vec()),
+        (DEFRAGMENT, pb::DefragmentRequest::default().encode_to_vec()),
+        (COMPACT, compaction.encode_to_vec()),
+    ];
+    for (path, message) in calls.iter().cycle().take(40) {
+        whole(&mut raw, path, message)?;
+    }
+    raw.settle()?;
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Transactions that look at nearly as much as one may, of which nothing is changed.
+fn heavy_transactions(at: &str) -> std::io::Result<()> {
+    // Each condition reads all keys that the good client has put at first, with their values.
+    const CONDITIONS: usize = 9;
+    let condition = pb::Compare {
+        target: pb::compare::CompareTarget::Value.into(),
+        key: "k/".into(),
+        range_end: "k0".into(),
+        target_union: Some(pb::compare::TargetUnion::Value(vec![b'v'; 32 << 10].into())),
+        ..pb::Compare::default()
+    };
+    let put = pb::PutRequest {
+        key: "never".into(),
+        ..pb::PutRequest::default()
+    };
+    let txn = pb::TxnRequest {
+        compare: vec![condition; CONDITIONS],
+        failure: vec![pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(put)),
+        }],
+        ..pb::TxnRequest::default()
+    };
+    let message = txn.encode_to_vec();
+    let mut raw = Raw::open(at);
+    for _ in 0..4 {
+        whole(&mut raw, TXN, &message)?;
+    }
+    while raw.ended < 4 {
+        raw.read_frame(0)?;
+    }
+    Ok(())
+}
+
+/// What a page in a browser can send: to this server under another name, or from another place. None of it is taken.
+fn foreign_pages(at: &str) -> std::io::Result<()> {
+    let body = r#"{"key": "Z29vZA==", "value": "ZXZpbA=="}"#;
+    let heads = [
+        "Host: evil.example\r\nContent-Type: application/json".to_owned(),
+        format!("Host: {at}\r\nOrigin: http://evil.example\r\nContent-Type: application/json"),
+        format!("Host: {at}\r\nContent-Type: text/plain"),
+    ];
+    for head in heads.iter().cycle().take(60) {
+        let mut page = TcpStream::connect(at)?;
+        page.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let length = body.len();
+        let request =
+            format!("POST /v3/kv/put HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+        page.write_all(request.as_bytes())?;
+        let mut status = [0; 12];
+        page.read_exact(&mut status)?;
+        let status = String::from_utf8_lossy(&status);
+        assert!(status.starts_with("HTTP/1.1 4"), "{status}: {head}");
+    }
+    Ok(())
+}
+
 /// A connection from an address at which no member is: members are counted by their addresses.
 fn from_elsewhere(at: &str) -> std::io::Result<TcpStream> {
     from_address(2, at)
@@ -216,7 +308,42 @@ fn strays(at: &str) -> std::io::Result<()> {
             ("PreVote", vote.encode_to_vec()),
             ("Propose", proposal.encode_to_vec()),
         ] {
-            whole(&mut raw, name, &bytes)?;
+            of_peers(&mut raw, name, &bytes)?;
+        }
+        raw.settle()?;
+    }
+    Ok(())
+}
+
+/// Proposals in a member's name, for the member that gets them: all the ids are right, and anybody may ask for those.
+/// What is proposed is no command.
+fn impostors(at: &str) -> std::io::Result<()> {
+    let mut raw = Raw::open_on(from_elsewhere(at)?)?;
+    let stranger = peer::MembersRequest {
+        sender: Some(peer::Sender::default()),
+        is_linearizable: false,
+    };
+    let found: peer::MembersReply = raw.call(MEMBERS, &stranger);
+    let other = found.members.iter().find(|one| one.id != found.member_id);
+    let other = other.expect("another member");
+    let sender = peer::Sender {
+        cluster_id: found.cluster_id,
+        member_id: other.id,
+        incarnation: other.incarnation,
+        target_id: found.member_id,
+        target_incarnation: found.incarnation,
+    };
+    for _ in 0..20 {
+        for bytes in [0, 3, 30, 3000] {
+            let proposal: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..))
+                .take(bytes)
+                .collect();
+            let request = peer::ProposeRequest {
+                sender: Some(sender),
+                proposal: proposal.into(),
+                term: fastrand::u64(1..5),
+            };
+            of_peers(&mut raw, "Propose", &request.encode_to_vec())?;
         }
         raw.settle()?;
     }
@@ -248,16 +375,21 @@ fn garbage(at: &str) -> std::io::Result<()> {
                 false => Vec::new(),
             };
             bytes.extend(std::iter::repeat_with(|| fastrand::u8(..)).take(fastrand::usize(..500)));
-            whole(&mut raw, name, &bytes)?;
+            of_peers(&mut raw, name, &bytes)?;
         }
         raw.settle()?;
     }
     Ok(())
 }
 
+/// Sends a message to the service of peers, and waits for nothing.
+fn of_peers(raw: &mut Raw, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    whole(raw, &format!("/bowline.peer.v1.Peer/{name}"), bytes)
+}
+
 /// Sends a message, and waits for nothing.
-fn whole(raw: &mut Raw, name: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let call = raw.begin_on(&format!("/bowline.peer.v1.Peer/{name}"))?;
+fn whole(raw: &mut Raw, path: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let call = raw.begin_on(path)?;
     let length = u32::try_from(bytes.len()).expect("small");
     raw.send_part(call, &[message_head(length), bytes.to_vec()].concat())?;
     raw.stream.write_all(&frame(DATA, END_STREAM, call, b""))

@@ -11,13 +11,10 @@ use prost::Message;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::Place;
-use crate::attacks::{from_address, message_head};
+use crate::attacks::{HASH, HASH_KV, from_address, message_head};
 use crate::crowd::{MIB, PUT, RANGE, connections_max, memory, put, watch};
 use crate::raw_http2::{DATA, END_STREAM, Raw, frame};
 use crate::serve::with_server_of;
-
-const HASH: &str = "/etcdserverpb.Maintenance/Hash";
-const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
 
 /// How long the server may take for what it does after a second, on a machine that does much else.
 const SOON: Duration = Duration::from_secs(40);
