@@ -286,7 +286,6 @@ async fn a_member_that_may_open_no_more_files_waits_and_goes_on() {
             }
         }
         assert!(log.waits_for_room(), "it did not need another segment");
-        drop(log);
         for number in 0..3 {
             let client = three.client(number);
             assert_eq!(client.status().failure, None, "member {number}");
@@ -296,7 +295,8 @@ async fn a_member_that_may_open_no_more_files_waits_and_goes_on() {
         surely(&client, &put("after", "v")).await;
         acknowledged.push("after".to_owned());
         assert_all_there(&three, &acknowledged).await;
-        drop(client);
+        eventually("the log goes on", || !log.waits_for_room()).await;
+        drop((client, log));
         three.shutdown().await;
     }
 }
