@@ -48,40 +48,51 @@
 //! # How it is built
 //!
 //! ```text
-//!   Client ──▶ kv, graph, lease, cluster, ──▶ pool ──▶ endpoint ──▶ connections
-//!      │       transaction, history           ▲
-//!      └────────▶ watch (one task and ────────┘
-//!                 stream for all watches)
+//!   builder ──▶ client        the calls a user sees; it hands out the verbs
+//!                 │
+//!   verbs         ▼           kv, graph, transaction, history, lease, watch, cluster, maintenance;
+//!                 │           a verb holds what it calls with, and knows no client
+//!                 ▼
+//!   v1 ───────▶ caller        the one rule of what is sent again
+//!                 ▼
+//!             endpoints       which server, and the connections to it
+//!                 ▼
+//!          settings, error
+//!                 ▼
+//!    types, key_range, read_level, reply
 //! ```
+//!
+//! Arrows only point down.
 //!
 //! Replies carry a [`Header`], and where the server is Bowline, the level that served a read and the
 //! log index it had applied.
 
 mod builder;
+mod caller;
 mod client;
 mod cluster;
-mod endpoint;
+mod endpoints;
 mod error;
 pub mod graph;
 mod history;
 mod key_range;
 mod kv;
 mod lease;
-mod pool;
+mod maintenance;
 mod read_level;
 mod reply;
+mod settings;
 #[cfg(test)]
 mod silent;
 mod transaction;
+mod types;
 mod v1;
 mod watch;
 
-use std::future::Future;
-use std::pin::Pin;
-
 pub use builder::ClientBuilder;
+pub use caller::BoxFuture;
 pub use client::Client;
-pub use cluster::{AddReply, Alarm, AlarmKind, HashKv, Member, Members, Snapshot, Status};
+pub use cluster::{AddReply, Member, Members};
 pub use error::{Error, Result, code_name};
 pub use history::{History, HistoryReply, Version};
 pub use key_range::KeyRange;
@@ -90,11 +101,10 @@ pub use kv::{
     RangeReply, SortBy, Txn, TxnReply,
 };
 pub use lease::{GrantReply, KeepAlive, TimeToLive};
+pub use maintenance::{Alarm, AlarmKind, HashKv, Snapshot, Status};
 pub use read_level::ReadLevel;
 pub use reply::{Entry, Header};
 pub use tonic::Code;
-pub use transaction::{Committed, Isolation, Touched, Transaction, TransactionOptions};
+pub use transaction::{Committed, Isolation, Transaction, TransactionOptions};
+pub use types::Touched;
 pub use watch::{Batch, Event, EventKind, Watch, Watcher};
-
-/// What awaiting a request gives.
-pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;

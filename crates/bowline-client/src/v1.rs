@@ -11,7 +11,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::pool::{Pool, Repeat};
+use crate::caller::{Caller, Repeat};
 use crate::{Error, Header, ReadLevel, Result};
 
 pub(crate) fn wire_level(level: ReadLevel) -> pb::ReadLevel {
@@ -49,6 +49,51 @@ pub(crate) fn senseless(what: &str) -> Error {
     }
 }
 
+/// Gives a request the two settings that every read has.
+macro_rules! read_settings {
+    ($name:ident) => {
+        impl $name {
+            /// Replaces both.
+            #[allow(dead_code, reason = "not every read is one of a transaction")]
+            pub(crate) fn read_at(mut self, read: bowline_proto::v1::Read) -> $name {
+                self.request.read = Some(read);
+                self
+            }
+
+            /// How fresh it has to be. Default: [`ReadLevel::Linearizable`].
+            pub fn level(mut self, level: ReadLevel) -> $name {
+                self.request
+                    .read
+                    .get_or_insert_default()
+                    .set_level(crate::v1::wire_level(level));
+                self
+            }
+
+            /// As it was at this revision.
+            pub fn revision(mut self, revision: u64) -> $name {
+                self.request.read.get_or_insert_default().revision = revision;
+                self
+            }
+        }
+    };
+}
+
+/// Lets a request be awaited.
+macro_rules! awaits {
+    ($name:ident, $reply:ty) => {
+        impl std::future::IntoFuture for $name {
+            type Output = Result<$reply>;
+            type IntoFuture = crate::BoxFuture<$reply>;
+
+            fn into_future(self) -> crate::BoxFuture<$reply> {
+                Box::pin(self.send())
+            }
+        }
+    };
+}
+
+pub(crate) use {awaits, read_settings};
+
 /// The service's refusals have no texts to tell them apart by; their codes do.
 pub(crate) fn typed(error: Error) -> Error {
     match error {
@@ -66,7 +111,7 @@ pub(crate) fn typed(error: Error) -> Error {
 
 /// Sends a read.
 pub(crate) async fn ask<M, R, F>(
-    pool: &Pool,
+    caller: &Caller,
     request: M,
     send: impl Fn(Channel, Request<M>) -> F,
 ) -> Result<R>
@@ -74,14 +119,14 @@ where
     M: Message + Clone,
     F: Future<Output = Result<Response<R>, Status>>,
 {
-    let called = pool.call(Repeat::Always, None, request, send).await;
+    let called = caller.call(Repeat::Always, None, request, send).await;
     let (reply, _) = called.map_err(typed)?;
     Ok(reply)
 }
 
 /// Sends a read that is answered in parts, and collects them. `is_last` tells which part is the last.
 pub(crate) async fn collect<M, R, F>(
-    pool: &Pool,
+    caller: &Caller,
     request: M,
     is_last: fn(&R) -> bool,
     send: impl Fn(Channel, Request<M>) -> F,
@@ -102,7 +147,7 @@ where
         }
     };
     let called: Result<(Vec<R>, MetadataMap)> =
-        pool.call(Repeat::Always, None, request, sent).await;
+        caller.call(Repeat::Always, None, request, sent).await;
     let (parts, _) = called.map_err(typed)?;
     whole(parts, is_last)
 }

@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 
-use super::{
-    BlockId, Direction, GraphClient, Path, Stop, Visit, ask, awaits, collect, cut_off, header,
-    id_bytes, read_settings,
-};
-use crate::pool::Pool;
+use super::{BlockId, Direction, GraphClient, Path, Stop, Visit, ask, collect};
+use crate::caller::Caller;
+use crate::types::id_bytes;
+use crate::v1::{awaits, cut_off, header, read_settings};
 use crate::{Header, ReadLevel, Result};
 
 /// A traversal to be bounded and run. [`GraphClient::traverse`] gives one; `await` runs it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Traverse {
-    pool: Arc<Pool>,
+    caller: Arc<Caller>,
     request: pb::TraverseRequest,
 }
 
@@ -23,7 +22,7 @@ pub struct Traverse {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct ShortestPath {
-    pool: Arc<Pool>,
+    caller: Arc<Caller>,
     request: pb::ShortestPathRequest,
 }
 
@@ -31,7 +30,7 @@ impl GraphClient {
     /// Finds what can be reached from a block.
     pub fn traverse(&self, start: BlockId) -> Traverse {
         Traverse {
-            pool: Arc::clone(&self.pool),
+            caller: Arc::clone(&self.caller),
             request: pb::TraverseRequest {
                 starts: vec![id_bytes(start)],
                 ..pb::TraverseRequest::default()
@@ -42,7 +41,7 @@ impl GraphClient {
     /// Finds a shortest path from one block to another.
     pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
         ShortestPath {
-            pool: Arc::clone(&self.pool),
+            caller: Arc::clone(&self.caller),
             request: pb::ShortestPathRequest {
                 from: id_bytes(from),
                 to: id_bytes(to),
@@ -103,7 +102,7 @@ impl Traverse {
     async fn send(self) -> Result<TraverseReply> {
         let is_last = |part: &pb::TraverseReply| part.end.is_some();
         let parts = collect(
-            &self.pool,
+            &self.caller,
             self.request,
             is_last,
             |mut service, request| async move { service.traverse(request).await },
@@ -166,7 +165,7 @@ impl ShortestPath {
 
     async fn send(self) -> Result<PathReply> {
         let reply = ask(
-            &self.pool,
+            &self.caller,
             self.request,
             |mut service, request| async move { service.shortest_path(request).await },
         )

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 
-use super::{Block, BlockId, Edge, EdgeKey, GraphClient, awaits, header, service, typed};
-use crate::pool::{Pool, Repeat};
+use super::{Block, BlockId, Edge, EdgeKey, GraphClient, service};
+use crate::caller::{Caller, Repeat};
+use crate::types::id_bytes;
+use crate::v1::{awaits, header, senseless, typed};
 use crate::{Header, Result};
 
 /// One write.
@@ -26,7 +28,7 @@ impl GraphWrite {
         use pb::graph_write::Write;
         let write = match self {
             GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
-            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(super::id_bytes(id)),
+            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id_bytes(id)),
             GraphWrite::PutEdge(edge) => Write::PutEdge(pb::Edge {
                 key: Some(edge.key.into_wire()),
                 attributes: edge.attributes,
@@ -41,7 +43,7 @@ impl GraphWrite {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Write {
-    pool: Arc<Pool>,
+    caller: Arc<Caller>,
     request: pb::WriteRequest,
 }
 
@@ -50,7 +52,7 @@ impl GraphClient {
     pub fn write(&self, writes: impl IntoIterator<Item = GraphWrite>) -> Write {
         let writes = writes.into_iter().map(GraphWrite::into_wire).collect();
         Write {
-            pool: Arc::clone(&self.pool),
+            caller: Arc::clone(&self.caller),
             request: pb::WriteRequest { writes },
         }
     }
@@ -78,16 +80,16 @@ impl GraphClient {
 
 impl Write {
     async fn send(self) -> Result<WriteReply> {
-        let pool = &*self.pool;
+        let caller = &*self.caller;
         let count = self.request.writes.len();
-        let send = |channel, request| async move { service(pool, channel).write(request).await };
-        let sent = pool.call(Repeat::Never, None, self.request, send).await;
+        let send = |channel, request| async move { service(caller, channel).write(request).await };
+        let sent = caller.call(Repeat::Never, None, self.request, send).await;
         let (reply, _) = sent.map_err(typed)?;
         let understood = header(reply.header).and_then(|(header, _)| {
             if reply.changed.len() == count {
                 Ok(header)
             } else {
-                Err(super::senseless("it does not answer each write"))
+                Err(senseless("it does not answer each write"))
             }
         });
         Ok(WriteReply {

@@ -8,25 +8,25 @@ use bowline_proto::etcdserverpb::{PutRequest, PutResponse};
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
-use crate::pool::{Pool, Repeat};
+use crate::caller::{Caller, Repeat};
 use crate::{BoxFuture, Entry, Header, Result};
 
 /// A write of one key. [`Client::put`](crate::Client::put) gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Put {
-    pool: Arc<Pool>,
+    caller: Arc<Caller>,
     request: PutRequest,
 }
 
 impl Put {
-    pub(crate) fn new(pool: Arc<Pool>, key: Bytes, value: Bytes) -> Put {
+    pub(crate) fn new(caller: Arc<Caller>, key: Bytes, value: Bytes) -> Put {
         let request = PutRequest {
             key,
             value,
             ..PutRequest::default()
         };
-        Put { pool, request }
+        Put { caller, request }
     }
 
     /// The lease the key goes with; 0 for none.
@@ -54,14 +54,14 @@ impl Put {
     }
 
     async fn send(self) -> Result<PutReply> {
-        let pool = &*self.pool;
+        let caller = &*self.caller;
         let send = |channel, request| async move {
             KvClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .max_decoding_message_size(caller.settings().reply_bytes_max)
                 .put(request)
                 .await
         };
-        let (reply, metadata) = pool.call(Repeat::Never, None, self.request, send).await?;
+        let (reply, metadata) = caller.call(Repeat::Never, None, self.request, send).await?;
         Ok(PutReply::new(reply, &metadata))
     }
 }

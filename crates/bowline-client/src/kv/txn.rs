@@ -13,7 +13,7 @@ use tonic::metadata::MetadataMap;
 
 use super::get::Read;
 use super::{DeleteReply, PutReply, RangeReply};
-use crate::pool::{Pool, Repeat};
+use crate::caller::{Caller, Repeat};
 use crate::reply::signed;
 use crate::{BoxFuture, Header, KeyRange, Result};
 
@@ -226,14 +226,14 @@ impl From<Operation> for pb::RequestOp {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Txn {
-    pool: Arc<Pool>,
+    caller: Arc<Caller>,
     request: pb::TxnRequest,
 }
 
 impl Txn {
-    pub(crate) fn new(pool: Arc<Pool>) -> Txn {
+    pub(crate) fn new(caller: Arc<Caller>) -> Txn {
         Txn {
-            pool,
+            caller,
             request: pb::TxnRequest::default(),
         }
     }
@@ -265,14 +265,14 @@ impl Txn {
         } else {
             Repeat::Always
         };
-        let pool = &*self.pool;
+        let caller = &*self.caller;
         let send = |channel, request| async move {
             KvClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .max_decoding_message_size(caller.settings().reply_bytes_max)
                 .txn(request)
                 .await
         };
-        let (reply, metadata) = pool.call(repeat, None, self.request, send).await?;
+        let (reply, metadata) = caller.call(repeat, None, self.request, send).await?;
         Ok(TxnReply::new(reply, &metadata))
     }
 }

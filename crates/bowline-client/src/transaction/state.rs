@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
-use crate::graph::{
-    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor, id_bytes,
-};
+use crate::graph::{Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor};
+use crate::types::id_bytes;
 use crate::{Entry, KeyRange};
 
 /// See the module.

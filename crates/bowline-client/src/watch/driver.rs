@@ -20,8 +20,8 @@ use tonic::Streaming;
 
 use super::Batch;
 use super::subscription::{Step, Subscription};
-use crate::endpoint::Endpoint;
-use crate::pool::{PAUSE_MAX, PAUSE_MIN, Pool};
+use crate::caller::{Caller, PAUSE_MAX, PAUSE_MIN};
+use crate::endpoints::Endpoint;
 use crate::{Error, Result};
 
 /// The way to a driver. The task ends when the last one is dropped.
@@ -60,11 +60,11 @@ pub(super) enum Command {
 }
 
 impl Hub {
-    pub(crate) fn spawn(pool: Arc<Pool>) -> Hub {
+    pub(crate) fn spawn(caller: Arc<Caller>) -> Hub {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let driver = Driver {
-            pool,
+            caller,
             shared: Arc::clone(&shared),
             watches: HashMap::new(),
             on_wire: HashMap::new(),
@@ -119,7 +119,7 @@ struct Watch {
 }
 
 struct Driver {
-    pool: Arc<Pool>,
+    caller: Arc<Caller>,
     shared: Arc<Shared>,
     watches: HashMap<u64, Watch>,
     /// From numbers on the stream to watches.
@@ -212,11 +212,11 @@ impl Driver {
         for id in ids {
             self.create(id);
         }
-        let (turn, endpoint) = self.pool.current();
+        let (turn, endpoint) = self.caller.endpoints().current();
         let request = self
-            .pool
+            .caller
             .request(UnboundedReceiverStream::new(receiver), true);
-        let patience = self.pool.settings().request_timeout;
+        let patience = self.caller.settings().request_timeout;
         Link::Opening(
             turn,
             Box::pin(async move {
@@ -256,7 +256,7 @@ impl Driver {
         };
         tracing::debug!(error = %failed, "a stream of watches broke");
         if let Some(turn) = link.turn() {
-            self.pool.leave(turn);
+            self.caller.endpoints().leave(turn);
         }
         self.reset();
         if is_final(&failed) {

@@ -5,25 +5,25 @@ use std::future::IntoFuture;
 use bowline_proto::etcdserverpb::WatchCreateRequest;
 use bowline_proto::etcdserverpb::watch_create_request::FilterType;
 
-use super::Watcher;
+use super::{Hubs, Watcher};
 use crate::reply::signed;
-use crate::{BoxFuture, Client, KeyRange, Result};
+use crate::{BoxFuture, KeyRange, Result};
 
-/// A watch to begin. [`Client::watch`] gives one; `await` begins it, and gives a [`Watcher`] once a
+/// A watch to begin. [`Client::watch`](crate::Client::watch) gives one; `await` begins it, and gives a [`Watcher`] once a
 /// server has confirmed it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is watched until it is awaited"]
 pub struct Watch {
-    client: Client,
+    hubs: Hubs,
     request: WatchCreateRequest,
     own_stream: bool,
 }
 
 impl Watch {
-    pub(crate) fn new(client: Client, range: KeyRange) -> Watch {
+    pub(crate) fn new(hubs: Hubs, range: KeyRange) -> Watch {
         let (key, range_end) = range.into_parts();
         Watch {
-            client,
+            hubs,
             request: WatchCreateRequest {
                 key,
                 range_end,
@@ -94,11 +94,11 @@ impl IntoFuture for Watch {
     fn into_future(self) -> BoxFuture<Watcher> {
         Box::pin(async move {
             let hub = if self.own_stream {
-                self.client.own_hub()
+                self.hubs.own()
             } else {
-                self.client.hub().clone()
+                self.hubs.shared()
             };
-            let patience = self.client.pool().settings().request_timeout;
+            let patience = self.hubs.request_timeout();
             Watcher::start(hub, self.request, patience).await
         })
     }

@@ -1,7 +1,9 @@
-//! What is asked of one member: its state, alarms, hashes, and upkeep.
+//! What is asked of one member: its state, alarms, hashes, maintenance and snapshot.
 //!
 //! These go to the endpoint in use, and its answer speaks for that member only. A client with one
 //! endpoint asks a certain member.
+
+mod snapshot;
 
 use std::fmt;
 
@@ -10,9 +12,13 @@ use bowline_proto::etcdserverpb::alarm_request::AlarmAction;
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 
-use crate::pool::Repeat;
+pub use snapshot::Snapshot;
+
+pub(crate) use snapshot::snapshot;
+
+use crate::caller::{Caller, Repeat};
 use crate::reply::{signed, unsigned};
-use crate::{Client, Header, Result};
+use crate::{Header, Result};
 
 /// The state of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -85,7 +91,7 @@ pub struct HashKv {
     pub hash_revision: u64,
 }
 
-fn alarms(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
+fn of_wire(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
     alarms
         .iter()
         .map(|alarm| Alarm {
@@ -99,74 +105,77 @@ fn alarms(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
         .collect()
 }
 
-impl Client {
-    /// Gives up the history below a revision. With `physical`, returns once the space is free.
-    pub async fn compact(&self, revision: u64, physical: bool) -> Result<Header> {
-        let request = pb::CompactionRequest {
-            revision: signed(revision),
-            physical,
-        };
-        let (reply, metadata) = self
-            .pool()
-            .call(
-                Repeat::Never,
-                None,
-                request,
-                |channel, request| async move { KvClient::new(channel).compact(request).await },
-            )
-            .await?;
-        Ok(Header::new(reply.header, &metadata))
-    }
+/// See [`Client::compact`](crate::Client::compact).
+pub(crate) async fn compact(caller: &Caller, revision: u64, physical: bool) -> Result<Header> {
+    let request = pb::CompactionRequest {
+        revision: signed(revision),
+        physical,
+    };
+    let (reply, metadata) = caller
+        .call(
+            Repeat::Never,
+            None,
+            request,
+            |channel, request| async move { KvClient::new(channel).compact(request).await },
+        )
+        .await?;
+    Ok(Header::new(reply.header, &metadata))
+}
 
-    /// Says how the member is.
-    pub async fn status(&self) -> Result<Status> {
-        let request = pb::StatusRequest {};
-        let (reply, metadata) =
-            self.pool()
-                .call(
-                    Repeat::Always,
-                    None,
-                    request,
-                    |channel, request| async move {
-                        MaintenanceClient::new(channel).status(request).await
-                    },
-                )
-                .await?;
-        Ok(Status {
-            header: Header::new(reply.header, &metadata),
-            version: reply.version,
-            db_size_bytes: unsigned(reply.db_size),
-            db_size_in_use_bytes: unsigned(reply.db_size_in_use),
-            leader: reply.leader,
-            raft_index: reply.raft_index,
-            raft_applied_index: reply.raft_applied_index,
-            raft_term: reply.raft_term,
-            is_learner: reply.is_learner,
-            errors: reply.errors,
-        })
-    }
+/// See [`Client::status`](crate::Client::status).
+pub(crate) async fn status(caller: &Caller) -> Result<Status> {
+    let request = pb::StatusRequest {};
+    let (reply, metadata) = caller
+        .call(
+            Repeat::Always,
+            None,
+            request,
+            |channel, request| async move { MaintenanceClient::new(channel).status(request).await },
+        )
+        .await?;
+    Ok(Status {
+        header: Header::new(reply.header, &metadata),
+        version: reply.version,
+        db_size_bytes: unsigned(reply.db_size),
+        db_size_in_use_bytes: unsigned(reply.db_size_in_use),
+        leader: reply.leader,
+        raft_index: reply.raft_index,
+        raft_applied_index: reply.raft_applied_index,
+        raft_term: reply.raft_term,
+        is_learner: reply.is_learner,
+        errors: reply.errors,
+    })
+}
 
-    /// Lists what is wrong with members.
-    pub async fn alarms(&self) -> Result<Vec<Alarm>> {
-        self.alarm(pb::AlarmRequest {
+/// See [`Client::alarms`](crate::Client::alarms).
+pub(crate) async fn alarms(caller: &Caller) -> Result<Vec<Alarm>> {
+    request_alarms(
+        caller,
+        pb::AlarmRequest {
             action: AlarmAction::Get.into(),
             ..pb::AlarmRequest::default()
-        })
-        .await
-    }
+        },
+    )
+    .await
+}
 
-    /// Takes back all alarms. Gives those that were taken back.
-    pub async fn disarm(&self) -> Result<Vec<Alarm>> {
-        self.alarm(pb::AlarmRequest {
+/// See [`Client::disarm`](crate::Client::disarm).
+pub(crate) async fn disarm(caller: &Caller) -> Result<Vec<Alarm>> {
+    request_alarms(
+        caller,
+        pb::AlarmRequest {
             action: AlarmAction::Deactivate.into(),
             ..pb::AlarmRequest::default()
-        })
-        .await
-    }
+        },
+    )
+    .await
+}
 
-    /// Takes back one alarm.
-    pub async fn disarm_one(&self, alarm: Alarm) -> Result<Vec<Alarm>> {
-        self.alarm(pb::AlarmRequest {
+/// See [`Client::disarm_one`](crate::Client::disarm_one).
+pub(crate) async fn disarm_one(caller: &Caller, alarm: Alarm) -> Result<Vec<Alarm>> {
+    request_alarms(
+        caller,
+        pb::AlarmRequest {
             action: AlarmAction::Deactivate.into(),
             member_id: alarm.member_id,
             alarm: match alarm.kind {
@@ -174,31 +183,29 @@ impl Client {
                 AlarmKind::Corrupt => 2,
                 AlarmKind::Other(number) => number,
             },
-        })
-        .await
-    }
+        },
+    )
+    .await
+}
 
-    async fn alarm(&self, request: pb::AlarmRequest) -> Result<Vec<Alarm>> {
-        // Taking back what is taken back changes nothing.
-        let (reply, _) =
-            self.pool()
-                .call(
-                    Repeat::Always,
-                    None,
-                    request,
-                    |channel, request| async move {
-                        MaintenanceClient::new(channel).alarm(request).await
-                    },
-                )
-                .await?;
-        Ok(alarms(&reply.alarms))
-    }
+async fn request_alarms(caller: &Caller, request: pb::AlarmRequest) -> Result<Vec<Alarm>> {
+    // Taking back what is taken back changes nothing.
+    let (reply, _) = caller
+        .call(
+            Repeat::Always,
+            None,
+            request,
+            |channel, request| async move { MaintenanceClient::new(channel).alarm(request).await },
+        )
+        .await?;
+    Ok(of_wire(&reply.alarms))
+}
 
-    /// Gives the space of deleted entries back to the disk. etcd's member serves nothing meanwhile.
-    pub async fn defragment(&self) -> Result<Header> {
-        let request = pb::DefragmentRequest {};
-        let (reply, metadata) = self
-            .pool()
+/// See [`Client::defragment`](crate::Client::defragment).
+pub(crate) async fn defragment(caller: &Caller) -> Result<Header> {
+    let request = pb::DefragmentRequest {};
+    let (reply, metadata) =
+        caller
             .call(
                 Repeat::Never,
                 None,
@@ -208,16 +215,16 @@ impl Client {
                 },
             )
             .await?;
-        Ok(Header::new(reply.header, &metadata))
-    }
+    Ok(Header::new(reply.header, &metadata))
+}
 
-    /// Hashes all keys of the member as of a revision; as of the newest for 0.
-    pub async fn hash_kv(&self, revision: u64) -> Result<HashKv> {
-        let request = pb::HashKvRequest {
-            revision: signed(revision),
-        };
-        let (reply, metadata) =
-            self.pool()
+/// See [`Client::hash_kv`](crate::Client::hash_kv).
+pub(crate) async fn hash_kv(caller: &Caller, revision: u64) -> Result<HashKv> {
+    let request = pb::HashKvRequest {
+        revision: signed(revision),
+    };
+    let (reply, metadata) =
+            caller
                 .call(
                     Repeat::Always,
                     None,
@@ -227,19 +234,19 @@ impl Client {
                     },
                 )
                 .await?;
-        Ok(HashKv {
-            header: Header::new(reply.header, &metadata),
-            hash: reply.hash,
-            compact_revision: unsigned(reply.compact_revision),
-            hash_revision: unsigned(reply.hash_revision),
-        })
-    }
+    Ok(HashKv {
+        header: Header::new(reply.header, &metadata),
+        hash: reply.hash,
+        compact_revision: unsigned(reply.compact_revision),
+        hash_revision: unsigned(reply.hash_revision),
+    })
+}
 
-    /// Hands leadership to another member. Endpoints that are not the leader are passed over.
-    pub async fn move_leader(&self, target: u64) -> Result<Header> {
-        let request = pb::MoveLeaderRequest { target_id: target };
-        let (reply, metadata) = self
-            .pool()
+/// See [`Client::move_leader`](crate::Client::move_leader).
+pub(crate) async fn move_leader(caller: &Caller, target: u64) -> Result<Header> {
+    let request = pb::MoveLeaderRequest { target_id: target };
+    let (reply, metadata) =
+        caller
             .call(
                 Repeat::Never,
                 None,
@@ -249,6 +256,5 @@ impl Client {
                 },
             )
             .await?;
-        Ok(Header::new(reply.header, &metadata))
-    }
+    Ok(Header::new(reply.header, &metadata))
 }

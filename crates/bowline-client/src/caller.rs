@@ -1,13 +1,17 @@
-//! Where requests go: one endpoint until it fails, then the next.
+//! The caller: every request of a client goes through it, and it holds the one rule of what is sent again.
 //!
-//! A client stays with an endpoint, so that its own eventual reads never go back in time while nothing
-//! fails. What follows a failure depends on what is known of the request; see [`crate::error`].
+//! | the request | is sent again, to the next endpoint, after |
+//! |---|---|
+//! | changes nothing ([`Repeat::Always`]) | every failure of the endpoint |
+//! | changes something ([`Repeat::Never`]) | a connection that could not be made: nothing was sent |
+//! | either | the refusal of a member that leaves it to others |
 //!
-//! Invariant: a request of [`Repeat::Never`] is put on a connection at most once.
+//! What a failure says of a request is in [`crate::error`].
+//!
+//! Invariant: a request of [`Repeat::Never`] is put on a connection at most once, or refused before.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::Pin;
 use std::time::Duration;
 
 use prost::Message;
@@ -16,8 +20,12 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use crate::endpoint::Endpoint;
-use crate::{ClientBuilder, Error, Result};
+use crate::endpoints::Endpoints;
+use crate::settings::Settings;
+use crate::{Error, Result};
+
+/// What awaiting a request gives.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// The metadata with which a request is refused by a member that knows no leader.
 const HAS_LEADER: &str = "hasleader";
@@ -33,72 +41,35 @@ pub(crate) enum Repeat {
     Never,
 }
 
-/// All endpoints of a client.
+/// Sends the requests of a client.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    endpoints: Vec<Arc<Endpoint>>,
-    /// Which endpoint is used, counted up with each failure; modulo their number.
-    current: AtomicUsize,
-    settings: ClientBuilder,
+pub(crate) struct Caller {
+    endpoints: Endpoints,
+    settings: Settings,
     token: Option<AsciiMetadataValue>,
 }
 
-impl Pool {
-    pub(crate) fn new(settings: ClientBuilder) -> Result<Pool> {
-        let endpoints = settings
-            .endpoints
-            .iter()
-            .map(|address| Ok(Arc::new(Endpoint::new(address, &settings)?)))
-            .collect::<Result<_>>()?;
+impl Caller {
+    pub(crate) fn new(settings: Settings) -> Result<Caller> {
+        let endpoints = Endpoints::new(&settings)?;
         let token = settings.token.as_deref().map(|token| {
             token.parse().map_err(|_| Error::InvalidArgument {
                 message: "the token has characters that cannot be sent".to_owned(),
             })
         });
-        Ok(Pool {
+        Ok(Caller {
             endpoints,
-            current: AtomicUsize::new(0),
             token: token.transpose()?,
             settings,
         })
     }
 
-    pub(crate) fn settings(&self) -> &ClientBuilder {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Goes to the first endpoint that can be reached.
-    pub(crate) async fn probe(&self) -> Result<()> {
-        let mut last = None;
-        for _ in &self.endpoints {
-            let (turn, endpoint) = self.current();
-            match endpoint.probe().await {
-                Ok(()) => return Ok(()),
-                Err(error) => last = Some(error),
-            }
-            self.leave(turn);
-        }
-        Err(last.unwrap_or(Error::TimedOut))
-    }
-
-    /// The endpoint in use, and the turn to give to [`leave`](Pool::leave) when it fails.
-    pub(crate) fn current(&self) -> (usize, Arc<Endpoint>) {
-        let turn = self.current.load(Ordering::Acquire);
-        (
-            turn,
-            Arc::clone(&self.endpoints[turn % self.endpoints.len()]),
-        )
-    }
-
-    /// Goes on to the next endpoint, unless another request did so already.
-    pub(crate) fn leave(&self, turn: usize) {
-        // Losing this race means that the endpoint has been left.
-        let _ = self.current.compare_exchange(
-            turn,
-            turn.wrapping_add(1),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+    pub(crate) fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
     }
 
     /// A request with the metadata of this client.
@@ -133,7 +104,7 @@ impl Pool {
         let mut pause = PAUSE_MIN;
         let mut tries = 0;
         loop {
-            let (turn, endpoint) = self.current();
+            let (turn, endpoint) = self.endpoints.current();
             let mut request = self.request(message.clone(), false);
             if let Some((name, value)) = metadata {
                 let value = AsciiMetadataValue::from_static(value);
@@ -150,12 +121,12 @@ impl Pool {
             };
             // One that is silent is left, too: its connection may be dead without anybody knowing.
             if error.is_of_endpoint() || matches!(error, Error::TimedOut) {
-                self.leave(turn);
+                self.endpoints.leave(turn);
             }
             // A member that is asked for what only others do has done nothing.
             let is_refused = matches!(error, Error::NotLeader | Error::NotForLearner);
             if is_refused {
-                self.leave(turn);
+                self.endpoints.leave(turn);
             }
             let again = is_refused
                 || match repeat {
@@ -164,13 +135,13 @@ impl Pool {
                 };
             tries += 1;
             // Two rounds: a connection that broke while it was idle fails once at every endpoint.
-            if !again || tries >= 2 * self.endpoints.len().max(2) {
+            if !again || tries >= 2 * self.endpoints.count().max(2) {
                 return Err(match repeat {
                     Repeat::Always => error,
                     Repeat::Never => error.of_change(),
                 });
             }
-            if tries % self.endpoints.len() == 0 {
+            if tries % self.endpoints.count() == 0 {
                 // A whole round failed. A new leader takes a moment.
                 if Instant::now() + pause >= deadline {
                     return Err(error);

@@ -1,19 +1,24 @@
-//! The client itself: where verbs begin.
+//! The client: it holds the caller and the stream of watches, and hands out the verbs.
+//!
+//! Nothing below imports it: a verb holds what it calls with.
+
+mod cluster;
+mod lease;
+mod maintenance;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tonic::transport::Channel;
 
+use crate::caller::Caller;
 use crate::graph::GraphClient;
 use crate::kv::{Delete, Get, Put, Txn};
-use crate::pool::Pool;
-use crate::watch::{Hub, Watch};
-use crate::{
-    ClientBuilder, History, KeyRange, Result, Transaction, TransactionOptions, transaction,
-};
+use crate::settings::Settings;
+use crate::watch::{Hubs, Watch};
+use crate::{History, KeyRange, Result, Transaction, TransactionOptions, transaction};
 
 /// A client of a server or a cluster. Cloning it is cheap, and clones share connections.
 ///
@@ -38,14 +43,13 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pool: Arc<Pool>,
-    /// The stream that watches share, made with the first.
-    hub: Arc<OnceLock<Hub>>,
+    caller: Arc<Caller>,
+    hubs: Hubs,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let endpoints = &self.pool.settings().endpoints;
+        let endpoints = &self.caller.settings().endpoints;
         f.debug_struct("Client")
             .field("endpoints", endpoints)
             .finish_non_exhaustive()
@@ -53,32 +57,21 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Makes a client with the default settings, and sees that at least one endpoint can be reached.
-    pub async fn connect<E: Into<String>>(
-        endpoints: impl IntoIterator<Item = E>,
-    ) -> Result<Client> {
-        Client::builder().endpoints(endpoints).connect().await
-    }
-
-    /// The settings of a client to be made.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
-
-    pub(crate) fn new(settings: ClientBuilder) -> Result<Client> {
+    pub(crate) fn new(settings: Settings) -> Result<Client> {
+        let caller = Arc::new(Caller::new(settings)?);
         Ok(Client {
-            pool: Arc::new(Pool::new(settings)?),
-            hub: Arc::new(OnceLock::new()),
+            hubs: Hubs::new(Arc::clone(&caller)),
+            caller,
         })
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Reads a key.
     pub fn get(&self, key: impl Into<Bytes>) -> Get {
-        Get::new(Arc::clone(&self.pool), KeyRange::key(key))
+        Get::new(Arc::clone(&self.caller), KeyRange::key(key))
     }
 
     /// Reads keys.
@@ -93,22 +86,22 @@ impl Client {
     /// # }
     /// ```
     pub fn range(&self, range: impl Into<KeyRange>) -> Get {
-        Get::new(Arc::clone(&self.pool), range.into())
+        Get::new(Arc::clone(&self.caller), range.into())
     }
 
     /// Writes a key.
     pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Put {
-        Put::new(Arc::clone(&self.pool), key.into(), value.into())
+        Put::new(Arc::clone(&self.caller), key.into(), value.into())
     }
 
     /// Deletes a key or a range of keys.
     pub fn delete(&self, range: impl Into<KeyRange>) -> Delete {
-        Delete::new(Arc::clone(&self.pool), range.into())
+        Delete::new(Arc::clone(&self.caller), range.into())
     }
 
     /// Begins a transaction.
     pub fn txn(&self) -> Txn {
-        Txn::new(Arc::clone(&self.pool))
+        Txn::new(Arc::clone(&self.caller))
     }
 
     /// Reads the past of a key: each of its changes that is kept, newest first.
@@ -125,7 +118,7 @@ impl Client {
     /// # }
     /// ```
     pub fn history(&self, key: impl Into<Bytes>) -> History {
-        History::new(Arc::clone(&self.pool), key.into())
+        History::new(Arc::clone(&self.caller), key.into())
     }
 
     /// Begins an interactive transaction. Nothing is sent before its first read. Servers of Bowline have it,
@@ -149,7 +142,7 @@ impl Client {
     /// [`Client::begin`] with another isolation or level.
     #[must_use = "nothing is written until it is committed"]
     pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
-        Transaction::new(Arc::clone(&self.pool), options)
+        Transaction::new(Arc::clone(&self.caller), options)
     }
 
     /// Runs a transaction and commits it; runs it again when it conflicts, for some 10 s at most. An error of
@@ -210,35 +203,25 @@ impl Client {
     /// # }
     /// ```
     pub fn watch(&self, range: impl Into<KeyRange>) -> Watch {
-        Watch::new(self.clone(), range.into())
+        Watch::new(self.hubs.clone(), range.into())
     }
 
     /// The verbs of the graph. Servers of Bowline have it, etcd has not.
     #[must_use]
     pub fn graph(&self) -> GraphClient {
-        GraphClient::new(Arc::clone(&self.pool))
-    }
-
-    /// The stream that watches share.
-    pub(crate) fn hub(&self) -> &Hub {
-        self.hub.get_or_init(|| Hub::spawn(Arc::clone(&self.pool)))
-    }
-
-    /// A stream of its own for one watch.
-    pub(crate) fn own_hub(&self) -> Hub {
-        Hub::spawn(Arc::clone(&self.pool))
+        GraphClient::new(Arc::clone(&self.caller))
     }
 
     /// The address of the endpoint in use.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        self.pool.current().1.address().to_owned()
+        self.caller.endpoints().current().1.address().to_owned()
     }
 
     /// A connection to the endpoint in use, for requests that this client has no verb for: the services
     /// are in `bowline-proto`. It does not fail over.
     #[must_use]
     pub fn channel(&self) -> Channel {
-        self.pool.current().1.channel()
+        self.caller.endpoints().current().1.channel()
     }
 }

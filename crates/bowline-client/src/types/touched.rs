@@ -2,13 +2,9 @@
 
 use std::fmt;
 
-use bowline_proto::v1 as pb;
 use bytes::Bytes;
-use pb::conflict::What;
 
-use crate::Result;
-use crate::graph::{BlockId, EdgeKey, id_of};
-use crate::v1::senseless;
+use super::{BlockId, EdgeKey};
 
 /// One thing that was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,21 +16,6 @@ pub enum Touched {
     Block(BlockId),
     /// An edge.
     Edge(EdgeKey),
-}
-
-impl Touched {
-    pub(super) fn of_wire(what: Option<What>) -> Result<Touched> {
-        Ok(match what {
-            Some(What::Key(key)) => Touched::Key(key),
-            Some(What::Block(id)) => Touched::Block(id_of(&id)?),
-            Some(What::Edge(edge)) => Touched::Edge(EdgeKey {
-                source: id_of(&edge.source)?,
-                kind: edge.kind,
-                target: id_of(&edge.target)?,
-            }),
-            None => return Err(senseless("it does not say what has conflicted")),
-        })
-    }
 }
 
 impl fmt::Display for Touched {

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of a block.
@@ -87,6 +88,11 @@ impl FromStr for BlockId {
         }
         Ok(BlockId(id))
     }
+}
+
+/// An id as messages carry it.
+pub(crate) fn id_bytes(id: BlockId) -> Bytes {
+    Bytes::copy_from_slice(&id.to_bytes())
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
-//! One address of a server, and the connections to it.
+//! The addresses of the servers, and the connections to them.
+//!
+//! One endpoint is in use until it fails, then the next: so a client's own eventual reads never go back in
+//! time while nothing fails.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tonic::transport::{Channel, Endpoint as Transport};
 
-use crate::{ClientBuilder, Error, Result};
+use crate::error::{Error, Result, with_sources};
+use crate::settings::Settings;
 
 /// One address of a server.
 ///
@@ -19,14 +24,14 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(address: &str, settings: &ClientBuilder) -> Result<Endpoint> {
+    pub(crate) fn new(address: &str, settings: &Settings) -> Result<Endpoint> {
         let invalid = |message: String| Error::InvalidEndpoint {
             endpoint: address.to_owned(),
             message,
         };
         let uri = with_scheme(address).map_err(|message| invalid(message.to_owned()))?;
         let transport = Transport::from_shared(uri)
-            .map_err(|error| invalid(crate::error::with_sources(&error)))?
+            .map_err(|error| invalid(with_sources(&error)))?
             .connect_timeout(settings.connect_timeout)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(settings.keep_alive_interval)
@@ -56,7 +61,7 @@ impl Endpoint {
             Ok(_) => Ok(()),
             Err(error) => Err(Error::Unreachable {
                 endpoint: self.address.clone(),
-                message: crate::error::with_sources(&error),
+                message: with_sources(&error),
             }),
         }
     }
@@ -65,6 +70,65 @@ impl Endpoint {
     pub(crate) fn channel(&self) -> Channel {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         self.connections[turn % self.connections.len()].clone()
+    }
+}
+
+/// All endpoints of a client.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    /// At least one.
+    all: Vec<Arc<Endpoint>>,
+    /// Which endpoint is used, counted up with each failure; modulo their number.
+    current: AtomicUsize,
+}
+
+impl Endpoints {
+    pub(crate) fn new(settings: &Settings) -> Result<Endpoints> {
+        let all = settings
+            .endpoints
+            .iter()
+            .map(|address| Ok(Arc::new(Endpoint::new(address, settings)?)))
+            .collect::<Result<_>>()?;
+        Ok(Endpoints {
+            all,
+            current: AtomicUsize::new(0),
+        })
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Goes to the first endpoint that can be reached.
+    pub(crate) async fn probe(&self) -> Result<()> {
+        let mut last = None;
+        for _ in &self.all {
+            let (turn, endpoint) = self.current();
+            match endpoint.probe().await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+            self.leave(turn);
+        }
+        Err(last.unwrap_or(Error::TimedOut))
+    }
+
+    /// The endpoint in use, and the turn to give to [`leave`](Endpoints::leave) when it fails.
+    pub(crate) fn current(&self) -> (usize, Arc<Endpoint>) {
+        let turn = self.current.load(Ordering::Acquire);
+        (turn, Arc::clone(&self.all[turn % self.all.len()]))
+    }
+
+    /// Goes on to the next endpoint, unless another request did so already.
+    pub(crate) fn leave(&self, turn: usize) {
+        // Losing this race means that the endpoint has been left.
+        let _ = self.current.compare_exchange(
+            turn,
+            turn.wrapping_add(1),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
     }
 }
 

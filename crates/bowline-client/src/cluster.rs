@@ -1,0 +1,168 @@
+//! Who is in the cluster, and changes of that.
+
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::etcdserverpb::cluster_client::ClusterClient;
+
+use crate::caller::{Caller, Repeat};
+use crate::{Header, ReadLevel, Result};
+
+/// A member of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its number.
+    pub id: u64,
+    /// Its name; empty until it has started.
+    pub name: String,
+    /// Where other members reach it.
+    pub peer_urls: Vec<String>,
+    /// Where clients reach it; empty until it has started.
+    pub client_urls: Vec<String>,
+    /// Whether it only learns, and does not vote.
+    pub is_learner: bool,
+}
+
+/// All members.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Members {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The members.
+    pub members: Vec<Member>,
+}
+
+/// What came of adding a member.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct AddReply {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The new member.
+    pub member: Member,
+    /// All members, the new one among them.
+    pub members: Vec<Member>,
+}
+
+impl From<pb::Member> for Member {
+    fn from(member: pb::Member) -> Member {
+        Member {
+            id: member.id,
+            name: member.name,
+            peer_urls: member.peer_ur_ls,
+            client_urls: member.client_ur_ls,
+            is_learner: member.is_learner,
+        }
+    }
+}
+
+fn members(members: Vec<pb::Member>) -> Vec<Member> {
+    members.into_iter().map(Member::from).collect()
+}
+
+/// See [`Client::members`](crate::Client::members).
+pub(crate) async fn list(caller: &Caller, level: ReadLevel) -> Result<Members> {
+    let request = pb::MemberListRequest {
+        linearizable: level != ReadLevel::Eventual,
+    };
+    let (reply, metadata) =
+            caller
+                .call(
+                    Repeat::Always,
+                    None,
+                    request,
+                    |channel, request| async move {
+                        ClusterClient::new(channel).member_list(request).await
+                    },
+                )
+                .await?;
+    Ok(Members {
+        header: Header::new(reply.header, &metadata),
+        members: members(reply.members),
+    })
+}
+
+/// Adds a member that votes, or one that learns.
+pub(crate) async fn add(
+    caller: &Caller,
+    peer_ur_ls: Vec<String>,
+    is_learner: bool,
+) -> Result<AddReply> {
+    let request = pb::MemberAddRequest {
+        peer_ur_ls,
+        is_learner,
+    };
+    let (reply, metadata) = caller
+        .call(
+            Repeat::Never,
+            None,
+            request,
+            |channel, request| async move { ClusterClient::new(channel).member_add(request).await },
+        )
+        .await?;
+    Ok(AddReply {
+        header: Header::new(reply.header, &metadata),
+        member: reply.member.map(Member::from).unwrap_or_default(),
+        members: members(reply.members),
+    })
+}
+
+/// See [`Client::remove_member`](crate::Client::remove_member).
+pub(crate) async fn remove(caller: &Caller, id: u64) -> Result<Members> {
+    let request = pb::MemberRemoveRequest { id };
+    let (reply, metadata) =
+        caller
+            .call(
+                Repeat::Never,
+                None,
+                request,
+                |channel, request| async move {
+                    ClusterClient::new(channel).member_remove(request).await
+                },
+            )
+            .await?;
+    Ok(Members {
+        header: Header::new(reply.header, &metadata),
+        members: members(reply.members),
+    })
+}
+
+/// See [`Client::update_member`](crate::Client::update_member).
+pub(crate) async fn update(caller: &Caller, id: u64, peer_ur_ls: Vec<String>) -> Result<Members> {
+    let request = pb::MemberUpdateRequest { id, peer_ur_ls };
+    let (reply, metadata) =
+        caller
+            .call(
+                Repeat::Never,
+                None,
+                request,
+                |channel, request| async move {
+                    ClusterClient::new(channel).member_update(request).await
+                },
+            )
+            .await?;
+    Ok(Members {
+        header: Header::new(reply.header, &metadata),
+        members: members(reply.members),
+    })
+}
+
+/// See [`Client::promote_member`](crate::Client::promote_member).
+pub(crate) async fn promote(caller: &Caller, id: u64) -> Result<Members> {
+    let request = pb::MemberPromoteRequest { id };
+    let (reply, metadata) =
+        caller
+            .call(
+                Repeat::Never,
+                None,
+                request,
+                |channel, request| async move {
+                    ClusterClient::new(channel).member_promote(request).await
+                },
+            )
+            .await?;
+    Ok(Members {
+        header: Header::new(reply.header, &metadata),
+        members: members(reply.members),
+    })
+}
