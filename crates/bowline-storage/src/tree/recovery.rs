@@ -23,7 +23,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -245,21 +244,15 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
             return Err(Error::MissingFile { path, reason });
         }
     }
-    // Whether the files of a merge under way are all there is found out when it is taken up again.
-    let (mut merged_tables, mut merged_blobs) = (HashSet::new(), HashSet::new());
-    for files in state.finished_ranges() {
-        merged_tables.extend(files.tables.iter().map(|meta| meta.file_id));
-        merged_blobs.extend(files.blobs.iter().map(|meta| meta.file_id));
-    }
     for name in &scanned.table_names {
         let id_before = |suffix| {
             let stem = name.strip_suffix(suffix);
             stem.and_then(|hex: &str| u64::from_str_radix(hex, 16).ok())
         };
         let (table, blob) = (id_before(".table"), id_before(".blob"));
-        let is_table = |id| state.tables.contains_key(&id) || merged_tables.contains(&id);
-        let is_blob = |id| state.blobs.contains_key(&id) || merged_blobs.contains(&id);
-        if table.is_some_and(|id| !is_table(id)) || blob.is_some_and(|id| !is_blob(id)) {
+        let is_unnamed = table.is_some_and(|id| !state.tables.contains_key(&id))
+            || blob.is_some_and(|id| !state.blobs.contains_key(&id));
+        if is_unnamed {
             let path = layout.tables().join(name);
             if scanned.position.torn {
                 // The record may have been whole once, and have named it.
