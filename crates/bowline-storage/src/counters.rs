@@ -66,8 +66,6 @@ counters! {
     ingestions,
     /// Key ranges that compactions merged.
     compaction_ranges,
-    /// Ranges that an interrupted compaction had finished, and that were not merged again.
-    compaction_ranges_resumed,
     /// Bytes of blob files written by memtable flushes.
     blob_flush_bytes_written,
     /// Bytes of blob files written by compactions, to empty others.

@@ -37,10 +37,6 @@
 //! and head take a part of the rest. A bound of 30 percent writes far more for little space, since
 //! then whole files are moved for a third of them.
 //!
-//! While a merge is under way, what its finished ranges have made counts for nothing: no blob file
-//! is garbage or kept because of them. What they carry on, their inputs refer to, too, until the edit
-//! that replaces these; `tree/merges.rs` has the rest.
-//!
 //! Merges come where data comes. For a range that nobody writes to, there is another rule: when
 //! the blob files of a tree have more garbage *together* than the bound, the run that refers to the
 //! worst file has those of its tables rewritten in their place that refer to files over the bound

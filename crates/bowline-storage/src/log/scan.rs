@@ -21,6 +21,7 @@
 //! earlier recovery replaced and did not get to remove. One that holds entries is an error.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::frame::{
@@ -423,31 +424,12 @@ impl OpenSegment {
         Ok(())
     }
 
-    /// Reads the segment as one that goes on where its header says.
+    /// Reads the segment as one that goes on where its header says. `bound` is where it ends by the
+    /// header of the next one; the last segment has none.
     fn read(&self, vfs: &dyn Vfs, dir: &Path, bound: Option<u64>) -> Result<ReadSegment> {
-        let mut marks = Marks::default();
-        let mut next_index = self.header.first_index;
-        let scanned = self.scan(vfs, dir, bound, &mut marks, &mut next_index)?;
-        Ok(ReadSegment {
-            scanned,
-            marks,
-            next_index,
-        })
-    }
-
-    /// Walks the frames up to `bound`, or as far as they are valid when this is the last segment.
-    fn scan(
-        &self,
-        vfs: &dyn Vfs,
-        dir: &Path,
-        bound: Option<u64>,
-        marks: &mut Marks,
-        next_index: &mut Index,
-    ) -> Result<ScannedSegment> {
-        let id = self.header.id;
-        let mut reader =
-            FrameReader::new(&*self.file, &self.path, self.header.life(), WINDOW_BYTES)?;
-        let mut scanned = ScannedSegment {
+        let life = self.header.life();
+        let reader = FrameReader::new(&*self.file, &self.path, life, WINDOW_BYTES)?;
+        let scanned = ScannedSegment {
             header: self.header,
             file_len: reader.file_len,
             end_offset: HEADER_BYTES,
@@ -457,132 +439,205 @@ impl OpenSegment {
             entries: 0,
             has_content: false,
         };
-        let corrupt = |offset, reason: String| Error::corrupt(&self.path, offset, reason);
-        marks.restart_at(Mark {
-            first_index: *next_index,
-            segment_id: id,
-            offset: HEADER_BYTES,
-        });
+        let walk = Walk {
+            segment: self,
+            vfs,
+            dir,
+            bound,
+            reader,
+            scanned,
+            marks: Marks::default(),
+            next_index: self.header.first_index,
+        };
+        walk.read()
+    }
+}
+
+/// A walk over the frames of one segment.
+struct Walk<'a> {
+    segment: &'a OpenSegment,
+    vfs: &'a dyn Vfs,
+    dir: &'a Path,
+    /// Where the segment ends by the header of the next one; the last segment has none.
+    bound: Option<u64>,
+    reader: FrameReader<'a>,
+    /// What was read so far; the next frame is at its `end_offset`.
+    scanned: ScannedSegment,
+    marks: Marks,
+    next_index: Index,
+}
+
+impl Walk<'_> {
+    /// Reads up to the bound, or as far as frames are valid when there is none.
+    fn read(mut self) -> Result<ReadSegment> {
+        self.marks
+            .restart_at(self.mark(self.next_index, HEADER_BYTES));
         // A frame is looked at a second time before it is called damaged: in a log that is being
         // written, it may have been completed since the first look.
         let mut is_second_look = false;
-        loop {
-            let offset = scanned.end_offset;
-            match bound {
-                Some(bound) if offset == bound => return Ok(scanned),
-                Some(bound) if offset > bound => {
-                    let reason = format!("a frame crosses the end of the segment at {bound}");
-                    return Err(corrupt(offset, reason));
+        while !self.is_at_bound()? {
+            let offset = self.scanned.end_offset;
+            let flow = match self.valid_header(offset)? {
+                Some(header) => {
+                    is_second_look = false;
+                    self.take(offset, &header)?
                 }
-                _ => {}
-            }
-            let header = match reader.header(offset)? {
-                Some(header) => match reader.body(offset, &header)? {
-                    Some(body) => {
-                        if header.kind == FrameKind::Data {
-                            check_entries(&header, body).map_err(|why| corrupt(offset, why))?;
-                        }
-                        Some(header)
-                    }
-                    None => None,
-                },
-                None => None,
-            };
-            let Some(header) = header else {
-                if let Some(bound) = bound {
-                    let reason = format!("not a valid frame; the log goes on up to offset {bound}");
-                    return Err(corrupt(offset, reason));
-                }
-                let proof = reader.proof_of_sync(offset)?;
-                reader.forget();
-                if let Some(proof) = proof {
-                    if is_second_look {
-                        let reason = format!(
-                            "not a valid frame, but the one at offset {proof} was written after \
-                             this one was synced"
-                        );
-                        return Err(corrupt(offset, reason));
-                    }
+                None => {
+                    let flow = self.end_at_invalid(offset, is_second_look)?;
                     is_second_look = true;
-                    continue;
+                    flow
                 }
-                if scanned.file_len < self.header.capacity_bytes {
-                    let reason = format!(
-                        "the file was cut to {} of {} bytes as a closed log is, but has no valid \
-                         seal here",
-                        scanned.file_len, self.header.capacity_bytes
-                    );
-                    return Err(corrupt(offset, reason));
-                }
-                scanned.end = End::Tail {
-                    torn: reader.is_torn(offset)?,
-                };
-                return Ok(scanned);
             };
-            is_second_look = false;
-            let index_fits = match header.kind {
-                FrameKind::Cut => header.first_index < *next_index,
-                _ => header.first_index == *next_index,
-            };
-            if !index_fits {
-                let reason = format!(
-                    "index {} where {} was expected",
-                    header.first_index, *next_index
-                );
-                return Err(corrupt(offset, reason));
-            }
-            if header.kind == FrameKind::Continued {
-                if bound.is_some() {
-                    return Err(corrupt(offset, "marked as continued too early".to_owned()));
-                }
-                self.expect_from(vfs, dir, id + 1)?;
-                scanned.end = End::Stated;
-                return Ok(scanned);
-            }
-            if (header.kind == FrameKind::Begin)
-                != (self.header.is_prepared && offset == HEADER_BYTES)
-            {
-                return Err(corrupt(offset, "a beginning out of its place".to_owned()));
-            }
-            if scanned.end == End::Sealed {
-                return Err(corrupt(offset, "a frame behind the seal".to_owned()));
-            }
-            let frame_end = offset + header.frame_len();
-            scanned.synced_offset = scanned.synced_offset.max(header.synced_offset);
-            scanned.end_offset = frame_end;
-            scanned.frames += 1;
-            let place = |offset| Mark {
-                first_index: header.first_index,
-                segment_id: id,
-                offset,
-            };
-            match header.kind {
-                FrameKind::Data => {
-                    marks.note_frame(place(offset));
-                    *next_index = header.end_index();
-                    scanned.entries += u64::from(header.entry_count);
-                    scanned.has_content = true;
-                }
-                FrameKind::Cut => {
-                    marks.restart_at(place(frame_end));
-                    *next_index = header.first_index;
-                    scanned.has_content = true;
-                }
-                FrameKind::Begin | FrameKind::Vouch => {}
-                FrameKind::Seal | FrameKind::Continued => {
-                    if bound.is_none() {
-                        scanned.end = End::Sealed;
-                        // One more look is needed only for the sign that a successor is missing.
-                        if reader
-                            .header(frame_end)?
-                            .is_none_or(|next| next.kind != FrameKind::Continued)
-                        {
-                            return Ok(scanned);
-                        }
-                    }
-                }
+            if flow.is_break() {
+                break;
             }
         }
+        Ok(ReadSegment {
+            scanned: self.scanned,
+            marks: self.marks,
+            next_index: self.next_index,
+        })
+    }
+
+    fn corrupt(&self, offset: u64, reason: impl Into<String>) -> Error {
+        Error::corrupt(&self.segment.path, offset, reason.into())
+    }
+
+    fn mark(&self, first_index: Index, offset: u64) -> Mark {
+        Mark {
+            first_index,
+            segment_id: self.segment.header.id,
+            offset,
+        }
+    }
+
+    fn is_at_bound(&self) -> Result<bool> {
+        let offset = self.scanned.end_offset;
+        match self.bound {
+            Some(bound) if offset > bound => {
+                let reason = format!("a frame crosses the end of the segment at {bound}");
+                Err(self.corrupt(offset, reason))
+            }
+            bound => Ok(bound == Some(offset)),
+        }
+    }
+
+    /// The header of the frame at `offset`; `None` when the frame is not valid.
+    fn valid_header(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
+        let Some(header) = self.reader.header(offset)? else {
+            return Ok(None);
+        };
+        let Some(body) = self.reader.body(offset, &header)? else {
+            return Ok(None);
+        };
+        if header.kind == FrameKind::Data {
+            check_entries(&header, body).map_err(|why| self.corrupt(offset, why))?;
+        }
+        Ok(Some(header))
+    }
+
+    /// Ends the walk at a frame that is not valid, if none was synced there. Goes on for a second look
+    /// where one was.
+    fn end_at_invalid(&mut self, offset: u64, is_second_look: bool) -> Result<ControlFlow<()>> {
+        if let Some(bound) = self.bound {
+            let reason = format!("not a valid frame; the log goes on up to offset {bound}");
+            return Err(self.corrupt(offset, reason));
+        }
+        let proof = self.reader.proof_of_sync(offset)?;
+        self.reader.forget();
+        if let Some(proof) = proof {
+            if is_second_look {
+                let reason = format!(
+                    "not a valid frame, but the one at offset {proof} was written after this one \
+                     was synced"
+                );
+                return Err(self.corrupt(offset, reason));
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+        let capacity_bytes = self.segment.header.capacity_bytes;
+        if self.scanned.file_len < capacity_bytes {
+            let reason = format!(
+                "the file was cut to {} of {capacity_bytes} bytes as a closed log is, but has no \
+                 valid seal here",
+                self.scanned.file_len
+            );
+            return Err(self.corrupt(offset, reason));
+        }
+        self.scanned.end = End::Tail {
+            torn: self.reader.is_torn(offset)?,
+        };
+        Ok(ControlFlow::Break(()))
+    }
+
+    /// Takes in the valid frame at `offset`, if it may stand there. Breaks when it is the last one.
+    fn take(&mut self, offset: u64, header: &FrameHeader) -> Result<ControlFlow<()>> {
+        self.check_index(offset, header)?;
+        if header.kind == FrameKind::Continued {
+            if self.bound.is_some() {
+                return Err(self.corrupt(offset, "marked as continued too early"));
+            }
+            let id = self.segment.header.id;
+            self.segment.expect_from(self.vfs, self.dir, id + 1)?;
+            self.scanned.end = End::Stated;
+            return Ok(ControlFlow::Break(()));
+        }
+        self.check_place(offset, header)?;
+        let frame_end = offset + header.frame_len();
+        let scanned = &mut self.scanned;
+        scanned.synced_offset = scanned.synced_offset.max(header.synced_offset);
+        scanned.end_offset = frame_end;
+        scanned.frames += 1;
+        match header.kind {
+            FrameKind::Data => {
+                scanned.entries += u64::from(header.entry_count);
+                scanned.has_content = true;
+                self.marks.note_frame(self.mark(header.first_index, offset));
+                self.next_index = header.end_index();
+            }
+            FrameKind::Cut => {
+                scanned.has_content = true;
+                self.marks
+                    .restart_at(self.mark(header.first_index, frame_end));
+                self.next_index = header.first_index;
+            }
+            FrameKind::Seal if self.bound.is_none() => {
+                scanned.end = End::Sealed;
+                // One more look is needed only for the sign that a successor is missing.
+                let next = self.reader.header(frame_end)?;
+                if next.is_none_or(|next| next.kind != FrameKind::Continued) {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            FrameKind::Begin | FrameKind::Vouch | FrameKind::Seal | FrameKind::Continued => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// A cut goes back; every other frame goes on with the next index.
+    fn check_index(&self, offset: u64, header: &FrameHeader) -> Result<()> {
+        let (index, expected) = (header.first_index, self.next_index);
+        let fits = match header.kind {
+            FrameKind::Cut => index < expected,
+            _ => index == expected,
+        };
+        if !fits {
+            let reason = format!("index {index} where {expected} was expected");
+            return Err(self.corrupt(offset, reason));
+        }
+        Ok(())
+    }
+
+    /// A prepared segment begins with a `Begin`, and a closed one ends with a `Seal`.
+    fn check_place(&self, offset: u64, header: &FrameHeader) -> Result<()> {
+        let is_first = self.segment.header.is_prepared && offset == HEADER_BYTES;
+        if (header.kind == FrameKind::Begin) != is_first {
+            return Err(self.corrupt(offset, "a beginning out of its place"));
+        }
+        if self.scanned.end == End::Sealed {
+            return Err(self.corrupt(offset, "a frame behind the seal"));
+        }
+        Ok(())
     }
 }
 

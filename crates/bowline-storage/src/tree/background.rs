@@ -268,7 +268,6 @@ impl Shared {
         let _flushing = self.flushing.lock();
         let _compacting = self.compacting.lock();
         self.check_manifest()?;
-        self.tree_ids().for_each(|tree| self.discard_merge(tree));
         let all = self.super_version.load().sealed.clone();
         self.with_ballast(|| self.flush_memtables(&all, true))
     }
@@ -479,7 +478,7 @@ impl Shared {
 
     /// [`Shared::install`]; removes the new files again when the edit could not be recorded and it
     /// is certain that it is not on the disk. For files that no earlier edit names.
-    fn install_or_discard(&self, edit: Edit, flushed: Option<u64>) -> Result<()> {
+    pub(super) fn install_or_discard(&self, edit: Edit, flushed: Option<u64>) -> Result<()> {
         let new_only = new_files(&edit);
         let result = self.install(edit, flushed);
         if result.is_err() {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::blob::{BlobFile, BlobMeta, BlobReader};
+use crate::blob::{BlobFile, BlobReader};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{self, Log};
-use crate::table::{PageCache, Table, TableMeta};
+use crate::table::{PageCache, Table};
 use crate::version::{BlobReference, BlobReferences, Identity, Layout, Manifest, State};
 use crate::vfs::{UninterruptedVfs, Vfs};
 
@@ -114,20 +114,21 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
 
     let counters = Arc::new(Counters::default());
     let cache = Arc::new(PageCache::new(1 << 20, counters.clone()));
-    let verify_blob = |meta: &BlobMeta, blobs: &mut BTreeMap<u64, Arc<BlobFile>>| {
+    let mut blobs: BTreeMap<u64, Arc<BlobFile>> = BTreeMap::new();
+    for meta in state.blobs.values() {
         let path = layout.blob(meta.file_id);
         let result = BlobFile::open(vfs, path.clone(), meta, counters.clone()).and_then(|blob| {
             let found = blob.verify()?;
             blobs.insert(meta.file_id, Arc::new(blob));
             Ok(format!("{} values", found.records))
         });
-        (path, result)
-    };
+        report.add(path, result);
+    }
     // A blob file that is damaged or gone has its own line in the report.
-    let verify_table = |meta: &TableMeta,
-                        references: Option<&BlobReferences>,
-                        blobs: &BTreeMap<u64, Arc<BlobFile>>,
-                        is_known: &dyn Fn(u64) -> bool| {
+    let is_known = |id: u64| state.blobs.contains_key(&id);
+    for placed in state.tables.values() {
+        let meta = &placed.meta;
+        let references = state.references.get(&meta.file_id);
         let path = layout.table(meta.file_id);
         let table = Table::open(vfs, path.clone(), meta, cache.clone(), counters.clone());
         let result = table.and_then(|table| {
@@ -142,40 +143,7 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
             )?;
             Ok(format!("{} pages, {} entries", found.pages, found.entries))
         });
-        (path, result)
-    };
-    let mut blobs = BTreeMap::new();
-    for meta in state.blobs.values() {
-        let (path, result) = verify_blob(meta, &mut blobs);
         report.add(path, result);
-    }
-    for placed in state.tables.values() {
-        let id = placed.meta.file_id;
-        let is_known = |id: u64| state.blobs.contains_key(&id);
-        let (path, result) =
-            verify_table(&placed.meta, state.references.get(&id), &blobs, &is_known);
-        report.add(path, result);
-    }
-    for files in state.finished_ranges() {
-        // A copy of what the tables above hold: when it is damaged or gone, nothing is lost.
-        let mut add = |(path, result): (PathBuf, Result<String>)| {
-            let summary = match result {
-                Ok(found) => format!("{found}, of a merge under way"),
-                Err(error) => format!("of a merge under way, which is to begin anew: {error}"),
-            };
-            report.add(path, Ok(summary));
-        };
-        let mut own = BTreeMap::new();
-        for meta in &files.blobs {
-            add(verify_blob(meta, &mut own));
-        }
-        let is_known = |id: u64| {
-            state.blobs.contains_key(&id) || files.blobs.iter().any(|blob| blob.file_id == id)
-        };
-        for meta in &files.tables {
-            let references = files.references_of(meta.file_id);
-            add(verify_table(meta, references, &own, &is_known));
-        }
     }
     check_log(vfs, &layout, Some((&identity, &state)), &mut report)?;
     Ok(report)

@@ -78,7 +78,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table, TableOptions};
-use crate::version::{Edit, Identity, Layout, LiveBlob, Manifest, Run, State, Version, WrittenRun};
+use crate::version::{Edit, Identity, Layout, LiveBlob, Manifest, Run, State, Version};
 use crate::vfs::{UninterruptedVfs, Vfs, VfsLock};
 use crate::{Clock, Index, Revision, TreeId};
 
@@ -270,8 +270,6 @@ pub struct EngineStats {
     pub table_memory_bytes: u64,
     /// Per tree, per level: (runs, tables, bytes, entries).
     pub levels: Vec<Vec<LevelStats>>,
-    /// Bytes of the finished ranges of merges under way, which no reader sees yet.
-    pub merging_bytes: u64,
 }
 
 impl EngineStats {
@@ -295,8 +293,8 @@ impl EngineStats {
 
     /// How many bytes the tables and blob files have for each byte of the last level of each tree and
     /// of the values that it refers to, where a key is once when no history is kept. What lies above
-    /// is newer versions, and versions that wait to be merged; garbage in blob files and finished
-    /// ranges of merges under way count. `None` without tables.
+    /// is newer versions, and versions that wait to be merged; garbage in blob files counts. `None`
+    /// without tables.
     #[must_use]
     pub fn space_amplification(&self) -> Option<f64> {
         let last = |levels: &Vec<LevelStats>| {
@@ -304,7 +302,7 @@ impl EngineStats {
             filled.map_or(0, |level| level.bytes + level.referred_bytes)
         };
         let last: u64 = self.levels.iter().map(last).sum();
-        let all = self.table_bytes + self.blob_bytes + self.merging_bytes;
+        let all = self.table_bytes + self.blob_bytes;
         (last > 0).then(|| all as f64 / last as f64)
     }
 
@@ -795,17 +793,6 @@ impl Shared {
             tree.levels.iter().map(level).collect()
         });
         let tables = || super_version.version.tables();
-        let (manifest_bytes, merging_bytes) = {
-            let ManifestState { manifest, state } = &*self.manifest.lock();
-            let of_range = |files: &WrittenRun| {
-                let tables = files.tables.iter().map(|meta| meta.file_bytes);
-                tables
-                    .chain(files.blobs.iter().map(|meta| meta.file_bytes))
-                    .sum::<u64>()
-            };
-            let merging = state.finished_ranges().map(of_range);
-            (manifest.size_bytes(), merging.sum())
-        };
         let blobs = || super_version.version.blobs.values();
         EngineStats {
             counters: self.counters.snapshot(),
@@ -815,8 +802,7 @@ impl Shared {
             blob_garbage_bytes: blobs().map(LiveBlob::garbage_bytes).sum(),
             table_memory_bytes: tables().map(|table| table.memory_bytes() as u64).sum(),
             log_bytes: self.commit.lock().log.as_ref().map_or(0, Log::size_bytes),
-            manifest_bytes,
-            merging_bytes,
+            manifest_bytes: self.manifest.lock().manifest.size_bytes(),
             memtable_bytes: super_version
                 .memtables()
                 .map(|m| m.used_bytes() as u64)
@@ -855,8 +841,6 @@ impl Shared {
         }
         let mut guard = self.manifest.lock();
         let ManifestState { manifest, state } = &mut *guard;
-        // What merges under way had finished, unless they still have it or it takes its place now.
-        let mut given_up: Vec<WrittenRun> = state.finished_ranges().cloned().collect();
         let mut next = state.clone();
         next.apply(edit).map_err(Error::Internal)?;
         match recording {
@@ -864,14 +848,6 @@ impl Shared {
             Recording::InNewManifest => self.replace_manifest(manifest, &next)?,
         }
         *state = next;
-        let stays = |id: &u64| {
-            let is_live = state.tables.contains_key(id) || state.blobs.contains_key(id);
-            is_live || state.merged_file_ids().any(|merged| merged == *id)
-        };
-        for files in &mut given_up {
-            files.tables.retain(|meta| !stays(&meta.file_id));
-            files.blobs.retain(|meta| !stays(&meta.file_id));
-        }
 
         let mut retired = Vec::new();
         let mut retired_blobs = Vec::new();
@@ -914,7 +890,6 @@ impl Shared {
         for blob in retired_blobs {
             blob.mark_obsolete();
         }
-        self.remove_written(&given_up);
         self.rewrite_manifest_if_large(&mut guard);
         Ok(())
     }

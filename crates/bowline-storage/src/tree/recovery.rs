@@ -20,15 +20,17 @@
 //! holds nothing but what creation makes before that point is an unfinished creation, and is
 //! created again.
 
+mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use replay::{Replayed, replay};
+
 use super::ballast::Ballast;
-use super::batch::BatchReader;
 use super::replicated::Replicated;
 use super::{
     CommitState, EngineOptions, ManifestState, Readers, Shared, Signals, SuperVersion, SyncPolicy,
@@ -37,13 +39,13 @@ use crate::blob::BlobFile;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::log::{Log, LogOptions};
-use crate::memtable::{Memtable, MemtableBuilder, MemtableWriter, Retirement};
+use crate::memtable::{Memtable, Retirement};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Condvar, Mutex, Swap};
 use crate::table::{PageCache, Table};
 use crate::version::{Edit, Identity, Layout, Manifest, ManifestPosition, State, Version};
 use crate::vfs::{Vfs, VfsLock};
-use crate::{Clock, Index, Revision, workers};
+use crate::{Clock, workers};
 
 /// What a scan found.
 struct Scanned {
@@ -64,6 +66,22 @@ struct Plan {
     set_aside: Vec<(PathBuf, PathBuf)>,
     /// The manifest ends in a torn record, so it is not appended to.
     replace_manifest: bool,
+}
+
+/// The step *apply*: what it works with.
+struct Opening<'a> {
+    vfs: Arc<dyn Vfs>,
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    options: EngineOptions,
+    counters: Arc<Counters>,
+    cache: Arc<PageCache>,
+    lock: Box<dyn VfsLock>,
+    identity: Identity,
+    state: State,
+    position: ManifestPosition,
+    plan: Plan,
+    replicated: Option<Replicated<'a>>,
 }
 
 /// Opens the directory. With `replicated` the log is given to the caller instead of being replayed.
@@ -90,9 +108,21 @@ pub(super) fn open(
     }
     let scanned = scan(&*vfs, &layout)?;
     let plan = plan(&scanned, &layout)?;
-    apply(
-        vfs, clock, layout, options, counters, lock, scanned, &plan, replicated,
-    )
+    let opening = Opening {
+        cache: Arc::new(PageCache::new(options.cache_bytes, counters.clone())),
+        vfs,
+        clock,
+        layout,
+        options,
+        counters,
+        lock,
+        identity: scanned.identity,
+        state: scanned.state,
+        position: scanned.position,
+        plan,
+        replicated,
+    };
+    opening.carry_out()
 }
 
 /// Makes sure the path is a directory that is, or may become, a database. Writes nothing into a
@@ -245,21 +275,15 @@ fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
             return Err(Error::MissingFile { path, reason });
         }
     }
-    // Whether the files of a merge under way are all there is found out when it is taken up again.
-    let (mut merged_tables, mut merged_blobs) = (HashSet::new(), HashSet::new());
-    for files in state.finished_ranges() {
-        merged_tables.extend(files.tables.iter().map(|meta| meta.file_id));
-        merged_blobs.extend(files.blobs.iter().map(|meta| meta.file_id));
-    }
     for name in &scanned.table_names {
         let id_before = |suffix| {
             let stem = name.strip_suffix(suffix);
             stem.and_then(|hex: &str| u64::from_str_radix(hex, 16).ok())
         };
         let (table, blob) = (id_before(".table"), id_before(".blob"));
-        let is_table = |id| state.tables.contains_key(&id) || merged_tables.contains(&id);
-        let is_blob = |id| state.blobs.contains_key(&id) || merged_blobs.contains(&id);
-        if table.is_some_and(|id| !is_table(id)) || blob.is_some_and(|id| !is_blob(id)) {
+        let is_unnamed = table.is_some_and(|id| !state.tables.contains_key(&id))
+            || blob.is_some_and(|id| !state.blobs.contains_key(&id));
+        if is_unnamed {
             let path = layout.tables().join(name);
             if scanned.position.torn {
                 // The record may have been whole once, and have named it.
@@ -330,368 +354,252 @@ fn replace_manifest(
     Ok(manifest)
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "called once; a struct would only rename them"
-)]
-fn apply(
-    vfs: Arc<dyn Vfs>,
-    clock: Arc<dyn Clock>,
-    layout: Layout,
-    options: EngineOptions,
-    counters: Arc<Counters>,
-    lock: Box<dyn VfsLock>,
-    scanned: Scanned,
-    plan: &Plan,
-    replicated: Option<Replicated<'_>>,
-) -> Result<(Shared, Option<Log>)> {
-    let Scanned {
-        identity,
-        mut state,
-        position,
-        ..
-    } = scanned;
-    let root = layout.root();
-    vfs.sync_dir(root).map_err(|e| Error::io("sync", root, e))?;
-    let intact = match plan.replace_manifest {
-        true => None,
-        false => Some(Manifest::open(
-            &*vfs,
-            &layout,
-            &identity,
-            position,
-            counters.clone(),
-        )?),
-    };
-    let cache = Arc::new(PageCache::new(options.cache_bytes, counters.clone()));
-    let trees = options.trees.len();
-    let mut opened = std::collections::HashMap::new();
-    for placed in state.tables.values() {
-        let id = placed.meta.file_id;
-        let path = layout.table(id);
-        if usize::from(placed.meta.tree.0) >= trees {
-            let reason = format!(
-                "it belongs to tree {}, which is unknown",
-                placed.meta.tree.0
-            );
-            return Err(Error::corrupt(&path, 0, reason));
-        }
-        let table = Table::open(&vfs, path, &placed.meta, cache.clone(), counters.clone())?;
-        opened.insert(id, Arc::new(table));
+impl Opening<'_> {
+    /// Carries out the plan. The order of the steps is what makes each crash between them harmless.
+    fn carry_out(mut self) -> Result<(Shared, Option<Log>)> {
+        let root = self.layout.root();
+        let synced = self.vfs.sync_dir(root);
+        synced.map_err(|e| Error::io("sync", root, e))?;
+        let intact = self.open_intact_manifest()?;
+        let version = self.open_version()?;
+        self.discard_void_log()?;
+        let (log, replayed) = self.recover_log()?;
+        // Only now, when the log has proven that it goes on from where the manifest ends: if not, the
+        // manifest has lost its end, and what it does not name is no leftover. And before the manifest
+        // is replaced, whose files have the names that an interrupted replacement has left.
+        self.remove_leftovers()?;
+        let manifest = self.start_log(intact, log.is_some())?;
+        Ok(self.into_shared(version, manifest, log, replayed))
     }
-    let mut blobs = std::collections::HashMap::new();
-    for meta in state.blobs.values() {
-        let path = layout.blob(meta.file_id);
-        let blob = BlobFile::open(&vfs, path, meta, counters.clone())?;
-        blobs.insert(meta.file_id, Arc::new(blob));
-    }
-    let version = Version::from_state(&state, trees, &mut |id| opened.remove(&id), &mut |id| {
-        blobs.remove(&id)
-    });
 
-    let is_replicated = replicated.is_some();
-    // Where nothing was flushed, a damaged record may have said that the log has begun. It is read then.
-    let is_in_doubt = position.torn && state.flushed_index == 0;
-    if is_replicated && !state.log_started && !is_in_doubt {
-        // The manifest calls it void, or it was created and never used.
-        let log = layout.log();
-        let found = vfs.metadata(&log).map_err(|e| Error::io("stat", &log, e))?;
-        if found.is_some() {
-            Log::discard(&*vfs, &log)?;
+    fn open_intact_manifest(&self) -> Result<Option<Manifest>> {
+        if self.plan.replace_manifest {
+            return Ok(None);
+        }
+        let manifest = Manifest::open(
+            &*self.vfs,
+            &self.layout,
+            &self.identity,
+            self.position,
+            self.counters.clone(),
+        )?;
+        Ok(Some(manifest))
+    }
+
+    /// Opens the tables and blob files that the state names.
+    fn open_version(&self) -> Result<Version> {
+        let trees = self.options.trees.len();
+        let mut tables = HashMap::new();
+        for placed in self.state.tables.values() {
+            let id = placed.meta.file_id;
+            let path = self.layout.table(id);
+            if usize::from(placed.meta.tree.0) >= trees {
+                let reason = format!(
+                    "it belongs to tree {}, which is unknown",
+                    placed.meta.tree.0
+                );
+                return Err(Error::corrupt(&path, 0, reason));
+            }
+            let (cache, counters) = (self.cache.clone(), self.counters.clone());
+            let table = Table::open(&self.vfs, path, &placed.meta, cache, counters)?;
+            tables.insert(id, Arc::new(table));
+        }
+        let mut blobs = HashMap::new();
+        for meta in self.state.blobs.values() {
+            let path = self.layout.blob(meta.file_id);
+            let blob = BlobFile::open(&self.vfs, path, meta, self.counters.clone())?;
+            blobs.insert(meta.file_id, Arc::new(blob));
+        }
+        let version = Version::from_state(
+            &self.state,
+            trees,
+            &mut |id| tables.remove(&id),
+            &mut |id| blobs.remove(&id),
+        );
+        Ok(version)
+    }
+
+    /// Removes the log of a member of a cluster that the manifest calls void, or that was created and
+    /// never used.
+    fn discard_void_log(&self) -> Result<()> {
+        // Where nothing was flushed, a damaged record may have said that the log has begun. It is read
+        // then.
+        let is_in_doubt = self.position.torn && self.state.flushed_index == 0;
+        if self.replicated.is_none() || self.state.log_started || is_in_doubt {
+            return Ok(());
+        }
+        let log = self.layout.log();
+        let found = self.vfs.metadata(&log);
+        match found.map_err(|e| Error::io("stat", &log, e))? {
+            Some(_) => Log::discard(&*self.vfs, &log),
+            None => Ok(()),
         }
     }
-    let mut replayed = Replayed {
-        memtables: Vec::new(),
-        last_revision: state.flushed_revision,
-        last_index: state.flushed_index,
-    };
-    let mut replicated = replicated;
-    let log = match options.sync {
-        SyncPolicy::Never => None,
-        SyncPolicy::Always | SyncPolicy::Every(_) => {
-            let own = LogOptions {
-                owner: identity.database_id,
-                ..options.log.clone()
-            };
-            let log = Log::recover(
-                vfs.clone(),
-                layout.log(),
-                own,
-                counters.clone(),
-                state.flushed_index,
-                state.log_started,
-            )?;
-            match &mut replicated {
-                Some(replicated) => {
-                    for stretch in log.replay(state.flushed_index, 1) {
-                        stretch.visit(&mut *replicated.visit)?;
-                    }
-                }
-                None => {
-                    let threads = workers::threads_for(options.log.background, log.size_bytes());
-                    replayed = replay(&log, &layout, &options, &state, threads)?;
+
+    /// Recovers the log, and replays it into memtables or hands its entries to the owner.
+    fn recover_log(&mut self) -> Result<(Option<Log>, Replayed)> {
+        let flushed_index = self.state.flushed_index;
+        let mut replayed = Replayed::nothing_behind(&self.state);
+        if self.options.sync == SyncPolicy::Never {
+            return Ok((None, replayed));
+        }
+        let log_options = LogOptions {
+            owner: self.identity.database_id,
+            ..self.options.log.clone()
+        };
+        let log = Log::recover(
+            self.vfs.clone(),
+            self.layout.log(),
+            log_options,
+            self.counters.clone(),
+            flushed_index,
+            self.state.log_started,
+        )?;
+        match &mut self.replicated {
+            Some(replicated) => {
+                for stretch in log.replay(flushed_index, 1) {
+                    stretch.visit(&mut *replicated.visit)?;
                 }
             }
-            Some(log)
+            None => {
+                let background = self.options.log.background;
+                let threads = workers::threads_for(background, log.size_bytes());
+                replayed = replay(&log, &self.layout, &self.options, &self.state, threads)?;
+            }
         }
-    };
-    // Only now, when the log has proven that it goes on from where the manifest ends: if not, the
-    // manifest has lost its end, and what it does not name is no leftover. And before the manifest
-    // is replaced, whose files have the names that an interrupted replacement has left.
-    for path in &plan.leftovers {
-        vfs.remove_file(path)
-            .map_err(|e| Error::io("remove", path, e))?;
+        Ok((Some(log), replayed))
     }
-    set_aside(&*vfs, &layout, &plan.set_aside)?;
-    let starts_log = log.is_some() && !state.log_started;
-    let log_started = Edit {
-        log_started: true,
-        ..Edit::default()
-    };
-    if starts_log {
-        state.apply(&log_started).map_err(Error::Internal)?;
+
+    fn remove_leftovers(&self) -> Result<()> {
+        for path in &self.plan.leftovers {
+            let removed = self.vfs.remove_file(path);
+            removed.map_err(|e| Error::io("remove", path, e))?;
+        }
+        set_aside(&*self.vfs, &self.layout, &self.plan.set_aside)
     }
-    let manifest = match intact {
+
+    /// Records that the log has begun, where that is new, and replaces a manifest that is not intact.
+    fn start_log(&mut self, intact: Option<Manifest>, has_log: bool) -> Result<Manifest> {
+        let is_new = has_log && !self.state.log_started;
+        let log_started = Edit {
+            log_started: true,
+            ..Edit::default()
+        };
+        if is_new {
+            self.state.apply(&log_started).map_err(Error::Internal)?;
+        }
         // Without this edit the log of a member counts as void and is discarded, so it must not
         // pass for a torn record once something has been acknowledged in that log. Nor may it in what
         // may become a member's.
-        Some(_) if starts_log && (is_replicated || state.flushed_index > 0) => {
-            replace_manifest(&*vfs, &layout, &identity, &state, counters.clone())?
-        }
-        Some(mut manifest) => {
-            if starts_log {
-                manifest.append(&log_started)?;
+        let must_be_whole = self.replicated.is_some() || self.state.flushed_index > 0;
+        match intact {
+            Some(mut manifest) if !(is_new && must_be_whole) => {
+                if is_new {
+                    manifest.append(&log_started)?;
+                }
+                Ok(manifest)
             }
-            manifest
+            _ => {
+                let counters = self.counters.clone();
+                let (identity, state) = (&self.identity, &self.state);
+                replace_manifest(&*self.vfs, &self.layout, identity, state, counters)
+            }
         }
-        None => replace_manifest(&*vfs, &layout, &identity, &state, counters.clone())?,
-    };
-    let Replayed {
-        mut memtables,
-        last_revision,
-        last_index,
-    } = replayed;
-    let mut active = memtables
-        .pop()
-        .unwrap_or_else(|| Arc::new(Memtable::new(1, trees, options.memtable_bytes)));
+    }
+
+    /// What the engine shares, and the log if it is the caller's.
+    fn into_shared(
+        self,
+        version: Version,
+        manifest: Manifest,
+        log: Option<Log>,
+        replayed: Replayed,
+    ) -> (Shared, Option<Log>) {
+        let is_replicated = self.replicated.is_some();
+        let (state, options) = (self.state, self.options);
+        let readers = Readers::new(options.history, options.watch_lag_max, state.history_floor);
+        if is_replicated {
+            // Until it is known from where on they are needed.
+            readers.hold_tombstones(0);
+        }
+        let log_sync = log.as_ref().map(Log::sync_handle);
+        let (own_log, given_log) = match is_replicated {
+            true => (None, log),
+            false => (log, None),
+        };
+        let Replayed {
+            memtables,
+            last_revision,
+            last_index,
+        } = replayed;
+        let retirement = Retirement::new();
+        let super_version = super_version(memtables, version, &options, &retirement);
+        let commit = CommitState {
+            log: own_log,
+            last_revision,
+            last_index,
+            throttle_debt_ns: 0,
+            failure: None,
+        };
+        let ballast = Ballast::new(
+            self.vfs.clone(),
+            self.layout.log().join("spare-ballast.tmp"),
+            options.log.first_segment_bytes,
+        );
+        let shared = Shared {
+            is_replicated,
+            log_sync,
+            commit: Mutex::new(commit),
+            super_version: Swap::new(Arc::new(super_version)),
+            retirement,
+            super_version_update: Mutex::new(()),
+            visible: AtomicU64::new(last_revision),
+            next_file_id: AtomicU64::new(state.next_file_id),
+            next_run_id: AtomicU64::new(state.next_run_id),
+            manifest: Mutex::new(ManifestState { manifest, state }),
+            readers: Arc::new(readers),
+            flushing: Mutex::new(()),
+            compacting: Mutex::new(()),
+            signals: Mutex::new(Signals {
+                flush_wanted: true,
+                compaction_wanted: true,
+                ..Signals::default()
+            }),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            is_closing: AtomicBool::new(false),
+            ballast,
+            lock: Mutex::new(Some(self.lock)),
+            database_id: self.identity.database_id,
+            vfs: self.vfs,
+            clock: self.clock,
+            layout: self.layout,
+            options,
+            counters: self.counters,
+            cache: self.cache,
+        };
+        (shared, given_log)
+    }
+}
+
+/// What is read from after the opening: the last replayed memtable goes on taking entries.
+fn super_version(
+    mut memtables: Vec<Arc<Memtable>>,
+    version: Version,
+    options: &EngineOptions,
+    retirement: &Arc<Retirement>,
+) -> SuperVersion {
+    let new = || Memtable::new(1, options.trees.len(), options.memtable_bytes);
+    let mut active = memtables.pop().unwrap_or_else(|| Arc::new(new()));
     memtables.reverse();
-    let retirement = Retirement::new();
     for memtable in memtables.iter_mut().chain([&mut active]) {
         if let Some(memtable) = Arc::get_mut(memtable) {
             memtable.retire_to(retirement.clone());
         }
     }
-    let super_version = SuperVersion {
+    SuperVersion {
         active,
         sealed: memtables,
         version: Arc::new(version),
-    };
-    let readers = Readers::new(options.history, options.watch_lag_max, state.history_floor);
-    if is_replicated {
-        // Until it is known from where on they are needed.
-        readers.hold_tombstones(0);
-    }
-    let log_sync = log.as_ref().map(Log::sync_handle);
-    let (own_log, given_log) = match is_replicated {
-        true => (None, log),
-        false => (log, None),
-    };
-    let commit = CommitState {
-        log: own_log,
-        last_revision,
-        last_index,
-        throttle_debt_ns: 0,
-        failure: None,
-    };
-    let ballast = Ballast::new(
-        vfs.clone(),
-        layout.log().join("spare-ballast.tmp"),
-        options.log.first_segment_bytes,
-    );
-    let shared = Shared {
-        is_replicated,
-        log_sync,
-        commit: Mutex::new(commit),
-        super_version: Swap::new(Arc::new(super_version)),
-        retirement,
-        super_version_update: Mutex::new(()),
-        visible: AtomicU64::new(last_revision),
-        next_file_id: AtomicU64::new(state.next_file_id),
-        next_run_id: AtomicU64::new(state.next_run_id),
-        manifest: Mutex::new(ManifestState { manifest, state }),
-        readers: Arc::new(readers),
-        flushing: Mutex::new(()),
-        compacting: Mutex::new(()),
-        signals: Mutex::new(Signals {
-            flush_wanted: true,
-            compaction_wanted: true,
-            ..Signals::default()
-        }),
-        work: Condvar::new(),
-        done: Condvar::new(),
-        is_closing: AtomicBool::new(false),
-        ballast,
-        lock: Mutex::new(Some(lock)),
-        database_id: identity.database_id,
-        vfs,
-        clock,
-        layout,
-        options,
-        counters,
-        cache,
-    };
-    Ok((shared, given_log))
-}
-
-/// What the log holds behind the tables.
-struct Replayed {
-    /// Oldest first; none when the log holds nothing.
-    memtables: Vec<Arc<Memtable>>,
-    last_revision: Revision,
-    last_index: Index,
-}
-
-/// Rebuilds memtables from the log: stretches of it one beside the other, by at most `threads`
-/// threads, each into memtables of its own. Which are in order as the stretches are, so what is read
-/// from them does not depend on how many there are; and neither does the error, which is the one
-/// that a single stretch comes to first.
-fn replay(
-    log: &Log,
-    layout: &Layout,
-    options: &EngineOptions,
-    state: &State,
-    threads: usize,
-) -> Result<Replayed> {
-    let stretches: Vec<_> = log
-        .replay(state.flushed_index, threads)
-        .into_iter()
-        .enumerate()
-        .collect();
-    let parts = workers::map(&stretches, threads, |(number, stretch)| {
-        let first_index = stretch.first_index();
-        // What the stretch before ends with is known when it has been read.
-        let revision = (*number == 0).then_some(state.flushed_revision);
-        let mut part = Replay::new(*number, options, first_index, revision);
-        let result = stretch.visit(&mut |index, payload| part.entry(layout, index, payload));
-        part.finish_memtable();
-        (part, result)
-    });
-    let mut replayed = Replayed {
-        memtables: Vec::new(),
-        last_revision: state.flushed_revision,
-        last_index: state.flushed_index,
-    };
-    for (part, result) in parts {
-        if let Some((index, revision)) = part.begins_with {
-            check_order(layout, index, revision, replayed.last_revision)?;
-        }
-        result?;
-        replayed.last_revision = part.last_revision.unwrap_or(replayed.last_revision);
-        replayed.last_index = part.last_index;
-        replayed.memtables.extend(part.memtables);
-    }
-    Ok(replayed)
-}
-
-fn corrupt_entry(layout: &Layout, index: Index, reason: &str) -> Error {
-    Error::corrupt(&layout.log(), 0, format!("log entry {index}: {reason}"))
-}
-
-/// Whether an entry of `revision` may follow one of `last`.
-fn check_order(layout: &Layout, index: Index, revision: Revision, last: Revision) -> Result<()> {
-    if revision != last && revision != last + 1 {
-        let reason = format!("revision {revision} follows {last}");
-        return Err(corrupt_entry(layout, index, &reason));
-    }
-    Ok(())
-}
-
-/// Rebuilds memtables from the entries of one stretch of the log, oldest first.
-struct Replay {
-    trees: usize,
-    memtable_bytes: usize,
-    memtables: Vec<Arc<Memtable>>,
-    /// The memtable that takes the next entries.
-    builder: Option<MemtableBuilder>,
-    generation: u64,
-    /// The first entry, where what is before it is not known: its index and revision.
-    begins_with: Option<(Index, Revision)>,
-    last_revision: Option<Revision>,
-    last_index: Index,
-}
-
-impl Replay {
-    /// `number` is that of the stretch, `first_index` that of its first entry, and `last_revision`
-    /// is what is before it, if that is known.
-    fn new(
-        number: usize,
-        options: &EngineOptions,
-        first_index: Index,
-        last_revision: Option<Revision>,
-    ) -> Replay {
-        Replay {
-            trees: options.trees.len(),
-            memtable_bytes: options.memtable_bytes,
-            memtables: Vec::new(),
-            builder: None,
-            // They grow from stretch to stretch, however many memtables one has.
-            generation: (number as u64) << 32,
-            begins_with: None,
-            last_revision,
-            last_index: first_index.saturating_sub(1),
-        }
-    }
-
-    fn entry(&mut self, layout: &Layout, index: Index, payload: &[u8]) -> Result<()> {
-        let corrupt = |reason: String| corrupt_entry(layout, index, &reason);
-        if index != self.last_index + 1 {
-            return Err(corrupt(format!(
-                "entry {} was expected",
-                self.last_index + 1
-            )));
-        }
-        let mut reader = BatchReader::new(payload)
-            .ok_or_else(|| corrupt("its batch does not decode".to_owned()))?;
-        let revision = reader.revision();
-        match self.last_revision {
-            Some(last) => check_order(layout, index, revision, last)?,
-            None => self.begins_with = Some((index, revision)),
-        }
-        // Every operation takes at least two bytes of the payload.
-        let mut count = reader.clone();
-        let mut room = payload.len();
-        while let Some(op) = count
-            .next_operation()
-            .map_err(|reason| corrupt(reason.to_owned()))?
-        {
-            if usize::from(op.tree.0) >= self.trees {
-                return Err(corrupt(format!("tree {} is unknown", op.tree.0)));
-            }
-            room += MemtableWriter::cost_bytes(0, 0) + 16;
-        }
-        let is_full = |builder: &mut MemtableBuilder| !builder.writer().has_room(room);
-        if self.builder.as_mut().is_none_or(is_full) {
-            self.finish_memtable();
-            self.generation += 1;
-            let capacity = self.memtable_bytes.max(room);
-            self.builder = Some(MemtableBuilder::new(self.generation, self.trees, capacity));
-        }
-        if let Some(builder) = &mut self.builder {
-            let mut writer = builder.writer();
-            while let Some(op) = reader
-                .next_operation()
-                .map_err(|reason| corrupt(reason.to_owned()))?
-            {
-                writer.insert(op.tree, op.key, revision, op.kind, op.value)?;
-            }
-            writer.set_max_index(index);
-        }
-        (self.last_index, self.last_revision) = (index, Some(revision));
-        Ok(())
-    }
-
-    fn finish_memtable(&mut self) {
-        let finished = self.builder.take().map(MemtableBuilder::finish);
-        self.memtables.extend(finished.map(Arc::new));
     }
 }

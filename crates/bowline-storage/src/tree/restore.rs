@@ -99,7 +99,7 @@ pub(super) fn decode(bytes: &[u8]) -> std::result::Result<State, String> {
     let edit = Edit::decode(bytes).ok_or("its state does not decode")?;
     let mut state = State::default();
     state.apply(&edit)?;
-    if state.flushed_index == 0 || state.log_started || !state.merges.is_empty() {
+    if state.flushed_index == 0 || state.log_started {
         return Err("its state is not that of tables which stand alone".to_owned());
     }
     Ok(state)

@@ -3,25 +3,21 @@
 //! An edit is a list of tagged fields; applying it is all or nothing because it is one checksummed
 //! record. A snapshot of the state is the edit that leads to it from the empty state.
 //!
-//! The state also names the merges that are under way ([`MergeUnderWay`]): what of them is finished,
-//! and can be taken up again after a crash. Their tables are no tables of the state yet. A tree has
-//! one such merge at most. It ends when one of its inputs goes, which the edit that completes it does
-//! to all of them, or when another begins in its tree.
-//!
 //! With each table stands how many bytes of which blob files its pointers refer to. What of a blob
 //! file no table refers to is garbage; a blob file that no table refers to leaves the state with
-//! the last table that did, without a field that says so. What the tables of a finished range refer to
-//! does not count: a blob file is either one that the range has made, which is none of the state yet,
-//! or one that an input refers to, and inputs stay as long as the merge is under way. So what a
-//! finished range needs is there as long as the range is.
+//! the last table that did, without a field that says so.
+//!
+//! Earlier versions wrote down which ranges of an interrupted merge were finished (tags 16 and 17).
+//! These fields are checked and dropped: the inputs of such a merge have everything, and its files
+//! are removed at opening as any other that nothing names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::blob::BlobMeta;
-use crate::codec::{Reader, put_bytes, put_varint};
+use crate::codec::{Reader, put_varint};
 use crate::table::TableMeta;
-use crate::{Index, Revision, TreeId};
+use crate::{Index, Revision};
 
 const TAG_ADD_TABLE: u64 = 1;
 const TAG_REMOVE_TABLE: u64 = 2;
@@ -70,62 +66,6 @@ pub struct WrittenRun {
     pub blobs: Vec<BlobMeta>,
 }
 
-impl WrittenRun {
-    /// What one of the tables refers to, if anything.
-    #[must_use]
-    pub fn references_of(&self, table: u64) -> Option<&BlobReferences> {
-        let mut all = self.references.iter();
-        all.find(|(id, _)| *id == table).map(|(_, all)| all)
-    }
-
-    /// The ids of all files.
-    pub fn file_ids(&self) -> impl Iterator<Item = u64> {
-        let tables = self.tables.iter().map(|meta| meta.file_id);
-        tables.chain(self.blobs.iter().map(|meta| meta.file_id))
-    }
-}
-
-/// A merge that was begun: what it merges, and how it is cut.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergeBegun {
-    /// The tree.
-    pub tree: TreeId,
-    /// The id of the run that it makes.
-    pub run: u64,
-    /// Where that run goes.
-    pub level: u8,
-    /// Whether nothing older than the inputs exists in the tree.
-    pub bottom: bool,
-    /// The tables that are read, by file id.
-    pub inputs: Vec<u64>,
-    /// The tables that move into the run, unread.
-    pub kept: Vec<u64>,
-    /// Where each range but the first begins; ascending.
-    pub cuts: Vec<Vec<u8>>,
-}
-
-/// A range of a merge that is finished.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RangeMerged {
-    /// The tree of the merge.
-    pub tree: TreeId,
-    /// The id of its run.
-    pub run: u64,
-    /// Which range, from 0.
-    pub range: u64,
-    /// What it was merged into. No tables, when nothing of it had to be kept.
-    pub files: WrittenRun,
-}
-
-/// A merge and its finished ranges.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MergeUnderWay {
-    /// What was begun.
-    pub begun: MergeBegun,
-    /// What each finished range was merged into.
-    pub done: BTreeMap<u64, WrittenRun>,
-}
-
 /// A change of the state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Edit {
@@ -151,10 +91,6 @@ pub struct Edit {
     /// What tables refer to: those that come, by id. One that only changes its place keeps what it
     /// had.
     pub references: Vec<(u64, BlobReferences)>,
-    /// Merges that begin. Applied after tables went and came.
-    pub merges_begun: Vec<MergeBegun>,
-    /// Ranges of merges that are finished. Applied last.
-    pub ranges_merged: Vec<RangeMerged>,
 }
 
 /// Everything the manifest knows.
@@ -178,100 +114,41 @@ pub struct State {
     pub blobs: BTreeMap<u64, BlobMeta>,
     /// What tables refer to, by the table's file id; none of them empty.
     pub references: BTreeMap<u64, BlobReferences>,
-    /// The merge under way of each tree that has one.
-    pub merges: BTreeMap<TreeId, MergeUnderWay>,
 }
 
-impl MergeBegun {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, u64::from(self.tree.0));
-        put_varint(out, self.run);
-        put_varint(out, u64::from(self.level));
-        put_varint(out, u64::from(self.bottom));
-        for ids in [&self.inputs, &self.kept] {
-            put_varint(out, ids.len() as u64);
-            for id in ids {
-                put_varint(out, *id);
-            }
-        }
-        put_varint(out, self.cuts.len() as u64);
-        for cut in &self.cuts {
-            put_bytes(out, cut);
-        }
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Option<MergeBegun> {
-        let mut merge = MergeBegun {
-            tree: TreeId(u8::try_from(reader.varint()?).ok()?),
-            run: reader.varint()?,
-            level: level(reader)?,
-            bottom: match reader.varint()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
-            inputs: Vec::new(),
-            kept: Vec::new(),
-            cuts: Vec::new(),
-        };
-        // The counts are not believed: whatever they say, the bytes end.
-        for ids in [&mut merge.inputs, &mut merge.kept] {
-            for _ in 0..reader.varint()? {
-                ids.push(reader.varint()?);
-            }
-        }
+/// Reads past a merge that was begun: what it merges, and how it was cut.
+fn skip_merge_begun(reader: &mut Reader<'_>) -> Option<()> {
+    let _tree = u8::try_from(reader.varint()?).ok()?;
+    let _run = reader.varint()?;
+    level(reader)?;
+    let is_bottom = reader.varint()?;
+    // The counts are not believed: whatever they say, the bytes end.
+    for _inputs_then_kept in 0..2 {
         for _ in 0..reader.varint()? {
-            merge.cuts.push(reader.bytes()?.to_vec());
+            reader.varint()?;
         }
-        Some(merge)
     }
+    for _ in 0..reader.varint()? {
+        reader.bytes()?;
+    }
+    (is_bottom <= 1).then_some(())
 }
 
-impl RangeMerged {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, u64::from(self.tree.0));
-        put_varint(out, self.run);
-        put_varint(out, self.range);
-        let WrittenRun {
-            tables,
-            references,
-            blobs,
-        } = &self.files;
-        put_varint(out, tables.len() as u64);
-        for table in tables {
-            table.encode(out);
-        }
-        put_varint(out, blobs.len() as u64);
-        for blob in blobs {
-            blob.encode(out);
-        }
-        put_varint(out, references.len() as u64);
-        for (table, references) in references {
-            put_varint(out, *table);
-            encode_references(references, out);
-        }
+/// Reads past a finished range of a merge: its tables, its blob files, and what the tables refer to.
+fn skip_range_merged(reader: &mut Reader<'_>) -> Option<()> {
+    let _tree = u8::try_from(reader.varint()?).ok()?;
+    let (_run, _range) = (reader.varint()?, reader.varint()?);
+    for _ in 0..reader.varint()? {
+        TableMeta::decode(reader)?;
     }
-
-    fn decode(reader: &mut Reader<'_>) -> Option<RangeMerged> {
-        let mut merged = RangeMerged {
-            tree: TreeId(u8::try_from(reader.varint()?).ok()?),
-            run: reader.varint()?,
-            range: reader.varint()?,
-            files: WrittenRun::default(),
-        };
-        let files = &mut merged.files;
-        for _ in 0..reader.varint()? {
-            files.tables.push(TableMeta::decode(reader)?);
-        }
-        for _ in 0..reader.varint()? {
-            files.blobs.push(BlobMeta::decode(reader)?);
-        }
-        for _ in 0..reader.varint()? {
-            let table = reader.varint()?;
-            files.references.push((table, decode_references(reader)?));
-        }
-        Some(merged)
+    for _ in 0..reader.varint()? {
+        BlobMeta::decode(reader)?;
     }
+    for _ in 0..reader.varint()? {
+        let _table = reader.varint()?;
+        decode_references(reader)?;
+    }
+    Some(())
 }
 
 fn level(reader: &mut Reader<'_>) -> Option<u8> {
@@ -318,14 +195,6 @@ impl Edit {
                 put_varint(out, value);
             }
         }
-        for merge in &self.merges_begun {
-            put_varint(out, TAG_MERGE_BEGUN);
-            merge.encode(out);
-        }
-        for merged in &self.ranges_merged {
-            put_varint(out, TAG_RANGE_MERGED);
-            merged.encode(out);
-        }
     }
 
     /// Reads an edit back; `None` when the bytes are not one.
@@ -354,14 +223,8 @@ impl Edit {
                     edit.references
                         .push((table, decode_references(&mut reader)?));
                 }
-                TAG_MERGE_BEGUN => {
-                    let merge = MergeBegun::decode(&mut reader)?;
-                    edit.merges_begun.push(merge);
-                }
-                TAG_RANGE_MERGED => {
-                    let merged = RangeMerged::decode(&mut reader)?;
-                    edit.ranges_merged.push(merged);
-                }
+                TAG_MERGE_BEGUN => skip_merge_begun(&mut reader)?,
+                TAG_RANGE_MERGED => skip_range_merged(&mut reader)?,
                 _ => return None,
             }
         }
@@ -395,7 +258,6 @@ impl State {
     /// one twice, going back) is refused with the reason, and the state is unchanged.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         let mut next = self.clone();
-        let removed: BTreeSet<u64> = edit.removed.iter().copied().collect();
         let added: BTreeSet<u64> = edit.added.iter().map(|p| p.meta.file_id).collect();
         let mut moving = BTreeMap::new();
         for id in &edit.removed {
@@ -451,162 +313,8 @@ impl State {
             next.check_runs()?;
         }
         next.settle_blobs()?;
-        next.merges.retain(|_, merge| {
-            let MergeBegun { inputs, kept, .. } = &merge.begun;
-            !inputs.iter().chain(kept).any(|id| removed.contains(id))
-        });
-        let comes = |id: &u64| added.contains(id) || edit.blobs.iter().any(|b| b.file_id == *id);
-        if let Some(id) = next.merged_file_ids().find(comes) {
-            return Err(format!(
-                "adds file {id}, which a merge under way has finished, without its end"
-            ));
-        }
-        for merge in &edit.merges_begun {
-            next.begin_merge(merge)?;
-        }
-        for merged in &edit.ranges_merged {
-            next.finish_range(merged)?;
-        }
         *self = next;
         Ok(())
-    }
-
-    fn begin_merge(&mut self, begun: &MergeBegun) -> Result<(), String> {
-        let run = begun.run;
-        let mut ids = BTreeSet::new();
-        for id in begun.inputs.iter().chain(&begun.kept) {
-            let is_there = self
-                .tables
-                .get(id)
-                .is_some_and(|placed| placed.meta.tree == begun.tree);
-            if !is_there || !ids.insert(*id) {
-                return Err(format!(
-                    "begins merge {run} of table {id}, which its tree does not have, or twice"
-                ));
-            }
-        }
-        if begun.inputs.is_empty() || !begun.cuts.is_sorted_by(|a, b| a < b) {
-            return Err(format!("begins merge {run} of nothing, or out of order"));
-        }
-        let merge = MergeUnderWay {
-            begun: begun.clone(),
-            done: BTreeMap::new(),
-        };
-        // The tree's merge before, if any, was given up.
-        self.merges.insert(begun.tree, merge);
-        Ok(())
-    }
-
-    fn finish_range(&mut self, merged: &RangeMerged) -> Result<(), String> {
-        let (run, range) = (merged.run, merged.range);
-        let named: BTreeSet<u64> = self.merged_file_ids().collect();
-        let merge = self.merges.get(&merged.tree);
-        let merge = merge.filter(|merge| merge.begun.run == run);
-        let Some(merge) = merge else {
-            return Err(format!(
-                "finishes a range of merge {run}, which was not begun"
-            ));
-        };
-        let cuts = &merge.begun.cuts;
-        let number = usize::try_from(range).unwrap_or(usize::MAX);
-        if number > cuts.len() || merge.done.contains_key(&range) {
-            return Err(format!(
-                "finishes range {range} of merge {run}, which does not have it, or twice"
-            ));
-        }
-        let lower = number
-            .checked_sub(1)
-            .map_or(&[][..], |before| &cuts[before]);
-        let WrittenRun { tables, blobs, .. } = &merged.files;
-        let mut ids = BTreeSet::new();
-        let mut is_new = |id: u64| {
-            let is_taken = self.tables.contains_key(&id) || self.blobs.contains_key(&id);
-            !is_taken && !named.contains(&id) && ids.insert(id)
-        };
-        for (at, table) in tables.iter().enumerate() {
-            let follows = match at.checked_sub(1) {
-                Some(before) => tables[before].max_key < table.min_key,
-                None => lower <= &table.min_key[..],
-            };
-            let is_inside = cuts
-                .get(number)
-                .is_none_or(|cut| table.max_key[..] < cut[..]);
-            if !follows || !is_inside || !is_new(table.file_id) || table.tree != merged.tree {
-                let id = table.file_id;
-                return Err(format!(
-                    "puts table {id} into range {range} of merge {run}, where it does not belong"
-                ));
-            }
-        }
-        for blob in blobs {
-            if !is_new(blob.file_id) || blob.tree != merged.tree {
-                let id = blob.file_id;
-                return Err(format!(
-                    "puts blob file {id} into range {range} of merge {run}, where it does not belong"
-                ));
-            }
-        }
-        self.check_range_references(&merge.begun, merged)?;
-        if let Some(merge) = self.merges.get_mut(&merged.tree) {
-            merge.done.insert(range, merged.files.clone());
-        }
-        Ok(())
-    }
-
-    /// The tables of a finished range refer to blob files that it has made, to each of them, and to
-    /// such that its inputs refer to.
-    fn check_range_references(
-        &self,
-        begun: &MergeBegun,
-        merged: &RangeMerged,
-    ) -> Result<(), String> {
-        let WrittenRun {
-            tables,
-            references,
-            blobs,
-        } = &merged.files;
-        let misplaced = |what: &str, id: u64| {
-            let (run, range) = (merged.run, merged.range);
-            Err(format!("{what} {id} in range {range} of merge {run}"))
-        };
-        let mut tables: BTreeSet<u64> = tables.iter().map(|table| table.file_id).collect();
-        let of_inputs = begun.inputs.iter().filter_map(|id| self.references.get(id));
-        let of_inputs = of_inputs.flat_map(|all| all.iter().map(|to| to.file_id));
-        let of_inputs: BTreeSet<u64> = of_inputs.collect();
-        let mut own: BTreeMap<u64, u64> = blobs.iter().map(|blob| (blob.file_id, 0)).collect();
-        for (table, references) in references {
-            // Each of them once.
-            if !tables.remove(table) {
-                return misplaced("says what is referred to by table", *table);
-            }
-            for BlobReference { file_id, bytes } in references.iter() {
-                match own.get_mut(file_id) {
-                    Some(referred) => *referred = referred.saturating_add(*bytes),
-                    None if of_inputs.contains(file_id) => {}
-                    None => return misplaced("refers to a foreign blob file", *file_id),
-                }
-            }
-        }
-        for blob in blobs {
-            let referred = own.get(&blob.file_id).copied().unwrap_or(0);
-            if referred == 0 || referred > blob.record_bytes() {
-                return misplaced(
-                    "refers to nothing, or to too much, of blob file",
-                    blob.file_id,
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// What merges under way have finished. It is not part of the state yet.
-    pub fn finished_ranges(&self) -> impl Iterator<Item = &WrittenRun> {
-        self.merges.values().flat_map(|merge| merge.done.values())
-    }
-
-    /// The ids of all files of finished ranges.
-    pub fn merged_file_ids(&self) -> impl Iterator<Item = u64> {
-        self.finished_ranges().flat_map(WrittenRun::file_ids)
     }
 
     /// How many bytes of each blob file's records are referred to.
@@ -688,23 +396,6 @@ impl State {
             references: (self.references.iter())
                 .map(|(table, references)| (*table, references.clone()))
                 .collect(),
-            merges_begun: self
-                .merges
-                .values()
-                .map(|merge| merge.begun.clone())
-                .collect(),
-            ranges_merged: self
-                .merges
-                .iter()
-                .flat_map(|(tree, merge)| {
-                    merge.done.iter().map(|(range, files)| RangeMerged {
-                        tree: *tree,
-                        run: merge.begun.run,
-                        range: *range,
-                        files: files.clone(),
-                    })
-                })
-                .collect(),
         }
     }
 }
@@ -712,6 +403,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TreeId;
 
     fn placed(file_id: u64) -> PlacedTable {
         PlacedTable {
@@ -769,49 +461,6 @@ mod tests {
                 (7, references(&[(20, 300), (21, 1)])),
                 (8, references(&[(20, 700)])),
             ],
-            merges_begun: vec![merge(11)],
-            ranges_merged: vec![with_blob(
-                range(11, 1, &[(30, "h", "k"), (31, "l", "m")]),
-                34,
-            )],
-        }
-    }
-
-    /// A merge of table 7 into the ranges up to "g", up to "p", and the rest.
-    fn merge(run: u64) -> MergeBegun {
-        MergeBegun {
-            tree: TreeId(2),
-            run,
-            level: 2,
-            bottom: true,
-            inputs: vec![7],
-            kept: vec![8],
-            cuts: vec![b"g".to_vec(), b"p".to_vec()],
-        }
-    }
-
-    /// The range with a blob file of its own, which its first table refers to, beside one of table 7.
-    fn with_blob(mut range: RangeMerged, id: u64) -> RangeMerged {
-        let table = range.files.tables[0].file_id;
-        range.files.blobs = vec![blob(id)];
-        range.files.references = vec![(table, references(&[(20, 100), (id, 900)]))];
-        range
-    }
-
-    fn range(run: u64, range: u64, tables: &[(u64, &str, &str)]) -> RangeMerged {
-        let table = |(id, min, max): &(u64, &str, &str)| TableMeta {
-            min_key: min.as_bytes().into(),
-            max_key: max.as_bytes().into(),
-            ..placed(*id).meta
-        };
-        RangeMerged {
-            tree: TreeId(2),
-            run,
-            range,
-            files: WrittenRun {
-                tables: tables.iter().map(table).collect(),
-                ..WrittenRun::default()
-            },
         }
     }
 
@@ -838,7 +487,6 @@ mod tests {
         let mut copy = State::default();
         copy.apply(&state.as_edit()).unwrap();
         assert_eq!(copy, state);
-        assert_eq!(state.merged_file_ids().count(), 3);
         state
             .apply(&Edit {
                 removed: vec![7],
@@ -848,136 +496,31 @@ mod tests {
         let mut copy = State::default();
         copy.apply(&state.as_edit()).unwrap();
         assert_eq!(copy, state);
-        assert!(state.merges.is_empty(), "its input went");
         assert_eq!(state.tables.keys().copied().collect::<Vec<_>>(), [8]);
     }
 
     #[test]
-    fn a_merge_under_way_ends_when_an_input_goes_or_another_begins() {
-        let mut state = State::default();
-        state.apply(&full_edit()).unwrap();
-        let ids = |state: &State| state.merged_file_ids().collect::<Vec<_>>();
-        assert_eq!(ids(&state), [30, 31, 34]);
-        let edit = |ranges_merged| Edit {
-            ranges_merged,
-            ..Edit::default()
-        };
-        state.apply(&edit(vec![range(11, 0, &[])])).unwrap();
-        state
-            .apply(&edit(vec![range(11, 2, &[(32, "p", "q")])]))
-            .unwrap();
-        assert_eq!(ids(&state), [30, 31, 34, 32]);
-        for gone in [7, 8] {
-            let mut state = state.clone();
-            let removed = vec![gone];
-            state
-                .apply(&Edit {
-                    removed,
-                    ..Edit::default()
-                })
-                .unwrap();
-            assert!(state.merges.is_empty(), "table {gone} went");
-        }
-        let merges_begun = vec![merge(12)];
-        state
-            .apply(&Edit {
-                merges_begun,
-                ..Edit::default()
-            })
-            .unwrap();
-        assert_eq!(state.merges[&TreeId(2)].begun.run, 12);
-        assert_eq!(ids(&state), [0; 0]);
-    }
-
-    #[test]
-    fn a_range_that_does_not_belong_to_its_merge_is_refused() {
-        let mut state = State::default();
-        state.apply(&full_edit()).unwrap();
-        let before = state.clone();
-        let with = |tables: &[PlacedTable], blobs: &[BlobMeta]| {
-            let mut edit = Edit {
-                added: tables.to_vec(),
-                blobs: blobs.to_vec(),
-                ..Edit::default()
-            };
-            for placed in &mut edit.added {
-                placed.run = 99;
-                let to = blobs.iter().map(|blob| (blob.file_id, 1));
-                let to = references(&to.collect::<Vec<_>>());
-                edit.references.push((placed.meta.file_id, to));
+    fn a_merge_under_way_is_read_and_dropped() {
+        // A merge of table 7, beside which table 8 moves, cut at "g" and "p", and its middle range,
+        // which wrote table 30 and blob file 34.
+        let mut begun = vec![TAG_MERGE_BEGUN as u8, 2, 11, 2, 1, 1, 7, 1, 8];
+        begun.extend_from_slice(b"\x02\x01g\x01p");
+        let mut merged = vec![TAG_RANGE_MERGED as u8, 2, 11, 1];
+        merged.push(1);
+        placed(30).meta.encode(&mut merged);
+        merged.push(1);
+        blob(34).encode(&mut merged);
+        merged.extend_from_slice(&[1, 30]);
+        encode_references(&references(&[(20, 100), (34, 900)]), &mut merged);
+        let mut bytes = begun.clone();
+        full_edit().encode(&mut bytes);
+        bytes.extend_from_slice(&merged);
+        assert_eq!(Edit::decode(&bytes), Some(full_edit()));
+        for field in [begun, merged] {
+            assert_eq!(Edit::decode(&field), Some(Edit::default()));
+            for cut in 1..field.len() {
+                assert_eq!(Edit::decode(&field[..cut]), None, "{cut} of {field:?}");
             }
-            edit.references.retain(|(_, to)| !to.is_empty());
-            edit
-        };
-        let one = || range(11, 0, &[(32, "a", "c")]);
-        let referring = |table, to: &[(u64, u64)]| {
-            let mut range = with_blob(one(), 35);
-            range.files.references = vec![(table, references(to))];
-            range
-        };
-        for (bad, what) in [
-            (range(12, 0, &[]), "another merge"),
-            (range(11, 1, &[]), "finished already"),
-            (range(11, 3, &[]), "no such range"),
-            (range(11, 0, &[(32, "a", "g")]), "beyond its range"),
-            (range(11, 2, &[(32, "o", "q")]), "before its range"),
-            (
-                range(11, 0, &[(32, "a", "c"), (33, "c", "d")]),
-                "overlapping",
-            ),
-            (range(11, 0, &[(7, "a", "c")]), "a table of the state"),
-            (range(11, 0, &[(30, "a", "c")]), "a table of another range"),
-            (range(11, 0, &[(32, "a", "b"), (32, "c", "d")]), "twice"),
-            (with_blob(one(), 8), "a table's number"),
-            (with_blob(one(), 21), "a blob file of the state"),
-            (with_blob(one(), 34), "a blob file of another range"),
-            (with_blob(one(), 32), "its own table's number"),
-            (
-                referring(32, &[(20, 100)]),
-                "nothing refers to its blob file",
-            ),
-            (referring(32, &[(35, 1001)]), "more than the blob file has"),
-            (referring(32, &[(22, 1), (35, 1)]), "no such blob file"),
-            (referring(32, &[(34, 1), (35, 1)]), "one of another range"),
-            (referring(33, &[(35, 1)]), "not its table"),
-        ] {
-            let edit = Edit {
-                ranges_merged: vec![bad],
-                ..Edit::default()
-            };
-            assert!(state.apply(&edit).is_err(), "{what}");
-            assert_eq!(state, before);
-        }
-        for (bad, what) in [
-            (with(&[placed(30)], &[]), "a table"),
-            (with(&[placed(9)], &[blob(34)]), "a blob file"),
-        ] {
-            assert!(state.apply(&bad).is_err(), "{what} that a range has");
-            assert_eq!(state, before);
-        }
-        let good = Edit {
-            ranges_merged: vec![with_blob(one(), 35)],
-            ..Edit::default()
-        };
-        state.clone().apply(&good).unwrap();
-        let with = |change: fn(&mut MergeBegun)| {
-            let mut begun = merge(12);
-            change(&mut begun);
-            begun
-        };
-        for bad in [
-            with(|merge| merge.inputs.push(99)),
-            with(|merge| merge.inputs.push(8)),
-            with(|merge| merge.inputs.clear()),
-            with(|merge| merge.tree = TreeId(1)),
-            with(|merge| merge.cuts.push(b"p".to_vec())),
-        ] {
-            let edit = Edit {
-                merges_begun: vec![bad.clone()],
-                ..Edit::default()
-            };
-            assert!(state.apply(&edit).is_err(), "{bad:?}");
-            assert_eq!(state, before);
         }
     }
 

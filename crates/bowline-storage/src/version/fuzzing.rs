@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{
-    BlobReference, BlobReferences, Edit, Identity, Layout, Manifest, MergeBegun, PlacedTable,
-    RangeMerged, State, WrittenRun,
-};
+use super::{BlobReference, BlobReferences, Edit, Identity, Layout, Manifest, PlacedTable, State};
 use crate::TreeId;
 use crate::blob::BlobMeta;
 use crate::counters::Counters;
@@ -115,7 +112,7 @@ fn records(data: &[u8], repair: bool) {
     assert!(!position.torn && position.end <= new.size_bytes());
 }
 
-/// A manifest with tables and blob files that come and go and a merge under way, an identity and an edit.
+/// A manifest with tables and blob files that come and go, an identity and an edit.
 pub fn manifest_seeds() -> Vec<Vec<u8>> {
     let placed = |file_id: u64, run: u64, min: &str, max: &str| PlacedTable {
         level: (run % 3) as u8,
@@ -166,25 +163,6 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
         flushed: Some((200, 190)),
         blobs: vec![blob(11)],
         references: vec![(9, refers(&[(11, 60)]))],
-        merges_begun: vec![MergeBegun {
-            tree: TreeId(2),
-            run: 12,
-            level: 1,
-            bottom: true,
-            inputs: vec![9],
-            kept: Vec::new(),
-            cuts: vec![b"g".to_vec(), b"p".to_vec()],
-        }],
-        ranges_merged: vec![RangeMerged {
-            tree: TreeId(2),
-            run: 12,
-            range: 1,
-            files: WrittenRun {
-                tables: vec![placed(12, 12, "g", "h").meta],
-                references: vec![(12, refers(&[(11, 5), (13, 700)]))],
-                blobs: vec![blob(13)],
-            },
-        }],
         ..Edit::default()
     };
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));
@@ -202,6 +180,9 @@ pub fn manifest_seeds() -> Vec<Vec<u8>> {
     let mut edit = Vec::new();
     first.encode(&mut edit);
     second.encode(&mut edit);
+    // A merge under way, as earlier versions wrote it down.
+    edit.extend_from_slice(b"\x10\x02\x0c\x01\x01\x01\x09\x00\x02\x01g\x01p");
+    edit.extend_from_slice(b"\x11\x02\x0c\x01\x00\x00\x00");
     vec![
         [&[REPAIR][..], &manifest].concat(),
         [&[0][..], &manifest].concat(),

@@ -19,8 +19,8 @@
 //! - A version is published only after the edit that leads to it is durable.
 //! - A table's file is removed only after an edit that no longer names it is durable, and no
 //!   reader holds it.
-//! - The tables of a merge that is under way are in no version, and are removed when it is given up;
-//!   the edit that completes the merge makes them tables of the state and removes its inputs.
+//! - The tables of a merge that is under way are in no version. The edit that completes the merge adds
+//!   them to the state and removes its inputs.
 //! - `flushed_index` and `flushed_revision` belong to exactly the tables beside them: replaying
 //!   the log from `flushed_index + 1` on top of the tables gives the database.
 
@@ -34,10 +34,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use edit::{
-    BlobReference, BlobReferences, Edit, MergeBegun, MergeUnderWay, PlacedTable, RangeMerged,
-    State, WrittenRun,
-};
+pub use edit::{BlobReference, BlobReferences, Edit, PlacedTable, State, WrittenRun};
 pub use identity::Identity;
 pub use manifest::{Manifest, ManifestPosition};
 

@@ -1,5 +1,6 @@
 //! Damaged files: whatever the damage, an error and never an answer that was not written.
 
+use super::super::footer::Footer;
 use super::super::frame;
 use super::*;
 use crate::error::Error;
@@ -305,26 +306,51 @@ fn forge(file: &mut [u8], salt: u64, offset: u64, len: u64, change: impl FnOnce(
     *checksum = frame::checksum(body, salt, offset).to_le_bytes();
 }
 
-#[test]
-fn what_is_sealed_but_false_fails_verification() {
-    let bench = Bench::new();
-    let options = TableOptions {
-        compression: Compression::None,
-        ..tiny()
-    };
-    let meta = bench.write(1, &options, &entries());
-    let good = bytes_of(&bench, 1);
-    let table = bench.open(&meta).unwrap();
-    let footer = table.file().read_sections(&meta).unwrap().footer;
-    let pages = pages_of(&table);
-    let filter_at = footer.pages_bytes;
-    let index_at = filter_at + footer.filter_bytes;
-    let properties_at = index_at + footer.index_bytes;
+/// A table whose sections and pages are changed and sealed again.
+struct Forged {
+    bench: Bench,
+    meta: TableMeta,
+    good: Vec<u8>,
+    footer: Footer,
+    first_page: u64,
+}
 
-    let verify = |bytes: &[u8], expected: &TableMeta| {
-        replace(&bench, 1, bytes);
+impl Forged {
+    fn new() -> Forged {
+        let bench = Bench::new();
+        let options = TableOptions {
+            compression: Compression::None,
+            ..tiny()
+        };
+        let meta = bench.write(1, &options, &entries());
+        let good = bytes_of(&bench, 1);
+        let table = bench.open(&meta).unwrap();
+        let footer = table.file().read_sections(&meta).unwrap().footer;
+        let first = &pages_of(&table)[0];
+        assert_eq!(first.start, 0);
+        let first_page = first.len() as u64;
+        Forged {
+            bench,
+            meta,
+            good,
+            footer,
+            first_page,
+        }
+    }
+
+    /// What verification says when `change` was made to `len` sealed bytes at `at`, and the manifest
+    /// expects `expected`.
+    fn verify(
+        &self,
+        (at, len): (u64, u64),
+        expected: &TableMeta,
+        change: impl FnOnce(&mut [u8]),
+    ) -> String {
+        let mut bad = self.good.clone();
+        forge(&mut bad, self.meta.salt, at, len, change);
+        replace(&self.bench, 1, &bad);
         let bench = Bench {
-            vfs: bench.vfs.clone(),
+            vfs: self.bench.vfs.clone(),
             ..Bench::new()
         };
         let error = bench
@@ -334,77 +360,78 @@ fn what_is_sealed_but_false_fails_verification() {
             .unwrap_err();
         assert!(is_damage(&error), "{error}");
         error.to_string()
-    };
+    }
 
-    let mut bad = good.clone();
-    forge(
-        &mut bad,
-        meta.salt,
-        filter_at,
-        footer.filter_bytes,
-        |blocks| {
-            blocks.fill(0);
-        },
-    );
-    assert!(verify(&bad, &meta).contains("filter"));
+    fn filter(&self) -> (u64, u64) {
+        (self.footer.pages_bytes, self.footer.filter_bytes)
+    }
+
+    fn index(&self) -> (u64, u64) {
+        let (at, len) = self.filter();
+        (at + len, self.footer.index_bytes)
+    }
+
+    fn properties(&self) -> (u64, u64) {
+        let (at, len) = self.index();
+        (at + len, self.footer.properties_bytes)
+    }
+
+    /// What verification says of a change to the first page.
+    fn verify_page(&self, change: impl FnOnce(&mut [u8])) -> String {
+        self.verify((0, self.first_page), &self.meta, change)
+    }
+}
+
+#[test]
+fn a_section_that_is_sealed_but_false_fails_verification() {
+    let table = Forged::new();
+    let why = table.verify(table.filter(), &table.meta, |blocks| blocks.fill(0));
+    assert!(why.contains("filter"), "{why}");
 
     // The last key of the first page, as the index has it: after the page count and its length.
-    let mut bad = good.clone();
-    forge(&mut bad, meta.salt, index_at, footer.index_bytes, |index| {
-        index[2] = b'j';
-    });
-    assert!(verify(&bad, &meta).contains("index"));
+    let why = table.verify(table.index(), &table.meta, |index| index[2] = b'j');
+    assert!(why.contains("index"), "{why}");
 
     // One distinct key more than there are, before the last number.
-    let mut bad = good.clone();
-    forge(
-        &mut bad,
-        meta.salt,
-        properties_at,
-        footer.properties_bytes,
-        |section| {
-            section[section.len() - 2] += 1;
-        },
-    );
-    assert!(verify(&bad, &meta).contains("keys"));
+    let why = table.verify(table.properties(), &table.meta, |section| {
+        section[section.len() - 2] += 1;
+    });
+    assert!(why.contains("keys"), "{why}");
 
     // The manifest and the properties agree on a tombstone that does not exist.
-    let mut bad = good.clone();
     let expected = TableMeta {
-        tombstones: meta.tombstones + 1,
-        ..meta.clone()
+        tombstones: table.meta.tombstones + 1,
+        ..table.meta.clone()
     };
-    forge(
-        &mut bad,
-        meta.salt,
-        properties_at,
-        footer.properties_bytes,
-        |section| {
-            let mut front = Vec::new();
-            expected.encode(&mut front);
-            section[..front.len()].copy_from_slice(&front);
-        },
-    );
-    assert!(verify(&bad, &expected).contains("tombstones"));
-
-    // The first entry's revision (byte 4 of the first page) made older than the second's.
-    let mut bad = good.clone();
-    let first = pages[0].clone();
-    assert_eq!(bad[first.start + 4], 30);
-    forge(&mut bad, meta.salt, 0, first.len() as u64, |page| {
-        page[4] = 5;
+    let why = table.verify(table.properties(), &expected, |section| {
+        let mut front = Vec::new();
+        expected.encode(&mut front);
+        section[..front.len()].copy_from_slice(&front);
     });
-    assert!(verify(&bad, &meta).contains("order"));
+    assert!(why.contains("tombstones"), "{why}");
+}
+
+/// The slots of a page's hash index.
+fn slots_of(page: &mut [u8]) -> &mut [u8] {
+    let (rest, _restarts) = page.split_last_chunk_mut::<4>().unwrap();
+    let (rest, slot_bytes) = rest.split_last_chunk_mut::<4>().unwrap();
+    let start = rest.len() - u32::from_le_bytes(*slot_bytes) as usize;
+    &mut rest[start..]
+}
+
+#[test]
+fn a_page_that_is_sealed_but_false_fails_verification() {
+    let table = Forged::new();
+    // The first entry's revision (byte 4 of the first page) made older than the second's.
+    assert_eq!(table.good[4], 30);
+    let why = table.verify_page(|page| page[4] = 5);
+    assert!(why.contains("order"), "{why}");
 
     // A slot of no key of the first page names an interval that is not there. Found by fuzzing:
     // the table passed, and a read of a key that is not in the page could meet it.
-    let mut bad = good.clone();
     let mut free_slots = 0;
-    forge(&mut bad, meta.salt, 0, first.len() as u64, |page| {
-        let (rest, _restarts) = page.split_last_chunk_mut::<4>().unwrap();
-        let (rest, slot_bytes) = rest.split_last_chunk_mut::<4>().unwrap();
-        let start = rest.len() - u32::from_le_bytes(*slot_bytes) as usize;
-        for slot in rest[start..].as_chunks_mut::<2>().0 {
+    let why = table.verify_page(|page| {
+        for slot in slots_of(page).as_chunks_mut::<2>().0 {
             if slot[0] == 255 {
                 *slot = [253, 0];
                 free_slots += 1;
@@ -412,17 +439,11 @@ fn what_is_sealed_but_false_fails_verification() {
         }
     });
     assert!(free_slots > 0);
-    assert!(verify(&bad, &meta).contains("a slot names"));
+    assert!(why.contains("a slot names"), "{why}");
 
     // Every slot of the first page's hash index says that there is no key.
-    let mut bad = good;
-    forge(&mut bad, meta.salt, 0, first.len() as u64, |page| {
-        let (rest, _restarts) = page.split_last_chunk_mut::<4>().unwrap();
-        let (rest, slot_bytes) = rest.split_last_chunk_mut::<4>().unwrap();
-        let start = rest.len() - u32::from_le_bytes(*slot_bytes) as usize;
-        rest[start..].fill(255);
-    });
-    assert!(verify(&bad, &meta).contains("search"));
+    let why = table.verify_page(|page| slots_of(page).fill(255));
+    assert!(why.contains("search"), "{why}");
 }
 
 /// Found by fuzzing. Keys out of order behind checksums that are right (a bug of a writer, memory

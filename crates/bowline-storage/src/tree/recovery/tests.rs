@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::log::Background;
-use crate::tree::{BatchWriter, SyncPolicy};
+use crate::tree::{BatchReader, BatchWriter, SyncPolicy};
 use crate::vfs::{MemoryVfs, OpenMode};
-use crate::{EntryKind, TreeId};
+use crate::{EntryKind, Index, Revision, TreeId};
 
 const TREES: u8 = 3;
 const THREADS: [usize; 4] = [1, 2, 3, 7];
