@@ -17,6 +17,17 @@ use crate::sync::atomic::Ordering;
 use crate::sync::thread;
 use crate::{Revision, TreeId};
 
+/// Which version of a key is read.
+#[derive(Clone, Copy)]
+enum ReadPoint {
+    /// The newest one that is published.
+    Newest,
+    /// The newest one up to a pinned revision.
+    At(Revision),
+    /// The newest one, published or not, if it is above a revision.
+    Above(Revision),
+}
+
 impl Engine {
     /// The newest published revision.
     #[must_use]
@@ -47,6 +58,38 @@ impl Engine {
         self.shared.readers.pin_watch(from, &self.shared.visible)
     }
 
+    /// Reads a key at a read point. All readers of one key are this one.
+    #[inline]
+    fn read_key<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        point: ReadPoint,
+        want: Want,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        loop {
+            // First the sources, then the revision: whatever is visible is then in the sources.
+            let super_version = self.shared.super_version.load();
+            let at = match point {
+                ReadPoint::Newest => self.visible(),
+                ReadPoint::At(at) => at,
+                ReadPoint::Above(above) => {
+                    return super_version.get(tree, key, Revision::MAX, above, want, read);
+                }
+            };
+            let oldest = self.shared.readers.replaced_floor();
+            if at >= oldest {
+                return super_version.get(tree, key, at, 0, want, read);
+            }
+            if let ReadPoint::At(at) = point {
+                return Err(Error::Replaced { at, oldest });
+            }
+            // Between the tables of another member and their revision.
+            thread::yield_now();
+        }
+    }
+
     /// Reads a key at the newest revision.
     #[inline]
     pub fn read_newest<R>(
@@ -55,27 +98,7 @@ impl Engine {
         key: &[u8],
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        self.newest(tree, key, Want::Whole, read)
-    }
-
-    #[inline]
-    fn newest<R>(
-        &self,
-        tree: TreeId,
-        key: &[u8],
-        want: Want,
-        read: impl FnOnce(Option<Found<'_>>) -> R,
-    ) -> Result<R> {
-        // First the sources, then the revision: whatever is visible is then in the sources.
-        loop {
-            let super_version = self.shared.super_version.load();
-            let at = self.visible();
-            if at >= self.shared.readers.replaced_floor() {
-                return super_version.get(tree, key, at, 0, want, read);
-            }
-            // Between the tables of another member and their revision.
-            thread::yield_now();
-        }
+        self.read_key(tree, key, ReadPoint::Newest, Want::Whole, read)
     }
 
     /// Reads a key at a pinned revision.
@@ -87,12 +110,23 @@ impl Engine {
         at: Revision,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        let super_version = self.shared.super_version.load();
-        self.check_replaced(at)?;
-        super_version.get(tree, key, at, 0, Want::Whole, read)
+        self.read_key(tree, key, ReadPoint::At(at), Want::Whole, read)
     }
 
-    /// Reads a key at the newest revision, but of a large value no more than its first
+    /// Reads a key's newest version, published or not, when it is above `since`. For the holder of the
+    /// round (or of the next one): it decides conflicts.
+    #[inline]
+    pub fn read_since<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        since: Revision,
+        read: impl FnOnce(Option<Found<'_>>) -> R,
+    ) -> Result<R> {
+        self.read_key(tree, key, ReadPoint::Above(since), Want::Whole, read)
+    }
+
+    /// [`Engine::read_newest`], but of a large value no more than its first
     /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
     #[inline]
     pub fn peek_newest<R>(
@@ -101,10 +135,10 @@ impl Engine {
         key: &[u8],
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        self.newest(tree, key, Want::Head, read)
+        self.read_key(tree, key, ReadPoint::Newest, Want::Head, read)
     }
 
-    /// Reads a key at a pinned revision, but of a large value no more than its first
+    /// [`Engine::read_at`], but of a large value no more than its first
     /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES).
     #[inline]
     pub fn peek_at<R>(
@@ -114,37 +148,10 @@ impl Engine {
         at: Revision,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        let super_version = self.shared.super_version.load();
-        self.check_replaced(at)?;
-        super_version.get(tree, key, at, 0, Want::Head, read)
+        self.read_key(tree, key, ReadPoint::At(at), Want::Head, read)
     }
 
-    #[inline]
-    fn check_replaced(&self, at: Revision) -> Result<()> {
-        let oldest = self.shared.readers.replaced_floor();
-        if at < oldest {
-            return Err(Error::Replaced { at, oldest });
-        }
-        Ok(())
-    }
-
-    /// Reads a key's newest version, published or not, when it is above `since`. For the one who
-    /// holds the round (or is about to): it decides conflicts.
-    #[inline]
-    pub fn read_since<R>(
-        &self,
-        tree: TreeId,
-        key: &[u8],
-        since: Revision,
-        read: impl FnOnce(Option<Found<'_>>) -> R,
-    ) -> Result<R> {
-        self.shared
-            .super_version
-            .load()
-            .get(tree, key, Revision::MAX, since, Want::Whole, read)
-    }
-
-    /// The same, but of a large value no more than its first
+    /// [`Engine::read_since`], but of a large value no more than its first
     /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES): enough to decide by.
     #[inline]
     pub fn peek_since<R>(
@@ -154,10 +161,7 @@ impl Engine {
         since: Revision,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        self.shared
-            .super_version
-            .load()
-            .get(tree, key, Revision::MAX, since, Want::Head, read)
+        self.read_key(tree, key, ReadPoint::Above(since), Want::Head, read)
     }
 
     /// What the memtables say of a key at the newest revision. `None` when they say nothing and a table
@@ -173,6 +177,15 @@ impl Engine {
         let super_version = self.shared.super_version.load();
         let at = self.visible();
         super_version.get_from_memtables(tree, key, at, read)
+    }
+
+    #[inline]
+    fn check_replaced(&self, at: Revision) -> Result<()> {
+        let oldest = self.shared.readers.replaced_floor();
+        if at < oldest {
+            return Err(Error::Replaced { at, oldest });
+        }
+        Ok(())
     }
 
     /// All that there is to read from, as it is now.
