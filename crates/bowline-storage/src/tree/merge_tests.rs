@@ -6,14 +6,16 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering as Order};
 use std::sync::{Condvar as StdCondvar, Mutex as StdMutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::tests::{Harness, STRATEGIES, TREES, Versions, options};
 use super::*;
-use crate::SystemClock;
 use crate::blob::BlobOptions;
 use crate::compaction::Strategy;
+use crate::log::Background;
+use crate::table::Table;
 use crate::vfs::{MemoryVfs, Metadata, OpenMode, VfsFile};
+use crate::{SystemClock, TreeId};
 
 // --- disks ---
 

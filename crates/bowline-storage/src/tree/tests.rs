@@ -8,9 +8,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::*;
-use crate::compaction::Strategy;
+use crate::compaction::{CompactionOptions, Strategy};
+use crate::log::Background;
+use crate::version::Identity;
 use crate::vfs::MemoryVfs;
-use crate::{EntryKind, SystemClock};
+use crate::{EntryKind, SystemClock, TreeId};
 
 pub(super) const TREES: u8 = 3;
 
