@@ -117,10 +117,9 @@ impl Exit {
     fn of_storage(error: &bowline_storage::Error) -> Exit {
         use bowline_storage::Error as E;
         match error {
-            E::Io { .. }
-            | E::NoSpace { .. }
-            | E::TooManyFiles { .. }
-            | E::Poisoned { .. } => Exit::Io,
+            E::Io { .. } | E::NoSpace { .. } | E::TooManyFiles { .. } | E::Poisoned { .. } => {
+                Exit::Io
+            }
             E::Corrupt { .. } | E::MissingFile { .. } => Exit::Corrupt,
             E::Locked { .. } => Exit::Locked,
             E::NotADatabase { .. }

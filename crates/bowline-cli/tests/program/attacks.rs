@@ -191,9 +191,7 @@ fn heavy_transactions(at: &str) -> std::io::Result<()> {
         target: pb::compare::CompareTarget::Value.into(),
         key: "k/".into(),
         range_end: "k0".into(),
-        target_union: Some(pb::compare::TargetUnion::Value(
-            vec![b'v'; 32 << 10].into(),
-        )),
+        target_union: Some(pb::compare::TargetUnion::Value(vec![b'v'; 32 << 10].into())),
         ..pb::Compare::default()
     };
     let put = pb::PutRequest {
@@ -230,9 +228,8 @@ fn foreign_pages(at: &str) -> std::io::Result<()> {
         let mut page = TcpStream::connect(at)?;
         page.set_read_timeout(Some(Duration::from_secs(30)))?;
         let length = body.len();
-        let request = format!(
-            "POST /v3/kv/put HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}"
-        );
+        let request =
+            format!("POST /v3/kv/put HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
         page.write_all(request.as_bytes())?;
         let mut status = [0; 12];
         page.read_exact(&mut status)?;

@@ -349,7 +349,9 @@ fn a_server_that_may_open_no_more_files_waits_for_some() {
     // Each finds its port, and waits there to be taken.
     let connect = |at: &str| -> Vec<TcpStream> {
         let connected = (0..CONNECTIONS).map(|_| TcpStream::connect(at));
-        connected.collect::<Result<_, _>>().expect("they are queued")
+        connected
+            .collect::<Result<_, _>>()
+            .expect("they are queued")
     };
     let (clients, peers) = (connect(&server.at), connect(&server.peer_at));
     server.wait_for("connections could not be taken");

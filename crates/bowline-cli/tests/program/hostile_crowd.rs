@@ -219,7 +219,10 @@ fn run_when_idle(can_be_idle: bool) {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
         let mut command = Command::new("chrt");
         let asked = command.args(["--idle", "--pid", "0", &thread]).status();
-        assert!(asked.is_ok_and(|status| status.success()), "chrt is refused");
+        assert!(
+            asked.is_ok_and(|status| status.success()),
+            "chrt is refused"
+        );
     }
 }
 
