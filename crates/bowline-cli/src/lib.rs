@@ -1,21 +1,27 @@
 //! The `bowline` program: words in, calls out.
 //!
 //! ```text
-//!   args ──▶ lib::run ──▶ the commands ──▶ output       (tables and JSON on standard output)
-//!                │             │
-//!                │             ├── remote                 (the same commands, on a cluster)
-//!                │             ├── bench                  (load, and what it costs)
-//!                │             ├── import, export         (formats, without the database)
-//!                │             ├── progress               (on standard error, for people)
-//!                ▼             ▼
-//!              exit ◀──────────┘                          (one table of exit codes)
+//!   lib::run ──▶ dispatch ──▶ commands             on a directory, and on what a cluster can do, too
+//!                   │             │
+//!                   ├──────────▶ remote             the same commands, on a cluster
+//!                   └──────────▶ bench              load, and what it costs
+//!                                 │
+//!                                 ▼
+//!       context                                     the options and streams of a run, for every command
+//!       import, export                              formats, without the database
+//!       output, progress                            results on standard output, the rest on standard error
+//!       args, exit, units, streams                  words, the one table of exit codes
 //! ```
+//!
+//! Arrows only point down.
 //!
 //! Nothing in here is logic that a user of the library would want; that lives in `bowline`.
 
 pub mod args;
 mod bench;
 mod commands;
+mod context;
+mod dispatch;
 pub mod exit;
 pub mod export;
 pub mod import;
@@ -23,10 +29,11 @@ pub mod output;
 mod private_file;
 pub mod progress;
 mod remote;
+mod streams;
 pub mod units;
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
+use std::io;
 
 use bowline::text;
 use clap::Parser;
@@ -34,15 +41,7 @@ use clap::Parser;
 use args::Cli;
 use exit::{Exit, Failure};
 
-/// What a run of the program reads and writes.
-pub struct Streams<'a> {
-    /// Standard input.
-    pub stdin: &'a mut dyn BufRead,
-    /// Standard output: results.
-    pub stdout: &'a mut dyn Write,
-    /// Standard error: what went wrong.
-    pub stderr: &'a mut dyn Write,
-}
+pub use streams::Streams;
 
 /// Runs the program with its arguments, of which the first is its own name.
 pub fn run<A>(arguments: A, streams: &mut Streams<'_>) -> Exit
@@ -51,7 +50,7 @@ where
     A::Item: Into<OsString> + Clone,
 {
     let done = match Cli::try_parse_from(arguments) {
-        Ok(cli) => commands::execute(cli, streams),
+        Ok(cli) => dispatch::execute(cli, streams),
         // Help and the version are errors to the parser, and results to the user.
         Err(error) if !error.use_stderr() => {
             write!(streams.stdout, "{}", error.render()).map_err(Failure::from)
@@ -96,6 +95,8 @@ pub fn run_process() -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     /// Runs a command line and gives how it ended and what it wrote.

@@ -8,6 +8,19 @@
 //!                       └── metrics
 //! ```
 //!
+//! Arrows only point down:
+//!
+//! ```text
+//!  run, server          the node and its ports
+//!  transport            connections and calls
+//!  gateway, http        JSON, checks, metrics
+//!  service              the calls of gRPC
+//!  context              what they all have at hand
+//!  watch, convert
+//!  memory, metrics      budgets and counters
+//!  settings, hosts, status, version
+//! ```
+//!
 //! Nothing in here stores or agrees on anything: a service checks a request, turns it into the
 //! node's own types, and turns the answer back. What clients compare byte for byte, codes and texts
 //! of errors, is one table ([`Fault`]).
@@ -22,6 +35,7 @@ mod convert;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
+mod hosts;
 mod http;
 mod memory;
 mod metrics;
@@ -35,6 +49,7 @@ mod settings;
 mod snapshot_file;
 mod status;
 mod transport;
+mod version;
 mod watch;
 
 pub use restore::{RestoreError, SnapshotSummary, restore_snapshot, snapshot_summary};

@@ -13,7 +13,7 @@ use prost::Message;
 
 use super::workload::Workload;
 use crate::args::bench::{Consistency, GraphLoad, GraphOperation};
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::Failure;
 use crate::progress::Progress;
 

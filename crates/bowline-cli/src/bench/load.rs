@@ -415,6 +415,16 @@ async fn until_over(shared: &Shared) {
     }
 }
 
+/// `host:port` of an endpoint.
+pub(super) fn address(endpoint: &str) -> Result<String, Failure> {
+    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+    if address.contains("://") {
+        let text = format!("{endpoint} is not http://host:port: the benchmark knows no TLS");
+        return Err(Failure::new(Exit::Usage, text));
+    }
+    Ok(address.trim_end_matches('/').to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use bowline_proto::etcdserverpb::{RangeResponse, ResponseHeader};

@@ -25,8 +25,8 @@ mod wire;
 mod workload;
 
 use crate::args::bench::{Bench, Load};
-use crate::commands::Context;
-use crate::exit::{Exit, Failure};
+use crate::context::Context;
+use crate::exit::Failure;
 
 use load::Plan;
 use workload::Workload;
@@ -99,7 +99,7 @@ fn plan(context: &Context<'_, '_>, name: &'static str, args: &Load) -> Result<Pl
     };
     let addresses = endpoints
         .iter()
-        .map(|one| address(one))
+        .map(|one| load::address(one))
         .collect::<Result<_, _>>()?;
     Ok(Plan {
         name,
@@ -112,14 +112,4 @@ fn plan(context: &Context<'_, '_>, name: &'static str, args: &Load) -> Result<Pl
         threads: args.threads.max(1),
         quiet: context.is_quiet() || args.json,
     })
-}
-
-/// `host:port` of an endpoint.
-fn address(endpoint: &str) -> Result<String, Failure> {
-    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
-    if address.contains("://") {
-        let text = format!("{endpoint} is not http://host:port: the benchmark knows no TLS");
-        return Err(Failure::new(Exit::Usage, text));
-    }
-    Ok(address.trim_end_matches('/').to_owned())
 }

@@ -24,7 +24,7 @@ use super::machine;
 use super::report::{Report, new_histogram};
 use super::workload::{Random, value};
 use crate::args::bench::NodeLoad;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::{Field, Printer};
 

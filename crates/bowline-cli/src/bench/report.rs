@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::{Field, Printer};
 

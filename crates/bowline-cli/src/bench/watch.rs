@@ -15,12 +15,12 @@ use bowline_proto::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use prost::Message;
 
 use super::load::{self, Plan};
+use super::machine;
 use super::report::{Report, micros_each, per_second};
 use super::wire::{End, Link, Sink, Target};
 use super::workload::Workload;
-use super::{address, machine};
 use crate::args::bench::{Load, WatchLoad};
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::{Field, Printer};
 
@@ -52,7 +52,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(),
     let addresses: Vec<String> = context
         .endpoints()
         .iter()
-        .map(|one| address(one))
+        .map(|one| load::address(one))
         .collect::<Result<_, _>>()?;
     let quiet = context.is_quiet() || args.json;
     let watched = measure(args, &addresses, quiet)?;

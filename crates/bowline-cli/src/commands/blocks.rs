@@ -2,10 +2,10 @@
 
 use bowline::Revision;
 
-use super::graph_reader::Store;
 use super::resolve::{find, id_of};
-use super::{Context, not_found};
+use super::store::Store;
 use crate::args::{Block, Edge, EdgeKey};
+use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE};
 use crate::output::Field;

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Context;
 use crate::args::{Cluster, ClusterUp};
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Cluster) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Cluster) -> Result<(), Failure> {
     match args {
         Cluster::Up(args) => up(context, args),
     }

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use bowline::BlockId;
 
-use super::graph_reader::{Order, Stop, Store};
+use super::graph_reader::{Order, Stop};
 use super::resolve::{Labels, find};
+use super::store::Store;
 use super::transfer::{block_item, edge_item};
-use super::{Context, not_found};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Scope};
+use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::export;
 use crate::import::BlockRef;

@@ -1,15 +1,13 @@
-//! What graph commands ask, wherever the graph is, and where they write.
+//! What graph commands ask, wherever the graph is.
 //!
 //! A command asks a [`GraphReader`] and prints what it hears, so it prints the same for a directory and for
 //! a cluster. Every answer of one reader is of one revision.
 
-use bowline::{Attributes, Block, BlockId, Db, Edge, Error, Neighbor, Path, Precedence, Revision};
+use bowline::{Attributes, Block, BlockId, Edge, Error, Neighbor, Path, Precedence, Revision};
 use bowline::{Direction, Visit};
 
-use super::{Context, snapshot};
-use crate::args::{self, Bounds, EdgeFilter, Scope, Write};
+use crate::args::{self, Bounds, EdgeFilter, Scope};
 use crate::exit::Failure;
-use crate::remote::RemoteGraphs;
 
 /// The graph at one revision.
 pub(crate) trait GraphReader {
@@ -277,100 +275,5 @@ fn scan(run: impl FnOnce(Stopping<'_>) -> bowline::Result<()>) -> Result<(), Fai
     match failure {
         Some(failure) => Err(failure),
         None => Ok(scanned?),
-    }
-}
-
-/// Where the graph is: in a directory, or in a cluster.
-pub(super) enum Store {
-    Directory(Db),
-    Cluster(RemoteGraphs),
-}
-
-impl Store {
-    /// To read it.
-    pub(super) fn open(context: &Context<'_, '_>) -> Result<Store, Failure> {
-        if context.is_remote() {
-            return Ok(Store::Cluster(RemoteGraphs::of(context)?));
-        }
-        Ok(Store::Directory(context.open()?))
-    }
-
-    /// To write it; a directory is created when there is none.
-    pub(super) fn open_to_write(
-        context: &Context<'_, '_>,
-        write: &Write,
-    ) -> Result<Store, Failure> {
-        if context.is_remote() {
-            return Ok(Store::Cluster(RemoteGraphs::to_write(context, write)?));
-        }
-        Ok(Store::Directory(context.open_to_write(write.durability)?))
-    }
-
-    /// The graph as it is now, or as it was at a revision.
-    pub(super) fn graph(
-        &self,
-        revision: Option<Revision>,
-    ) -> Result<Box<dyn GraphReader + '_>, Failure> {
-        Ok(match self {
-            Store::Directory(db) => Box::new(snapshot(db, revision)?.graph()),
-            Store::Cluster(remote) => Box::new(remote.at(revision)?),
-        })
-    }
-
-    /// Puts a block; gives the revision.
-    pub(super) fn put_block(&self, block: &Block) -> Result<Revision, Failure> {
-        match self {
-            Store::Directory(db) => {
-                db.transact(|tx| tx.put_block(block))?;
-                Ok(db.revision())
-            }
-            Store::Cluster(remote) => remote.put_block(block),
-        }
-    }
-
-    /// Deletes a block; gives the revision, if there was one.
-    pub(super) fn delete_block(&self, id: BlockId) -> Result<Option<Revision>, Failure> {
-        match self {
-            Store::Directory(db) => {
-                let is_gone = db.transact(|tx| tx.delete_block(id))?;
-                Ok(is_gone.then(|| db.revision()))
-            }
-            Store::Cluster(remote) => remote.delete_block(id),
-        }
-    }
-
-    /// Puts an edge; gives the revision.
-    pub(super) fn put_edge(&self, edge: &Edge) -> Result<Revision, Failure> {
-        match self {
-            Store::Directory(db) => {
-                db.transact(|tx| tx.put_edge(edge))?;
-                Ok(db.revision())
-            }
-            Store::Cluster(remote) => remote.put_edge(edge),
-        }
-    }
-
-    /// Deletes an edge; gives the revision, if there was one.
-    pub(super) fn delete_edge(
-        &self,
-        source: BlockId,
-        kind: &str,
-        target: BlockId,
-    ) -> Result<Option<Revision>, Failure> {
-        match self {
-            Store::Directory(db) => {
-                let is_gone = db.transact(|tx| tx.delete_edge(source, kind, target))?;
-                Ok(is_gone.then(|| db.revision()))
-            }
-            Store::Cluster(remote) => remote.delete_edge(source, kind, target),
-        }
-    }
-
-    /// Closes a directory; what it cannot write then is told.
-    pub(super) fn close(self) -> Result<(), Failure> {
-        match self {
-            Store::Directory(db) => Ok(db.close()?),
-            Store::Cluster(_) => Ok(()),
-        }
     }
 }

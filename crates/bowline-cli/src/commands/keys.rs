@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bowline::{ChangeKind, Entry, Range};
 
-use super::{Context, not_found, snapshot, usage};
 use crate::args::{self, Encoding};
+use crate::context::{Context, not_found, snapshot, usage};
 use crate::exit::Failure;
 use crate::output::{Field, escape};
 
@@ -40,7 +40,7 @@ pub(crate) fn never_written(key: &[u8]) -> Failure {
     ))
 }
 
-pub(super) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
+pub(crate) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
     let value = value(context, args.encoding, args.value.as_deref())?;
     let db = context.open_to_write(args.write.durability)?;
@@ -51,7 +51,7 @@ pub(super) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(),
         .record(&[("revision", revision.into())])?)
 }
 
-pub(super) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(), Failure> {
+pub(crate) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
     let db = context.open()?;
     let entry = snapshot(&db, args.rev)?.entry(&key)?;
@@ -79,7 +79,7 @@ fn lease(entry: &Entry) -> Field {
     }
 }
 
-pub(super) fn del(context: &mut Context<'_, '_>, args: &args::Del) -> Result<(), Failure> {
+pub(crate) fn del(context: &mut Context<'_, '_>, args: &args::Del) -> Result<(), Failure> {
     let encoding = args.encoding;
     let db = context.open_to_write(args.write.durability)?;
     let deleted = match (&args.key, &args.range) {
@@ -107,7 +107,7 @@ pub(super) fn del(context: &mut Context<'_, '_>, args: &args::Del) -> Result<(),
     Ok(context.printer(false).record(&fields)?)
 }
 
-pub(super) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result<(), Failure> {
+pub(crate) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result<(), Failure> {
     let encoding = args.encoding;
     let start = args
         .start
@@ -154,7 +154,7 @@ pub(super) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result
     Ok(())
 }
 
-pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
+pub(crate) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
     let db = context.open()?;
     let versions = db.history(&key)?;
@@ -181,7 +181,7 @@ pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Re
     Ok(())
 }
 
-pub(super) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result<(), Failure> {
+pub(crate) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result<(), Failure> {
     /// How long a wait may last between two looks at whether to go on.
     const FOREVER: Duration = Duration::from_secs(3600);
     let range = match &args.key {
@@ -230,7 +230,7 @@ pub(super) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result
     Ok(())
 }
 
-pub(super) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(), Failure> {
+pub(crate) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
     let value = value(context, args.encoding, Some(&args.value))?;
     let db = context.open_to_write(args.write.durability)?;

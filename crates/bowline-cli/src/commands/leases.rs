@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::Context;
 use crate::args::{Durability, Lease};
+use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, escape};
 use crate::units::show_duration;
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {
     match args {
         Lease::Grant { ttl, id } => grant(context, *ttl, *id),
         Lease::KeepAlive { id, once } => keep_alive(context, *id, *once),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bowline::BlockId;
 
 use super::graph_reader::GraphReader;
-use super::not_found;
+use crate::context::not_found;
 use crate::exit::Failure;
 use crate::import::{BlockRef, NAME_ATTRIBUTE, label};
 
@@ -83,7 +83,7 @@ impl Labels {
         Ok(())
     }
 
-    pub(super) fn get(&mut self, graph: &dyn GraphReader, id: BlockId) -> Result<String, Failure> {
+    pub(crate) fn get(&mut self, graph: &dyn GraphReader, id: BlockId) -> Result<String, Failure> {
         self.learn(graph, [id])?;
         let own = || label(&BlockRef::Id(id.0), &Default::default());
         Ok(self.known.entry(id).or_insert_with(own).clone())

@@ -5,8 +5,9 @@ use std::path::Path;
 use bowline_server::RestoreError;
 use bowline_server::config::{Config, ConfigError, Layers};
 
-use super::{Context, serve};
+use super::serve;
 use crate::args::cluster::Restore;
+use crate::context::Context;
 use crate::exit::{Exit, Failure, with_sources};
 use crate::output::hexadecimal;
 

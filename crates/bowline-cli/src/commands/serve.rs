@@ -3,11 +3,12 @@
 use bowline_server::ServeError;
 use bowline_server::config::{Config, ConfigError, Layers};
 
-use super::{Context, heaps};
+use super::heaps;
 use crate::args::Serve;
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
     let (layers, config) = configure(args).map_err(|error| config_failure(&error))?;
     if args.print_config {
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);

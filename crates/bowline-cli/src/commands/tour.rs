@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use bowline::{BlockId, Db, Direction, Error, Graph, Range};
 
-use super::Context;
 use super::resolve::Labels;
 use super::transfer::Batch;
 use crate::args::{Output, Tour};
+use crate::context::{Context, builder};
 use crate::exit::{Exit, Failure};
 use crate::import::{self, Event, Format, NAME_ATTRIBUTE};
 use crate::output::Field;
@@ -22,7 +22,7 @@ const OWN_LOCK: &str = include_str!("../../../../Cargo.lock");
 /// The package the tour asks about, where the graph has it.
 const FAVOURITE: &str = "libc";
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Failure> {
     let start = Instant::now();
     let place = Place::choose(args.keep.as_deref())?;
     let mut guide = Guide {
@@ -56,7 +56,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Fail
 }
 
 fn open(path: &Path) -> Result<Db, Failure> {
-    Ok(super::builder().open(path)?)
+    Ok(builder().open(path)?)
 }
 
 /// Where the tour takes place.

@@ -2,13 +2,13 @@
 
 use clap::CommandFactory;
 
-use super::Context;
 use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
 use crate::units::show_size;
 
-pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
+pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
     let db = context.open()?;
     let before = db.stats().engine;
     if let Some(revision) = args.revision {
@@ -27,7 +27,7 @@ pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
     ])?)
 }
 
-pub(super) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
     let path = context.global.data_dir.clone();
     // First without opening: a damaged database may refuse to open, and all damage is listed.
     let files = match context.open() {
@@ -88,7 +88,7 @@ fn print_files(
     Ok(())
 }
 
-pub(super) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
     let db = context.open()?;
     let stats = db.stats();
     let id = db.id();
@@ -134,7 +134,7 @@ pub(super) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
     Ok(context.printer(false).record(&fields)?)
 }
 
-pub(super) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Result<(), Failure> {
+pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Result<(), Failure> {
     let db = context.open()?;
     if let Some(parent) = args.path.parent() {
         // `checkpoint backup/monday` is not to fail for want of `backup`.
@@ -153,7 +153,7 @@ pub(super) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Re
     ])?)
 }
 
-pub(super) fn completions(
+pub(crate) fn completions(
     context: &mut Context<'_, '_>,
     args: &Completions,
 ) -> Result<(), Failure> {

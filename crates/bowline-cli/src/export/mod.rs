@@ -6,19 +6,13 @@
 
 pub mod dot;
 pub mod json_lines;
+mod writer;
 
 use std::io::{self, Write};
 
 use crate::import::Item;
 
-/// Writes items in some format.
-pub trait ItemWriter {
-    /// Writes one item, or leaves it out if the format has no place for it.
-    fn item(&mut self, item: &Item) -> io::Result<()>;
-
-    /// Writes what belongs at the end, and flushes.
-    fn finish(&mut self) -> io::Result<()>;
-}
+pub use writer::ItemWriter;
 
 /// The writer of a format, onto `out`.
 pub fn writer<'a>(

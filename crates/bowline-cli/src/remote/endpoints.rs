@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use bowline_client::ReadLevel;
 
-use super::{Remote, member_id};
+use super::connection::{Remote, member_id, status_of};
 use crate::args::Output;
 use crate::args::cluster::Endpoint as Args;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
 use crate::units::show_size;
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     match args {
         Args::Status { cluster } => status(context, *cluster),
         Args::Health { cluster } => health(context, *cluster),
@@ -61,7 +61,7 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
         "applied", "revision", "errors",
     ]);
     for endpoint in &endpoints {
-        let status = match super::status_of(endpoint) {
+        let status = match status_of(endpoint) {
             Ok(status) => status,
             Err(failure) => {
                 let mut row = vec![Field::Absent; 12];

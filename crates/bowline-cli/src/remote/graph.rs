@@ -10,11 +10,11 @@ use bowline_client::graph as wire;
 use bowline_client::{KeyRange, ReadLevel};
 use bytes::Bytes;
 
-use super::Remote;
+use super::connection::Remote;
 use super::keys::check_durability;
 use crate::args::{Bounds, Direction, EdgeFilter, Scope, Write};
-use crate::commands::Context;
 use crate::commands::graph_reader::{Figures, GraphReader, Order, Reached, Stop};
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::import::KeyValue;
 

@@ -12,10 +12,9 @@ use bowline_client::graph as wire;
 use bowline_client::{Operation, OperationReply};
 use bytes::Bytes;
 
-use super::RemoteGraphs;
-use super::graph::{RemoteGraph, edge, wire_id};
+use super::graph::{RemoteGraph, RemoteGraphs, edge, wire_id};
 use crate::commands::resolve::id_of;
-use crate::commands::transfer::{Imported, Sink, refusal_text};
+use crate::commands::sink::{Imported, Sink, refusal_text};
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
 

@@ -7,9 +7,10 @@ use bowline_client::{
 };
 use bytes::Bytes;
 
-use super::Remote;
+use super::connection::Remote;
 use crate::args::{self, Durability};
-use crate::commands::{Context, keys, not_found, usage};
+use crate::commands::keys;
+use crate::context::{Context, not_found, usage};
 use crate::exit::Failure;
 use crate::output::{Field, escape};
 
@@ -29,7 +30,7 @@ pub(super) fn check_durability(write: &args::Write) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
+pub(crate) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
     check_durability(&args.write)?;
     let key = keys::decode(args.encoding, &args.key)?;
     let value = keys::value(context, args.encoding, args.value.as_deref())?;
@@ -41,7 +42,7 @@ pub(super) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(),
         .record(&[("revision", revision.into())])?)
 }
 
-pub(super) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(), Failure> {
+pub(crate) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(), Failure> {
     let key = keys::decode(args.encoding, &args.key)?;
     let remote = Remote::of(context)?;
     let mut get = remote.client.get(key.clone()).level(remote.level);
@@ -76,7 +77,7 @@ fn bytes(bytes: &Bytes) -> Field {
     Field::Bytes(bytes.to_vec())
 }
 
-pub(super) fn del(context: &mut Context<'_, '_>, args: &args::Del) -> Result<(), Failure> {
+pub(crate) fn del(context: &mut Context<'_, '_>, args: &args::Del) -> Result<(), Failure> {
     check_durability(&args.write)?;
     let decode = |text: &str| keys::decode(args.encoding, text);
     let range = match (&args.key, &args.range) {
@@ -103,7 +104,7 @@ pub(super) fn del(context: &mut Context<'_, '_>, args: &args::Del) -> Result<(),
     Ok(context.printer(false).record(&fields)?)
 }
 
-pub(super) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result<(), Failure> {
+pub(crate) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result<(), Failure> {
     let decode = |text: &Option<String>| {
         text.as_deref()
             .map(|text| keys::decode(args.encoding, text))
@@ -171,7 +172,7 @@ pub(super) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result
     Ok(())
 }
 
-pub(super) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
+pub(crate) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
     let key = keys::decode(args.encoding, &args.key)?;
     let remote = Remote::of(context)?;
     let mut changes = remote.wait(async {
@@ -288,7 +289,7 @@ async fn changes_between(
     Ok(changes)
 }
 
-pub(super) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result<(), Failure> {
+pub(crate) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result<(), Failure> {
     let range = match &args.key {
         None => KeyRange::all(),
         Some(key) if args.prefix => KeyRange::prefix(keys::decode(args.encoding, key)?),
@@ -348,7 +349,7 @@ pub(super) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result
     Ok(())
 }
 
-pub(super) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(), Failure> {
+pub(crate) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(), Failure> {
     check_durability(&args.write)?;
     let key = keys::decode(args.encoding, &args.key)?;
     let value = keys::value(context, args.encoding, Some(&args.value))?;

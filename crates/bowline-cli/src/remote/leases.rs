@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bowline_client::Error;
 
-use super::Remote;
+use super::connection::Remote;
 use crate::args::Lease;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, escape};
 use crate::units::show_duration;
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {
     let remote = Remote::of(context)?;
     match args {
         Lease::Grant { ttl, id } => grant(context, &remote, *ttl, id.unwrap_or(0)),

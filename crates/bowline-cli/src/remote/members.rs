@@ -1,12 +1,12 @@
 //! `member list`, `add`, `remove`, `promote`, `update`, and `move-leader`.
 
-use super::{Remote, member_id};
+use super::connection::{Remote, member_id};
 use crate::args::cluster::Member as Args;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Field;
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     let remote = Remote::of(context)?;
     let members = match args {
         Args::List => remote.wait(remote.client.members(remote.level))?.members,
@@ -51,7 +51,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
     Ok(())
 }
 
-pub(super) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
+pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
     let remote = Remote::of(context)?;
     remote.wait(remote.client.move_leader(id))?;
     Ok(context

@@ -6,15 +6,16 @@ use std::path::Path;
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 
-use super::{Remote, member_id};
+use super::connection::{Remote, member_id};
 use crate::args::Compact;
 use crate::args::cluster::{Alarm, Snapshot};
-use crate::commands::{Context, restore, usage};
+use crate::commands::restore;
+use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::hexadecimal;
 use crate::private_file::PrivateFile;
 
-pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
+pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
     let Some(revision) = args.revision else {
         let text = "say up to which revision the cluster is to give up its history; defrag gives \
                     space back to the disks";
@@ -28,7 +29,7 @@ pub(super) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
     ])?)
 }
 
-pub(super) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+pub(crate) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
     for endpoint in context.endpoints() {
         let remote = Remote::to(vec![endpoint.clone()], context.read_level())?;
         let before = remote.wait(remote.client.status())?.db_size_bytes;
@@ -43,7 +44,7 @@ pub(super) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), Failure> {
+pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), Failure> {
     let remote = Remote::of(context)?;
     let alarms = match args {
         Alarm::List => remote.wait(remote.client.alarms())?,
@@ -61,7 +62,7 @@ pub(super) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), F
     Ok(())
 }
 
-pub(super) fn snapshot(context: &mut Context<'_, '_>, args: &Snapshot) -> Result<(), Failure> {
+pub(crate) fn snapshot(context: &mut Context<'_, '_>, args: &Snapshot) -> Result<(), Failure> {
     let file = match args {
         Snapshot::Save { file } => file,
         Snapshot::Status { file } => return restore::status(context, file),

@@ -8,11 +8,13 @@
 mod error;
 mod file;
 mod layers;
+mod origin;
 mod parse;
 mod settings;
 
 pub use error::ConfigError;
-pub use layers::{Layers, Origin};
+pub use layers::Layers;
+pub use origin::Origin;
 pub use parse::Url;
 pub(crate) use parse::parse_url;
 pub use settings::{SETTINGS, Setting};
@@ -23,7 +25,7 @@ use std::time::Duration;
 use bowline_cluster::NodeConfig;
 use parse::{duration, number, one_of, url_list};
 
-use crate::http::Hosts;
+use crate::hosts::Hosts;
 use crate::settings::Settings;
 use crate::transport::ConnectionOptions;
 
@@ -250,7 +252,8 @@ impl Config {
             .listen_client_urls
             .iter()
             .chain(&self.listen_metrics_urls);
-        Hosts::new(listened.chain(&advertised), &self.host_whitelist)
+        let own = listened.chain(&advertised).map(|url| &*url.host);
+        Hosts::new(own, &self.host_whitelist)
     }
 
     pub(crate) fn connections(&self) -> ConnectionOptions {

@@ -140,7 +140,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = match frame {
             Ok(frame) => frame,
-            Err(error) => return Some(Err(broken(error.into()))),
+            Err(error) => return Some(Err(refusal::broken(error.into()))),
         };
         if let Some(piece) = frame.data_ref() {
             if piece.len() > bytes_max - text.len() {
@@ -150,16 +150,6 @@ where
         }
     }
     Some(Ok(text.freeze()))
-}
-
-/// Why a body has ended early.
-fn broken(error: StdError) -> Status {
-    let status = Status::from_error(error);
-    match status.code() {
-        // It took too long, or too much memory.
-        Code::DeadlineExceeded | Code::ResourceExhausted => status,
-        _ => Status::cancelled("the client has gone"),
-    }
 }
 
 /// A request as a client of gRPC sends it, with the metadata that the headers carry.

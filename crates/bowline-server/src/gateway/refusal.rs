@@ -7,6 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use tonic::body::Body;
+use tonic::codegen::StdError;
 use tonic::{Code, Status};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -80,6 +81,16 @@ fn reply(status: StatusCode, text: &Value) -> Response<Body> {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
+}
+
+/// Why a body has ended early.
+pub(super) fn broken(error: StdError) -> Status {
+    let status = Status::from_error(error);
+    match status.code() {
+        // It took too long, or too much memory.
+        Code::DeadlineExceeded | Code::ResourceExhausted => status,
+        _ => Status::cancelled("the client has gone"),
+    }
 }
 
 #[cfg(test)]

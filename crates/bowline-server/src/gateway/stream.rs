@@ -146,7 +146,7 @@ where
                     }
                 }
                 Some(Err(error)) => {
-                    return Poll::Ready(Some(Err(super::broken(error.into()))));
+                    return Poll::Ready(Some(Err(refusal::broken(error.into()))));
                 }
                 None => self.body_ended = true,
             }

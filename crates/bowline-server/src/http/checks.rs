@@ -10,66 +10,13 @@ use bowline_replica::AlarmKind;
 use http::{Response, StatusCode};
 use tonic::body::Body;
 
-use super::{TEXT, reply};
+use super::reply::{TEXT, reply};
 use crate::context::Context;
-use crate::metrics::Counter;
+use crate::metrics::{CHECKS, Check, CheckOf};
 use crate::status::Fault;
 
 /// How long a check waits for the cluster.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// One check of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Check {
-    /// `livez` or `readyz`.
-    pub(crate) kind: &'static str,
-    pub(crate) name: &'static str,
-    of: Of,
-}
-
-/// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Read(ReadLevel),
-    Corruption,
-    Learner,
-}
-
-/// All checks, by the names that etcd gives them.
-pub(crate) const CHECKS: [Check; 5] = [
-    Check {
-        kind: "livez",
-        name: "serializable_read",
-        of: Of::Read(ReadLevel::Eventual),
-    },
-    Check {
-        kind: "readyz",
-        name: "data_corruption",
-        of: Of::Corruption,
-    },
-    Check {
-        kind: "readyz",
-        name: "serializable_read",
-        of: Of::Read(ReadLevel::Eventual),
-    },
-    Check {
-        kind: "readyz",
-        name: "linearizable_read",
-        of: Of::Read(ReadLevel::Linearizable),
-    },
-    Check {
-        kind: "readyz",
-        name: "non_learner",
-        of: Of::Learner,
-    },
-];
-
-/// How often a check was passed, and failed.
-#[derive(Debug, Default)]
-pub(crate) struct Outcomes {
-    pub(crate) passed: Counter,
-    pub(crate) failed: Counter,
-}
 
 /// The places of the checks that a path names; none if there is no such path.
 pub(super) fn of_path(path: &str) -> Vec<usize> {
@@ -118,15 +65,15 @@ pub(super) async fn answer(context: &Context, path: &str, query: &str) -> Respon
     reply(status, TEXT, text)
 }
 
-async fn problem(context: &Context, of: Of) -> Option<String> {
+async fn problem(context: &Context, of: CheckOf) -> Option<String> {
     match of {
-        Of::Read(level) => read_problem(context, level).await,
-        Of::Corruption => {
+        CheckOf::Read(level) => read_problem(context, level).await,
+        CheckOf::Corruption => {
             let alarms = context.client.alarms();
             let is_raised = alarms.iter().any(|(_, kind)| *kind == AlarmKind::Corrupt);
             is_raised.then(|| "alarm activated: CORRUPT".to_owned())
         }
-        Of::Learner => context
+        CheckOf::Learner => context
             .is_learner()
             .then(|| "not supported for learner".to_owned()),
     }

@@ -1,33 +1,30 @@
-//! What the server counts, and how Prometheus reads it.
+//! The registry of what the server counts. `http::exposition` writes it for Prometheus.
 //!
 //! A request costs a few additions to counters that exist from the start: no lock, no allocation, no
 //! look-up but the one that finds its method. The numbers of the node and of the storage are asked
 //! for when somebody reads them.
 
-mod etcd;
+mod check;
+mod counter;
 mod method;
-mod process;
-mod text;
 
 use std::array;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline_cluster::Histogram;
 use tonic::Code;
 
-use crate::http::{CHECKS, Outcomes};
-
+pub(crate) use check::{CHECKS, Check, CheckOf, Outcomes};
+pub(crate) use counter::{Counter, Gauge};
 pub(crate) use method::Method;
-pub(crate) use text::render;
 
 /// gRPC has 17 codes, from 0 on.
-const CODES: usize = 17;
+pub(crate) const CODES: usize = 17;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    methods: [OfMethod; Method::COUNT],
+    pub(crate) methods: [OfMethod; Method::COUNT],
     /// Connections that are open.
     pub(crate) connections: Gauge,
     /// Connections that were taken.
@@ -44,44 +41,9 @@ pub(crate) struct Metrics {
 
 /// Of one method.
 #[derive(Debug)]
-struct OfMethod {
-    codes: [Counter; CODES],
-    latency: Histogram,
-}
-
-/// Counts up.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-/// Goes up and down.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Gauge {
-    /// Goes up by one if it is below `max`.
-    pub(crate) fn rise(&self, max: u64) -> bool {
-        let up = |now: u64| (now < max).then_some(now + 1);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.0.fetch_update(set, fetch, up).is_ok()
-    }
-
-    pub(crate) fn fall(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+pub(crate) struct OfMethod {
+    pub(crate) codes: [Counter; CODES],
+    pub(crate) latency: Histogram,
 }
 
 impl Default for Metrics {

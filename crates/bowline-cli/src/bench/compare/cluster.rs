@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::machine;
-use super::{is_program, version_text};
 use crate::args::bench::Compare;
 use crate::exit::{Exit, Failure};
 use crate::remote;
@@ -252,4 +251,22 @@ fn last_line(log: &Path) -> String {
     wrong
         .or_else(|| lines.next_back())
         .map_or(String::new(), |line| format!(": {line}"))
+}
+
+/// The version that a server tells, beside what its program says of itself.
+fn version_text(api: &str, program: &str) -> String {
+    if program.is_empty() {
+        api.to_owned()
+    } else {
+        format!("{program} (API {api})")
+    }
+}
+
+/// Whether a program is on the `PATH`, or is one by its path.
+fn is_program(name: &str) -> bool {
+    if name.contains('/') {
+        return Path::new(name).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }

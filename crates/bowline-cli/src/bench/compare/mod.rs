@@ -16,7 +16,6 @@
 mod cluster;
 mod table;
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::load::{self, Plan};
@@ -25,7 +24,7 @@ use super::report::{Report, micros_each, per_second};
 use super::watch;
 use super::workload::Workload;
 use crate::args::bench::{Compare, Consistency, Load, WatchLoad};
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 
@@ -332,22 +331,4 @@ fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<S
         errors: puts.failed() + watched.broken_streams + missing,
         empty: 0,
     })
-}
-
-/// The version that a server tells, beside what its program says of itself.
-fn version_text(api: &str, program: &str) -> String {
-    if program.is_empty() {
-        api.to_owned()
-    } else {
-        format!("{program} (API {api})")
-    }
-}
-
-/// Whether a program is on the `PATH`, or is one by its path.
-fn is_program(name: &str) -> bool {
-    if name.contains('/') {
-        return Path::new(name).is_file();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }

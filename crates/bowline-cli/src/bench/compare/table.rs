@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Comparison, ROWS, Row, Sample, System, counterpart};
 use crate::args::Output;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, Printer};
 

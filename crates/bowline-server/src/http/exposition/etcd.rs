@@ -9,11 +9,10 @@ use bowline::Stats;
 use bowline_cluster::{NodeMetrics, Status};
 use tonic::Code;
 
-use super::text::write_times;
-use super::{CODES, Method, Metrics};
+use super::rows::write_times;
 use crate::context::Context;
-use crate::http::CHECKS;
-use crate::service::{CLUSTER_VERSION_SHORT, VERSION};
+use crate::metrics::{CHECKS, CODES, Method, Metrics};
+use crate::version::{CLUSTER_VERSION_SHORT, VERSION};
 
 /// Writes all rows.
 pub(super) fn write(

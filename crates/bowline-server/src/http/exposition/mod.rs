@@ -1,12 +1,17 @@
 //! The text that Prometheus reads.
 
+mod etcd;
+mod process;
+mod rows;
+
 use std::fmt::{self, Write};
 
-use bowline_cluster::{Histogram, HistogramSnapshot};
 use tonic::Code;
 
-use super::{CODES, Method, Metrics, etcd, process};
 use crate::context::Context;
+use crate::metrics::{CODES, Method, Metrics};
+use crate::version::VERSION;
+use rows::{write_row, write_times};
 
 /// Everything that is counted.
 pub(crate) fn render(context: &Context) -> String {
@@ -26,7 +31,7 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
     let is = u64::from;
     writeln!(out, "# HELP bowline_build_info The version of the program.")?;
     writeln!(out, "# TYPE bowline_build_info gauge")?;
-    let (version, etcd) = (env!("CARGO_PKG_VERSION"), crate::service::VERSION);
+    let (version, etcd) = (env!("CARGO_PKG_VERSION"), VERSION);
     writeln!(
         out,
         "bowline_build_info{{version=\"{version}\",etcd=\"{etcd}\"}} 1"
@@ -235,12 +240,6 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
     process::write(out)
 }
 
-fn write_row(out: &mut String, name: &str, kind: &str, help: &str, value: u64) -> fmt::Result {
-    writeln!(out, "# HELP bowline_{name} {help}")?;
-    writeln!(out, "# TYPE bowline_{name} {kind}")?;
-    writeln!(out, "bowline_{name} {value}")
-}
-
 fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
     writeln!(
         out,
@@ -277,25 +276,4 @@ fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
         write_times(out, name, &labels, &times)?;
     }
     Ok(())
-}
-
-/// The rows of a histogram. With no labels, only those of Prometheus itself.
-pub(super) fn write_times(
-    out: &mut String,
-    name: &str,
-    labels: &str,
-    times: &HistogramSnapshot,
-) -> fmt::Result {
-    let (comma, braced) = match labels {
-        "" => ("", String::new()),
-        labels => (",", format!("{{{labels}}}")),
-    };
-    let (count, sum) = (times.count, times.sum_ns as f64 / 1e9);
-    for (bound, upto) in Histogram::BOUNDS_US.iter().zip(times.upto) {
-        let bound = *bound as f64 / 1e6;
-        writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {upto}")?;
-    }
-    writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
-    writeln!(out, "{name}_sum{braced} {sum}")?;
-    writeln!(out, "{name}_count{braced} {count}")
 }

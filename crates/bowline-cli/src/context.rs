@@ -1,0 +1,119 @@
+//! The context of a run: its options and streams, and what commands do with them: open the directory, name the
+//! cluster, print.
+
+use std::io::{BufRead, Write};
+
+use bowline::text::line;
+use bowline::{Db, DbBuilder, History, Revision, Snapshot};
+
+use crate::args::{Durability, Global, Output};
+use crate::exit::{Exit, Failure};
+use crate::output::Printer;
+use crate::streams::Streams;
+
+/// Where a cluster is looked for if nobody says.
+const DEFAULT_ENDPOINT: &str = "127.0.0.1:2379";
+
+/// What every command has at hand.
+pub(crate) struct Context<'a, 's> {
+    pub(crate) global: Global,
+    pub(crate) streams: &'a mut Streams<'s>,
+}
+
+impl Context<'_, '_> {
+    /// Opens an existing database.
+    pub(crate) fn open(&self) -> Result<Db, Failure> {
+        Ok(builder().create(false).open(&self.global.data_dir)?)
+    }
+
+    /// Opens the database to write, creating it when there is none.
+    pub(crate) fn open_to_write(&self, durability: Durability) -> Result<Db, Failure> {
+        Ok(with_durability(builder(), durability).open(&self.global.data_dir)?)
+    }
+
+    /// Whether the command line names a cluster.
+    pub(crate) fn is_remote(&self) -> bool {
+        !self.global.cluster.endpoints.is_empty()
+    }
+
+    /// Where the cluster is: this machine, if nobody says.
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        let given = &self.global.cluster.endpoints;
+        if given.is_empty() {
+            return vec![DEFAULT_ENDPOINT.to_owned()];
+        }
+        given.clone()
+    }
+
+    pub(crate) fn read_level(&self) -> bowline_client::ReadLevel {
+        self.global.cluster.read
+    }
+
+    /// How results are printed; `json` overrules the rest.
+    pub(crate) fn output(&self, json: bool) -> Output {
+        if json {
+            Output::Json
+        } else {
+            self.global.output
+        }
+    }
+
+    pub(crate) fn stdout(&mut self) -> &mut dyn Write {
+        &mut *self.streams.stdout
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.global.quiet || self.global.output == Output::Json
+    }
+
+    pub(crate) fn printer(&mut self, hex: bool) -> Printer<'_> {
+        Printer::new(self.streams.stdout, self.global.output, hex)
+    }
+
+    /// A sentence for people: nothing in JSON or with `--quiet`.
+    pub(crate) fn remark(&mut self, text: &str) -> Result<(), Failure> {
+        if self.global.output == Output::Table && !self.global.quiet {
+            for one in text.split('\n') {
+                writeln!(self.streams.stdout, "{}", line(one))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of standard input, for a value.
+    pub(crate) fn read_input(&mut self) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        let input: &mut dyn BufRead = self.streams.stdin;
+        input.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Settings of every command. The program does not know how much history the directory's owner
+/// wants, so it gives none up by itself; `compact REVISION` does.
+pub(crate) fn builder() -> DbBuilder {
+    Db::builder().history(History::All)
+}
+
+fn with_durability(builder: DbBuilder, durability: Durability) -> DbBuilder {
+    builder.durability(match durability {
+        Durability::Sync => bowline::Durability::Sync,
+        Durability::Batched { every } => bowline::Durability::Batched { every },
+    })
+}
+
+/// The newest revision, or the one asked for.
+pub(crate) fn snapshot(db: &Db, revision: Option<Revision>) -> Result<Snapshot, Failure> {
+    match revision {
+        Some(revision) => Ok(db.snapshot_at(revision)?),
+        None => Ok(db.snapshot()),
+    }
+}
+
+pub(crate) fn usage(message: String) -> Failure {
+    Failure::new(Exit::Usage, message)
+}
+
+pub(crate) fn not_found(message: String) -> Failure {
+    Failure::new(Exit::NotFound, message)
+}

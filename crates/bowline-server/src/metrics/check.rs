@@ -1,0 +1,58 @@
+//! The checks of `/livez` and `/readyz`, and how often each was passed.
+
+use bowline_cluster::ReadLevel;
+
+use super::Counter;
+
+/// One check of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Check {
+    /// `livez` or `readyz`.
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) of: CheckOf,
+}
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CheckOf {
+    Read(ReadLevel),
+    Corruption,
+    Learner,
+}
+
+/// All checks, by the names that etcd gives them.
+pub(crate) const CHECKS: [Check; 5] = [
+    Check {
+        kind: "livez",
+        name: "serializable_read",
+        of: CheckOf::Read(ReadLevel::Eventual),
+    },
+    Check {
+        kind: "readyz",
+        name: "data_corruption",
+        of: CheckOf::Corruption,
+    },
+    Check {
+        kind: "readyz",
+        name: "serializable_read",
+        of: CheckOf::Read(ReadLevel::Eventual),
+    },
+    Check {
+        kind: "readyz",
+        name: "linearizable_read",
+        of: CheckOf::Read(ReadLevel::Linearizable),
+    },
+    Check {
+        kind: "readyz",
+        name: "non_learner",
+        of: CheckOf::Learner,
+    },
+];
+
+/// How often a check was passed, and failed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) passed: Counter,
+    pub(crate) failed: Counter,
+}
