@@ -67,6 +67,7 @@ use bowline_core::trees;
 use bowline_core::watch::Change;
 use overlay::Overlay;
 use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
+use range::refusal;
 use work::Work;
 
 /// How a member's database is opened.
@@ -504,17 +505,6 @@ impl Replica {
     pub fn expired_leases(&self) -> Vec<(LeaseId, Index)> {
         let core = self.core();
         core.leases.take_expired(self.core().clock().monotonic())
-    }
-}
-
-pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError) -> Refusal {
-    use bowline_storage::tree::PinError;
-    match error {
-        PinError::Future { current, .. } => Refusal::FutureRevision {
-            revision,
-            newest: current,
-        },
-        PinError::Compacted { oldest, .. } => Refusal::Compacted { revision, oldest },
     }
 }
 

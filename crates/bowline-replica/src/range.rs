@@ -6,11 +6,10 @@ use bowline_storage::tree::{Engine, ScanDirection};
 use bowline_storage::{Revision, Value};
 
 use super::command::{
-    Compare, DeleteRangeOp, Op, OpReply, RangeOp, RangeReply, Refusal, SortOrder, SortTarget, Txn,
-    TxnReply,
+    Compare, DeleteRangeOp, Op, OpReply, RangeOp, RangeReply, Refusal, Relation, SortOrder,
+    SortTarget, Target, Txn, TxnReply,
 };
 use super::overlay::Overlay;
-use super::plan::{entry_holds, is_below_all, is_newest};
 use super::work::{Work, reads_previous, reads_values, value_bytes};
 use bowline_core::error::Result;
 use bowline_core::kv::{Entry, record};
@@ -287,7 +286,7 @@ pub(crate) fn read_txn(
                     let found = read_within(engine, &nothing, range, pin.revision(), work)?;
                     replies.push(OpReply::Range(unless_refused!(found)));
                 }
-                Err(error) => return Ok(Err(super::refusal(range.revision, error))),
+                Err(error) => return Ok(Err(refusal(range.revision, error))),
             },
             Op::Txn(inner) => {
                 let reply = read_txn(engine, inner, at, compacted, work)?;
@@ -325,4 +324,46 @@ pub(crate) fn walk_deletion(
     };
     let walked = read_within(engine, &Overlay::default(), &op, at, work)?;
     Ok(walked.map(drop))
+}
+
+/// The refusal of a revision that cannot be read.
+pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError) -> Refusal {
+    use bowline_storage::tree::PinError;
+    match error {
+        PinError::Future { current, .. } => Refusal::FutureRevision {
+            revision,
+            newest: current,
+        },
+        PinError::Compacted { oldest, .. } => Refusal::Compacted { revision, oldest },
+    }
+}
+
+/// Whether a condition holds of a key, present or absent.
+pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
+    let ordering = match &compare.target {
+        Target::Value(value) => match entry {
+            Some(entry) => entry.value[..].cmp(&value[..]),
+            None => return false,
+        },
+        Target::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
+        Target::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
+        Target::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
+        Target::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
+    };
+    match compare.relation {
+        Relation::Equal => ordering.is_eq(),
+        Relation::NotEqual => ordering.is_ne(),
+        Relation::Greater => ordering.is_gt(),
+        Relation::Less => ordering.is_lt(),
+    }
+}
+
+/// Whether a read of this revision in a transaction is one of the newest; see `Known::is_newest`.
+pub(crate) fn is_newest(revision: Revision, compacted: Option<Revision>) -> bool {
+    revision == 0 || compacted.is_none() && revision as i64 == -1
+}
+
+/// Whether a revision is one below 0 of etcd's signed numbers.
+pub(crate) fn is_below_all(revision: Revision) -> bool {
+    i64::try_from(revision).is_err()
 }

@@ -57,6 +57,7 @@
 //! 6. When nothing has been written for the time of `vouch_after`, later frames vouch for every entry
 //!    whose callback was completed.
 
+mod error;
 mod open;
 mod reader;
 mod replay;
@@ -78,6 +79,7 @@ use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
+pub use error::LogStoreError;
 use reader::Amount;
 pub use reader::LogReader;
 pub use replay::Replay;
@@ -87,50 +89,6 @@ use crate::member_file::MemberFile;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 use view::View;
 use writer::{Queue, Work, Writer};
-
-/// An error of the log store.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum LogStoreError {
-    /// The engine's log, or the member's file, failed.
-    #[error(transparent)]
-    Storage(#[from] bowline_storage::Error),
-    /// A record of the log cannot be read.
-    #[error("the log entry {index} cannot be read")]
-    Record {
-        /// Its Raft index.
-        index: u64,
-        /// Why.
-        source: crate::record::RecordError,
-    },
-    /// What the log and its owner say does not fit together.
-    #[error("the Raft log contradicts the database: {0}; restore the member from its cluster")]
-    Contradiction(String),
-    /// A call that leaves a hole, or reads one.
-    #[error("the Raft log has no entry {index}: it {held}")]
-    Hole {
-        /// The Raft index in question.
-        index: u64,
-        /// What is there instead.
-        held: String,
-    },
-    /// An earlier write failed, or the store is closed.
-    #[error("the Raft log takes no more writes: {0}")]
-    Stopped(Arc<str>),
-}
-
-impl LogStoreError {
-    /// Whether the log lacked room or a file to open, nothing was done, and the same can be tried again.
-    fn is_shortage(&self) -> bool {
-        matches!(self, LogStoreError::Storage(error) if error.is_shortage())
-    }
-}
-
-impl From<LogStoreError> for io::Error {
-    fn from(error: LogStoreError) -> io::Error {
-        io::Error::other(error)
-    }
-}
 
 /// What can be chosen about a log store.
 #[derive(Clone, Debug)]

@@ -13,7 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::{OptionalSend, RaftLogReader};
 
-use super::{LogStoreError, Shared};
+use super::Shared;
+use super::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
 

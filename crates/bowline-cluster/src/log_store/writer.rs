@@ -26,7 +26,8 @@ use openraft::storage::IOFlushed;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::{LogStoreError, Shared};
+use super::Shared;
+use super::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
 

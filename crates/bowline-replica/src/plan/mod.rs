@@ -25,10 +25,10 @@ use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
 
 use super::command::{
     AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp, RangeOp,
-    RangeReply, Refusal, Relation, Reply, Target as Compared, Txn, TxnReply,
+    RangeReply, Refusal, Reply, Target as Compared, Txn, TxnReply,
 };
 use super::overlay::{Overlaid, Overlay, Write};
-use super::range::{self, Span, for_each_entry};
+use super::range::{self, Span, entry_holds, for_each_entry, is_below_all, is_newest};
 use super::records;
 use super::work::{self, Work};
 use bowline_core::error::{Error, Result, show_key};
@@ -768,36 +768,6 @@ impl Target for Planner<'_> {
         self.writer.delete(key, lease);
         Ok(())
     }
-}
-
-/// Whether a condition holds of a key, present or absent.
-pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
-    let ordering = match &compare.target {
-        Compared::Value(value) => match entry {
-            Some(entry) => entry.value[..].cmp(&value[..]),
-            None => return false,
-        },
-        Compared::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
-        Compared::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
-        Compared::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
-        Compared::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
-    };
-    match compare.relation {
-        Relation::Equal => ordering.is_eq(),
-        Relation::NotEqual => ordering.is_ne(),
-        Relation::Greater => ordering.is_gt(),
-        Relation::Less => ordering.is_lt(),
-    }
-}
-
-/// See [`Known::is_newest`].
-pub(crate) fn is_newest(revision: Revision, compacted: Option<Revision>) -> bool {
-    revision == 0 || compacted.is_none() && revision as i64 == -1
-}
-
-/// Whether a revision is one below 0 of etcd's signed numbers.
-pub(crate) fn is_below_all(revision: Revision) -> bool {
-    i64::try_from(revision).is_err()
 }
 
 /// The same operations at another revision.

@@ -10,6 +10,14 @@ use crate::error::Result;
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;
 
+impl Table {
+    /// A cursor over the newest entry of each key with a revision of at most `at`.
+    #[must_use]
+    pub fn read_cursor(self: &Arc<Self>, at: Revision) -> TableReadCursor {
+        TableReadCursor::new(self.clone(), at)
+    }
+}
+
 /// Moves over the keys of a table as of one revision: of each key it shows the newest entry that
 /// is not newer, tombstones included, and it passes over keys that have none.
 ///

@@ -26,9 +26,6 @@ use super::frame::{self, Payload, Reason};
 use super::index::{Index, PageLocation};
 use super::meta::{Properties, TableMeta};
 use super::page::{Page, PageEntry};
-use super::read_cursor::TableReadCursor;
-use super::verify::{self, TableReport};
-use super::version_cursor::TableVersionCursor;
 use crate::blob::BlobPointer;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -275,26 +272,6 @@ impl Table {
             self.counters.filter_false_positives.add(1);
         }
         Ok(None)
-    }
-
-    /// A cursor over the newest entry of each key with a revision of at most `at`.
-    #[must_use]
-    pub fn read_cursor(self: &Arc<Self>, at: Revision) -> TableReadCursor {
-        TableReadCursor::new(self.clone(), at)
-    }
-
-    /// A cursor over all entries. Without `use_cache` it reads ahead in large chunks, leaves the
-    /// page cache alone, and counts its reads as those of a compaction.
-    #[must_use]
-    pub fn version_cursor(self: &Arc<Self>, use_cache: bool) -> TableVersionCursor {
-        TableVersionCursor::new(self.clone(), use_cache)
-    }
-
-    /// Reads the whole file again and checks everything that can be checked: checksums, order,
-    /// the index, the hash indexes, the filter, and the counts in the properties. Returns the
-    /// first thing found wrong.
-    pub fn verify(&self) -> Result<TableReport> {
-        verify::verify(&self.file, &self.meta, &self.counters)
     }
 
     /// Says that no version of the database needs the table any more: its file is removed when

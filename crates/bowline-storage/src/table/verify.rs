@@ -6,7 +6,7 @@ use super::meta::TableMeta;
 use super::page::Page;
 use super::page_cursor::PageCursor;
 use super::read_ahead::ReadAhead;
-use super::reader::{Sections, TableFile};
+use super::reader::{Sections, Table, TableFile};
 use crate::blob::BlobPointer;
 use crate::counters::Counters;
 use crate::error::Result;
@@ -33,12 +33,17 @@ pub struct TableReport {
     pub file_bytes: u64,
 }
 
+impl Table {
+    /// Reads the whole file again and checks everything that can be checked: checksums, order,
+    /// the index, the hash indexes, the filter, and the counts in the properties. Returns the
+    /// first thing found wrong.
+    pub fn verify(&self) -> Result<TableReport> {
+        verify(self.file(), self.meta(), self.counters())
+    }
+}
+
 /// Checks a table from its footer to its last page; returns the first thing found wrong.
-pub(super) fn verify(
-    file: &TableFile,
-    meta: &TableMeta,
-    counters: &Counters,
-) -> Result<TableReport> {
+fn verify(file: &TableFile, meta: &TableMeta, counters: &Counters) -> Result<TableReport> {
     let sections = file.read_sections(meta)?;
     let section_bytes = meta.file_bytes - sections.footer.pages_bytes;
     counters.read_bytes.add(section_bytes);

@@ -8,6 +8,15 @@ use crate::blob::BlobPointer;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision};
 
+impl Table {
+    /// A cursor over all entries. Without `use_cache` it reads ahead in large chunks, leaves the
+    /// page cache alone, and counts its reads as those of a compaction.
+    #[must_use]
+    pub fn version_cursor(self: &Arc<Self>, use_cache: bool) -> TableVersionCursor {
+        TableVersionCursor::new(self.clone(), use_cache)
+    }
+}
+
 /// Moves over all entries of a table: keys ascending, and the revisions of each descending.
 ///
 /// A new cursor is nowhere until a seek. Moving a cursor that is nowhere does nothing. An error

@@ -48,6 +48,36 @@ pub use images::Images;
 
 use crate::disk::{Recording, SimDisk};
 
+impl SimDisk {
+    /// The disk a new process finds when this one is killed now: everything was kept.
+    #[must_use]
+    pub fn after_kill(&self) -> SimDisk {
+        self.crashed(Faults::AllKept)
+    }
+
+    /// The disk after a power loss now, when everything that was not synced is lost.
+    #[must_use]
+    pub fn after_power_loss(&self) -> SimDisk {
+        self.crashed(Faults::AllLost)
+    }
+
+    /// The disk of a recording at one of its points, as the next process finds it when the one
+    /// that was recorded is killed there: all that was written reads back, and what was not
+    /// synced stays unsynced. The recording goes on from there, with its marks.
+    ///
+    /// # Panics
+    /// When the recording has no such point.
+    #[must_use]
+    pub fn killed_at(recording: &Recording, point: usize) -> SimDisk {
+        CrashImage::at(recording, point, Faults::AllKept).kill()
+    }
+
+    fn crashed(&self, faults: Faults) -> SimDisk {
+        let recording = self.recording();
+        CrashImage::at(&recording, recording.len(), faults).build()
+    }
+}
+
 /// One state that a crash could leave: a point of a recording, and what was lost there.
 #[derive(Clone, Debug)]
 pub struct CrashImage {

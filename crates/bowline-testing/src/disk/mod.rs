@@ -27,7 +27,6 @@ use parking_lot::Mutex;
 pub use damage::Damage;
 pub use operation::{Inode, Operation, Payload, Place, Recording};
 
-use crate::crash::{CrashImage, Faults};
 use file::{SimFile, SimLock};
 use tree::Node;
 pub(crate) use tree::Tree;
@@ -128,34 +127,11 @@ impl SimDisk {
     }
 
     /// Notes a number at the current point, for example "revision 42 was acknowledged": every
-    /// crash image from here on has it among its [`CrashImage::marks`].
+    /// crash image from here on has it among its [`CrashImage::marks`](crate::crash::CrashImage::marks).
     pub fn mark(&self, number: u64) {
         let mut shared = self.shared.lock();
         let point = shared.operations.len();
         shared.marks.push((point, number));
-    }
-
-    /// The disk a new process finds when this one is killed now: everything was kept.
-    #[must_use]
-    pub fn after_kill(&self) -> SimDisk {
-        self.crashed(Faults::AllKept)
-    }
-
-    /// The disk after a power loss now, when everything that was not synced is lost.
-    #[must_use]
-    pub fn after_power_loss(&self) -> SimDisk {
-        self.crashed(Faults::AllLost)
-    }
-
-    /// The disk of a recording at one of its points, as the next process finds it when the one
-    /// that was recorded is killed there: all that was written reads back, and what was not
-    /// synced stays unsynced. The recording goes on from there, with its marks.
-    ///
-    /// # Panics
-    /// When the recording has no such point.
-    #[must_use]
-    pub fn killed_at(recording: &Recording, point: usize) -> SimDisk {
-        CrashImage::at(recording, point, Faults::AllKept).kill()
     }
 
     /// A disk that shows `live`, the state at `point`, and goes on with the recording from there.
@@ -190,11 +166,6 @@ impl SimDisk {
     /// [`std::mem::forget`] it.
     pub fn kill(&self) {
         self.shared.lock().locked.clear();
-    }
-
-    fn crashed(&self, faults: Faults) -> SimDisk {
-        let recording = self.recording();
-        CrashImage::at(&recording, recording.len(), faults).build()
     }
 
     /// Makes the next `count` calls of `sync_data`, on any file, fail with `EIO`. What they
