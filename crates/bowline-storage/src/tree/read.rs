@@ -122,10 +122,13 @@ impl SuperVersion {
         want: Want,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
-        match self.find_in_memtables(tree, key, at) {
-            Some(found) => Ok(read((found.revision > above).then_some(found))),
-            None => self.get_from_tables(tree, key, at, above, want, read),
+        for memtable in self.memtables() {
+            if let Some(entry) = memtable.get(tree, key, at) {
+                let found = Found::in_memory(entry, self);
+                return Ok(read((found.revision > above).then_some(found)));
+            }
         }
+        self.get_from_tables(tree, key, at, above, want, read)
     }
 
     /// What the memtables say of a key's newest version not above `at`. `None` when they say nothing and
@@ -138,24 +141,16 @@ impl SuperVersion {
         at: Revision,
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Option<R> {
-        if let Some(found) = self.find_in_memtables(tree, key, at) {
-            return Some(read(Some(found)));
+        for memtable in self.memtables() {
+            if let Some(entry) = memtable.get(tree, key, at) {
+                return Some(read(Some(Found::in_memory(entry, self))));
+            }
         }
         let mut runs = self.version.tree(tree).runs();
         match runs.any(|run| run.find(key).is_some()) {
             true => None,
             false => Some(read(None)),
         }
-    }
-
-    #[inline]
-    fn find_in_memtables(&self, tree: TreeId, key: &[u8], at: Revision) -> Option<Found<'_>> {
-        for memtable in self.memtables() {
-            if let Some(entry) = memtable.get(tree, key, at) {
-                return Some(Found::in_memory(entry, self));
-            }
-        }
-        None
     }
 
     #[inline]

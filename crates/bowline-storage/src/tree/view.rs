@@ -71,16 +71,17 @@ impl Engine {
         loop {
             // First the sources, then the revision: whatever is visible is then in the sources.
             let super_version = self.shared.super_version.load();
-            let at = match point {
-                ReadPoint::Newest => self.visible(),
-                ReadPoint::At(at) => at,
-                ReadPoint::Above(above) => {
-                    return super_version.get(tree, key, Revision::MAX, above, want, read);
-                }
+            let (at, above) = match point {
+                ReadPoint::Newest => (self.visible(), 0),
+                ReadPoint::At(at) => (at, 0),
+                ReadPoint::Above(above) => (Revision::MAX, above),
             };
-            let oldest = self.shared.readers.replaced_floor();
+            let oldest = match point {
+                ReadPoint::Newest | ReadPoint::At(_) => self.shared.readers.replaced_floor(),
+                ReadPoint::Above(_) => 0,
+            };
             if at >= oldest {
-                return super_version.get(tree, key, at, 0, want, read);
+                return super_version.get(tree, key, at, above, want, read);
             }
             if let ReadPoint::At(at) = point {
                 return Err(Error::Replaced { at, oldest });

@@ -28,7 +28,7 @@ impl Log {
     /// Opens the log in `dir`, recovers it, and hands every entry above `after` to `visit`, in
     /// order. `after` is the last index whose entries the caller has safely elsewhere; the log
     /// must hold or continue at the next one. An absent or empty directory is a new log that
-    /// starts there, unless `must_exist`: then it is a [`Error::MissingFile`].
+    /// starts there, unless `must_exist`: then it is a [`Error::MissingFile`](crate::error::Error::MissingFile).
     ///
     /// Reading comes first: damage is reported before anything is changed.
     pub fn open(

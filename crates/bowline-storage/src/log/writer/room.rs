@@ -46,9 +46,9 @@ impl Log {
     }
 
     /// From now on a segment is prepared as soon as one is begun, not when half of it is used up, so
-    /// that a full disk is noticed ([`LogSync::is_short_of_space`]) while the log still has room of
+    /// that a full disk is noticed ([`LogSync::is_short_of_space`](crate::log::LogSync::is_short_of_space)) while the log still has room of
     /// its own: at least the rest of a segment that was begun. For an owner that then sees to it
-    /// that only what frees space is appended. Needs [`Background::Threads`](super::Background::Threads).
+    /// that only what frees space is appended. Needs [`Background::Threads`](crate::log::Background::Threads).
     pub fn keep_a_spare(&mut self) {
         self.preparer.keep_one();
         self.look_for_space();
