@@ -1,16 +1,15 @@
 //! The `bowline` program: words in, calls out.
 //!
 //! ```text
-//!   lib::run ──▶ dispatch ──▶ commands             on a directory, and on what a cluster can do, too
-//!                   │             │
-//!                   ├──────────▶ remote             the same commands, on a cluster
-//!                   └──────────▶ bench              load, and what it costs
-//!                                 │
-//!                                 ▼
-//!       context                                     the options and streams of a run, for every command
-//!       import, export                              formats, without the database
-//!       output, progress                            results on standard output, the rest on standard error
-//!       args, exit, units, streams                  words, the one table of exit codes
+//!   lib::run ──▶ dispatch
+//!                   │
+//!       remote, bench                 commands that only a cluster has, or that differ there; load on servers
+//!       commands                      the commands on a directory
+//!       store                         what a command works on: a directory or a cluster
+//!       context                       the options and streams of a run
+//!       import, export                formats, without the database
+//!       output, progress              results on standard output, the rest on standard error
+//!       args, exit, units, streams    words, the one table of exit codes
 //! ```
 //!
 //! Arrows only point down.
@@ -29,6 +28,7 @@ pub mod output;
 mod private_file;
 pub mod progress;
 mod remote;
+mod store;
 mod streams;
 pub mod units;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::exit::{Exit, Failure};
-use crate::remote;
+use crate::store::connection::status_of;
 
 /// The CPU time of this program so far.
 pub(super) fn cpu_of_self() -> Duration {
@@ -112,7 +112,7 @@ pub(super) fn flushes_per_second(directory: &Path, duration: Duration) -> io::Re
 pub(super) fn leader(endpoints: &[String]) -> Result<String, Failure> {
     let mut last = Failure::new(Exit::Unreachable, "no endpoint knows a leader");
     for endpoint in endpoints {
-        match remote::status_of(endpoint) {
+        match status_of(endpoint) {
             Ok(status) if status.leader != 0 && status.leader == status.header.member_id => {
                 return Ok(endpoint.clone());
             }

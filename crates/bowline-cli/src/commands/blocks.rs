@@ -2,13 +2,13 @@
 
 use bowline::Revision;
 
-use super::resolve::{find, id_of};
-use super::store::Store;
 use crate::args::{Block, Edge, EdgeKey};
 use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE};
 use crate::output::Field;
+use crate::store::graph::Store;
+use crate::store::resolve::{find, id_of};
 
 pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), Failure> {
     match args {

@@ -4,9 +4,6 @@ use std::collections::HashSet;
 
 use bowline::BlockId;
 
-use super::graph_reader::{Order, Stop};
-use super::resolve::{Labels, find};
-use super::store::Store;
 use super::transfer::{block_item, edge_item};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Scope};
 use crate::context::{Context, not_found};
@@ -14,6 +11,9 @@ use crate::exit::Failure;
 use crate::export;
 use crate::import::BlockRef;
 use crate::output::Field;
+use crate::store::graph::Store;
+use crate::store::graph_reader::{Order, Stop};
+use crate::store::resolve::{Labels, find};
 use crate::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use bowline::{BlockId, Db, Direction, Error, Graph, Range};
 
-use super::resolve::Labels;
 use super::transfer::Batch;
 use crate::args::{Output, Tour};
 use crate::context::{Context, builder};
 use crate::exit::{Exit, Failure};
 use crate::import::{self, Event, Format, NAME_ATTRIBUTE};
 use crate::output::Field;
+use crate::store::resolve::Labels;
 
 /// The lock file of this very program, for where there is none at hand.
 const OWN_LOCK: &str = include_str!("../../../../Cargo.lock");

@@ -12,8 +12,6 @@ use std::path::Path;
 
 use bowline::{BlockId, Revision, Snapshot};
 
-use super::graph_reader::GraphReader;
-use super::sink::{Imported, Sink};
 use crate::args::{Export, Import};
 use crate::context::{Context, snapshot, usage};
 use crate::exit::{Exit, Failure};
@@ -21,7 +19,9 @@ use crate::export;
 use crate::import::{self, Block, BlockRef, Edge, Event, Item, KeyValue, Position, Refusal};
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
-use crate::remote::RemoteGraphs;
+use crate::store::cluster_graph::RemoteGraphs;
+use crate::store::graph_reader::GraphReader;
+use crate::store::sink::{Imported, Sink};
 
 pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(), Failure> {
     let from_input = args.file == Path::new("-");

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use bowline_client::ReadLevel;
 
-use super::connection::{Remote, member_id, status_of};
 use crate::args::Output;
 use crate::args::cluster::Endpoint as Args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
+use crate::store::connection::{Remote, member_id, status_of};
 use crate::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {

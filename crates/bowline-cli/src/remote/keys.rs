@@ -7,28 +7,18 @@ use bowline_client::{
 };
 use bytes::Bytes;
 
-use super::connection::Remote;
-use crate::args::{self, Durability};
+use crate::args;
 use crate::commands::keys;
 use crate::context::{Context, not_found, usage};
 use crate::exit::Failure;
 use crate::output::{Field, escape};
+use crate::store::connection::{Remote, check_durability};
 
 /// How many entries are asked for at once.
 const PAGE: u64 = 1_000;
 
 /// How long a server may take to tell of the past.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A cluster answers once a majority has flushed; nothing less can be asked for.
-pub(super) fn check_durability(write: &args::Write) -> Result<(), Failure> {
-    match write.durability {
-        Durability::Sync => Ok(()),
-        Durability::Batched { .. } => Err(usage(
-            "a cluster always flushes before it answers: leave --durability out".to_owned(),
-        )),
-    }
-}
 
 pub(crate) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
     check_durability(&args.write)?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bowline_client::Error;
 
-use super::connection::Remote;
 use crate::args::Lease;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, escape};
+use crate::store::connection::Remote;
 use crate::units::show_duration;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {

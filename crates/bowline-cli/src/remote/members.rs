@@ -1,10 +1,10 @@
 //! `member list`, `add`, `remove`, `promote`, `update`, and `move-leader`.
 
-use super::connection::{Remote, member_id};
 use crate::args::cluster::Member as Args;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Field;
+use crate::store::connection::{Remote, member_id};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     let remote = Remote::of(context)?;

@@ -4,14 +4,8 @@
 //! (members, alarms, leaders) is here alone, and goes to this machine's port 2379 if no endpoint is
 //! given.
 
-mod connection;
 pub(crate) mod endpoints;
-mod graph;
-mod import;
 pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod members;
 pub(crate) mod upkeep;
-
-pub(crate) use connection::status_of;
-pub(crate) use graph::RemoteGraphs;

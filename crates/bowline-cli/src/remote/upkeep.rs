@@ -6,7 +6,6 @@ use std::path::Path;
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 
-use super::connection::{Remote, member_id};
 use crate::args::Compact;
 use crate::args::cluster::{Alarm, Snapshot};
 use crate::commands::restore;
@@ -14,6 +13,7 @@ use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::hexadecimal;
 use crate::private_file::PrivateFile;
+use crate::store::connection::{Remote, member_id};
 
 pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
     let Some(revision) = args.revision else {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::super::machine;
 use crate::args::bench::Compare;
 use crate::exit::{Exit, Failure};
-use crate::remote;
+use crate::store::connection::status_of;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl Cluster {
             let agree = self
                 .nodes
                 .iter()
-                .all(|node| remote::status_of(&node.client).is_ok_and(|status| status.leader != 0));
+                .all(|node| status_of(&node.client).is_ok_and(|status| status.leader != 0));
             if agree {
                 return Ok(());
             }
@@ -229,7 +229,7 @@ impl Cluster {
     }
 
     pub(super) fn version(&self) -> Result<String, Failure> {
-        let api = remote::status_of(&self.nodes[0].client)?.version;
+        let api = status_of(&self.nodes[0].client)?.version;
         Ok(version_text(&api, &self.program.version))
     }
 

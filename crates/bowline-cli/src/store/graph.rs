@@ -2,21 +2,21 @@
 
 use bowline::{Block, BlockId, Db, Edge, Revision};
 
+use super::cluster_graph::RemoteGraphs;
 use super::graph_reader::GraphReader;
 use crate::args::Write;
 use crate::context::{Context, snapshot};
 use crate::exit::Failure;
-use crate::remote::RemoteGraphs;
 
 /// Where the graph is: in a directory, or in a cluster.
-pub(super) enum Store {
+pub(crate) enum Store {
     Directory(Db),
     Cluster(RemoteGraphs),
 }
 
 impl Store {
     /// To read it.
-    pub(super) fn open(context: &Context<'_, '_>) -> Result<Store, Failure> {
+    pub(crate) fn open(context: &Context<'_, '_>) -> Result<Store, Failure> {
         if context.is_remote() {
             return Ok(Store::Cluster(RemoteGraphs::of(context)?));
         }
@@ -24,7 +24,7 @@ impl Store {
     }
 
     /// To write it; a directory is created when there is none.
-    pub(super) fn open_to_write(
+    pub(crate) fn open_to_write(
         context: &Context<'_, '_>,
         write: &Write,
     ) -> Result<Store, Failure> {
@@ -35,7 +35,7 @@ impl Store {
     }
 
     /// The graph as it is now, or as it was at a revision.
-    pub(super) fn graph(
+    pub(crate) fn graph(
         &self,
         revision: Option<Revision>,
     ) -> Result<Box<dyn GraphReader + '_>, Failure> {
@@ -46,7 +46,7 @@ impl Store {
     }
 
     /// Puts a block; gives the revision.
-    pub(super) fn put_block(&self, block: &Block) -> Result<Revision, Failure> {
+    pub(crate) fn put_block(&self, block: &Block) -> Result<Revision, Failure> {
         match self {
             Store::Directory(db) => {
                 db.transact(|tx| tx.put_block(block))?;
@@ -57,7 +57,7 @@ impl Store {
     }
 
     /// Deletes a block; gives the revision, if there was one.
-    pub(super) fn delete_block(&self, id: BlockId) -> Result<Option<Revision>, Failure> {
+    pub(crate) fn delete_block(&self, id: BlockId) -> Result<Option<Revision>, Failure> {
         match self {
             Store::Directory(db) => {
                 let is_gone = db.transact(|tx| tx.delete_block(id))?;
@@ -68,7 +68,7 @@ impl Store {
     }
 
     /// Puts an edge; gives the revision.
-    pub(super) fn put_edge(&self, edge: &Edge) -> Result<Revision, Failure> {
+    pub(crate) fn put_edge(&self, edge: &Edge) -> Result<Revision, Failure> {
         match self {
             Store::Directory(db) => {
                 db.transact(|tx| tx.put_edge(edge))?;
@@ -79,7 +79,7 @@ impl Store {
     }
 
     /// Deletes an edge; gives the revision, if there was one.
-    pub(super) fn delete_edge(
+    pub(crate) fn delete_edge(
         &self,
         source: BlockId,
         kind: &str,
@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// Closes a directory; what it cannot write then is told.
-    pub(super) fn close(self) -> Result<(), Failure> {
+    pub(crate) fn close(self) -> Result<(), Failure> {
         match self {
             Store::Directory(db) => Ok(db.close()?),
             Store::Cluster(_) => Ok(()),

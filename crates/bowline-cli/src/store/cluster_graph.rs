@@ -10,10 +10,9 @@ use bowline_client::graph as wire;
 use bowline_client::{KeyRange, ReadLevel};
 use bytes::Bytes;
 
-use super::connection::Remote;
-use super::keys::check_durability;
+use super::connection::{Remote, check_durability};
+use super::graph_reader::{Figures, GraphReader, Order, Reached, Stop};
 use crate::args::{Bounds, Direction, EdgeFilter, Scope, Write};
-use crate::commands::graph_reader::{Figures, GraphReader, Order, Reached, Stop};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::import::KeyValue;

@@ -19,7 +19,7 @@ pub(crate) fn id_of(block: &BlockRef) -> BlockId {
 
 /// The id of a block that must exist. A name that is no block's own is looked for among the
 /// `name` attributes, so that `libc` finds `libc@0.2.180` where it is the only one.
-pub(super) fn find(graph: &dyn GraphReader, block: &BlockRef) -> Result<BlockId, Failure> {
+pub(crate) fn find(graph: &dyn GraphReader, block: &BlockRef) -> Result<BlockId, Failure> {
     const SHOWN_MAX: usize = 10;
     let id = id_of(block);
     if !graph.attributes(&[id])?.is_empty() {
@@ -56,13 +56,13 @@ pub(super) fn find(graph: &dyn GraphReader, block: &BlockRef) -> Result<BlockId,
 
 /// Labels of blocks, each read once.
 #[derive(Default)]
-pub(super) struct Labels {
+pub(crate) struct Labels {
     known: HashMap<BlockId, String>,
 }
 
 impl Labels {
     /// Reads many at once, which saves a cluster many questions.
-    pub(super) fn learn(
+    pub(crate) fn learn(
         &mut self,
         graph: &dyn GraphReader,
         ids: impl IntoIterator<Item = BlockId>,

@@ -20,7 +20,7 @@ pub(crate) struct Imported {
 
 impl Imported {
     /// Its fields, for other commands to show.
-    pub(super) fn fields(&self) -> [(&'static str, Field); 3] {
+    pub(crate) fn fields(&self) -> [(&'static str, Field); 3] {
         [
             ("blocks", self.blocks.into()),
             ("edges", self.edges.into()),

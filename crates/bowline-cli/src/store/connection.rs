@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use bowline_client::{Client, ReadLevel, Status};
 
-use crate::context::Context;
+use crate::args::{Durability, Write};
+use crate::context::{Context, usage};
 use crate::exit::Failure;
 
 /// A cluster, and what it takes to wait for it.
 pub(crate) struct Remote {
-    pub(super) runtime: tokio::runtime::Runtime,
-    pub(super) client: Client,
-    pub(super) level: ReadLevel,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) client: Client,
+    pub(crate) level: ReadLevel,
 }
 
 impl Remote {
@@ -21,12 +22,12 @@ impl Remote {
         Remote::to(context.endpoints(), context.read_level())
     }
 
-    pub(super) fn to(endpoints: Vec<String>, level: ReadLevel) -> Result<Remote, Failure> {
+    pub(crate) fn to(endpoints: Vec<String>, level: ReadLevel) -> Result<Remote, Failure> {
         Remote::with_patience(endpoints, level, Duration::from_secs(10))
     }
 
     /// A client that waits so long for an answer.
-    pub(super) fn with_patience(
+    pub(crate) fn with_patience(
         endpoints: Vec<String>,
         level: ReadLevel,
         patience: Duration,
@@ -50,7 +51,7 @@ impl Remote {
     }
 
     /// Waits for a request.
-    pub(super) fn wait<T>(
+    pub(crate) fn wait<T>(
         &self,
         request: impl Future<Output = bowline_client::Result<T>>,
     ) -> Result<T, Failure> {
@@ -65,6 +66,16 @@ pub(crate) fn status_of(endpoint: &str) -> Result<Status, Failure> {
 }
 
 /// A member's number as it is written: in hexadecimal, as etcd's tools do.
-pub(super) fn member_id(id: u64) -> String {
+pub(crate) fn member_id(id: u64) -> String {
     format!("{id:x}")
+}
+
+/// A cluster answers once a majority has flushed; nothing less can be asked for.
+pub(crate) fn check_durability(write: &Write) -> Result<(), Failure> {
+    match write.durability {
+        Durability::Sync => Ok(()),
+        Durability::Batched { .. } => Err(usage(
+            "a cluster always flushes before it answers: leave --durability out".to_owned(),
+        )),
+    }
 }

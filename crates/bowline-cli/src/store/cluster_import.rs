@@ -12,9 +12,9 @@ use bowline_client::graph as wire;
 use bowline_client::{Operation, OperationReply};
 use bytes::Bytes;
 
-use super::graph::{RemoteGraph, RemoteGraphs, edge, wire_id};
-use crate::commands::resolve::id_of;
-use crate::commands::sink::{Imported, Sink, refusal_text};
+use super::cluster_graph::{RemoteGraph, RemoteGraphs, edge, wire_id};
+use super::resolve::id_of;
+use super::sink::{Imported, Sink, refusal_text};
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
 
