@@ -1,21 +1,20 @@
 //! The past of a key.
 
-use std::sync::Arc;
-
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
 use bytes::Bytes;
 
-use crate::graph::{awaits, read_settings};
-use crate::pool::Pool;
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::request::{awaits, read_settings};
+use crate::types::{Entry, Header};
 use crate::v1::{collect, cut_off, header};
-use crate::{Entry, Header, ReadLevel, Result};
 
 /// A read of a key's past. [`Client::history`](crate::Client::history) gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct History {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::HistoryRequest,
 }
 
@@ -23,12 +22,12 @@ read_settings!(History);
 awaits!(History, HistoryReply);
 
 impl History {
-    pub(crate) fn new(pool: Arc<Pool>, key: Bytes) -> History {
+    pub(crate) fn new(caller: Caller, key: Bytes) -> History {
         let request = pb::HistoryRequest {
             key,
             ..pb::HistoryRequest::default()
         };
-        History { pool, request }
+        History { caller, request }
     }
 
     /// At most this many versions, the newest.
@@ -38,14 +37,19 @@ impl History {
     }
 
     async fn send(self) -> Result<HistoryReply> {
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let is_last = |part: &pb::HistoryReply| part.is_last;
-        let parts = collect(pool, self.request, is_last, |channel, request| async move {
-            StoreClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
-                .history(request)
-                .await
-        })
+        let parts = collect(
+            caller,
+            self.request,
+            is_last,
+            |channel, request| async move {
+                StoreClient::new(channel)
+                    .max_decoding_message_size(caller.settings().reply_bytes_max)
+                    .history(request)
+                    .await
+            },
+        )
         .await?;
         let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
         let versions = parts.into_iter().flat_map(|part| part.versions);

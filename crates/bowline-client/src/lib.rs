@@ -48,53 +48,51 @@
 //! # How it is built
 //!
 //! ```text
-//!   Client ──▶ kv, graph, lease, cluster, ──▶ pool ──▶ endpoint ──▶ connections
-//!      │       transaction, history           ▲
-//!      └────────▶ watch (one task and ────────┘
-//!                 stream for all watches)
+//!   client                           hands out the verbs
+//!     │
+//!   kv  watch  lease  cluster  maintenance  history  transaction ──▶ graph
+//!     │                                                │
+//!     │                                              v1   levels, headers and answers in parts
+//!     │                                                │
+//!   caller     one endpoint until it fails, then the next; the one retry rule; deadlines, token
+//!     │
+//!   error  ──▶ types                 keys, levels, headers, ids: they know nothing of the rest
 //! ```
+//!
+//! Imports point down only. A verb holds the caller, which is cheap to clone, never the client.
 //!
 //! Replies carry a [`Header`], and where the server is Bowline, the level that served a read and the
 //! log index it had applied.
 
-mod builder;
+mod caller;
 mod client;
 mod cluster;
-mod endpoint;
 mod error;
 pub mod graph;
 mod history;
-mod key_range;
 mod kv;
 mod lease;
-mod pool;
-mod read_level;
-mod reply;
+mod maintenance;
+mod request;
 #[cfg(test)]
 mod silent;
 mod transaction;
+mod types;
 mod v1;
 mod watch;
 
-use std::future::Future;
-use std::pin::Pin;
-
-pub use builder::ClientBuilder;
-pub use client::Client;
-pub use cluster::{AddReply, Alarm, AlarmKind, HashKv, Member, Members, Snapshot, Status};
+pub use client::{Client, ClientBuilder};
+pub use cluster::{AddReply, Member, Members};
 pub use error::{Error, Result, code_name};
 pub use history::{History, HistoryReply, Version};
-pub use key_range::KeyRange;
 pub use kv::{
     Compare, Comparison, Delete, DeleteReply, Get, Operation, OperationReply, Put, PutReply,
     RangeReply, SortBy, Txn, TxnReply,
 };
 pub use lease::{GrantReply, KeepAlive, TimeToLive};
-pub use read_level::ReadLevel;
-pub use reply::{Entry, Header};
+pub use maintenance::{Alarm, AlarmKind, HashKv, Snapshot, Status};
+pub use request::BoxFuture;
 pub use tonic::Code;
-pub use transaction::{Committed, Isolation, Touched, Transaction, TransactionOptions};
+pub use transaction::{Committed, Isolation, Transaction, TransactionOptions};
+pub use types::{Entry, Header, KeyRange, ReadLevel, Touched};
 pub use watch::{Batch, Event, EventKind, Watch, Watcher};
-
-/// What awaiting a request gives.
-pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;

@@ -1,4 +1,4 @@
-//! What the services of `bowline.v1` share on this side: levels and headers, refusals, answers in parts.
+//! Helpers for calls of `bowline.v1`: read levels, headers, typed refusals, and replies in parts.
 //!
 //! Invariants: an answer in parts that ends without its end is an error, never a short answer; a value of an
 //! enumeration that is not known is one, too.
@@ -6,13 +6,15 @@
 use std::future::Future;
 
 use bowline_proto::v1 as pb;
+use bytes::Bytes;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::pool::{Pool, Repeat};
-use crate::{Error, Header, ReadLevel, Result};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::types::{BlockId, Header, ReadLevel};
 
 pub(crate) fn wire_level(level: ReadLevel) -> pb::ReadLevel {
     match level {
@@ -49,6 +51,17 @@ pub(crate) fn senseless(what: &str) -> Error {
     }
 }
 
+pub(crate) fn id_of(bytes: &[u8]) -> Result<BlockId> {
+    let bytes = bytes.try_into();
+    bytes
+        .map(BlockId::from_bytes)
+        .map_err(|_| senseless("a block's id has not 16 bytes"))
+}
+
+pub(crate) fn ids_of(all: &[Bytes]) -> Result<Vec<BlockId>> {
+    all.iter().map(|bytes| id_of(bytes)).collect()
+}
+
 /// The service's refusals have no texts to tell them apart by; their codes do.
 pub(crate) fn typed(error: Error) -> Error {
     match error {
@@ -66,7 +79,7 @@ pub(crate) fn typed(error: Error) -> Error {
 
 /// Sends a read.
 pub(crate) async fn ask<M, R, F>(
-    pool: &Pool,
+    caller: &Caller,
     request: M,
     send: impl Fn(Channel, Request<M>) -> F,
 ) -> Result<R>
@@ -74,14 +87,14 @@ where
     M: Message + Clone,
     F: Future<Output = Result<Response<R>, Status>>,
 {
-    let called = pool.call(Repeat::Always, None, request, send).await;
+    let called = caller.read(request, send).await;
     let (reply, _) = called.map_err(typed)?;
     Ok(reply)
 }
 
 /// Sends a read that is answered in parts, and collects them. `is_last` tells which part is the last.
 pub(crate) async fn collect<M, R, F>(
-    pool: &Pool,
+    caller: &Caller,
     request: M,
     is_last: fn(&R) -> bool,
     send: impl Fn(Channel, Request<M>) -> F,
@@ -101,8 +114,7 @@ where
             Ok(Response::new(parts))
         }
     };
-    let called: Result<(Vec<R>, MetadataMap)> =
-        pool.call(Repeat::Always, None, request, sent).await;
+    let called: Result<(Vec<R>, MetadataMap)> = caller.read(request, sent).await;
     let (parts, _) = called.map_err(typed)?;
     whole(parts, is_last)
 }

@@ -1,15 +1,14 @@
 //! Blocks, edges and neighbours.
 
-use std::sync::Arc;
-
 use bowline_proto::v1 as pb;
 
-use super::{
-    Block, BlockId, Direction, Edge, EdgeKey, GraphClient, Neighbor, ask, awaits, collect, cut_off,
-    header, id_bytes, read_settings, senseless,
-};
-use crate::pool::Pool;
-use crate::{Header, ReadLevel, Result};
+use super::types::{Block, Direction, Edge, Neighbor};
+use super::{GraphClient, ask, collect};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::request::{awaits, read_settings};
+use crate::types::{BlockId, EdgeKey, Header};
+use crate::v1::{cut_off, header, senseless};
 
 /// How many blocks or edges are asked for with one request.
 const ASKED_MAX: usize = 1_000;
@@ -18,7 +17,7 @@ const ASKED_MAX: usize = 1_000;
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Blocks {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::GetBlocksRequest,
 }
 
@@ -26,7 +25,7 @@ pub struct Blocks {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Edges {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::GetEdgesRequest,
 }
 
@@ -34,16 +33,16 @@ pub struct Edges {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Neighbors {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::NeighborsRequest,
 }
 
 impl GraphClient {
     /// Reads blocks. However many there are, all are of one revision.
     pub fn blocks(&self, ids: impl IntoIterator<Item = BlockId>) -> Blocks {
-        let ids = ids.into_iter().map(id_bytes).collect();
+        let ids = ids.into_iter().map(BlockId::to_wire).collect();
         Blocks {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::GetBlocksRequest {
                 ids,
                 ..pb::GetBlocksRequest::default()
@@ -55,7 +54,7 @@ impl GraphClient {
     pub fn edges(&self, keys: impl IntoIterator<Item = EdgeKey>) -> Edges {
         let keys = keys.into_iter().map(EdgeKey::into_wire).collect();
         Edges {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::GetEdgesRequest { keys, read: None },
         }
     }
@@ -63,9 +62,9 @@ impl GraphClient {
     /// Finds the blocks one edge away.
     pub fn neighbors(&self, id: BlockId) -> Neighbors {
         Neighbors {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::NeighborsRequest {
-                id: id_bytes(id),
+                id: id.to_wire(),
                 ..pb::NeighborsRequest::default()
             },
         }
@@ -102,7 +101,7 @@ impl Blocks {
             let count = rest.len().min(ASKED_MAX);
             request.ids = rest[..count].to_vec();
             let reply = ask(
-                &self.pool,
+                &self.caller,
                 request.clone(),
                 |mut service, request| async move { service.get_blocks(request).await },
             )
@@ -146,7 +145,7 @@ impl Edges {
             let count = rest.len().min(ASKED_MAX);
             request.keys = rest[..count].to_vec();
             let reply = ask(
-                &self.pool,
+                &self.caller,
                 request.clone(),
                 |mut service, request| async move { service.get_edges(request).await },
             )
@@ -202,7 +201,7 @@ impl Neighbors {
     async fn send(self) -> Result<NeighborsReply> {
         let is_last = |part: &pb::NeighborsReply| part.is_last;
         let parts = collect(
-            &self.pool,
+            &self.caller,
             self.request,
             is_last,
             |mut service, request| async move { service.neighbors(request).await },

@@ -13,7 +13,6 @@
 //! Invariants: a write is put on a connection at most once. An answer in parts that ends without its end is
 //! an error, never a short answer; a value of an enumeration that is not known is one, too.
 
-mod block_id;
 mod lookup;
 mod types;
 mod walk;
@@ -21,21 +20,19 @@ mod whole;
 mod write;
 
 use std::future::Future;
-use std::sync::Arc;
 
 use bowline_proto::v1::graph_client::GraphClient as Service;
-use bytes::Bytes;
 use prost::Message;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::Result;
-use crate::pool::Pool;
-use crate::v1::{self, cut_off, header, senseless, typed};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::v1;
 
-pub use block_id::{BlockId, ParseBlockIdError};
+pub use crate::types::{BlockId, EdgeKey, ParseBlockIdError};
 pub use lookup::{Blocks, BlocksReply, Edges, EdgesReply, Neighbors, NeighborsReply};
-pub use types::{Attributes, Block, Direction, Edge, EdgeKey, Neighbor, Path, Stop, Visit};
+pub use types::{Attributes, Block, Direction, Edge, Neighbor, Path, Stop, Visit};
 pub use walk::{PathReply, ShortestPath, Traverse, TraverseReply};
 pub use whole::{
     BlockList, BlockStream, Components, ComponentsReply, EdgeList, EdgeStream, GraphStats, Order,
@@ -66,83 +63,23 @@ pub use write::{GraphWrite, Write, WriteReply};
 /// ```
 #[derive(Debug, Clone)]
 pub struct GraphClient {
-    pool: Arc<Pool>,
+    caller: Caller,
 }
 
 impl GraphClient {
-    pub(crate) fn new(pool: Arc<Pool>) -> GraphClient {
-        GraphClient { pool }
+    pub(crate) fn new(caller: Caller) -> GraphClient {
+        GraphClient { caller }
     }
 }
 
-/// Gives a request the two settings that every read has.
-macro_rules! read_settings {
-    ($name:ident) => {
-        impl $name {
-            /// Replaces both.
-            #[allow(dead_code, reason = "not every read is one of a transaction")]
-            pub(crate) fn read_at(mut self, read: bowline_proto::v1::Read) -> $name {
-                self.request.read = Some(read);
-                self
-            }
-
-            /// How fresh it has to be. Default: [`ReadLevel::Linearizable`].
-            pub fn level(mut self, level: ReadLevel) -> $name {
-                self.request
-                    .read
-                    .get_or_insert_default()
-                    .set_level(crate::v1::wire_level(level));
-                self
-            }
-
-            /// As it was at this revision.
-            pub fn revision(mut self, revision: u64) -> $name {
-                self.request.read.get_or_insert_default().revision = revision;
-                self
-            }
-        }
-    };
-}
-
-/// Lets a request be awaited.
-macro_rules! awaits {
-    ($name:ident, $reply:ty) => {
-        impl std::future::IntoFuture for $name {
-            type Output = Result<$reply>;
-            type IntoFuture = crate::BoxFuture<$reply>;
-
-            fn into_future(self) -> crate::BoxFuture<$reply> {
-                Box::pin(self.send())
-            }
-        }
-    };
-}
-
-pub(crate) use {awaits, read_settings};
-
-pub(crate) fn id_bytes(id: BlockId) -> Bytes {
-    Bytes::copy_from_slice(&id.to_bytes())
-}
-
-pub(crate) fn id_of(bytes: &[u8]) -> Result<BlockId> {
-    let bytes = bytes.try_into();
-    bytes
-        .map(BlockId::from_bytes)
-        .map_err(|_| senseless("a block's id has not 16 bytes"))
-}
-
-fn ids_of(all: &[Bytes]) -> Result<Vec<BlockId>> {
-    all.iter().map(|bytes| id_of(bytes)).collect()
-}
-
 /// A client of the service on a connection.
-fn service(pool: &Pool, channel: Channel) -> Service<Channel> {
-    Service::new(channel).max_decoding_message_size(pool.settings().reply_bytes_max)
+fn service(caller: &Caller, channel: Channel) -> Service<Channel> {
+    Service::new(channel).max_decoding_message_size(caller.settings().reply_bytes_max)
 }
 
 /// Sends a read.
 async fn ask<M, R, F>(
-    pool: &Pool,
+    caller: &Caller,
     request: M,
     send: impl Fn(Service<Channel>, Request<M>) -> F,
 ) -> Result<R>
@@ -150,13 +87,13 @@ where
     M: Message + Clone,
     F: Future<Output = Result<Response<R>, Status>>,
 {
-    let sent = |channel, request| send(service(pool, channel), request);
-    v1::ask(pool, request, sent).await
+    let sent = |channel, request| send(service(caller, channel), request);
+    v1::ask(caller, request, sent).await
 }
 
 /// Sends a read that is answered in parts, and collects them. `is_last` tells which part is the last.
 async fn collect<M, R, F>(
-    pool: &Pool,
+    caller: &Caller,
     request: M,
     is_last: fn(&R) -> bool,
     send: impl Fn(Service<Channel>, Request<M>) -> F,
@@ -165,6 +102,6 @@ where
     M: Message + Clone,
     F: Future<Output = Result<Response<Streaming<R>>, Status>>,
 {
-    let sent = |channel, request| send(service(pool, channel), request);
-    v1::collect(pool, request, is_last, sent).await
+    let sent = |channel, request| send(service(caller, channel), request);
+    v1::collect(caller, request, is_last, sent).await
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
-use super::{BlockId, id_bytes, id_of, ids_of, senseless};
-use crate::Result;
+use crate::error::Result;
+use crate::types::{BlockId, EdgeKey};
+use crate::v1::{id_of, ids_of, senseless};
 
 /// Named texts on a block or an edge, in the order of their names.
 pub type Attributes = BTreeMap<String, String>;
@@ -61,41 +62,10 @@ impl Block {
 
     pub(crate) fn into_wire(self) -> pb::Block {
         pb::Block {
-            id: id_bytes(self.id),
+            id: self.id.to_wire(),
             kind: self.kind,
             content: self.content,
             attributes: self.attributes,
-        }
-    }
-}
-
-/// Which edge: between two blocks there is one of each kind.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EdgeKey {
-    /// Where it starts.
-    pub source: BlockId,
-    /// The name of its kind.
-    pub kind: String,
-    /// Where it ends.
-    pub target: BlockId,
-}
-
-impl EdgeKey {
-    /// Says which edge.
-    #[must_use]
-    pub fn new(source: BlockId, kind: impl Into<String>, target: BlockId) -> EdgeKey {
-        EdgeKey {
-            source,
-            kind: kind.into(),
-            target,
-        }
-    }
-
-    pub(crate) fn into_wire(self) -> pb::EdgeKey {
-        pb::EdgeKey {
-            source: id_bytes(self.source),
-            kind: self.kind,
-            target: id_bytes(self.target),
         }
     }
 }
@@ -272,7 +242,7 @@ impl Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
+    use crate::error::Error;
 
     fn is_senseless<T: std::fmt::Debug>(read: &Result<T>) -> bool {
         matches!(read, Err(Error::InvalidReply { .. }))
@@ -280,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_makes_no_sense_is_an_error_and_not_guessed() {
-        let id = id_bytes(BlockId(7));
+        let id = BlockId(7).to_wire();
         assert!(is_senseless(&Block::of_wire(pb::Block::default())));
         assert!(is_senseless(&Edge::of_wire(pb::Edge::default())));
         for direction in [2, 3, -1] {

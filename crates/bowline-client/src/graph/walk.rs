@@ -1,21 +1,20 @@
 //! Traversals and shortest paths.
 
-use std::sync::Arc;
-
 use bowline_proto::v1 as pb;
 
-use super::{
-    BlockId, Direction, GraphClient, Path, Stop, Visit, ask, awaits, collect, cut_off, header,
-    id_bytes, read_settings,
-};
-use crate::pool::Pool;
-use crate::{Header, ReadLevel, Result};
+use super::types::{Direction, Path, Stop, Visit};
+use super::{GraphClient, ask, collect};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::request::{awaits, read_settings};
+use crate::types::{BlockId, Header};
+use crate::v1::{cut_off, header};
 
 /// A traversal to be bounded and run. [`GraphClient::traverse`] gives one; `await` runs it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Traverse {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::TraverseRequest,
 }
 
@@ -23,7 +22,7 @@ pub struct Traverse {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct ShortestPath {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::ShortestPathRequest,
 }
 
@@ -31,9 +30,9 @@ impl GraphClient {
     /// Finds what can be reached from a block.
     pub fn traverse(&self, start: BlockId) -> Traverse {
         Traverse {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::TraverseRequest {
-                starts: vec![id_bytes(start)],
+                starts: vec![start.to_wire()],
                 ..pb::TraverseRequest::default()
             },
         }
@@ -42,10 +41,10 @@ impl GraphClient {
     /// Finds a shortest path from one block to another.
     pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
         ShortestPath {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::ShortestPathRequest {
-                from: id_bytes(from),
-                to: id_bytes(to),
+                from: from.to_wire(),
+                to: to.to_wire(),
                 ..pb::ShortestPathRequest::default()
             },
         }
@@ -60,7 +59,7 @@ awaits!(ShortestPath, PathReply);
 impl Traverse {
     /// Another start.
     pub fn also_from(mut self, start: BlockId) -> Traverse {
-        self.request.starts.push(id_bytes(start));
+        self.request.starts.push(start.to_wire());
         self
     }
 
@@ -103,7 +102,7 @@ impl Traverse {
     async fn send(self) -> Result<TraverseReply> {
         let is_last = |part: &pb::TraverseReply| part.end.is_some();
         let parts = collect(
-            &self.pool,
+            &self.caller,
             self.request,
             is_last,
             |mut service, request| async move { service.traverse(request).await },
@@ -166,7 +165,7 @@ impl ShortestPath {
 
     async fn send(self) -> Result<PathReply> {
         let reply = ask(
-            &self.pool,
+            &self.caller,
             self.request,
             |mut service, request| async move { service.shortest_path(request).await },
         )

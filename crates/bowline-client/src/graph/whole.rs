@@ -1,23 +1,22 @@
 //! Questions about the whole graph, and all of it.
 
-use std::sync::Arc;
-
 use bowline_proto::v1 as pb;
 use tokio::time::timeout;
 use tonic::{Request, Streaming};
 
-use super::{
-    Block, BlockId, Edge, GraphClient, ask, awaits, collect, cut_off, header, ids_of,
-    read_settings, service, typed,
-};
-use crate::pool::{Pool, Repeat};
-use crate::{Error, Header, ReadLevel, Result};
+use super::types::{Block, Edge};
+use super::{GraphClient, ask, collect, service};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::request::{awaits, read_settings};
+use crate::types::{BlockId, Header};
+use crate::v1::{cut_off, header, ids_of, typed};
 
 /// A question for an order of all blocks. [`GraphClient::order`] gives one; `await` asks it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Order {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::OrderRequest,
 }
 
@@ -25,7 +24,7 @@ pub struct Order {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Components {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::ComponentsRequest,
 }
 
@@ -33,7 +32,7 @@ pub struct Components {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Stats {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::StatsRequest,
 }
 
@@ -41,7 +40,7 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct BlockList {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::ListBlocksRequest,
 }
 
@@ -49,7 +48,7 @@ pub struct BlockList {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct EdgeList {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::ListEdgesRequest,
 }
 
@@ -57,7 +56,7 @@ impl GraphClient {
     /// Puts every block into an order in which each edge leads forward, or finds a cycle.
     pub fn order(&self) -> Order {
         Order {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::OrderRequest::default(),
         }
     }
@@ -65,7 +64,7 @@ impl GraphClient {
     /// Finds the sets of blocks that hang together when the direction of edges is ignored.
     pub fn components(&self) -> Components {
         Components {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::ComponentsRequest::default(),
         }
     }
@@ -73,7 +72,7 @@ impl GraphClient {
     /// Counts, degrees, components, triangles.
     pub fn stats(&self) -> Stats {
         Stats {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::StatsRequest::default(),
         }
     }
@@ -81,7 +80,7 @@ impl GraphClient {
     /// Reads every block, by id.
     pub fn list_blocks(&self) -> BlockList {
         BlockList {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::ListBlocksRequest::default(),
         }
     }
@@ -89,7 +88,7 @@ impl GraphClient {
     /// Reads every edge, by source, kind and target.
     pub fn list_edges(&self) -> EdgeList {
         EdgeList {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::ListEdgesRequest::default(),
         }
     }
@@ -134,7 +133,7 @@ impl Order {
     async fn send(self) -> Result<OrderReply> {
         let is_last = |part: &pb::OrderReply| part.is_last;
         let parts = collect(
-            &self.pool,
+            &self.caller,
             self.request,
             is_last,
             |mut service, request| async move { service.order(request).await },
@@ -190,7 +189,7 @@ impl Components {
     async fn send(self) -> Result<ComponentsReply> {
         let is_last = |part: &pb::ComponentsReply| part.is_last;
         let parts = collect(
-            &self.pool,
+            &self.caller,
             self.request,
             is_last,
             |mut service, request| async move { service.components(request).await },
@@ -228,7 +227,7 @@ pub struct ComponentsReply {
 impl Stats {
     async fn send(self) -> Result<GraphStats> {
         let reply = ask(
-            &self.pool,
+            &self.caller,
             self.request,
             |mut service, request| async move { service.stats(request).await },
         )
@@ -307,26 +306,26 @@ impl BlockList {
     }
 
     async fn send(self) -> Result<BlockStream> {
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let send = |channel, request: Request<pb::ListBlocksRequest>| async move {
-            service(pool, channel).list_blocks(request).await
+            service(caller, channel).list_blocks(request).await
         };
-        let called = pool.call(Repeat::Always, None, self.request, send).await;
+        let called = caller.read(self.request, send).await;
         let (parts, _) = called.map_err(typed)?;
-        let parts = Parts::begin(self.pool, parts, |part| (part.header, part.is_last)).await?;
+        let parts = Parts::begin(self.caller, parts, |part| (part.header, part.is_last)).await?;
         Ok(BlockStream { parts })
     }
 }
 
 impl EdgeList {
     async fn send(self) -> Result<EdgeStream> {
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let send = |channel, request: Request<pb::ListEdgesRequest>| async move {
-            service(pool, channel).list_edges(request).await
+            service(caller, channel).list_edges(request).await
         };
-        let called = pool.call(Repeat::Always, None, self.request, send).await;
+        let called = caller.read(self.request, send).await;
         let (parts, _) = called.map_err(typed)?;
-        let parts = Parts::begin(self.pool, parts, |part| (part.header, part.is_last)).await?;
+        let parts = Parts::begin(self.caller, parts, |part| (part.header, part.is_last)).await?;
         Ok(EdgeStream { parts })
     }
 }
@@ -334,7 +333,7 @@ impl EdgeList {
 /// The parts of an answer, one after the other. A broken stream does not resume: it gives an error.
 #[derive(Debug)]
 struct Parts<R> {
-    pool: Arc<Pool>,
+    caller: Caller,
     stream: Streaming<R>,
     inspect: fn(&R) -> (Option<pb::Header>, bool),
     /// The first part, until it is taken.
@@ -346,12 +345,12 @@ struct Parts<R> {
 impl<R> Parts<R> {
     /// Waits for the first part, which has the header.
     async fn begin(
-        pool: Arc<Pool>,
+        caller: Caller,
         stream: Streaming<R>,
         inspect: fn(&R) -> (Option<pb::Header>, bool),
     ) -> Result<Parts<R>> {
         let mut parts = Parts {
-            pool,
+            caller,
             stream,
             inspect,
             first: None,
@@ -368,12 +367,12 @@ impl<R> Parts<R> {
         if self.is_done {
             return Ok(None);
         }
-        let patience = self.pool.settings().request_timeout;
-        let part = match timeout(patience, self.stream.message()).await {
+        let deadline = self.caller.settings().request_timeout;
+        let part = match timeout(deadline, self.stream.message()).await {
             Ok(Ok(Some(part))) => part,
             Ok(Ok(None)) => return Err(cut_off()),
             Ok(Err(status)) => {
-                let (_, endpoint) = self.pool.current();
+                let (_, endpoint) = self.caller.current();
                 return Err(typed(Error::from_status(&status, endpoint.address())));
             }
             Err(_) => return Err(Error::TimedOut),

@@ -1,12 +1,14 @@
 //! Writes of blocks and edges.
 
-use std::sync::Arc;
-
 use bowline_proto::v1 as pb;
 
-use super::{Block, BlockId, Edge, EdgeKey, GraphClient, awaits, header, service, typed};
-use crate::pool::{Pool, Repeat};
-use crate::{Header, Result};
+use super::types::{Block, Edge};
+use super::{GraphClient, service};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::request::awaits;
+use crate::types::{BlockId, EdgeKey, Header};
+use crate::v1::{header, senseless, typed};
 
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +28,7 @@ impl GraphWrite {
         use pb::graph_write::Write;
         let write = match self {
             GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
-            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(super::id_bytes(id)),
+            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id.to_wire()),
             GraphWrite::PutEdge(edge) => Write::PutEdge(pb::Edge {
                 key: Some(edge.key.into_wire()),
                 attributes: edge.attributes,
@@ -41,7 +43,7 @@ impl GraphWrite {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Write {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::WriteRequest,
 }
 
@@ -50,7 +52,7 @@ impl GraphClient {
     pub fn write(&self, writes: impl IntoIterator<Item = GraphWrite>) -> Write {
         let writes = writes.into_iter().map(GraphWrite::into_wire).collect();
         Write {
-            pool: Arc::clone(&self.pool),
+            caller: self.caller.clone(),
             request: pb::WriteRequest { writes },
         }
     }
@@ -78,21 +80,21 @@ impl GraphClient {
 
 impl Write {
     async fn send(self) -> Result<WriteReply> {
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let count = self.request.writes.len();
-        let send = |channel, request| async move { service(pool, channel).write(request).await };
-        let sent = pool.call(Repeat::Never, None, self.request, send).await;
+        let send = |channel, request| async move { service(caller, channel).write(request).await };
+        let sent = caller.write(self.request, send).await;
         let (reply, _) = sent.map_err(typed)?;
         let understood = header(reply.header).and_then(|(header, _)| {
             if reply.changed.len() == count {
                 Ok(header)
             } else {
-                Err(super::senseless("it does not answer each write"))
+                Err(senseless("it does not answer each write"))
             }
         });
         Ok(WriteReply {
             // Something was written, whatever the answer means.
-            header: understood.map_err(crate::Error::of_change)?,
+            header: understood.map_err(crate::error::Error::of_change)?,
             changed: reply.changed,
         })
     }
@@ -116,8 +118,9 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::Client;
+    use crate::error::Error;
     use crate::silent::silent_server;
-    use crate::{Client, Error};
 
     #[tokio::test]
     async fn a_write_whose_answer_is_lost_is_not_sent_again() {

@@ -1,33 +1,34 @@
 //! Deletions of one key or many.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
 use tonic::metadata::MetadataMap;
 
-use crate::pool::{Pool, Repeat};
-use crate::reply::unsigned;
-use crate::{BoxFuture, Entry, Header, KeyRange, Result};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::request::BoxFuture;
+use crate::types::unsigned;
+use crate::types::{Entry, Header, KeyRange};
 
 /// A deletion. [`Client::delete`](crate::Client::delete) gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Delete {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: DeleteRangeRequest,
 }
 
 impl Delete {
-    pub(crate) fn new(pool: Arc<Pool>, range: KeyRange) -> Delete {
+    pub(crate) fn new(caller: Caller, range: KeyRange) -> Delete {
         let (key, range_end) = range.into_parts();
         let request = DeleteRangeRequest {
             key,
             range_end,
             prev_kv: false,
         };
-        Delete { pool, request }
+        Delete { caller, request }
     }
 
     /// Every key that starts with the key given.
@@ -44,14 +45,14 @@ impl Delete {
     }
 
     async fn send(self) -> Result<DeleteReply> {
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let send = |channel, request| async move {
             KvClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .max_decoding_message_size(caller.settings().reply_bytes_max)
                 .delete_range(request)
                 .await
         };
-        let (reply, metadata) = pool.call(Repeat::Never, None, self.request, send).await?;
+        let (reply, metadata) = caller.write(self.request, send).await?;
         Ok(DeleteReply::new(reply, &metadata))
     }
 }

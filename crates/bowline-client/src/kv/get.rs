@@ -1,23 +1,24 @@
 //! Reads of one key or many.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::range_request::{SortOrder, SortTarget};
 use bowline_proto::etcdserverpb::{RangeRequest, RangeResponse};
 use tonic::metadata::MetadataMap;
 
-use crate::pool::{Pool, Repeat};
-use crate::reply::{READ_LEVEL, signed, unsigned};
-use crate::{BoxFuture, Entry, Header, KeyRange, ReadLevel, Result};
+use crate::caller::{Caller, Repeat};
+use crate::error::Result;
+use crate::request::BoxFuture;
+use crate::types::{Entry, Header, KeyRange, ReadLevel};
+use crate::types::{READ_LEVEL, signed, unsigned};
 
 /// A read. [`Client::get`](crate::Client::get) and [`Client::range`](crate::Client::range) give one;
 /// `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Get {
-    pool: Arc<Pool>,
+    caller: Caller,
     read: Read,
     level: ReadLevel,
 }
@@ -56,9 +57,9 @@ impl Read {
 }
 
 impl Get {
-    pub(crate) fn new(pool: Arc<Pool>, range: KeyRange) -> Get {
+    pub(crate) fn new(caller: Caller, range: KeyRange) -> Get {
         Get {
-            pool,
+            caller,
             read: Read::new(range),
             level: ReadLevel::default(),
         }
@@ -148,14 +149,14 @@ impl Get {
         request.serializable = self.level == ReadLevel::Eventual;
         let metadata =
             (self.level == ReadLevel::Lease).then_some((READ_LEVEL, ReadLevel::Lease.name()));
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let send = |channel, request| async move {
             KvClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .max_decoding_message_size(caller.settings().reply_bytes_max)
                 .range(request)
                 .await
         };
-        let (reply, metadata) = pool.call(Repeat::Always, metadata, request, send).await?;
+        let (reply, metadata) = caller.call(Repeat::Always, metadata, request, send).await?;
         Ok(RangeReply::new(reply, &metadata))
     }
 }

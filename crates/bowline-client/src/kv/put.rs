@@ -1,32 +1,33 @@
 //! Writes of one key.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::{PutRequest, PutResponse};
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
-use crate::pool::{Pool, Repeat};
-use crate::{BoxFuture, Entry, Header, Result};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::request::BoxFuture;
+use crate::types::{Entry, Header};
 
 /// A write of one key. [`Client::put`](crate::Client::put) gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Put {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: PutRequest,
 }
 
 impl Put {
-    pub(crate) fn new(pool: Arc<Pool>, key: Bytes, value: Bytes) -> Put {
+    pub(crate) fn new(caller: Caller, key: Bytes, value: Bytes) -> Put {
         let request = PutRequest {
             key,
             value,
             ..PutRequest::default()
         };
-        Put { pool, request }
+        Put { caller, request }
     }
 
     /// The lease the key goes with; 0 for none.
@@ -54,14 +55,14 @@ impl Put {
     }
 
     async fn send(self) -> Result<PutReply> {
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let send = |channel, request| async move {
             KvClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .max_decoding_message_size(caller.settings().reply_bytes_max)
                 .put(request)
                 .await
         };
-        let (reply, metadata) = pool.call(Repeat::Never, None, self.request, send).await?;
+        let (reply, metadata) = caller.write(self.request, send).await?;
         Ok(PutReply::new(reply, &metadata))
     }
 }

@@ -1,7 +1,6 @@
 //! Transactions: conditions, and what to do if they hold or not, at one revision.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -13,9 +12,11 @@ use tonic::metadata::MetadataMap;
 
 use super::get::Read;
 use super::{DeleteReply, PutReply, RangeReply};
-use crate::pool::{Pool, Repeat};
-use crate::reply::signed;
-use crate::{BoxFuture, Header, KeyRange, Result};
+use crate::caller::{Caller, Repeat};
+use crate::error::Result;
+use crate::request::BoxFuture;
+use crate::types::signed;
+use crate::types::{Header, KeyRange};
 
 /// A condition of a transaction. An absent key compares as 0, and its value with nothing.
 ///
@@ -226,14 +227,14 @@ impl From<Operation> for pb::RequestOp {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Txn {
-    pool: Arc<Pool>,
+    caller: Caller,
     request: pb::TxnRequest,
 }
 
 impl Txn {
-    pub(crate) fn new(pool: Arc<Pool>) -> Txn {
+    pub(crate) fn new(caller: Caller) -> Txn {
         Txn {
-            pool,
+            caller,
             request: pb::TxnRequest::default(),
         }
     }
@@ -265,14 +266,14 @@ impl Txn {
         } else {
             Repeat::Always
         };
-        let pool = &*self.pool;
+        let caller = &self.caller;
         let send = |channel, request| async move {
             KvClient::new(channel)
-                .max_decoding_message_size(pool.settings().reply_bytes_max)
+                .max_decoding_message_size(caller.settings().reply_bytes_max)
                 .txn(request)
                 .await
         };
-        let (reply, metadata) = pool.call(repeat, None, self.request, send).await?;
+        let (reply, metadata) = caller.call(repeat, None, self.request, send).await?;
         Ok(TxnReply::new(reply, &metadata))
     }
 }

@@ -18,19 +18,20 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::endpoint::Endpoint;
-use crate::pool::PAUSE_MIN;
-use crate::reply::unsigned;
-use crate::{Client, Error, Header, Result};
+use super::calls::{revoke_lease, ttl_of};
+use super::exact::keep_alive_ms_once;
+use crate::caller::{Caller, Endpoint, PAUSE_MIN};
+use crate::error::{Error, Result};
+use crate::types::Header;
 
-/// Keeps a lease alive until it is dropped. [`Client::keep_alive`] gives one.
+/// Keeps a lease alive until it is dropped. [`Client::keep_alive`](crate::Client::keep_alive) gives one.
 ///
 /// Dropping it stops the renewals; the lease then ends by itself when its time has passed.
 /// [`revoke`](KeepAlive::revoke) ends it at once.
 #[derive(Debug)]
 #[must_use = "dropping it stops the renewals"]
 pub struct KeepAlive {
-    client: Client,
+    caller: Caller,
     id: i64,
     state: watch::Receiver<State>,
     task: JoinHandle<()>,
@@ -44,14 +45,14 @@ enum State {
 }
 
 impl KeepAlive {
-    pub(super) async fn start(client: Client, id: i64, is_exact: bool) -> Result<KeepAlive> {
+    pub(crate) async fn start(caller: Caller, id: i64, is_exact: bool) -> Result<KeepAlive> {
         let mut renewer = Renewer {
-            client: client.clone(),
+            caller: caller.clone(),
             id,
             is_exact,
             stream: None,
         };
-        let deadline = Instant::now() + client.pool().settings().request_timeout;
+        let deadline = Instant::now() + caller.settings().request_timeout;
         let (ttl, until) = loop {
             match renewer.renew(deadline).await {
                 Ok(renewed) => break renewed,
@@ -64,7 +65,7 @@ impl KeepAlive {
         let (sender, state) = watch::channel(State::Alive { ttl, until });
         let task = tokio::spawn(renewer.run(sender, ttl, until));
         Ok(KeepAlive {
-            client,
+            caller,
             id,
             state,
             task,
@@ -130,7 +131,7 @@ impl KeepAlive {
     /// Stops the renewals, ends the lease and deletes its keys.
     pub async fn revoke(self) -> Result<Header> {
         self.task.abort();
-        self.client.revoke_lease(self.id).await
+        revoke_lease(&self.caller, self.id).await
     }
 }
 
@@ -142,7 +143,7 @@ impl Drop for KeepAlive {
 
 /// What the task works with.
 struct Renewer {
-    client: Client,
+    caller: Caller,
     id: i64,
     /// Whether it is timed in milliseconds, by calls of their own instead of a stream.
     is_exact: bool,
@@ -163,8 +164,8 @@ impl Renewer {
         loop {
             sleep_until(next).await;
             // One silent endpoint must not use up all the time there is.
-            let patience = Instant::now() + (ttl / 6).max(Duration::from_millis(100));
-            let cause = match self.renew(patience.min(until)).await {
+            let deadline = Instant::now() + (ttl / 6).max(Duration::from_millis(100));
+            let cause = match self.renew(deadline.min(until)).await {
                 Ok((new_ttl, new_until)) => {
                     (ttl, until) = (new_ttl, new_until);
                     next = until - ttl + ttl / 3;
@@ -198,12 +199,12 @@ impl Renewer {
             .unwrap_or(Err(Error::TimedOut));
         if renewed.is_err() {
             // Whatever comes on this stream later answers an older renewal.
-            let (turn, _) = self.client.pool().current();
+            let (turn, _) = self.caller.current();
             let turn = self.stream.take().map_or(turn, |stream| stream.turn);
             // A call has gone on to the next endpoint itself, but when it was cut short.
             let is_left = self.is_exact && !matches!(renewed, Err(Error::TimedOut));
             if !is_left && !matches!(renewed, Err(Error::LeaseNotFound)) {
-                self.client.pool().leave(turn);
+                self.caller.leave(turn);
             }
         }
         renewed
@@ -212,7 +213,7 @@ impl Renewer {
     async fn renew_once(&mut self) -> Result<(Duration, Instant)> {
         let sent = Instant::now();
         if self.is_exact {
-            let ttl = self.client.keep_alive_ms_once(self.id).await?;
+            let ttl = keep_alive_ms_once(&self.caller, self.id).await?;
             return Ok((ttl, sent + ttl));
         }
         let request = LeaseKeepAliveRequest { id: self.id };
@@ -223,7 +224,7 @@ impl Renewer {
         }
         let stream = match &mut self.stream {
             Some(stream) => stream,
-            empty => empty.insert(open(&self.client, request).await?),
+            empty => empty.insert(open(&self.caller, request).await?),
         };
         let reply = stream.replies.message().await;
         let reply =
@@ -234,13 +235,12 @@ impl Renewer {
 }
 
 /// Opens a stream with its first renewal in it: a server may answer nothing before it has one.
-async fn open(client: &Client, first: LeaseKeepAliveRequest) -> Result<Renewals> {
-    let pool = client.pool();
-    let (turn, endpoint) = pool.current();
+async fn open(caller: &Caller, first: LeaseKeepAliveRequest) -> Result<Renewals> {
+    let (turn, endpoint) = caller.current();
     let (requests, receiver) = mpsc::channel(1);
     // There is room for one.
     let _ = requests.send(first).await;
-    let request = pool.request(ReceiverStream::new(receiver), true);
+    let request = caller.request(ReceiverStream::new(receiver), true);
     let replies = LeaseClient::new(endpoint.channel())
         .lease_keep_alive(request)
         .await
@@ -254,17 +254,6 @@ async fn open(client: &Client, first: LeaseKeepAliveRequest) -> Result<Renewals>
     })
 }
 
-/// The time to live in an answer, if the lease exists.
-pub(super) fn ttl_of(reply: Option<LeaseKeepAliveResponse>) -> Result<Duration> {
-    let reply = reply.ok_or_else(|| Error::Disconnected {
-        message: "the stream ended".to_owned(),
-    })?;
-    match unsigned(reply.ttl) {
-        0 => Err(Error::LeaseNotFound),
-        seconds => Ok(Duration::from_secs(seconds)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,9 +262,9 @@ mod tests {
     #[tokio::test]
     async fn a_lease_that_nothing_renews_is_lost_when_its_time_is_over() {
         // Nobody listens on it.
-        let builder = Client::builder().endpoints(["127.0.0.1:1"]);
+        let builder = crate::Client::builder().endpoints(["127.0.0.1:1"]);
         let renewer = Renewer {
-            client: builder.connect_lazy().unwrap(),
+            caller: builder.connect_lazy().unwrap().caller().clone(),
             id: 1,
             is_exact: false,
             stream: None,

@@ -23,7 +23,6 @@
 //! never again when its outcome is unknown.
 
 mod state;
-mod touched;
 
 use std::future::Future;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -33,16 +32,16 @@ use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
 use bytes::Bytes;
 use pb::commit_reply::Outcome;
+use pb::conflict::What;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
+use crate::caller::Caller;
+use crate::error::{Error, Result};
 use crate::graph::{Block, BlockId, Direction, Edge, EdgeKey, GraphClient, GraphWrite, Neighbor};
-use crate::pool::{Pool, Repeat};
-use crate::v1::{self, collect, header, senseless};
-use crate::{Entry, Error, KeyRange, ReadLevel, Result};
+use crate::types::{Entry, KeyRange, ReadLevel, Touched};
+use crate::v1::{self, collect, header, id_of, senseless};
 use state::{Own, Read, State};
-
-pub use touched::Touched;
 
 /// What must be unchanged at commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,7 +105,7 @@ pub struct Transaction {
 
 #[derive(Debug)]
 struct Inner {
-    pool: Arc<Pool>,
+    caller: Caller,
     options: TransactionOptions,
     /// The revision it reads at; 0 before the first read, during which it is locked.
     read_revision: tokio::sync::Mutex<u64>,
@@ -114,10 +113,10 @@ struct Inner {
 }
 
 impl Transaction {
-    pub(crate) fn new(pool: Arc<Pool>, options: TransactionOptions) -> Transaction {
+    pub(crate) fn new(caller: Caller, options: TransactionOptions) -> Transaction {
         Transaction {
             inner: Arc::new(Inner {
-                pool,
+                caller,
                 options,
                 read_revision: tokio::sync::Mutex::new(0),
                 state: std::sync::Mutex::default(),
@@ -168,12 +167,12 @@ impl Transaction {
         Ok(found?.0)
     }
 
-    fn service(pool: &Pool, channel: Channel) -> StoreClient<Channel> {
-        StoreClient::new(channel).max_decoding_message_size(pool.settings().reply_bytes_max)
+    fn service(caller: &Caller, channel: Channel) -> StoreClient<Channel> {
+        StoreClient::new(channel).max_decoding_message_size(caller.settings().reply_bytes_max)
     }
 
     fn graph(&self) -> GraphClient {
-        GraphClient::new(Arc::clone(&self.inner.pool))
+        GraphClient::new(self.inner.caller.clone())
     }
 
     // --- keys and values ---
@@ -207,7 +206,7 @@ impl Transaction {
     /// A key as it is stored, which counts as read.
     async fn stored(&self, key: Bytes) -> Result<Option<Entry>> {
         self.state()?.reads.insert(Read::Key(key.clone()));
-        let pool = &*self.inner.pool;
+        let caller = &self.inner.caller;
         let key = &key;
         let found = self.read(|read| {
             let request = pb::GetRequest {
@@ -215,8 +214,8 @@ impl Transaction {
                 keys: vec![key.clone()],
             };
             async move {
-                let reply = v1::ask(pool, request, |channel, request| async move {
-                    Transaction::service(pool, channel).get(request).await
+                let reply = v1::ask(caller, request, |channel, request| async move {
+                    Transaction::service(caller, channel).get(request).await
                 })
                 .await?;
                 let (_, revision) = header(reply.header)?;
@@ -235,7 +234,7 @@ impl Transaction {
         let (key, range_end) = range.clone().into_parts();
         let read = Read::Range(key.clone(), range_end.clone());
         self.state()?.reads.insert(read);
-        let pool = &*self.inner.pool;
+        let caller = &self.inner.caller;
         let wire = &pb::KeyRange { key, range_end };
         let found = self.read(|read| {
             let request = pb::RangeRequest {
@@ -246,8 +245,8 @@ impl Transaction {
             };
             async move {
                 let is_last = |part: &pb::RangeReply| part.is_last;
-                let parts = collect(pool, request, is_last, |channel, request| async move {
-                    Transaction::service(pool, channel).range(request).await
+                let parts = collect(caller, request, is_last, |channel, request| async move {
+                    Transaction::service(caller, channel).range(request).await
                 })
                 .await?;
                 let first = parts.first().ok_or_else(v1::cut_off)?;
@@ -506,11 +505,11 @@ impl Transaction {
                 changed: false,
             });
         }
-        let pool = &*self.inner.pool;
+        let caller = &self.inner.caller;
         let send = |channel, request| async move {
-            Transaction::service(pool, channel).commit(request).await
+            Transaction::service(caller, channel).commit(request).await
         };
-        let sent = pool.call(Repeat::Never, None, request, send).await;
+        let sent = caller.write(request, send).await;
         let (reply, _) = sent.map_err(v1::typed)?;
         committed(reply, read_revision)
     }
@@ -530,7 +529,7 @@ fn committed(reply: pb::CommitReply, read_revision: u64) -> Result<Committed> {
             changed: done.changed,
         }),
         Some(Outcome::Conflict(conflict)) => Err(Error::Conflict {
-            what: Touched::of_wire(conflict.what)?,
+            what: touched(conflict.what)?,
             revision: conflict.revision,
             snapshot: read_revision,
         }),
@@ -541,6 +540,20 @@ fn committed(reply: pb::CommitReply, read_revision: u64) -> Result<Committed> {
         }),
         None => Err(senseless("it does not say what became of the commit").of_change()),
     }
+}
+
+/// What a conflict is about.
+fn touched(what: Option<What>) -> Result<Touched> {
+    Ok(match what {
+        Some(What::Key(key)) => Touched::Key(key),
+        Some(What::Block(id)) => Touched::Block(id_of(&id)?),
+        Some(What::Edge(edge)) => Touched::Edge(EdgeKey {
+            source: id_of(&edge.source)?,
+            kind: edge.kind,
+            target: id_of(&edge.target)?,
+        }),
+        None => return Err(senseless("it does not say what has conflicted")),
+    })
 }
 
 fn checked(key: impl Into<Bytes>) -> Result<Bytes> {
@@ -565,7 +578,7 @@ pub(crate) async fn repeat<T, B>(
 where
     B: Future<Output = Result<T>>,
 {
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const RETRY_MAX: Duration = Duration::from_secs(10);
     const PAUSE_MAX_US: u64 = 100_000;
     let start = Instant::now();
     let mut attempts = 0_u32;
@@ -582,7 +595,7 @@ where
             other => return other,
         }
         let elapsed = start.elapsed();
-        if elapsed > PATIENCE {
+        if elapsed > RETRY_MAX {
             return Err(Error::TooManyConflicts { attempts, elapsed });
         }
         // The winners are ahead by about a round trip; who loses again waits longer.
@@ -679,7 +692,7 @@ mod tests {
             committed(pb::CommitReply { header, outcome }, 5)
         };
         let conflict = pb::Conflict {
-            what: Some(pb::conflict::What::Key("k".into())),
+            what: Some(What::Key("k".into())),
             revision: 8,
         };
         assert!(matches!(

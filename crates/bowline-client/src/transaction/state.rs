@@ -8,10 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
-use crate::graph::{
-    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor, id_bytes,
-};
-use crate::{Entry, KeyRange};
+use crate::graph::{Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor};
+use crate::types::{Entry, KeyRange};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -177,10 +175,10 @@ impl State {
             read: Some(match read {
                 Read::Key(key) => Wire::Key(key),
                 Read::Range(key, end) => Wire::Range(range((key, end))),
-                Read::Block(id) => Wire::Block(id_bytes(id)),
+                Read::Block(id) => Wire::Block(id.to_wire()),
                 Read::Edge(key) => Wire::Edge(key.into_wire()),
-                Read::EdgesOut(id) => Wire::EdgesOut(id_bytes(id)),
-                Read::EdgesIn(id) => Wire::EdgesIn(id_bytes(id)),
+                Read::EdgesOut(id) => Wire::EdgesOut(id.to_wire()),
+                Read::EdgesIn(id) => Wire::EdgesIn(id.to_wire()),
             }),
         };
         // Reads that no server has answered have told nothing.

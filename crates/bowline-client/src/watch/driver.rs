@@ -20,9 +20,8 @@ use tonic::Streaming;
 
 use super::Batch;
 use super::subscription::{Step, Subscription};
-use crate::endpoint::Endpoint;
-use crate::pool::{PAUSE_MAX, PAUSE_MIN, Pool};
-use crate::{Error, Result};
+use crate::caller::{Caller, Endpoint, PAUSE_MAX, PAUSE_MIN};
+use crate::error::{Error, Result};
 
 /// The way to a driver. The task ends when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -60,11 +59,11 @@ pub(super) enum Command {
 }
 
 impl Hub {
-    pub(crate) fn spawn(pool: Arc<Pool>) -> Hub {
+    pub(crate) fn spawn(caller: Caller) -> Hub {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let driver = Driver {
-            pool,
+            caller,
             shared: Arc::clone(&shared),
             watches: HashMap::new(),
             on_wire: HashMap::new(),
@@ -119,7 +118,7 @@ struct Watch {
 }
 
 struct Driver {
-    pool: Arc<Pool>,
+    caller: Caller,
     shared: Arc<Shared>,
     watches: HashMap<u64, Watch>,
     /// From numbers on the stream to watches.
@@ -212,17 +211,17 @@ impl Driver {
         for id in ids {
             self.create(id);
         }
-        let (turn, endpoint) = self.pool.current();
+        let (turn, endpoint) = self.caller.current();
         let request = self
-            .pool
+            .caller
             .request(UnboundedReceiverStream::new(receiver), true);
-        let patience = self.pool.settings().request_timeout;
+        let deadline = self.caller.settings().request_timeout;
         Link::Opening(
             turn,
             Box::pin(async move {
                 let mut client =
                     WatchClient::new(endpoint.channel()).max_decoding_message_size(usize::MAX);
-                match timeout(patience, client.watch(request)).await {
+                match timeout(deadline, client.watch(request)).await {
                     Ok(Ok(response)) => Ok(Opened {
                         endpoint,
                         messages: Box::new(response.into_inner()),
@@ -256,7 +255,7 @@ impl Driver {
         };
         tracing::debug!(error = %failed, "a stream of watches broke");
         if let Some(turn) = link.turn() {
-            self.pool.leave(turn);
+            self.caller.leave(turn);
         }
         self.reset();
         if is_final(&failed) {

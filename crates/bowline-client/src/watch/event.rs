@@ -2,7 +2,7 @@
 
 use bowline_proto::mvccpb;
 
-use crate::Entry;
+use crate::types::Entry;
 
 /// Changes that came together: all those of one revision, or of several.
 #[derive(Debug, Clone, PartialEq, Eq)]

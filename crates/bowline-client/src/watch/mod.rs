@@ -26,6 +26,7 @@
 mod driver;
 mod event;
 mod options;
+mod streams;
 mod subscription;
 mod watcher;
 
@@ -33,4 +34,4 @@ pub use event::{Batch, Event, EventKind};
 pub use options::Watch;
 pub use watcher::Watcher;
 
-pub(crate) use driver::Hub;
+pub(crate) use streams::Streams;

@@ -1,29 +1,31 @@
-//! What a watch asks for.
+//! The request of a watch.
 
 use std::future::IntoFuture;
 
 use bowline_proto::etcdserverpb::WatchCreateRequest;
 use bowline_proto::etcdserverpb::watch_create_request::FilterType;
 
-use super::Watcher;
-use crate::reply::signed;
-use crate::{BoxFuture, Client, KeyRange, Result};
+use super::streams::Streams;
+use super::watcher::Watcher;
+use crate::error::Result;
+use crate::request::BoxFuture;
+use crate::types::{KeyRange, signed};
 
-/// A watch to begin. [`Client::watch`] gives one; `await` begins it, and gives a [`Watcher`] once a
+/// A watch to begin. [`Client::watch`](crate::Client::watch) gives one; `await` begins it, and gives a [`Watcher`] once a
 /// server has confirmed it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is watched until it is awaited"]
 pub struct Watch {
-    client: Client,
+    streams: Streams,
     request: WatchCreateRequest,
     own_stream: bool,
 }
 
 impl Watch {
-    pub(crate) fn new(client: Client, range: KeyRange) -> Watch {
+    pub(crate) fn new(streams: Streams, range: KeyRange) -> Watch {
         let (key, range_end) = range.into_parts();
         Watch {
-            client,
+            streams,
             request: WatchCreateRequest {
                 key,
                 range_end,
@@ -94,12 +96,11 @@ impl IntoFuture for Watch {
     fn into_future(self) -> BoxFuture<Watcher> {
         Box::pin(async move {
             let hub = if self.own_stream {
-                self.client.own_hub()
+                self.streams.own()
             } else {
-                self.client.hub().clone()
+                self.streams.shared()
             };
-            let patience = self.client.pool().settings().request_timeout;
-            Watcher::start(hub, self.request, patience).await
+            Watcher::start(hub, self.request, self.streams.timeout()).await
         })
     }
 }

@@ -4,8 +4,8 @@ use bowline_proto::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use bowline_proto::mvccpb;
 
 use super::{Batch, Event};
-use crate::Error;
-use crate::reply::unsigned;
+use crate::error::Error;
+use crate::types::unsigned;
 
 /// One watch.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Batch;
 use super::driver::{Command, Hub};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// How many batches wait for a watcher before its watch is given up for a while.
 pub(super) const QUEUE_BATCHES: usize = 256;
@@ -38,7 +38,7 @@ impl Watcher {
     pub(super) async fn start(
         hub: Hub,
         request: WatchCreateRequest,
-        patience: Duration,
+        deadline: Duration,
     ) -> Result<Watcher> {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let (begun, has_begun) = oneshot::channel();
@@ -58,7 +58,7 @@ impl Watcher {
             begun,
             is_held_back,
         })?;
-        watcher.next_revision = match tokio::time::timeout(patience, has_begun).await {
+        watcher.next_revision = match tokio::time::timeout(deadline, has_begun).await {
             Ok(Ok(begun)) => begun?,
             Ok(Err(_)) => return Err(Error::Stopped),
             Err(_) => return Err(watcher.hub.last_error().unwrap_or(Error::TimedOut)),

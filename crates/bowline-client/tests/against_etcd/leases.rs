@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_client::{Error, KeyRange, KeepAlive};
+use bowline_client::{Error, KeepAlive, KeyRange};
 
 use crate::with_cluster;
 

@@ -10,9 +10,8 @@ use bytes::Bytes;
 use futures_core::Stream;
 use tonic::Streaming;
 
-use crate::endpoint::Endpoint;
-use crate::pool::Repeat;
-use crate::{Client, Error, Result};
+use crate::caller::{Caller, Endpoint};
+use crate::error::{Error, Result};
 
 /// The database of one member as a stream of bytes. The last 32 of them are the SHA-256 of the rest.
 ///
@@ -28,32 +27,23 @@ pub struct Snapshot {
     is_done: bool,
 }
 
-impl Client {
-    /// Streams the database of the member that is asked.
-    pub async fn snapshot(&self) -> Result<Snapshot> {
-        let (_, endpoint) = self.pool().current();
-        let request = SnapshotRequest {};
-        let (chunks, _) = self
-            .pool()
-            .call(
-                Repeat::Always,
-                None,
-                request,
-                |channel, request| async move {
-                    MaintenanceClient::new(channel)
-                        .max_decoding_message_size(usize::MAX)
-                        .snapshot(request)
-                        .await
-                },
-            )
-            .await?;
-        Ok(Snapshot {
-            chunks,
-            endpoint,
-            remaining: None,
-            is_done: false,
+pub(crate) async fn snapshot(caller: &Caller) -> Result<Snapshot> {
+    let (_, endpoint) = caller.current();
+    let request = SnapshotRequest {};
+    let (chunks, _) = caller
+        .read(request, |channel, request| async move {
+            MaintenanceClient::new(channel)
+                .max_decoding_message_size(usize::MAX)
+                .snapshot(request)
+                .await
         })
-    }
+        .await?;
+    Ok(Snapshot {
+        chunks,
+        endpoint,
+        remaining: None,
+        is_done: false,
+    })
 }
 
 impl Snapshot {

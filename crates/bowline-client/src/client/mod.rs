@@ -1,19 +1,26 @@
-//! The client itself: where verbs begin.
+//! The client: hands out the verbs, and holds what they share, the caller and the watch streams.
+
+mod builder;
+mod cluster;
+mod lease;
+mod maintenance;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tonic::transport::Channel;
 
+use crate::caller::Caller;
+use crate::error::Result;
 use crate::graph::GraphClient;
+use crate::history::History;
 use crate::kv::{Delete, Get, Put, Txn};
-use crate::pool::Pool;
-use crate::watch::{Hub, Watch};
-use crate::{
-    ClientBuilder, History, KeyRange, Result, Transaction, TransactionOptions, transaction,
-};
+use crate::transaction::{self, Transaction, TransactionOptions};
+use crate::types::KeyRange;
+use crate::watch::{Streams, Watch};
+
+pub use builder::ClientBuilder;
 
 /// A client of a server or a cluster. Cloning it is cheap, and clones share connections.
 ///
@@ -38,14 +45,13 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pool: Arc<Pool>,
-    /// The stream that watches share, made with the first.
-    hub: Arc<OnceLock<Hub>>,
+    caller: Caller,
+    streams: Streams,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let endpoints = &self.pool.settings().endpoints;
+        let endpoints = &self.caller.settings().endpoints;
         f.debug_struct("Client")
             .field("endpoints", endpoints)
             .finish_non_exhaustive()
@@ -65,20 +71,29 @@ impl Client {
         ClientBuilder::default()
     }
 
-    pub(crate) fn new(settings: ClientBuilder) -> Result<Client> {
-        Ok(Client {
-            pool: Arc::new(Pool::new(settings)?),
-            hub: Arc::new(OnceLock::new()),
-        })
+    fn new(caller: Caller) -> Client {
+        Client {
+            streams: Streams::new(caller.clone()),
+            caller,
+        }
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
+    #[cfg(test)]
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Reads a key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let reply = client.get("greeting").await?;
+    /// println!("{:?}", reply.value());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get(&self, key: impl Into<Bytes>) -> Get {
-        Get::new(Arc::clone(&self.pool), KeyRange::key(key))
+        Get::new(self.caller.clone(), KeyRange::key(key))
     }
 
     /// Reads keys.
@@ -93,22 +108,40 @@ impl Client {
     /// # }
     /// ```
     pub fn range(&self, range: impl Into<KeyRange>) -> Get {
-        Get::new(Arc::clone(&self.pool), range.into())
+        Get::new(self.caller.clone(), range.into())
     }
 
     /// Writes a key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let put = client.put("greeting", "hello").await?;
+    /// println!("revision {}", put.header.revision);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Put {
-        Put::new(Arc::clone(&self.pool), key.into(), value.into())
+        Put::new(self.caller.clone(), key.into(), value.into())
     }
 
     /// Deletes a key or a range of keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::KeyRange;
+    ///
+    /// client.delete("greeting").await?;
+    /// client.delete(KeyRange::prefix("svc/")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delete(&self, range: impl Into<KeyRange>) -> Delete {
-        Delete::new(Arc::clone(&self.pool), range.into())
+        Delete::new(self.caller.clone(), range.into())
     }
 
     /// Begins a transaction.
     pub fn txn(&self) -> Txn {
-        Txn::new(Arc::clone(&self.pool))
+        Txn::new(self.caller.clone())
     }
 
     /// Reads the past of a key: each of its changes that is kept, newest first.
@@ -125,7 +158,7 @@ impl Client {
     /// # }
     /// ```
     pub fn history(&self, key: impl Into<Bytes>) -> History {
-        History::new(Arc::clone(&self.pool), key.into())
+        History::new(self.caller.clone(), key.into())
     }
 
     /// Begins an interactive transaction. Nothing is sent before its first read. Servers of Bowline have it,
@@ -149,7 +182,7 @@ impl Client {
     /// [`Client::begin`] with another isolation or level.
     #[must_use = "nothing is written until it is committed"]
     pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
-        Transaction::new(Arc::clone(&self.pool), options)
+        Transaction::new(self.caller.clone(), options)
     }
 
     /// Runs a transaction and commits it; runs it again when it conflicts, for some 10 s at most. An error of
@@ -210,35 +243,25 @@ impl Client {
     /// # }
     /// ```
     pub fn watch(&self, range: impl Into<KeyRange>) -> Watch {
-        Watch::new(self.clone(), range.into())
+        Watch::new(self.streams.clone(), range.into())
     }
 
     /// The verbs of the graph. Servers of Bowline have it, etcd has not.
     #[must_use]
     pub fn graph(&self) -> GraphClient {
-        GraphClient::new(Arc::clone(&self.pool))
-    }
-
-    /// The stream that watches share.
-    pub(crate) fn hub(&self) -> &Hub {
-        self.hub.get_or_init(|| Hub::spawn(Arc::clone(&self.pool)))
-    }
-
-    /// A stream of its own for one watch.
-    pub(crate) fn own_hub(&self) -> Hub {
-        Hub::spawn(Arc::clone(&self.pool))
+        GraphClient::new(self.caller.clone())
     }
 
     /// The address of the endpoint in use.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        self.pool.current().1.address().to_owned()
+        self.caller.current().1.address().to_owned()
     }
 
     /// A connection to the endpoint in use, for requests that this client has no verb for: the services
     /// are in `bowline-proto`. It does not fail over.
     #[must_use]
     pub fn channel(&self) -> Channel {
-        self.pool.current().1.channel()
+        self.caller.current().1.channel()
     }
 }

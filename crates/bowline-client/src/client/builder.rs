@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{Client, Error, Result};
+use super::Client;
+use crate::caller::{Caller, Settings};
+use crate::error::{Error, Result};
 
 /// The settings of a client. [`Client::builder`] gives one.
 ///
@@ -20,92 +22,66 @@ use crate::{Client, Error, Result};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use = "a builder does nothing until `connect` is called"]
 pub struct ClientBuilder {
-    pub(crate) endpoints: Vec<String>,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) request_timeout: Duration,
-    pub(crate) keep_alive_interval: Duration,
-    pub(crate) keep_alive_timeout: Duration,
-    pub(crate) keep_alive_while_idle: bool,
-    pub(crate) connections_per_endpoint: usize,
-    pub(crate) request_bytes_max: usize,
-    pub(crate) reply_bytes_max: usize,
-    pub(crate) token: Option<String>,
-    pub(crate) require_leader: bool,
-}
-
-impl Default for ClientBuilder {
-    fn default() -> ClientBuilder {
-        ClientBuilder {
-            endpoints: Vec::new(),
-            connect_timeout: Duration::from_secs(2),
-            request_timeout: Duration::from_secs(10),
-            keep_alive_interval: Duration::from_secs(10),
-            keep_alive_timeout: Duration::from_secs(5),
-            keep_alive_while_idle: false,
-            connections_per_endpoint: 1,
-            request_bytes_max: 2 << 20,
-            reply_bytes_max: usize::MAX,
-            token: None,
-            require_leader: false,
-        }
-    }
+    settings: Settings,
 }
 
 impl ClientBuilder {
     /// Where the servers are: `host:port` or `http://host:port`. The first that can be reached is used
     /// until it fails, then the next.
     pub fn endpoints<E: Into<String>>(mut self, endpoints: impl IntoIterator<Item = E>) -> Self {
-        self.endpoints.extend(endpoints.into_iter().map(Into::into));
+        self.settings
+            .endpoints
+            .extend(endpoints.into_iter().map(Into::into));
         self
     }
 
     /// How long making a connection may take before the next endpoint is tried. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.settings.connect_timeout = timeout;
         self
     }
 
     /// How long a request may take, all its tries together. Streams have no limit. Default: 10 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.request_timeout = timeout;
+        self.settings.request_timeout = timeout;
         self
     }
 
     /// How often a connection in use is asked whether it is alive, and how long it may take to answer.
     /// Default: 10 s and 5 s. etcd ends connections that ask more often than every 5 s.
     pub fn keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
-        self.keep_alive_interval = interval;
-        self.keep_alive_timeout = timeout;
+        self.settings.keep_alive_interval = interval;
+        self.settings.keep_alive_timeout = timeout;
         self
     }
 
     /// Whether connections that nobody uses are asked, too. Default: no.
     pub fn keep_alive_while_idle(mut self, yes: bool) -> Self {
-        self.keep_alive_while_idle = yes;
+        self.settings.keep_alive_while_idle = yes;
         self
     }
 
     /// How many connections to make to an endpoint, used in turn. Default: 1, which carries any number
     /// of requests at once; more spread the work over more cores of both sides.
     pub fn connections_per_endpoint(mut self, count: usize) -> Self {
-        self.connections_per_endpoint = count;
+        self.settings.connections_per_endpoint = count;
         self
     }
 
     /// The largest request sent and the largest answer taken, in bytes. Default: 2 MiB, what etcd
     /// takes, and no limit.
     pub fn message_limits(mut self, request_bytes_max: usize, reply_bytes_max: usize) -> Self {
-        self.request_bytes_max = request_bytes_max;
-        self.reply_bytes_max = reply_bytes_max;
+        self.settings.request_bytes_max = request_bytes_max;
+        self.settings.reply_bytes_max = reply_bytes_max;
         self
     }
 
     /// The token that says who is asking, as `Authenticate` of etcd's API gives it.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
+        self.settings.token = Some(token.into());
         self
     }
 
@@ -113,25 +89,25 @@ impl ClientBuilder {
     /// Watches and keep-alives always ask for that, so that they leave a member that is cut off.
     /// Default: no.
     pub fn require_leader(mut self, yes: bool) -> Self {
-        self.require_leader = yes;
+        self.settings.require_leader = yes;
         self
     }
 
     /// Makes the client, and sees that at least one endpoint can be reached.
     pub async fn connect(self) -> Result<Client> {
         let client = self.connect_lazy()?;
-        client.pool().probe().await?;
+        client.caller.probe().await?;
         Ok(client)
     }
 
     /// Makes the client. Connections are made when they are first used. Has to be called within a
     /// Tokio runtime.
     pub fn connect_lazy(self) -> Result<Client> {
-        if self.endpoints.is_empty() {
+        if self.settings.endpoints.is_empty() {
             return Err(Error::InvalidArgument {
                 message: "there is no endpoint: give at least one".to_owned(),
             });
         }
-        Client::new(self)
+        Ok(Client::new(Caller::new(self.settings)?))
     }
 }

@@ -1,4 +1,4 @@
-//! How fresh a read has to be.
+//! Read levels.
 
 use std::fmt;
 use std::str::FromStr;

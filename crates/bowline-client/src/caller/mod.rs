@@ -1,9 +1,12 @@
-//! Where requests go: one endpoint until it fails, then the next.
+//! The caller: sends a request to an endpoint, and fails over to the next. The one retry rule of the client.
 //!
 //! A client stays with an endpoint, so that its own eventual reads never go back in time while nothing
 //! fails. What follows a failure depends on what is known of the request; see [`crate::error`].
 //!
 //! Invariant: a request of [`Repeat::Never`] is put on a connection at most once.
+
+mod endpoint;
+mod settings;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,12 +19,14 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use crate::endpoint::Endpoint;
-use crate::{ClientBuilder, Error, Result};
+use crate::error::{Error, Result};
+
+pub(crate) use endpoint::Endpoint;
+pub(crate) use settings::Settings;
 
 /// The metadata with which a request is refused by a member that knows no leader.
 const HAS_LEADER: &str = "hasleader";
-/// The metadata that says who is asking.
+/// The metadata that authenticates a request.
 const TOKEN: &str = "token";
 
 /// Whether a request may reach a server twice.
@@ -33,18 +38,23 @@ pub(crate) enum Repeat {
     Never,
 }
 
-/// All endpoints of a client.
+/// Sends the requests of a client. Cloning it is cheap, and clones share connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    shared: Arc<Shared>,
+}
+
 #[derive(Debug)]
-pub(crate) struct Pool {
+struct Shared {
     endpoints: Vec<Arc<Endpoint>>,
     /// Which endpoint is used, counted up with each failure; modulo their number.
     current: AtomicUsize,
-    settings: ClientBuilder,
+    settings: Settings,
     token: Option<AsciiMetadataValue>,
 }
 
-impl Pool {
-    pub(crate) fn new(settings: ClientBuilder) -> Result<Pool> {
+impl Caller {
+    pub(crate) fn new(settings: Settings) -> Result<Caller> {
         let endpoints = settings
             .endpoints
             .iter()
@@ -55,22 +65,25 @@ impl Pool {
                 message: "the token has characters that cannot be sent".to_owned(),
             })
         });
-        Ok(Pool {
+        let shared = Shared {
             endpoints,
             current: AtomicUsize::new(0),
             token: token.transpose()?,
             settings,
+        };
+        Ok(Caller {
+            shared: Arc::new(shared),
         })
     }
 
-    pub(crate) fn settings(&self) -> &ClientBuilder {
-        &self.settings
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
     }
 
     /// Goes to the first endpoint that can be reached.
     pub(crate) async fn probe(&self) -> Result<()> {
         let mut last = None;
-        for _ in &self.endpoints {
+        for _ in &self.shared.endpoints {
             let (turn, endpoint) = self.current();
             match endpoint.probe().await {
                 Ok(()) => return Ok(()),
@@ -81,19 +94,19 @@ impl Pool {
         Err(last.unwrap_or(Error::TimedOut))
     }
 
-    /// The endpoint in use, and the turn to give to [`leave`](Pool::leave) when it fails.
+    /// The endpoint in use, and the turn to give to [`leave`](Caller::leave) when it fails.
     pub(crate) fn current(&self) -> (usize, Arc<Endpoint>) {
-        let turn = self.current.load(Ordering::Acquire);
+        let turn = self.shared.current.load(Ordering::Acquire);
         (
             turn,
-            Arc::clone(&self.endpoints[turn % self.endpoints.len()]),
+            Arc::clone(&self.shared.endpoints[turn % self.shared.endpoints.len()]),
         )
     }
 
     /// Goes on to the next endpoint, unless another request did so already.
     pub(crate) fn leave(&self, turn: usize) {
         // Losing this race means that the endpoint has been left.
-        let _ = self.current.compare_exchange(
+        let _ = self.shared.current.compare_exchange(
             turn,
             turn.wrapping_add(1),
             Ordering::AcqRel,
@@ -105,13 +118,39 @@ impl Pool {
     pub(crate) fn request<M>(&self, message: M, require_leader: bool) -> Request<M> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
-        if let Some(token) = &self.token {
+        if let Some(token) = &self.shared.token {
             metadata.insert(TOKEN, token.clone());
         }
-        if require_leader || self.settings.require_leader {
+        if require_leader || self.shared.settings.require_leader {
             metadata.insert(HAS_LEADER, AsciiMetadataValue::from_static("true"));
         }
         request
+    }
+
+    /// Sends a request that changes nothing, and waits for its answer.
+    pub(crate) async fn read<M, R, F>(
+        &self,
+        message: M,
+        send: impl Fn(Channel, Request<M>) -> F,
+    ) -> Result<(R, MetadataMap)>
+    where
+        M: Message + Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        self.call(Repeat::Always, None, message, send).await
+    }
+
+    /// Sends a request that changes something, at most once, and waits for its answer.
+    pub(crate) async fn write<M, R, F>(
+        &self,
+        message: M,
+        send: impl Fn(Channel, Request<M>) -> F,
+    ) -> Result<(R, MetadataMap)>
+    where
+        M: Message + Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        self.call(Repeat::Never, None, message, send).await
     }
 
     /// Sends a request and waits for its answer.
@@ -126,10 +165,10 @@ impl Pool {
         M: Message + Clone,
         F: Future<Output = Result<Response<R>, Status>>,
     {
-        if message.encoded_len() > self.settings.request_bytes_max {
+        if message.encoded_len() > self.shared.settings.request_bytes_max {
             return Err(Error::RequestTooLarge);
         }
-        let deadline = Instant::now() + self.settings.request_timeout;
+        let deadline = Instant::now() + self.shared.settings.request_timeout;
         let mut pause = PAUSE_MIN;
         let mut tries = 0;
         loop {
@@ -164,13 +203,13 @@ impl Pool {
                 };
             tries += 1;
             // Two rounds: a connection that broke while it was idle fails once at every endpoint.
-            if !again || tries >= 2 * self.endpoints.len().max(2) {
+            if !again || tries >= 2 * self.shared.endpoints.len().max(2) {
                 return Err(match repeat {
                     Repeat::Always => error,
                     Repeat::Never => error.of_change(),
                 });
             }
-            if tries % self.endpoints.len() == 0 {
+            if tries % self.shared.endpoints.len() == 0 {
                 // A whole round failed. A new leader takes a moment.
                 if Instant::now() + pause >= deadline {
                     return Err(error);

@@ -1,10 +1,10 @@
-//! What comes with every answer.
+//! The header of every reply, and entries of keys.
 
 use bowline_proto::{etcdserverpb as pb, mvccpb, v1};
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
-use crate::ReadLevel;
+use super::read_level::ReadLevel;
 
 /// The metadata in which a read says how fresh it has to be, and an answer how fresh it is.
 pub(crate) const READ_LEVEL: &str = "bowline-read";

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of a block.
@@ -39,6 +40,10 @@ impl BlockId {
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
+    }
+
+    pub(crate) fn to_wire(self) -> Bytes {
+        Bytes::copy_from_slice(&self.to_bytes())
     }
 }
 

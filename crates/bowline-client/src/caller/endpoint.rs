@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tonic::transport::{Channel, Endpoint as Transport};
 
-use crate::{ClientBuilder, Error, Result};
+use super::settings::Settings;
+use crate::error::{Error, Result, with_sources};
 
 /// One address of a server.
 ///
@@ -19,14 +20,14 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(address: &str, settings: &ClientBuilder) -> Result<Endpoint> {
+    pub(crate) fn new(address: &str, settings: &Settings) -> Result<Endpoint> {
         let invalid = |message: String| Error::InvalidEndpoint {
             endpoint: address.to_owned(),
             message,
         };
         let uri = with_scheme(address).map_err(|message| invalid(message.to_owned()))?;
         let transport = Transport::from_shared(uri)
-            .map_err(|error| invalid(crate::error::with_sources(&error)))?
+            .map_err(|error| invalid(with_sources(&error)))?
             .connect_timeout(settings.connect_timeout)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(settings.keep_alive_interval)
@@ -56,7 +57,7 @@ impl Endpoint {
             Ok(_) => Ok(()),
             Err(error) => Err(Error::Unreachable {
                 endpoint: self.address.clone(),
-                message: crate::error::with_sources(&error),
+                message: with_sources(&error),
             }),
         }
     }

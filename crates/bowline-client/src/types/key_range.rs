@@ -1,4 +1,4 @@
-//! Which keys a request is about, as the wire has it: a first key and an end.
+//! Key ranges as the wire has them: a first key and an end.
 
 use std::ops::{Range, RangeFrom};
 

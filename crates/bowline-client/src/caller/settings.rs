@@ -1,0 +1,36 @@
+//! The settings of the caller, which the builder of a client fills.
+
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) keep_alive_interval: Duration,
+    pub(crate) keep_alive_timeout: Duration,
+    pub(crate) keep_alive_while_idle: bool,
+    pub(crate) connections_per_endpoint: usize,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) reply_bytes_max: usize,
+    pub(crate) token: Option<String>,
+    pub(crate) require_leader: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            endpoints: Vec::new(),
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(10),
+            keep_alive_interval: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(5),
+            keep_alive_while_idle: false,
+            connections_per_endpoint: 1,
+            request_bytes_max: 2 << 20,
+            reply_bytes_max: usize::MAX,
+            token: None,
+            require_leader: false,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Calls that concern one member: its state, alarms, hashes, snapshots, and maintenance.
+//!
+//! These go to the endpoint in use, and its answer speaks for that member only. A client with one
+//! endpoint asks a certain member.
+
+mod snapshot;
+
+use std::fmt;
+
+use bowline_proto::etcdserverpb as pb;
+use bowline_proto::etcdserverpb::alarm_request::AlarmAction;
+use bowline_proto::etcdserverpb::kv_client::KvClient;
+use bowline_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::types::{Header, signed, unsigned};
+
+pub use snapshot::Snapshot;
+
+pub(crate) use snapshot::snapshot;
+
+/// The state of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Status {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The version of the API that it speaks.
+    pub version: String,
+    /// The bytes of its database.
+    pub db_size_bytes: u64,
+    /// How many of them are in use.
+    pub db_size_in_use_bytes: u64,
+    /// The leader it follows; 0 for none.
+    pub leader: u64,
+    /// The newest log entry that is committed.
+    pub raft_index: u64,
+    /// The newest log entry that is applied.
+    pub raft_applied_index: u64,
+    /// The term of the leader.
+    pub raft_term: u64,
+    /// Whether it only learns.
+    pub is_learner: bool,
+    /// What is wrong with it.
+    pub errors: Vec<String>,
+}
+
+/// Something that is wrong with a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alarm {
+    /// The member.
+    pub member_id: u64,
+    /// What is wrong.
+    pub kind: AlarmKind,
+}
+
+/// What is wrong with a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AlarmKind {
+    /// Its database is full.
+    NoSpace,
+    /// Its data differs from that of the others.
+    Corrupt,
+    /// Something this client has no name for.
+    Other(i32),
+}
+
+impl fmt::Display for AlarmKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AlarmKind::NoSpace => f.write_str("NOSPACE"),
+            AlarmKind::Corrupt => f.write_str("CORRUPT"),
+            AlarmKind::Other(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// The hash of all keys of a member as of a revision: equal on all members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct HashKv {
+    /// What comes with every answer.
+    pub header: Header,
+    /// The hash.
+    pub hash: u32,
+    /// The revision up to which the member has compacted.
+    pub compact_revision: u64,
+    /// The revision that was hashed; 0 where the server does not say.
+    pub hash_revision: u64,
+}
+
+fn alarms_of(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
+    alarms
+        .iter()
+        .map(|alarm| Alarm {
+            member_id: alarm.member_id,
+            kind: match alarm.alarm {
+                1 => AlarmKind::NoSpace,
+                2 => AlarmKind::Corrupt,
+                other => AlarmKind::Other(other),
+            },
+        })
+        .collect()
+}
+
+pub(crate) async fn compact(caller: &Caller, revision: u64, physical: bool) -> Result<Header> {
+    let request = pb::CompactionRequest {
+        revision: signed(revision),
+        physical,
+    };
+    let (reply, metadata) = caller
+        .write(request, |channel, request| async move {
+            KvClient::new(channel).compact(request).await
+        })
+        .await?;
+    Ok(Header::new(reply.header, &metadata))
+}
+
+pub(crate) async fn status(caller: &Caller) -> Result<Status> {
+    let request = pb::StatusRequest {};
+    let (reply, metadata) = caller
+        .read(request, |channel, request| async move {
+            MaintenanceClient::new(channel).status(request).await
+        })
+        .await?;
+    Ok(Status {
+        header: Header::new(reply.header, &metadata),
+        version: reply.version,
+        db_size_bytes: unsigned(reply.db_size),
+        db_size_in_use_bytes: unsigned(reply.db_size_in_use),
+        leader: reply.leader,
+        raft_index: reply.raft_index,
+        raft_applied_index: reply.raft_applied_index,
+        raft_term: reply.raft_term,
+        is_learner: reply.is_learner,
+        errors: reply.errors,
+    })
+}
+
+pub(crate) async fn alarms(caller: &Caller) -> Result<Vec<Alarm>> {
+    send_alarm(
+        caller,
+        pb::AlarmRequest {
+            action: AlarmAction::Get.into(),
+            ..pb::AlarmRequest::default()
+        },
+    )
+    .await
+}
+
+pub(crate) async fn disarm(caller: &Caller) -> Result<Vec<Alarm>> {
+    send_alarm(
+        caller,
+        pb::AlarmRequest {
+            action: AlarmAction::Deactivate.into(),
+            ..pb::AlarmRequest::default()
+        },
+    )
+    .await
+}
+
+pub(crate) async fn disarm_one(caller: &Caller, alarm: Alarm) -> Result<Vec<Alarm>> {
+    send_alarm(
+        caller,
+        pb::AlarmRequest {
+            action: AlarmAction::Deactivate.into(),
+            member_id: alarm.member_id,
+            alarm: match alarm.kind {
+                AlarmKind::NoSpace => 1,
+                AlarmKind::Corrupt => 2,
+                AlarmKind::Other(number) => number,
+            },
+        },
+    )
+    .await
+}
+
+async fn send_alarm(caller: &Caller, request: pb::AlarmRequest) -> Result<Vec<Alarm>> {
+    // Taking back what is taken back changes nothing.
+    let (reply, _) = caller
+        .read(request, |channel, request| async move {
+            MaintenanceClient::new(channel).alarm(request).await
+        })
+        .await?;
+    Ok(alarms_of(&reply.alarms))
+}
+
+pub(crate) async fn defragment(caller: &Caller) -> Result<Header> {
+    let request = pb::DefragmentRequest {};
+    let (reply, metadata) = caller
+        .write(request, |channel, request| async move {
+            MaintenanceClient::new(channel).defragment(request).await
+        })
+        .await?;
+    Ok(Header::new(reply.header, &metadata))
+}
+
+pub(crate) async fn hash_kv(caller: &Caller, revision: u64) -> Result<HashKv> {
+    let request = pb::HashKvRequest {
+        revision: signed(revision),
+    };
+    let (reply, metadata) = caller
+        .read(request, |channel, request| async move {
+            MaintenanceClient::new(channel).hash_kv(request).await
+        })
+        .await?;
+    Ok(HashKv {
+        header: Header::new(reply.header, &metadata),
+        hash: reply.hash,
+        compact_revision: unsigned(reply.compact_revision),
+        hash_revision: unsigned(reply.hash_revision),
+    })
+}
+
+pub(crate) async fn move_leader(caller: &Caller, target: u64) -> Result<Header> {
+    let request = pb::MoveLeaderRequest { target_id: target };
+    let (reply, metadata) = caller
+        .write(request, |channel, request| async move {
+            MaintenanceClient::new(channel).move_leader(request).await
+        })
+        .await?;
+    Ok(Header::new(reply.header, &metadata))
+}
