@@ -179,15 +179,18 @@ mod tests {
             return;
         }
         let name = "seed::tests::a_test_of_fresh_seeds_repeats_the_one_that_is_named";
-        for (variable, value, expected) in [
-            (VARIABLE, "41", "Some(41)"),
-            (FRESH_VARIABLE, "0", "None"),
-        ] {
-            let mut command = std::process::Command::new(std::env::current_exe().expect("a program"));
+        for (variable, value, expected) in
+            [(VARIABLE, "41", "Some(41)"), (FRESH_VARIABLE, "0", "None")]
+        {
+            let mut command =
+                std::process::Command::new(std::env::current_exe().expect("a program"));
             command.env_remove(VARIABLE).env_remove(FRESH_VARIABLE);
             command.env(variable, value).env(CHILD, expected);
             let output = command.args(["--exact", name]).output();
-            assert!(output.expect("it runs").status.success(), "{variable}={value}");
+            assert!(
+                output.expect("it runs").status.success(),
+                "{variable}={value}"
+            );
         }
     }
 
