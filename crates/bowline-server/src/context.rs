@@ -17,8 +17,8 @@ use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
+use crate::counters::Counters;
 use crate::memory::Memory;
-use crate::metrics::Metrics;
 use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
 use crate::settings::Settings;
 use crate::status::Fault;
@@ -35,7 +35,7 @@ const SNAPSHOTS_MAX: usize = 8;
 pub(crate) struct Context {
     pub(crate) client: LocalClient,
     pub(crate) settings: Settings,
-    pub(crate) metrics: Metrics,
+    pub(crate) counters: Counters,
     pub(crate) watches: Arc<Watches>,
     /// What clients make the server hold.
     pub(crate) memory: Arc<Memory>,
@@ -74,7 +74,7 @@ impl Context {
             leadership: client.leadership(),
             client,
             settings,
-            metrics: Metrics::default(),
+            counters: Counters::default(),
             watches,
             memory,
             maintenance: Arc::new(Semaphore::new(1)),

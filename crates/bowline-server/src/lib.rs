@@ -15,13 +15,16 @@
 // The futures of a call into the consensus are nested deeply.
 #![recursion_limit = "256"]
 
+mod checks;
 pub mod config;
 mod context;
 mod convert;
+mod counters;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
+mod hosts;
 mod http;
 mod memory;
 mod metrics;
@@ -35,6 +38,7 @@ mod settings;
 mod snapshot_file;
 mod status;
 mod transport;
+mod version;
 mod watch;
 
 pub use restore::{RestoreError, SnapshotSummary, restore_snapshot, snapshot_summary};

@@ -32,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tonic::Status;
 
-use crate::metrics::Counter;
+use crate::counters::Counter;
 use crate::read_threads::wide_threads_max;
 use crate::status::Fault;
 

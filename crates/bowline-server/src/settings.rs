@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::http::Hosts;
+use crate::hosts::Hosts;
 
 /// Limits and times of the services.
 #[derive(Debug, Clone)]

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bowline_cluster::NodeConfig;
 use parse::{duration, number, one_of, url_list};
 
-use crate::http::Hosts;
+use crate::hosts::Hosts;
 use crate::settings::Settings;
 use crate::transport::ConnectionOptions;
 
@@ -250,7 +250,8 @@ impl Config {
             .listen_client_urls
             .iter()
             .chain(&self.listen_metrics_urls);
-        Hosts::new(listened.chain(&advertised), &self.host_whitelist)
+        let own = listened.chain(&advertised).map(|url| url.host.as_str());
+        Hosts::new(own, &self.host_whitelist)
     }
 
     pub(crate) fn connections(&self) -> ConnectionOptions {

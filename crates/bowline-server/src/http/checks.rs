@@ -10,66 +10,13 @@ use bowline_cluster::ReadLevel;
 use http::{Response, StatusCode};
 use tonic::body::Body;
 
-use super::{TEXT, reply};
+use super::reply::{TEXT, reply};
+use crate::checks::{CHECKS, Check, Of};
 use crate::context::Context;
-use crate::metrics::Counter;
 use crate::status::Fault;
 
 /// How long a check waits for the cluster.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// One check of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Check {
-    /// `livez` or `readyz`.
-    pub(crate) kind: &'static str,
-    pub(crate) name: &'static str,
-    of: Of,
-}
-
-/// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Read(ReadLevel),
-    Corruption,
-    Learner,
-}
-
-/// All checks, by the names that etcd gives them.
-pub(crate) const CHECKS: [Check; 5] = [
-    Check {
-        kind: "livez",
-        name: "serializable_read",
-        of: Of::Read(ReadLevel::Eventual),
-    },
-    Check {
-        kind: "readyz",
-        name: "data_corruption",
-        of: Of::Corruption,
-    },
-    Check {
-        kind: "readyz",
-        name: "serializable_read",
-        of: Of::Read(ReadLevel::Eventual),
-    },
-    Check {
-        kind: "readyz",
-        name: "linearizable_read",
-        of: Of::Read(ReadLevel::Linearizable),
-    },
-    Check {
-        kind: "readyz",
-        name: "non_learner",
-        of: Of::Learner,
-    },
-];
-
-/// How often a check was passed, and failed.
-#[derive(Debug, Default)]
-pub(crate) struct Outcomes {
-    pub(crate) passed: Counter,
-    pub(crate) failed: Counter,
-}
 
 /// The places of the checks that a path names; none if there is no such path.
 pub(super) fn of_path(path: &str) -> Vec<usize> {
@@ -97,7 +44,7 @@ pub(super) async fn answer(context: &Context, path: &str, query: &str) -> Respon
     let (mut lines, mut status) = (String::new(), StatusCode::OK);
     for place in places {
         let name = CHECKS[place].name;
-        let outcomes = &context.metrics.checks[place];
+        let outcomes = &context.counters.checks[place];
         match problem(context, CHECKS[place].of).await {
             None => {
                 outcomes.passed.add(1);

@@ -25,62 +25,11 @@
 //!   that very machine. Only a name can be pointed elsewhere.
 //! - A request without a host is not a browser's.
 
-use std::collections::HashSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use tonic::body::Body as ReplyBody;
 
-use crate::config::Url;
-
-/// Which names of hosts are the server's own.
-#[derive(Debug, Clone, Default)]
-pub struct Hosts {
-    /// Whether every name is.
-    any: bool,
-    /// In small letters.
-    names: HashSet<String>,
-}
-
-impl Hosts {
-    /// The hosts of the server's URLs, and those that `--host-whitelist` names; `*` is every name.
-    pub(crate) fn new<'a>(own: impl Iterator<Item = &'a Url>, listed: &str) -> Hosts {
-        let listed = listed.split(',').map(str::trim);
-        let listed: Vec<&str> = listed.filter(|name| !name.is_empty()).collect();
-        let own = own.map(|url| url.host.to_ascii_lowercase());
-        Hosts {
-            any: listed.contains(&"*"),
-            names: own
-                .chain(listed.iter().map(|name| name.to_ascii_lowercase()))
-                .collect(),
-        }
-    }
-
-    /// Whether a host, with or without a port, is the server's.
-    fn contain(&self, authority: &str) -> bool {
-        let host = host_of(authority);
-        self.any
-            || host.parse::<Ipv4Addr>().is_ok()
-            || is_ipv6(host)
-            || host.eq_ignore_ascii_case("localhost")
-            || self.names.contains(&host.to_ascii_lowercase())
-    }
-}
-
-/// A host without its port. An address of IPv6 keeps its brackets.
-fn host_of(authority: &str) -> &str {
-    match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    }
-}
-
-fn is_ipv6(host: &str) -> bool {
-    let inner = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
-}
+use super::reply::{TEXT, reply};
+use crate::hosts::Hosts;
 
 /// Whether a body is taken for JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +105,7 @@ impl Guard {
                 "a page of another origin may not ask this server\n".to_owned(),
             ),
         };
-        Some(super::reply(refused.0, super::TEXT, refused.1))
+        Some(reply(refused.0, TEXT, refused.1))
     }
 
     fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
@@ -212,12 +161,10 @@ fn same_authority(one: &str, other: &str, default_port: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse_url;
 
     fn guard(listed: &str) -> Guard {
-        let urls = ["http://localhost:2379", "http://Etcd-0.example:2379"];
-        let urls: Vec<Url> = urls.iter().map(|url| parse_url(url).unwrap()).collect();
-        Guard::new(Hosts::new(urls.iter(), listed))
+        let own = ["localhost", "Etcd-0.example"];
+        Guard::new(Hosts::new(own.into_iter(), listed))
     }
 
     fn status(guard: &Guard, target: &str, headers: &[(&str, &str)]) -> u16 {

@@ -3,27 +3,24 @@
 
 mod checks;
 mod guard;
+mod reply;
 
 use bowline::replica::AlarmKind;
 use bowline_cluster::ReadLevel;
-use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
-use http_body_util::Full;
 use serde_json::json;
 use tonic::body::Body;
 
 use crate::context::Context;
 use crate::metrics;
-use crate::service::{CLUSTER_VERSION, VERSION};
+use crate::version::{CLUSTER_VERSION, VERSION};
 
-pub(crate) use guard::{Body as JsonBody, Guard, Hosts};
+pub(crate) use guard::{Body as JsonBody, Guard};
+pub(crate) use reply::{TEXT, reply};
 
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 /// What Prometheus asks for.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-pub(crate) use checks::{CHECKS, Outcomes};
 
 /// Whether a path is served here.
 pub(crate) fn is_known(path: &str) -> bool {
@@ -94,10 +91,10 @@ async fn health(context: &Context, query: &str) -> Response<Body> {
         }
     };
     let (status, count) = match problem {
-        None => (StatusCode::OK, &context.metrics.health.passed),
+        None => (StatusCode::OK, &context.counters.health.passed),
         Some(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            &context.metrics.health.failed,
+            &context.counters.health.failed,
         ),
     };
     count.add(1);
@@ -106,18 +103,4 @@ async fn health(context: &Context, query: &str) -> Response<Body> {
         "reason": problem.unwrap_or_default(),
     });
     reply(status, JSON, health.to_string())
-}
-
-/// A reply with a text.
-pub(crate) fn reply(
-    status: StatusCode,
-    content_type: &'static str,
-    text: impl Into<Bytes>,
-) -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::new(text.into())));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }

@@ -9,11 +9,11 @@ use bowline::Stats;
 use bowline_cluster::{NodeMetrics, Status};
 use tonic::Code;
 
-use super::text::write_times;
-use super::{CODES, Method, Metrics};
+use super::times::write_times;
+use crate::checks::CHECKS;
 use crate::context::Context;
-use crate::http::CHECKS;
-use crate::service::{CLUSTER_VERSION_SHORT, VERSION};
+use crate::counters::{CODES, Counters, Method};
+use crate::version::{CLUSTER_VERSION_SHORT, VERSION};
 
 /// Writes all rows.
 pub(super) fn write(
@@ -24,7 +24,7 @@ pub(super) fn write(
     stats: &Stats,
 ) -> fmt::Result {
     let is = u64::from;
-    let health = &context.metrics.health;
+    let health = &context.counters.health;
     let (watches, behind) = context.watches.counts();
     let (gauge, counter) = ("gauge", "counter");
     // Name, type, what it is, value.
@@ -160,8 +160,8 @@ pub(super) fn write(
         "Times to make entries of the log durable.",
     )?;
     write_times(out, name, "", &node.log_flush_times)?;
-    write_checks(out, &context.metrics)?;
-    write_calls(out, &context.metrics)
+    write_checks(out, &context.counters)?;
+    write_calls(out, &context.counters)
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
@@ -169,10 +169,10 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(out, "# TYPE {name} {kind}")
 }
 
-fn write_checks(out: &mut String, metrics: &Metrics) -> fmt::Result {
+fn write_checks(out: &mut String, counters: &Counters) -> fmt::Result {
     let name = "etcd_server_healthchecks_total";
     head(out, name, "counter", "Outcomes of each check.")?;
-    for (check, outcomes) in CHECKS.iter().zip(&metrics.checks) {
+    for (check, outcomes) in CHECKS.iter().zip(&counters.checks) {
         let (kind, check) = (check.kind, check.name);
         for (status, count) in [("success", &outcomes.passed), ("error", &outcomes.failed)] {
             writeln!(
@@ -186,10 +186,10 @@ fn write_checks(out: &mut String, metrics: &Metrics) -> fmt::Result {
 }
 
 /// Calls as libraries of gRPC count them. One is counted with its answer, a stream when it has begun.
-fn write_calls(out: &mut String, metrics: &Metrics) -> fmt::Result {
+fn write_calls(out: &mut String, counters: &Counters) -> fmt::Result {
     let handled = "grpc_server_handled_total";
     head(out, handled, "counter", "Calls that were answered.")?;
-    for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
+    for (method, of) in Method::ALL.iter().zip(&counters.methods) {
         let (service, method) = method.names();
         for code in 0..CODES {
             let count = of.codes[code].get();

@@ -1,113 +1,286 @@
-//! What the server counts, and how Prometheus reads it.
+//! What the server counts, as the text that Prometheus reads.
 //!
-//! A request costs a few additions to counters that exist from the start: no lock, no allocation, no
-//! look-up but the one that finds its method. The numbers of the node and of the storage are asked
-//! for when somebody reads them.
+//! The counters are always there; the numbers of the node and of the storage are asked for at each reading.
 
 mod etcd;
-mod method;
 mod process;
-mod text;
+mod times;
 
-use std::array;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::fmt::{self, Write};
 
-use bowline_cluster::Histogram;
 use tonic::Code;
 
-use crate::http::{CHECKS, Outcomes};
+use crate::context::Context;
+use crate::counters::{CODES, Counters, Method};
+use times::write_times;
 
-pub(crate) use method::Method;
-pub(crate) use text::render;
-
-/// gRPC has 17 codes, from 0 on.
-const CODES: usize = 17;
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Metrics {
-    methods: [OfMethod; Method::COUNT],
-    /// Connections that are open.
-    pub(crate) connections: Gauge,
-    /// Connections that were taken.
-    pub(crate) connections_accepted: Counter,
-    /// Connections that were over the limit.
-    pub(crate) connections_refused: Counter,
-    /// Requests for services or methods that there are not.
-    pub(crate) unknown: Counter,
-    /// Answers of `/health`.
-    pub(crate) health: Outcomes,
-    /// Of each check of `/livez` and `/readyz`.
-    pub(crate) checks: [Outcomes; CHECKS.len()],
+/// Everything that is counted.
+pub(crate) fn render(context: &Context) -> String {
+    let mut text = String::with_capacity(16 << 10);
+    // Writing into a string does not fail.
+    let _ = write_all(&mut text, context);
+    text
 }
 
-/// Of one method.
-#[derive(Debug)]
-struct OfMethod {
-    codes: [Counter; CODES],
-    latency: Histogram,
+fn write_all(out: &mut String, context: &Context) -> fmt::Result {
+    write_requests(out, &context.counters)?;
+    let counters = &context.counters;
+    let (watches, behind) = context.watches.counts();
+    let node = context.client.metrics();
+    let status = context.client.status();
+    let stats = context.client.db().stats();
+    let is = u64::from;
+    writeln!(out, "# HELP bowline_build_info The version of the program.")?;
+    writeln!(out, "# TYPE bowline_build_info gauge")?;
+    let (version, etcd) = (env!("CARGO_PKG_VERSION"), crate::version::VERSION);
+    writeln!(
+        out,
+        "bowline_build_info{{version=\"{version}\",etcd=\"{etcd}\"}} 1"
+    )?;
+    let rows = [
+        (
+            "connections",
+            "gauge",
+            "Connections that are open.",
+            counters.connections.get(),
+        ),
+        (
+            "connections_accepted_total",
+            "counter",
+            "Connections that were taken.",
+            counters.connections_accepted.get(),
+        ),
+        (
+            "connections_refused_total",
+            "counter",
+            "Connections that were over the limit.",
+            counters.connections_refused.get(),
+        ),
+        (
+            "requests_unknown_total",
+            "counter",
+            "Requests for services or methods that there are not.",
+            counters.unknown.get(),
+        ),
+        (
+            "client_memory_bytes",
+            "gauge",
+            "Bytes that clients make the server hold, beyond 64 KiB of each connection.",
+            context.memory.used() as u64,
+        ),
+        (
+            "client_memory_max_bytes",
+            "gauge",
+            "The most they may.",
+            context.memory.bytes_max() as u64,
+        ),
+        (
+            "client_memory_refused_total",
+            "counter",
+            "How often a connection was refused more memory.",
+            context.memory.refused.get(),
+        ),
+        (
+            "requests_late_total",
+            "counter",
+            "Requests that were begun and did not arrive in time.",
+            context.memory.late_requests.get(),
+        ),
+        (
+            "replies_unread_total",
+            "counter",
+            "Calls and connections that were ended since the client did not read the reply.",
+            context.memory.unread_replies.get(),
+        ),
+        ("watches", "gauge", "Watches.", watches as u64),
+        (
+            "watches_behind",
+            "gauge",
+            "Watches that read history.",
+            behind as u64,
+        ),
+        (
+            "has_leader",
+            "gauge",
+            "Whether the leader is known.",
+            is(status.leader.is_some()),
+        ),
+        (
+            "is_leader",
+            "gauge",
+            "Whether this member leads.",
+            is(status.leader == Some(status.member_id)),
+        ),
+        (
+            "is_learner",
+            "gauge",
+            "Whether this member does not vote.",
+            is(status.is_learner),
+        ),
+        ("raft_term", "gauge", "The term.", status.term),
+        (
+            "raft_index",
+            "gauge",
+            "The newest index of the log.",
+            status.raft_index,
+        ),
+        (
+            "applied_index",
+            "gauge",
+            "The newest index that was applied.",
+            status.applied_index,
+        ),
+        (
+            "leader_changes_total",
+            "counter",
+            "Changes of the leader.",
+            node.leader_changes,
+        ),
+        (
+            "proposals_pending",
+            "gauge",
+            "Proposals under way.",
+            node.proposals_pending,
+        ),
+        (
+            "proposals_failed_total",
+            "counter",
+            "Proposals that failed.",
+            node.proposals_failed,
+        ),
+        (
+            "proposals_committed_total",
+            "counter",
+            "Proposals that were committed.",
+            node.proposals_committed,
+        ),
+        (
+            "apply_lag_entries",
+            "gauge",
+            "Entries that are committed and not applied.",
+            node.apply_lag,
+        ),
+        ("log_bytes", "gauge", "The size of the log.", node.log_bytes),
+        ("size_bytes", "gauge", "Bytes on disk.", status.size_bytes),
+        (
+            "size_in_use_bytes",
+            "gauge",
+            "Bytes on disk that are in use.",
+            status.size_in_use_bytes,
+        ),
+        (
+            "quota_bytes",
+            "gauge",
+            "Bytes the database may take.",
+            context.settings.quota_bytes,
+        ),
+        ("revision", "gauge", "The newest revision.", stats.revision),
+        (
+            "oldest_revision",
+            "gauge",
+            "The oldest readable revision.",
+            stats.oldest_revision,
+        ),
+        ("leases", "gauge", "Leases.", stats.leases),
+        (
+            "table_bytes",
+            "gauge",
+            "Bytes of the tables.",
+            stats.engine.table_bytes,
+        ),
+        (
+            "blob_bytes",
+            "gauge",
+            "Bytes of the files of large values.",
+            stats.engine.blob_bytes,
+        ),
+        (
+            "blob_garbage_bytes",
+            "gauge",
+            "Bytes in these files that nothing refers to.",
+            stats.engine.blob_garbage_bytes,
+        ),
+        (
+            "memtable_bytes",
+            "gauge",
+            "Bytes of what is not in tables yet.",
+            stats.engine.memtable_bytes,
+        ),
+    ];
+    for (name, kind, help, value) in rows {
+        write_row(out, name, kind, help, value)?;
+    }
+    let times = [
+        (
+            "bowline_proposal_duration_seconds",
+            "Times from a proposal of this member until the leader had applied it.",
+            node.commit_times,
+        ),
+        (
+            "bowline_log_flush_duration_seconds",
+            "Times to make entries of the log durable.",
+            node.log_flush_times,
+        ),
+    ];
+    for (name, help, times) in times {
+        writeln!(out, "# HELP {name} {help}")?;
+        writeln!(out, "# TYPE {name} histogram")?;
+        write_times(out, name, "", &times)?;
+    }
+    for (name, value) in stats.engine.counters.named() {
+        let name = format!("storage_{name}_total");
+        write_row(
+            out,
+            &name,
+            "counter",
+            "A counter of the storage engine.",
+            value,
+        )?;
+    }
+    etcd::write(out, context, &node, &status, &stats)?;
+    process::write(out)
 }
 
-/// Counts up.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-/// Goes up and down.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+fn write_row(out: &mut String, name: &str, kind: &str, help: &str, value: u64) -> fmt::Result {
+    writeln!(out, "# HELP bowline_{name} {help}")?;
+    writeln!(out, "# TYPE bowline_{name} {kind}")?;
+    writeln!(out, "bowline_{name} {value}")
 }
 
-impl Gauge {
-    /// Goes up by one if it is below `max`.
-    pub(crate) fn rise(&self, max: u64) -> bool {
-        let up = |now: u64| (now < max).then_some(now + 1);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.0.fetch_update(set, fetch, up).is_ok()
-    }
-
-    pub(crate) fn fall(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Metrics {
-        Metrics {
-            methods: array::from_fn(|_| OfMethod {
-                codes: array::from_fn(|_| Counter::default()),
-                latency: Histogram::default(),
-            }),
-            connections: Gauge::default(),
-            connections_accepted: Counter::default(),
-            connections_refused: Counter::default(),
-            unknown: Counter::default(),
-            health: Outcomes::default(),
-            checks: array::from_fn(|_| Outcomes::default()),
+fn write_requests(out: &mut String, counters: &Counters) -> fmt::Result {
+    writeln!(
+        out,
+        "# HELP bowline_requests_total Requests that were answered, by code."
+    )?;
+    writeln!(out, "# TYPE bowline_requests_total counter")?;
+    for (method, of) in Method::ALL.iter().zip(&counters.methods) {
+        let (service, method) = method.names();
+        for code in 0..CODES {
+            let count = of.codes[code].get();
+            if count > 0 {
+                let code = Code::from_i32(code as i32);
+                writeln!(
+                    out,
+                    "bowline_requests_total{{service=\"{service}\",method=\"{method}\",\
+                     code=\"{code:?}\"}} {count}"
+                )?;
+            }
         }
     }
-}
-
-impl Metrics {
-    /// A request was answered; one for a stream, when the stream began.
-    pub(crate) fn answered(&self, method: Method, code: Code, took: Duration) {
-        let of = &self.methods[method as usize];
-        if let Some(counter) = of.codes.get(code as usize) {
-            counter.add(1);
+    let name = "bowline_request_duration_seconds";
+    writeln!(
+        out,
+        "# HELP {name} Times to the answer; to the beginning of a stream."
+    )?;
+    writeln!(out, "# TYPE {name} histogram")?;
+    for (method, of) in Method::ALL.iter().zip(&counters.methods) {
+        let times = of.latency.read();
+        if times.count == 0 {
+            continue;
         }
-        of.latency.record(took);
+        let (service, method) = method.names();
+        let labels = format!("service=\"{service}\",method=\"{method}\"");
+        write_times(out, name, &labels, &times)?;
     }
+    Ok(())
 }

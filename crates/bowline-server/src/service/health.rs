@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb;
 
 use crate::context::{Context, stopped};
-use crate::metrics::Method;
+use crate::counters::Method;
 use crate::status::Fault;
 
 /// See the module.

@@ -33,7 +33,7 @@ pub(crate) use lease::LeaseService;
 pub(crate) use lease_ms::MsLeaseService;
 pub(crate) use lock::LockService;
 pub(crate) use long_range::LongReply;
-pub(crate) use maintenance::{CLUSTER_VERSION, CLUSTER_VERSION_SHORT, MaintenanceService, VERSION};
+pub(crate) use maintenance::MaintenanceService;
 pub(crate) use reflection::Reflection;
 pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;

@@ -15,11 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::CLUSTER_VERSION;
 use crate::context::Context;
 use crate::memory::{Charge, current_account};
 use crate::snapshot_file::SnapshotFile;
 use crate::status::{Fault, status};
+use crate::version::CLUSTER_VERSION;
 
 const CHUNK_BYTES: usize = 64 << 10;
 

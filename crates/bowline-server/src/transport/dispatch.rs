@@ -29,10 +29,10 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::bodies::{ReplyBody, RequestBody, SMALL_BYTES};
 use crate::context::Context;
+use crate::counters::Method;
 use crate::gateway;
 use crate::http::{self as plain, Guard};
 use crate::memory::{self, Account, Charge, Partial};
-use crate::metrics::Method;
 use crate::service::{
     AuthService, ClusterService, ElectionService, GraphService, HealthService, KvService,
     LeaseService, LockService, LongReply, MaintenanceService, MsLeaseService, Reflection,
@@ -256,7 +256,7 @@ impl Dispatch {
         match Method::of_path(path) {
             Some(method) => self.call_method(method, request),
             None => {
-                self.context.metrics.unknown.add(1);
+                self.context.counters.unknown.add(1);
                 Call::Ready(Some(not_served(path)))
             }
         }
@@ -270,7 +270,7 @@ impl Dispatch {
                 .get(header::CONTENT_TYPE)
                 .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         if !is_grpc && let Some(refused) = self.guard.check(&request) {
-            self.context.metrics.unknown.add(1);
+            self.context.counters.unknown.add(1);
             return Call::Ready(Some(refused));
         }
         let uri = request.uri();
@@ -300,12 +300,12 @@ impl Dispatch {
                 Ok(gateway::answer(request, bytes_max, partial, call).await)
             }));
         }
-        self.context.metrics.unknown.add(1);
+        self.context.counters.unknown.add(1);
         Call::Ready(Some(match Method::of_path(uri.path()) {
             Some(_) if request.version() != Version::HTTP_2 => {
                 let text = "gRPC is served over HTTP/2: use a client of gRPC, or the JSON gateway under /v3/\n";
                 let status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
-                plain::reply(status, "text/plain; charset=utf-8", text)
+                plain::reply(status, plain::TEXT, text)
             }
             _ if is_grpc => not_served(uri.path()),
             _ => not_found(),
@@ -315,7 +315,7 @@ impl Dispatch {
 
 fn not_found() -> Response<Body> {
     let text = "404 page not found\n";
-    plain::reply(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text)
+    plain::reply(StatusCode::NOT_FOUND, plain::TEXT, text)
 }
 
 /// The answer to a method that there is not, in the words of the library that etcd is served with.
@@ -413,7 +413,7 @@ impl Call {
                 ..
             } => {
                 let took = begun.elapsed();
-                context.metrics.answered(*method, status.code(), took);
+                context.counters.answered(*method, status.code(), took);
                 status.clone().into_http()
             }
             Call::Other(_) | Call::Ready(_) => gateway::refuse(status),
@@ -437,7 +437,7 @@ impl Future for Call {
                     // A refusal has its code in the head; whatever else has a body is fine so far.
                     let code = response.headers().get(Status::GRPC_STATUS);
                     let code = code.map_or(Code::Ok, code_of);
-                    context.metrics.answered(*method, code, begun.elapsed());
+                    context.counters.answered(*method, code, begun.elapsed());
                 }
                 answered
             }

@@ -105,8 +105,8 @@ impl Listener {
                 }
             };
             pause = PAUSE_MIN;
-            if !context.metrics.connections.rise(options.connections_max) {
-                context.metrics.connections_refused.add(1);
+            if !context.counters.connections.rise(options.connections_max) {
+                context.counters.connections_refused.add(1);
                 let limit = options.connections_max;
                 if let Some(count) = refusals.count() {
                     tracing::warn!(
@@ -117,7 +117,7 @@ impl Listener {
                 }
                 continue;
             }
-            context.metrics.connections_accepted.add(1);
+            context.counters.connections_accepted.add(1);
             let account = context.memory.account();
             let connection = Connection {
                 context: context.clone(),
@@ -255,6 +255,6 @@ struct Open<'a>(&'a Context);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.0.metrics.connections.fall();
+        self.0.counters.connections.fall();
     }
 }

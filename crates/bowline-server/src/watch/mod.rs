@@ -37,6 +37,7 @@ mod catch_up;
 mod event;
 mod index;
 mod message;
+mod options;
 mod outlet;
 mod own;
 mod shard;
@@ -44,7 +45,6 @@ mod stream;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bowline::DbReader;
 use parking_lot::Mutex;
@@ -57,22 +57,12 @@ use outlet::Outlet;
 use shard::Shard;
 
 pub(crate) use message::WatchMessage;
+pub(crate) use options::WatchOptions;
 pub(crate) use own::{Kinds, OwnWatch};
 pub(crate) use stream::WatchStream;
 
 /// How many queues of the size that one may have find room at once.
 const FULL_QUEUES: usize = 32;
-
-/// What watches are made with.
-#[derive(Debug, Clone)]
-pub(crate) struct WatchOptions {
-    /// How often an idle watch that asked for it is told how far it is.
-    pub(crate) progress_interval: Duration,
-    /// How many bytes wait for one stream.
-    pub(crate) queue_bytes: usize,
-    /// Watches that asked for fragments get no message above this, but for a single event.
-    pub(crate) fragment_bytes: usize,
-}
 
 /// All watches of a node.
 #[derive(Debug)]
@@ -174,6 +164,7 @@ impl Watches {
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     use super::index::Span;
     use super::outlet::Taken;

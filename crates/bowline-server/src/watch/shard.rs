@@ -11,12 +11,12 @@ use bowline::{Change, ChangeKind, Changes, DbReader, Range, Revision, Watcher};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
-use super::WatchOptions;
 use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
 use super::event::{bytes_of, event_of, with_previous};
 use super::index::{Index, Span};
 use super::message::{WatchMessage, encoded, response};
+use super::options::WatchOptions;
 use super::outlet::{Offer, Outlet, Place, Sharing};
 use crate::status::Fault;
 
