@@ -57,9 +57,13 @@
 //! 6. When nothing has been written for the time of `vouch_after`, later frames vouch for every entry
 //!    whose callback was completed.
 
+mod error;
 mod open;
+mod options;
+mod queue;
 mod reader;
 mod replay;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -78,98 +82,19 @@ use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
-use reader::Amount;
+pub use error::LogStoreError;
+pub use options::LogStoreOptions;
 pub use reader::LogReader;
 pub use replay::Replay;
 
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::member_file::MemberFile;
 use crate::types::{Entry, LogId, TypeConfig, Vote};
+use queue::{Queue, Work};
+use reader::Amount;
+use shared::Shared;
 use view::View;
-use writer::{Queue, Work, Writer};
-
-/// An error of the log store.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum LogStoreError {
-    /// The engine's log, or the member's file, failed.
-    #[error(transparent)]
-    Storage(#[from] bowline_storage::Error),
-    /// A record of the log cannot be read.
-    #[error("the log entry {index} cannot be read")]
-    Record {
-        /// Its Raft index.
-        index: u64,
-        /// Why.
-        source: crate::record::RecordError,
-    },
-    /// What the log and its owner say does not fit together.
-    #[error("the Raft log contradicts the database: {0}; restore the member from its cluster")]
-    Contradiction(String),
-    /// A call that leaves a hole, or reads one.
-    #[error("the Raft log has no entry {index}: it {held}")]
-    Hole {
-        /// The Raft index in question.
-        index: u64,
-        /// What is there instead.
-        held: String,
-    },
-    /// An earlier write failed, or the store is closed.
-    #[error("the Raft log takes no more writes: {0}")]
-    Stopped(Arc<str>),
-}
-
-impl LogStoreError {
-    /// Whether the log lacked room or a file to open, nothing was done, and the same can be tried again.
-    fn is_shortage(&self) -> bool {
-        matches!(self, LogStoreError::Storage(error) if error.is_shortage())
-    }
-}
-
-impl From<LogStoreError> for io::Error {
-    fn from(error: LogStoreError) -> io::Error {
-        io::Error::other(error)
-    }
-}
-
-/// What can be chosen about a log store.
-#[derive(Clone, Debug)]
-pub struct LogStoreOptions {
-    /// How many bytes of the newest entries are kept in memory, for followers that are close.
-    pub cache_bytes: usize,
-    /// How many bytes of entries one reply to a reader holds, about.
-    pub read_bytes: usize,
-    /// How long after the last write what was flushed is vouched for on the disk, if nothing else is
-    /// written by then. Until then, damage to the last group looks like a tail that a crash tore.
-    pub vouch_after: Duration,
-}
-
-impl Default for LogStoreOptions {
-    fn default() -> Self {
-        LogStoreOptions {
-            cache_bytes: 64 << 20,
-            read_bytes: 1 << 20,
-            vouch_after: Duration::from_millis(100),
-        }
-    }
-}
-
-/// One reply to a reader holds so many entries at most.
-const READ_ENTRIES_MAX: u64 = 4096;
-
-/// What the handles, the readers and the thread share.
-struct Shared {
-    /// The thread writes; readers read entries that are no longer in the view.
-    log: Mutex<Option<Log>>,
-    view: Mutex<View>,
-    queue: Queue,
-    sync: LogSync,
-    /// Whether it is short of space, as the thread saw it last.
-    is_short: watch::Sender<bool>,
-    member: Arc<MemberFile>,
-    options: LogStoreOptions,
-    flush_times: Histogram,
-}
+use writer::Writer;
 
 /// Stops the thread when the last handle is gone.
 struct Owner {

@@ -13,9 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::{OptionalSend, RaftLogReader};
 
-use super::{LogStoreError, Shared};
+use super::error::LogStoreError;
+use super::shared::Shared;
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
+
+/// One reply to a reader holds so many entries at most.
+const READ_ENTRIES_MAX: u64 = 4096;
 
 /// How long a read that found no file to open waits before the next attempt.
 const FILES_PAUSE: Duration = Duration::from_millis(50);
@@ -153,7 +157,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        let limit = end.min(start.saturating_add(super::READ_ENTRIES_MAX));
+        let limit = end.min(start.saturating_add(READ_ENTRIES_MAX));
         let end = {
             let view = self.shared.view.lock();
             view.limit(start, limit, self.shared.options.read_bytes)

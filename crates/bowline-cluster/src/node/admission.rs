@@ -30,7 +30,7 @@ use futures_util::future::join_all;
 use openraft::error::{InitializeError, RaftError};
 
 use super::core::Core;
-use super::questions::{Answer, Question};
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
 use crate::peer::{ClusterMember, ClusterMembers, PeerClient};
 use crate::types::{Member, Membership, NodeId};
@@ -276,16 +276,16 @@ impl Core {
             incarnation: leader.incarnation,
             ..Member::default()
         };
-        let question = Question::MemberClaim {
+        let question = LeaderRequest::MemberClaim {
             id,
             incarnation: self.incarnation,
         };
         let asked = self.peers.client(leader.id, &member);
         let answer = asked.ask(question.into_proto()).await;
         let answer = answer.map_err(|status| failed(status.message()))?;
-        match Answer::from_proto(answer) {
-            Some(Answer::Done) => Ok(()),
-            Some(Answer::Refused(error)) => Err(error),
+        match LeaderResponse::from_proto(answer) {
+            Some(LeaderResponse::Done) => Ok(()),
+            Some(LeaderResponse::Refused(error)) => Err(error),
             _ => Err(failed("it answers something else")),
         }
     }

@@ -8,7 +8,7 @@ use bowline::DbBuilder;
 use bowline::replica::COMMAND_VERSION;
 use bowline_storage::vfs::{OsVfs, Vfs};
 
-use super::proposal::REQUEST_BYTES_MAX;
+use super::limits::REQUEST_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::log_store::LogStoreOptions;
 use crate::peer::PeerOptions;

@@ -13,9 +13,9 @@ use openraft::error::{ChangeMembershipError, ClientWriteError, Fatal, RaftError}
 use openraft::{ChangeMembers, RaftMetrics};
 use tokio::sync::OwnedMutexGuard;
 
-use super::client::{LeaseStatus, MemberInfo};
 use super::core::Core;
-use super::questions::{Answer, Question};
+use super::info::{LeaseStatus, MemberInfo};
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
 use crate::types::{LogId, Member, NodeId, TypeConfig};
 
@@ -28,38 +28,48 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
     /// Answers a question, leading. Not leading, it is refused with `NotLeader`, having done nothing.
-    pub(crate) async fn answer(&self, question: Question) -> Answer {
+    pub(crate) async fn answer(&self, question: LeaderRequest) -> LeaderResponse {
         let answered = match question {
-            Question::LeaseKeepAlive(id) => self.keep_alive(id).await.map(Answer::Lease),
-            Question::LeaseTimeToLive { id, with_keys } => {
-                let status = self.time_to_live(id, with_keys).await;
-                status.map(Answer::Lease)
+            LeaderRequest::LeaseKeepAlive(id) => {
+                self.keep_alive(id).await.map(LeaderResponse::Lease)
             }
-            Question::MemberAdd {
+            LeaderRequest::LeaseTimeToLive { id, with_keys } => {
+                let status = self.time_to_live(id, with_keys).await;
+                status.map(LeaderResponse::Lease)
+            }
+            LeaderRequest::MemberAdd {
                 peer_urls,
                 is_learner,
-            } => self.add(peer_urls, is_learner).await.map(Answer::Member),
-            Question::MemberRemove(id) => self.remove(id).await.map(|()| Answer::Done),
-            Question::MemberUpdate { id, peer_urls } => {
-                self.update(id, peer_urls).await.map(|()| Answer::Done)
-            }
-            Question::MemberPublish {
+            } => self
+                .add(peer_urls, is_learner)
+                .await
+                .map(LeaderResponse::Member),
+            LeaderRequest::MemberRemove(id) => self.remove(id).await.map(|()| LeaderResponse::Done),
+            LeaderRequest::MemberUpdate { id, peer_urls } => self
+                .update(id, peer_urls)
+                .await
+                .map(|()| LeaderResponse::Done),
+            LeaderRequest::MemberPublish {
                 id,
                 name,
                 client_urls,
                 command_version,
             } => {
                 let published = self.publish(id, name, client_urls, command_version).await;
-                published.map(|()| Answer::Done)
+                published.map(|()| LeaderResponse::Done)
             }
-            Question::MemberPromote(id) => self.promote(id).await.map(|()| Answer::Done),
-            Question::MemberClaim { id, incarnation } => {
+            LeaderRequest::MemberPromote(id) => {
+                self.promote(id).await.map(|()| LeaderResponse::Done)
+            }
+            LeaderRequest::MemberClaim { id, incarnation } => {
                 let claimed = self.claim(id, incarnation).await;
-                claimed.map(|()| Answer::Done)
+                claimed.map(|()| LeaderResponse::Done)
             }
-            Question::MoveLeader(id) => self.move_leader(id).await.map(|()| Answer::Done),
+            LeaderRequest::MoveLeader(id) => {
+                self.move_leader(id).await.map(|()| LeaderResponse::Done)
+            }
         };
-        answered.unwrap_or_else(Answer::Refused)
+        answered.unwrap_or_else(LeaderResponse::Refused)
     }
 
     // --- leases ---

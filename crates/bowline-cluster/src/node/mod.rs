@@ -18,8 +18,8 @@
 //! | `state_machine` | the replica as openraft wants it |
 //! | `reads` | the three levels |
 //! | `abdication`, `suspension` | when the leader's lease is not believed |
-//! | `leader`, `questions`, `service` | what the leader decides, asked here or from afar |
-//! | `lessor`, `upkeep` | what happens by itself |
+//! | `leader`, `leader_request`, `service` | what the leader decides, for requests of this member and of others |
+//! | `lessor`, `maintenance` | background tasks: leases, membership, the log |
 
 mod abdication;
 mod admission;
@@ -28,12 +28,15 @@ mod config;
 mod core;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod info;
 mod leader;
+mod leader_request;
 mod lessor;
+mod limits;
+mod maintenance;
 mod owed;
 mod proposal;
 mod proposer;
-mod questions;
 mod reads;
 mod restore;
 mod service;
@@ -42,13 +45,13 @@ mod state_machine;
 mod suspension;
 #[cfg(test)]
 pub(crate) mod tests;
-mod upkeep;
 mod vouching;
 mod waiters;
 
-pub use client::{Frozen, FrozenTable, LeaseStatus, LocalClient, MemberInfo, NodeMetrics, Status};
+pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;
+pub use info::{LeaseStatus, MemberInfo};
 pub use reads::{Read, ReadLevel, ReadPoint};
 pub use restore::{Restored, Saved, frozen_contents, restore};
 pub use start::Node;

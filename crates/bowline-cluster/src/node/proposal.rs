@@ -10,23 +10,15 @@
 //!
 //! Invariant: every proposal in a log decodes to commands, by this program's decoder.
 
-use bowline::replica::{COMMANDS_MAX, DecodeError, commands_version, decode_commands};
+use bowline::replica::{DecodeError, commands_version, decode_commands};
 use bytes::Bytes;
 
 use super::core::Core;
+use super::limits::PROPOSAL_BYTES_MAX;
 use super::waiters::{HEAD_BYTES, proposer_of};
 use crate::error::{Error, Result};
 use crate::peer::Unfit;
 use crate::types::NodeId;
-
-/// The largest proposal: the largest request that the settings allow, and a batch besides.
-pub(crate) const PROPOSAL_BYTES_MAX: usize = 72 << 20;
-/// The largest request that the settings may allow.
-pub(crate) const REQUEST_BYTES_MAX: u64 = 66 << 20;
-
-// A full batch, and one more request.
-const _: () =
-    assert!(REQUEST_BYTES_MAX as usize + (2 << 20) < PROPOSAL_BYTES_MAX && COMMANDS_MAX > 0);
 
 /// Whether a proposal is one that this program can apply. One that is to be put into the log for
 /// `from` must be made by it: it would be taken for an answer elsewhere.

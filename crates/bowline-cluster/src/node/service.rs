@@ -11,9 +11,9 @@ use openraft::async_runtime::WatchReceiver as _;
 use tonic::Status;
 
 use super::core::Core;
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposal;
 use super::proposer::Handed;
-use super::questions::{Answer, Question};
 use crate::peer::{
     ClusterMember, ClusterMembers, INCOMING_DIR, PeerService, ReadLevel, SnapshotFile, Unfit,
 };
@@ -149,10 +149,10 @@ impl PeerService for Service {
     }
 
     async fn ask(&self, _from: NodeId, question: proto::Question) -> Result<proto::Answer, Status> {
-        let Some(question) = Question::from_proto(question) else {
+        let Some(question) = LeaderRequest::from_proto(question) else {
             return Err(Status::unimplemented("a question of a newer version"));
         };
-        let answer: Answer = self.0.answer(question).await;
+        let answer: LeaderResponse = self.0.answer(question).await;
         Ok(answer.into_proto())
     }
 }

@@ -44,7 +44,7 @@ use super::service::Service;
 use super::state_machine::StateMachine;
 use super::suspension::Suspensions;
 use super::waiters::Waiters;
-use super::{lessor, upkeep};
+use super::{lessor, maintenance};
 use crate::error::{Error, Result};
 use crate::log_store::{LogStore, Replay};
 use crate::member_file::{FOUNDERS_BYTES_MAX, MemberFile, MemberState};
@@ -132,7 +132,7 @@ impl Node {
         node.tasks
             .push(tokio::spawn(core.clone().follow_leadership()));
         node.tasks.push(tokio::spawn(lessor::run(core.clone())));
-        node.tasks.push(tokio::spawn(upkeep::run(core)));
+        node.tasks.push(tokio::spawn(maintenance::run(core)));
         Ok(node)
     }
 

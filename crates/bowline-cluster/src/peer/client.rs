@@ -9,7 +9,7 @@ use tonic::{Response, Status};
 
 use super::link::{Lane, Link, Waiting};
 use super::peers::Peers;
-use super::service::{ClusterMember, ClusterMembers, ReadLevel};
+use super::types::{ClusterMember, ClusterMembers, ReadLevel};
 
 /// A client of one peer. Cheap to clone.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::peers::PeerOptions;
+use super::options::PeerOptions;
 use crate::log_limit::{LogLimit, and_more};
 use crate::types::{LeaderId, LogId, NodeId};
 

@@ -28,23 +28,25 @@ pub(crate) mod fuzzing;
 mod link;
 mod listener;
 mod network;
+mod options;
 mod peers;
 mod port;
 mod receiver;
 mod sender;
 mod service;
 mod snapshot_data;
+mod types;
 mod wire;
 
 pub use client::{PeerClient, is_unsent};
 pub use listener::serve;
 pub use network::{Network, NetworkFactory};
-pub use peers::{MemberIdentity, PeerOptions, Peers};
+pub use options::PeerOptions;
+pub use peers::{MemberIdentity, Peers};
 pub use port::{Port, PortLimits};
-pub use service::{
-    ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, Unfit, peer_service,
-};
+pub use service::{PeerGrpc, PeerService, peer_service};
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
+pub use types::{ClusterMember, ClusterMembers, ReadLevel, Unfit};
 
 /// Where a snapshot arrives, in the data directory.
 pub const INCOMING_DIR: &str = "incoming";

@@ -11,10 +11,7 @@ use super::*;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Appends from `next` on until the log waits for room; returns how many entries there are, and who waits for the last.
-async fn fill(
-    store: &mut LogStore,
-    next: u64,
-) -> (u64, oneshot::Receiver<Result<(), io::Error>>) {
+async fn fill(store: &mut LogStore, next: u64) -> (u64, oneshot::Receiver<Result<(), io::Error>>) {
     for index in next..next + 10_000 {
         let mut waiting = append(store, [entry(1, index)]).await;
         let waits_for_room = async {

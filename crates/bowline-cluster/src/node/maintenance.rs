@@ -1,5 +1,5 @@
-//! What a member does now and then: tells the log what the tables hold, looks at its size, says its
-//! name; leading, promotes learners that have caught up.
+//! The maintenance tasks of a member: they tell the log what the tables hold, watch its size, publish the
+//! member's name; on the leader, they promote learners that have caught up.
 //!
 //! *Space.* A member raises the alarm, for all, when its database is larger than the quota, a flush or
 //! a merge found no room, or the log cannot make a spare segment. The last comes first, while the log
@@ -17,7 +17,7 @@ use openraft::storage::RaftLogStorage as _;
 use openraft::{EntryPayload, RaftLogReader as _};
 
 use super::core::Core;
-use super::questions::Question;
+use super::leader_request::LeaderRequest;
 use crate::types::NodeId;
 
 const TICK: Duration = Duration::from_millis(250);
@@ -161,7 +161,7 @@ async fn publish(core: &Core) -> bool {
     {
         return true;
     }
-    let question = Question::MemberPublish {
+    let question = LeaderRequest::MemberPublish {
         id: core.member_id,
         name: options.name.clone(),
         client_urls: options.advertise_client_urls.clone(),
