@@ -158,7 +158,7 @@ impl Context {
         const REFRESH: Duration = Duration::from_millis(200);
         let mut leadership = self.client.leadership();
         let mut stopping = self.stopping();
-        let patience = self.settings.election_timeout * 3;
+        let leader_timeout = self.settings.election_timeout * 3;
         let mut leaderless_since = None;
         loop {
             let has_leader = leadership.borrow_and_update().leader.is_some();
@@ -172,7 +172,7 @@ impl Context {
                 REFRESH
             } else {
                 let since = *leaderless_since.get_or_insert(now);
-                let left = patience.saturating_sub(now - since);
+                let left = leader_timeout.saturating_sub(now - since);
                 if left.is_zero() {
                     // Once for each time; streams that begin later are refused at once.
                     self.leader_losses.send_modify(|count| *count += 1);

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::status::Fault;
 
 /// How long a check waits for the cluster.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The places of the checks that a path names; none if there is no such path.
 pub(super) fn of_path(path: &str) -> Vec<usize> {
@@ -81,7 +81,8 @@ async fn problem(context: &Context, of: Of) -> Option<String> {
 
 /// What keeps a read from being served.
 pub(super) async fn read_problem(context: &Context, level: ReadLevel) -> Option<String> {
-    let fault = match tokio::time::timeout(PATIENCE, context.client.read_barrier(level)).await {
+    let fault = match tokio::time::timeout(CHECK_TIMEOUT, context.client.read_barrier(level)).await
+    {
         Ok(Ok(_)) => return None,
         Ok(Err(error)) => Fault::from(error),
         Err(_) => Fault::Timeout,

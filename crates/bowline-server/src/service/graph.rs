@@ -325,9 +325,9 @@ impl Graph for GraphService {
         let opened = self.open(&metadata, asked.read).await?;
         let turn = self.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
-            let mut parts = Parts::new(outlet, header, |header, blocks, is_last| {
+            let mut parts = Parts::new(sender, header, |header, blocks, is_last| {
                 pb::ListBlocksReply {
                     header,
                     blocks,
@@ -359,9 +359,9 @@ impl Graph for GraphService {
         let opened = self.open(&metadata, asked.read).await?;
         let turn = self.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
-            let mut parts = Parts::new(outlet, header, |header, edges, is_last| {
+            let mut parts = Parts::new(sender, header, |header, edges, is_last| {
                 pb::ListEdgesReply {
                     header,
                     edges,

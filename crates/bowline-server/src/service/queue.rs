@@ -301,10 +301,10 @@ impl Place {
 
     /// Takes the key back, and waits for it, though not for long.
     pub(super) async fn take_back(mut self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
         if let Some(removing) = self.remove() {
             // Whether it has gone by then changes nothing of what is answered.
-            let _ = tokio::time::timeout(PATIENCE, removing).await;
+            let _ = tokio::time::timeout(REMOVAL_TIMEOUT, removing).await;
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::stream::{Ended, Outlet};
+use super::stream::{Ended, PartSender};
 use super::{check, check_leader};
 use crate::context::Context;
 use crate::convert::graph as convert;
@@ -148,7 +148,7 @@ pub(super) fn read_some<K, T: Message>(
 
 /// Collects what a scan visits into parts.
 pub(super) struct Parts<'a, T, R, M> {
-    outlet: &'a Outlet<R>,
+    sender: &'a PartSender<R>,
     header: Option<pb::Header>,
     items: Vec<T>,
     bytes: usize,
@@ -157,9 +157,9 @@ pub(super) struct Parts<'a, T, R, M> {
 }
 
 impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, M> {
-    pub(super) fn new(outlet: &'a Outlet<R>, header: pb::Header, make: M) -> Self {
+    pub(super) fn new(sender: &'a PartSender<R>, header: pb::Header, make: M) -> Self {
         Parts {
-            outlet,
+            sender,
             header: Some(header),
             items: Vec::new(),
             bytes: 0,
@@ -178,7 +178,7 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
         self.bytes = 0;
         let items = std::mem::take(&mut self.items);
         let part = (self.make)(self.header.take(), items, false);
-        self.outlet.send(part).map_err(|ended| {
+        self.sender.send(part).map_err(|ended| {
             self.ended = Some(ended);
             bowline::Error::Closed
         })
@@ -190,7 +190,7 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
             (None, Err(error)) => Err(Ended::Failed(status(error))),
             (None, Ok(())) => {
                 let last = (self.make)(self.header, self.items, true);
-                self.outlet.send(last)
+                self.sender.send(last)
             }
         }
     }

@@ -85,10 +85,10 @@ impl Store for StoreService {
             0 => u64::MAX,
             limit => limit,
         };
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
             let more = Cell::new(false);
-            let mut parts = Parts::new(outlet, header, |header, entries, is_last| pb::RangeReply {
+            let mut parts = Parts::new(sender, header, |header, entries, is_last| pb::RangeReply {
                 header,
                 entries,
                 is_last,
@@ -134,9 +134,9 @@ impl Store for StoreService {
             limit => usize::try_from(limit).unwrap_or(usize::MAX),
         };
         let at = opened.snapshot.revision();
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
-            let mut parts = Parts::new(outlet, header, |header, versions, is_last| {
+            let mut parts = Parts::new(sender, header, |header, versions, is_last| {
                 pb::HistoryReply {
                     header,
                     versions,

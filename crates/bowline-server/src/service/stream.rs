@@ -38,12 +38,12 @@ pub(super) enum Ended {
 }
 
 /// Sends parts that are made while the client takes them, from a thread that may wait.
-pub(super) struct Outlet<T> {
+pub(super) struct PartSender<T> {
     replies: mpsc::Sender<Result<T, Status>>,
     runtime: Handle,
 }
 
-impl<T> Outlet<T> {
+impl<T> PartSender<T> {
     pub(super) fn send(&self, part: T) -> Result<(), Ended> {
         let sent = send_in_time(&self.replies, Ok(part), STALL_MAX);
         self.runtime.block_on(sent)
@@ -53,9 +53,9 @@ impl<T> Outlet<T> {
 async fn send_in_time<T>(
     replies: &mpsc::Sender<Result<T, Status>>,
     part: Result<T, Status>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Ended> {
-    match tokio::time::timeout(patience, replies.send(part)).await {
+    match tokio::time::timeout(timeout, replies.send(part)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(Ended::Gone),
     }
@@ -63,16 +63,16 @@ async fn send_in_time<T>(
 
 /// A reply whose parts `produce` sends. It runs where it may block.
 pub(super) fn produced<T: Send + 'static>(
-    produce: impl FnOnce(&Outlet<T>) -> Result<(), Ended> + Send + 'static,
+    produce: impl FnOnce(&PartSender<T>) -> Result<(), Ended> + Send + 'static,
 ) -> Replies<T> {
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        let outlet = Outlet { replies, runtime };
-        if let Err(Ended::Failed(status)) = produce(&outlet) {
+        let sender = PartSender { replies, runtime };
+        if let Err(Ended::Failed(status)) = produce(&sender) {
             // Who has gone need not be told, and who takes nothing is not waited for.
-            let sent = send_in_time(&outlet.replies, Err(status), STALL_MAX);
-            let _ = outlet.runtime.block_on(sent);
+            let sent = send_in_time(&sender.replies, Err(status), STALL_MAX);
+            let _ = sender.runtime.block_on(sent);
         }
     });
     ReceiverStream::new(receiver)
@@ -181,7 +181,7 @@ where
     of_parts_within(STALL_MAX, parts, kept)
 }
 
-fn of_parts_within<T, I, K>(patience: Duration, parts: I, kept: K) -> Replies<T>
+fn of_parts_within<T, I, K>(timeout: Duration, parts: I, kept: K) -> Replies<T>
 where
     T: Send + 'static,
     I: Iterator<Item = T> + Send + 'static,
@@ -200,7 +200,7 @@ where
     if parts.peek().is_some() {
         tokio::spawn(async move {
             for part in parts {
-                if send_in_time(&replies, Ok(part), patience).await.is_err() {
+                if send_in_time(&replies, Ok(part), timeout).await.is_err() {
                     break;
                 }
             }
@@ -228,12 +228,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_takes_nothing_is_given_up_with_what_is_kept_for_it() {
-        let patience = Duration::from_millis(50);
+        let timeout = Duration::from_millis(50);
         let (kept, mut released) = mpsc::channel::<()>(1);
-        let mut stalled = of_parts_within(patience, 0..100, kept);
+        let mut stalled = of_parts_within(timeout, 0..100, kept);
         let before = tokio::time::Instant::now();
         assert_eq!(released.recv().await, None);
-        assert!(before.elapsed() >= patience);
+        assert!(before.elapsed() >= timeout);
         // What was handed over is there; the rest is gone.
         let mut left = 0;
         while stalled.next().await.is_some() {
@@ -276,8 +276,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_follows_what_was_read_before_it() {
-        let mut parts = produced(|outlet| {
-            outlet.send(1)?;
+        let mut parts = produced(|queue| {
+            queue.send(1)?;
             Err(Ended::Failed(Status::data_loss("damaged")))
         });
         assert_eq!(parts.next().await.unwrap().unwrap(), 1);

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Dispatch;
 use super::executor::EagerExecutor;
-use super::patience::Patient;
+use super::read_deadline::DeadlineStream;
 use crate::context::{Context, stopped};
 use crate::memory::Account;
 
@@ -213,10 +213,10 @@ impl Connection {
             return;
         }
         let options = &self.options;
-        let (patience, unread_timeout) = (options.partial_timeout, options.unread_timeout);
+        let (timeout, unread_timeout) = (options.partial_timeout, options.unread_timeout);
         let account = self.account.clone();
         let resets_max = options.resets_max;
-        let stream = Patient::new(stream, patience, unread_timeout, resets_max, account);
+        let stream = DeadlineStream::new(stream, timeout, unread_timeout, resets_max, account);
         let builder = builder(options, &self.account);
         let serving = builder.serve_connection(TokioIo::new(stream), self.dispatch);
         let mut serving = std::pin::pin!(serving);

@@ -7,7 +7,7 @@ mod bodies;
 mod dispatch;
 mod executor;
 mod listener;
-mod patience;
+mod read_deadline;
 
 pub(crate) use dispatch::Dispatch;
 pub(crate) use listener::{ConnectionOptions, Listener};

@@ -1,7 +1,7 @@
 //! Brings watches that are behind to where the feed is.
 //!
 //! One thread takes the watches of a shard in turn, a piece of history each time, so that a watch
-//! that has far to go does not keep others waiting. A watch whose outlet is full waits without a
+//! that has far to go does not keep others waiting. A watch whose queue is full waits without a
 //! thread until its client has read, and nothing is read for it meanwhile; only a few keep what was read
 //! before.
 
@@ -12,8 +12,8 @@ use bowline::{Changes, Revision, Watcher};
 
 use super::event::{bytes_of, event_of};
 use super::message::encoded;
-use super::outlet::{Offer, Sharing};
 use super::shard::{Key, Shard, State, ToWake};
+use super::stream_queue::{Offer, Sharing};
 
 /// How many revisions a watch is given in its turn.
 const TURN_MAX: usize = 256;
@@ -37,7 +37,7 @@ pub(super) enum Task {
 pub(super) struct Job {
     key: Key,
     watcher: Watcher,
-    /// Read, and not yet in the outlet.
+    /// Read, and not yet in the queue.
     pending: VecDeque<Changes>,
     has_read: bool,
     /// Whether it is counted among those that keep what they have read until their turn.
@@ -93,7 +93,7 @@ impl Job {
         Ok(false)
     }
 
-    /// Puts what was read into the outlet; tells whether it found room.
+    /// Puts what was read into the queue; tells whether it found room.
     fn put(&mut self, shard: &Shard, state: &mut State, to_wake: &mut ToWake) -> bool {
         let Some(watch) = state.get(self.key) else {
             return true;
@@ -136,7 +136,7 @@ pub(super) fn run(shard: &Shard, tasks: &Receiver<Task>) {
             turns += 1;
         }
         for stream in to_wake {
-            stream.outlet.wake();
+            stream.queue.wake();
         }
     }
 }
@@ -146,7 +146,7 @@ fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) -> Option<Job> {
     let mut state = shard.state.lock();
     // Unless it was canceled.
     let stream = state.get(job.key)?.stream.clone();
-    let room = stream.outlet.room();
+    let room = stream.queue.room();
     if room == 0 {
         shard.wait_for_room(&mut state, &stream, job);
         return None;

@@ -1,17 +1,17 @@
 //! All watches of a node, served by few threads.
 //!
 //! ```text
-//!  database ──ring──▶ feed ──index──▶ outlet ──▶ stream (polled by its connection)
+//!  database ──ring──▶ feed ──index──▶ queue ──▶ stream (polled by its connection)
 //!     │                 ▲               ▲
 //!     │            goes live            │
 //!     └──history──▶ catch-up ───────────┘
 //! ```
 //!
 //! One thread per shard, the *feed*, takes every revision once from one watcher over all keys, finds
-//! the watches it concerns through an index of their keys, and puts the events into the *outlet* of
-//! their stream, a bounded queue. A watch that starts in the past, or whose client does not read
+//! the watches it concerns through an index of their keys, and puts the events into the bounded *stream
+//! queue* of each stream. A watch that starts in the past, or whose client does not read
 //! fast enough, is *behind*: it has a watcher of its own, which the shard's *catch-up* thread reads
-//! when there is room in the outlet. When it has reached the feed, it goes live again.
+//! when there is room in the queue. When it has reached the feed, it goes live again.
 //!
 //! The feed's place, `position`, is the revision that it takes next. It moves, and watches go live or
 //! fall behind, under the lock of the shard. So:
@@ -19,15 +19,15 @@
 //! - A live watch has been given every event below `position` (from its start on); a watch that is
 //!   behind has been given those below the place of its watcher. Going live asks that the second be
 //!   not less than the first: nothing is lost, nothing comes twice.
-//! - A stream without a watch that is behind may be told `position - 1` as its progress: its outlet
+//! - A stream without a watch that is behind may be told `position - 1` as its progress: its queue
 //!   is in order, so no event that is older can come after. Unless a watch of it is *ahead*: it starts at a
 //!   revision that the member has not reached, as one does that a client resumes on a member that lags. To
 //!   that watch, and to its stream, such a progress would be a step back.
-//! - Nobody waits for a client: a full outlet refuses, and the watch falls behind.
+//! - Nobody waits for a client: a full queue refuses, and the watch falls behind.
 //! - What waits for all clients together is bounded: events by the [`budget`](budget::Budget), and what
 //!   watches that are behind have read by how many of them may keep it while they wait.
 //! - An event is encoded once by the feed, and its bytes are shared by the messages of all watches that it
-//!   concerns; an outlet counts them once.
+//!   concerns; a queue counts them once.
 //! - Without watches there is no feed, and commits do nothing for it.
 //!
 //! Writers never take the lock of a shard.
@@ -38,10 +38,10 @@ mod event;
 mod index;
 mod message;
 mod options;
-mod outlet;
 mod own;
 mod shard;
 mod stream;
+mod stream_queue;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -53,8 +53,8 @@ use tonic::Status;
 use crate::memory::Memory;
 use crate::status::Fault;
 use budget::Budget;
-use outlet::Outlet;
 use shard::Shard;
+use stream_queue::StreamQueue;
 
 pub(crate) use message::WatchMessage;
 pub(crate) use options::WatchOptions;
@@ -71,14 +71,14 @@ pub(crate) struct Watches {
     next_shard: AtomicUsize,
     queue_bytes: usize,
     budget: Arc<Budget>,
-    outlets: Mutex<Outlets>,
+    queues: Mutex<OpenQueues>,
 }
 
 /// The open streams.
 #[derive(Debug, Default)]
-struct Outlets {
+struct OpenQueues {
     /// Each with whether it ends when there is no leader.
-    open: Vec<(Weak<Outlet>, bool)>,
+    open: Vec<(Weak<StreamQueue>, bool)>,
     /// Whether all were ended, so that one that is opened now ends at once.
     is_over: bool,
 }
@@ -101,25 +101,25 @@ impl Watches {
             next_shard: AtomicUsize::new(0),
             queue_bytes: options.queue_bytes,
             budget,
-            outlets: Mutex::default(),
+            queues: Mutex::default(),
         }))
     }
 
     /// A place for the watches of a new stream.
-    fn open(&self, needs_leader: bool) -> (Arc<Shard>, Arc<Outlet>) {
+    fn open(&self, needs_leader: bool) -> (Arc<Shard>, Arc<StreamQueue>) {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        let outlet = Arc::new(Outlet::new(self.queue_bytes, self.budget.clone()));
-        let mut outlets = self.outlets.lock();
-        if outlets.is_over {
-            outlet.end(Status::from(Fault::Stopped));
+        let queue = Arc::new(StreamQueue::new(self.queue_bytes, self.budget.clone()));
+        let mut queues = self.queues.lock();
+        if queues.is_over {
+            queue.end(Status::from(Fault::Stopped));
         }
-        let open = &mut outlets.open;
+        let open = &mut queues.open;
         // Now and then the ones that have gone are forgotten.
         if open.len() == open.capacity() {
-            open.retain(|(outlet, _)| outlet.strong_count() > 0);
+            open.retain(|(queue, _)| queue.strong_count() > 0);
         }
-        open.push((Arc::downgrade(&outlet), needs_leader));
-        (self.shards[next].clone(), outlet)
+        open.push((Arc::downgrade(&queue), needs_leader));
+        (self.shards[next].clone(), queue)
     }
 
     /// How many watches there are, and how many of them are behind.
@@ -132,15 +132,15 @@ impl Watches {
 
     /// Ends the streams that were opened to end when there is no leader.
     pub(crate) fn end_those_that_need_a_leader(&self) {
-        Watches::end_streams(&self.outlets.lock(), true, &Fault::NoLeader);
+        Watches::end_streams(&self.queues.lock(), true, &Fault::NoLeader);
     }
 
-    fn end_streams(outlets: &Outlets, only_needing_leader: bool, fault: &Fault) {
-        for (outlet, needs_leader) in &outlets.open {
-            if let Some(outlet) = outlet.upgrade()
+    fn end_streams(queues: &OpenQueues, only_needing_leader: bool, fault: &Fault) {
+        for (queue, needs_leader) in &queues.open {
+            if let Some(queue) = queue.upgrade()
                 && (*needs_leader || !only_needing_leader)
             {
-                outlet.end(Status::from(fault.clone()));
+                queue.end(Status::from(fault.clone()));
             }
         }
     }
@@ -148,9 +148,9 @@ impl Watches {
     /// Ends every stream, and from now on each that is opened: a connection may have taken the call just before
     /// its end began, and would wait for the stream's.
     pub(crate) fn end_all(&self) {
-        let mut outlets = self.outlets.lock();
-        outlets.is_over = true;
-        Watches::end_streams(&outlets, false, &Fault::Stopped);
+        let mut queues = self.queues.lock();
+        queues.is_over = true;
+        Watches::end_streams(&queues, false, &Fault::Stopped);
     }
 
     /// Ends the threads, and waits for them.
@@ -167,11 +167,11 @@ mod tests {
     use std::time::Duration;
 
     use super::index::Span;
-    use super::outlet::Taken;
     use super::shard::Wants;
+    use super::stream_queue::Taken;
     use super::*;
 
-    /// A stream that was opened while the server stopped lived on until the server's patience was over.
+    /// A stream that was opened while the server stopped lived on until the server's drain timeout.
     #[test]
     fn a_stream_that_is_opened_after_the_end_of_all_ends() {
         let db = bowline::Db::in_memory().unwrap();
@@ -181,14 +181,14 @@ mod tests {
             fragment_bytes: 1 << 20,
         };
         let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
-        let poll = |outlet: &Outlet| outlet.poll(&mut Context::from_waker(Waker::noop()));
+        let poll = |queue: &StreamQueue| queue.poll(&mut Context::from_waker(Waker::noop()));
         let (_shard, before) = watches.open(false);
         watches.end_those_that_need_a_leader();
         assert!(poll(&before).is_pending());
         watches.end_all();
         let (_shard, after) = watches.open(false);
-        for outlet in [before, after] {
-            assert!(matches!(poll(&outlet), Poll::Ready(Taken::End(_))));
+        for queue in [before, after] {
+            assert!(matches!(poll(&queue), Poll::Ready(Taken::End(_))));
         }
         watches.stop();
     }
@@ -211,23 +211,23 @@ mod tests {
         // Of one shard, whose rounds are the same for all.
         let (shard, _) = watches.open(false);
         let open = |wants: Wants, starts: &[u64]| {
-            let outlet = Arc::new(Outlet::new(1 << 20, watches.budget.clone()));
-            let stream = shard.open(outlet.clone());
+            let queue = Arc::new(StreamQueue::new(1 << 20, watches.budget.clone()));
+            let stream = shard.open(queue.clone());
             for (id, start) in (0..).zip(starts) {
                 let span = Span::new(b"other", b"").unwrap();
                 shard
                     .create(&stream, id, span, *start as i64, wants)
                     .unwrap();
             }
-            (stream, outlet)
+            (stream, queue)
         };
         let progress = Wants {
             progress: true,
             ..Wants::default()
         };
-        let next = |outlet: &Outlet| {
+        let next = |queue: &StreamQueue| {
             let mut context = Context::from_waker(Waker::noop());
-            match outlet.poll(&mut context) {
+            match queue.poll(&mut context) {
                 Poll::Ready(Taken::Message(message, _)) => {
                     let revision = message.header.unwrap().revision as u64;
                     Some((message.watch_id, message.created, revision))
@@ -236,10 +236,10 @@ mod tests {
                 Poll::Pending => None,
             }
         };
-        let wait = |outlet: &Outlet| {
+        let wait = |queue: &StreamQueue| {
             let deadline = std::time::Instant::now() + Duration::from_secs(20);
             loop {
-                if let Some(found) = next(outlet) {
+                if let Some(found) = next(queue) {
                     return found;
                 }
                 assert!(std::time::Instant::now() < deadline, "nothing came");
@@ -250,9 +250,9 @@ mod tests {
         let (asking, asked) = open(Wants::default(), &[0, start]);
         let (_stream, periodic) = open(progress, &[start]);
         let (_stream, beside) = open(progress, &[0]);
-        for (outlet, count) in [(&asked, 2), (&periodic, 1), (&beside, 1)] {
+        for (queue, count) in [(&asked, 2), (&periodic, 1), (&beside, 1)] {
             for _ in 0..count {
-                assert!(wait(outlet).1, "it is created");
+                assert!(wait(queue).1, "it is created");
             }
         }
         shard.ask_progress(&asking);
@@ -284,8 +284,8 @@ mod tests {
             fragment_bytes: 1 << 20,
         };
         let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
-        let (shard, outlet) = watches.open(false);
-        let stream = shard.open(outlet.clone());
+        let (shard, queue) = watches.open(false);
+        let stream = shard.open(queue.clone());
         let span = || Span::new(b"k", b"").unwrap();
         let live = shard.create(&stream, 0, span(), 0, Wants::default());
         let ahead = shard
@@ -293,7 +293,7 @@ mod tests {
             .unwrap();
         let ids = || {
             std::iter::from_fn(
-                || match outlet.poll(&mut Context::from_waker(Waker::noop())) {
+                || match queue.poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(Taken::Message(message, _)) => Some(message.watch_id),
                     _ => None,
                 },

@@ -1,6 +1,6 @@
 //! A watch of the server itself: a service that waits for keys to change.
 //!
-//! It goes through a shard and an outlet as those of clients do, so it costs no thread, and ends with
+//! It goes through a shard and a queue as those of clients do, so it costs no thread, and ends with
 //! them when the server stops.
 
 use std::future::poll_fn;
@@ -13,14 +13,14 @@ use tonic::Status;
 
 use super::Watches;
 use super::index::Span;
-use super::outlet::{Outlet, Taken};
 use super::shard::{Key, Shard, StreamState, Wants};
+use super::stream_queue::{StreamQueue, Taken};
 use crate::status::Fault;
 
 /// See the module.
 pub(crate) struct OwnWatch {
     shard: Arc<Shard>,
-    outlet: Arc<Outlet>,
+    queue: Arc<StreamQueue>,
     state: Arc<StreamState>,
     watches: Vec<Key>,
 }
@@ -54,8 +54,8 @@ impl OwnWatch {
         from: Revision,
         kinds: Kinds,
     ) -> OwnWatch {
-        let (shard, outlet) = watches.open(false);
-        let state = shard.open(outlet.clone());
+        let (shard, queue) = watches.open(false);
+        let state = shard.open(queue.clone());
         let wants = Wants {
             no_puts: kinds == Kinds::Deletions,
             no_deletions: kinds == Kinds::Puts,
@@ -63,13 +63,13 @@ impl OwnWatch {
         };
         let spans = keys.iter().filter_map(|(key, end)| Span::new(key, end));
         let watches = (0..).zip(spans).filter_map(|(id, span)| {
-            // What cannot be watched is told through the outlet.
+            // What cannot be watched is told through the queue.
             shard.create(&state, id, span, from as i64, wants)
         });
         OwnWatch {
             watches: watches.collect(),
             shard,
-            outlet,
+            queue,
             state,
         }
     }
@@ -78,7 +78,7 @@ impl OwnWatch {
     /// read again.
     pub(crate) async fn next(&mut self) -> Result<Option<Told>, Status> {
         loop {
-            let taken = poll_fn(|task| self.outlet.poll(task)).await;
+            let taken = poll_fn(|task| self.queue.poll(task)).await;
             let response = match taken {
                 Taken::Message(response, has_room) => {
                     if has_room {

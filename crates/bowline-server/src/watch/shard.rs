@@ -17,7 +17,7 @@ use super::event::{bytes_of, event_of, with_previous};
 use super::index::{Index, Span};
 use super::message::{WatchMessage, encoded, response};
 use super::options::WatchOptions;
-use super::outlet::{Offer, Outlet, Place, Sharing};
+use super::stream_queue::{Offer, Place, Sharing, StreamQueue};
 use crate::status::Fault;
 
 /// How many revisions the feed takes at once.
@@ -37,8 +37,8 @@ pub(super) struct Shard {
     pub(super) options: WatchOptions,
     pub(super) budget: Arc<Budget>,
     pub(super) state: Mutex<State>,
-    /// Rung when there is work for a feed that has none.
-    bell: Condvar,
+    /// The work-ready signal: there is work for a feed that has none.
+    work_ready: Condvar,
     pub(super) tasks: mpsc::Sender<Task>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_stopped: AtomicBool,
@@ -65,7 +65,7 @@ pub(super) struct State {
     index: Index,
     /// Streams that asked how far they are, and the revision to be reached before the answer.
     asking: Vec<(Arc<StreamState>, Revision)>,
-    /// By stream: what goes on when its outlet has room.
+    /// By stream: what goes on when its queue has room.
     waiting: HashMap<u64, Vec<Job>>,
     /// Those of them that keep what they have read, by stream, the one that waits longest first.
     holding: VecDeque<(u64, Key)>,
@@ -77,7 +77,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct StreamState {
     pub(super) id: u64,
-    pub(super) outlet: Arc<Outlet>,
+    pub(super) queue: Arc<StreamQueue>,
     /// How many of its watches are behind. Changed under the lock of the shard.
     behind: AtomicUsize,
     /// How many start at a revision that the feed has not passed. Changed under the lock of the shard.
@@ -114,7 +114,7 @@ pub(super) struct Watch {
     is_live: bool,
     /// Whether it got a message since the last round of progress.
     was_told: bool,
-    /// Its last events in the outlet.
+    /// Its last events in the queue.
     last: Place,
 }
 
@@ -170,7 +170,7 @@ impl Shard {
             options,
             budget,
             state: Mutex::new(State::default()),
-            bell: Condvar::new(),
+            work_ready: Condvar::new(),
             tasks,
             threads: Mutex::new(Vec::new()),
             is_stopped: AtomicBool::new(false),
@@ -190,7 +190,7 @@ impl Shard {
         self.is_stopped.store(true, Ordering::Release);
         {
             let _state = self.state.lock();
-            self.bell.notify_all();
+            self.work_ready.notify_all();
         }
         // The thread may have ended by itself.
         let _ = self.tasks.send(Task::Stop);
@@ -211,10 +211,10 @@ impl Shard {
         (state.count, state.behind)
     }
 
-    pub(super) fn open(&self, outlet: Arc<Outlet>) -> Arc<StreamState> {
+    pub(super) fn open(&self, queue: Arc<StreamQueue>) -> Arc<StreamState> {
         Arc::new(StreamState {
             id: self.next_stream.fetch_add(1, Ordering::Relaxed),
-            outlet,
+            queue,
             behind: AtomicUsize::new(0),
             ahead: AtomicUsize::new(0),
         })
@@ -253,13 +253,13 @@ impl Shard {
             match self.watcher(&span, from, wants) {
                 Ok(watcher) => Some(watcher),
                 Err(error) => {
-                    stream.outlet.push(created(now));
-                    stream.outlet.push(canceled(id, now, error));
+                    stream.queue.push(created(now));
+                    stream.queue.push(canceled(id, now, error));
                     return Some(Key::ENDED);
                 }
             }
         };
-        stream.outlet.push(created(now));
+        stream.queue.push(created(now));
         let key = state.insert(Watch {
             stream: stream.clone(),
             id,
@@ -283,7 +283,7 @@ impl Shard {
         let mut state = self.state.lock();
         let revision = self.db.revision();
         state.remove(key);
-        stream.outlet.push(WatchMessage {
+        stream.queue.push(WatchMessage {
             canceled: true,
             ..response(id, revision, Vec::new())
         });
@@ -303,19 +303,19 @@ impl Shard {
         drop(waiting);
     }
 
-    /// Tells a stream how far it is, as soon as every event up to now has been put into its outlet.
+    /// Tells a stream how far it is, as soon as every event up to now has been put into its queue.
     pub(super) fn ask_progress(&self, stream: &Arc<StreamState>) {
         let mut state = self.state.lock();
         let now = self.db.revision();
         if !state.has_feed {
-            stream.outlet.push(response(-1, now, Vec::new()));
+            stream.queue.push(response(-1, now, Vec::new()));
             return;
         }
         state.ask(stream, now);
         state.answer_asking();
     }
 
-    /// Goes on with the watches of a stream whose outlet has room again. They wait for their turn then, where
+    /// Goes on with the watches of a stream whose queue has room again. They wait for their turn then, where
     /// few may keep what they have read: a crowd whose connections just took a message each is all here.
     pub(super) fn resume(&self, stream: &StreamState) {
         let mut state = self.state.lock();
@@ -348,7 +348,7 @@ impl Shard {
             state.position = feed.next_revision();
             state.new_feed = Some(feed);
             state.has_feed = true;
-            self.bell.notify_all();
+            self.work_ready.notify_all();
         }
         Ok(())
     }
@@ -400,7 +400,7 @@ impl Shard {
                 }
                 drop(state);
                 for stream in to_wake {
-                    stream.outlet.wake();
+                    stream.queue.wake();
                 }
                 if is_idle || is_lost {
                     break;
@@ -419,7 +419,7 @@ impl Shard {
             if let Some(feed) = state.new_feed.take() {
                 return Some(feed);
             }
-            self.bell.wait(&mut state);
+            self.work_ready.wait(&mut state);
         }
     }
 
@@ -525,7 +525,7 @@ impl Shard {
         self.budget.count(encoded(&event))
     }
 
-    /// Puts a revision's events of a watch into its outlet: all of them or none.
+    /// Puts a revision's events of a watch into its queue: all of them or none.
     pub(super) fn offer(
         &self,
         watch: &mut Watch,
@@ -533,13 +533,13 @@ impl Shard {
         events: Vec<Bytes>,
         sharing: Sharing<'_>,
     ) -> Offer {
-        let outlet = &watch.stream.outlet;
+        let queue = &watch.stream.queue;
         let fragment_bytes = self.options.fragment_bytes;
         let is_whole = !watch.wants.fragments
             || events.iter().map(Bytes::len).sum::<usize>() <= fragment_bytes;
         if is_whole {
             let mut message = response(watch.id, revision, events);
-            let offer = outlet.offer(&mut message, sharing, &mut watch.last);
+            let offer = queue.offer(&mut message, sharing, &mut watch.last);
             watch.was_told |= offer != Offer::Full;
             return offer;
         }
@@ -548,10 +548,10 @@ impl Shard {
             return Offer::Taken;
         };
         // The rest follows without asking for room: a revision is told whole.
-        let offer = outlet.offer(first, Sharing::Own, &mut watch.last);
+        let offer = queue.offer(first, Sharing::Own, &mut watch.last);
         if offer != Offer::Full {
             watch.was_told = true;
-            parts.drain(1..).for_each(|part| outlet.push(part));
+            parts.drain(1..).for_each(|part| queue.push(part));
         }
         offer
     }
@@ -642,7 +642,7 @@ impl Shard {
     pub(super) fn fail(&self, state: &mut State, key: Key, error: bowline::Error) {
         if let Some(watch) = state.remove(key) {
             let message = canceled(watch.id, self.db.revision(), error);
-            watch.stream.outlet.push(message);
+            watch.stream.queue.push(message);
             state.answer_asking();
         }
     }
@@ -731,7 +731,7 @@ impl State {
         self.holding_in_turn -= usize::from(std::mem::take(&mut job.holds_in_turn));
     }
 
-    /// What waits for room in a stream's outlet.
+    /// What waits for room in a stream's queue.
     fn take_waiting(&mut self, stream: &StreamState) -> Vec<Job> {
         self.holding.retain(|(holding, _)| *holding != stream.id);
         self.waiting.remove(&stream.id).unwrap_or_default()
@@ -760,7 +760,7 @@ impl State {
                 stream.behind.load(Ordering::Relaxed) + stream.ahead.load(Ordering::Relaxed);
             let is_there = position > *target && waiting == 0;
             if is_there {
-                stream.outlet.push(response(-1, position - 1, Vec::new()));
+                stream.queue.push(response(-1, position - 1, Vec::new()));
             }
             !is_there
         });
@@ -774,7 +774,7 @@ impl State {
             let is_due = watch.wants.progress && watch.is_live && !watch.was_told;
             if is_due && watch.start <= revision {
                 let told = response(watch.id, revision, Vec::new());
-                watch.stream.outlet.push(told);
+                watch.stream.queue.push(told);
             }
             watch.was_told = false;
         }
@@ -810,7 +810,7 @@ fn fragments(
 
 /// Tells that a watch could not be made.
 fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
-    stream.outlet.push(WatchMessage {
+    stream.queue.push(WatchMessage {
         created: true,
         canceled: true,
         cancel_reason: fault.parts().1.into_owned(),

@@ -16,8 +16,8 @@ use tonic::{Status, Streaming};
 
 use super::index::Span;
 use super::message::{WatchMessage, response};
-use super::outlet::{Outlet, Taken};
 use super::shard::{Key, Shard, StreamState, Wants};
+use super::stream_queue::{StreamQueue, Taken};
 use crate::context::Context;
 use crate::memory::{Charge, current_account};
 use crate::status::{Fault, in_words_of_etcd};
@@ -30,7 +30,7 @@ pub(crate) struct WatchStream {
     context: Arc<Context>,
     requests: Option<Streaming<pb::WatchRequest>>,
     shard: Arc<Shard>,
-    outlet: Arc<Outlet>,
+    queue: Arc<StreamQueue>,
     state: Arc<StreamState>,
     /// By id. One that has ended by itself keeps its id until the client cancels it, as in etcd.
     /// With what it is charged for.
@@ -49,15 +49,15 @@ impl WatchStream {
         requests: Streaming<pb::WatchRequest>,
         needs_leader: bool,
     ) -> WatchStream {
-        let (shard, outlet) = context.watches.open(needs_leader);
-        let state = shard.open(outlet.clone());
+        let (shard, queue) = context.watches.open(needs_leader);
+        let state = shard.open(queue.clone());
         let charge = Charge::none(current_account(&context.memory));
         WatchStream {
             charge,
             context,
             requests: Some(requests),
             shard,
-            outlet,
+            queue,
             state,
             watches: HashMap::new(),
             next_id: 0,
@@ -125,7 +125,7 @@ impl WatchStream {
 
     fn refuse(&self, reason: &str) {
         let revision = self.context.client.db().revision();
-        self.outlet.push(WatchMessage {
+        self.queue.push(WatchMessage {
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
@@ -135,7 +135,7 @@ impl WatchStream {
 
     fn take_requests(&mut self, task: &mut TaskContext<'_>) -> Option<Status> {
         while let Some(requests) = &mut self.requests {
-            if self.outlet.is_full() {
+            if self.queue.is_full() {
                 break;
             }
             match Pin::new(requests).poll_next(task) {
@@ -158,7 +158,7 @@ impl Stream for WatchStream {
         if let Some(status) = self.take_requests(task) {
             return Poll::Ready(Some(Err(status)));
         }
-        match self.outlet.poll(task) {
+        match self.queue.poll(task) {
             Poll::Ready(Taken::Message(mut message, has_room)) => {
                 if has_room {
                     self.shard.resume(&self.state);

@@ -1,4 +1,5 @@
-//! How long a client may take to send what it has begun, and how often it may take back what it asked.
+//! Read deadlines of a connection: a client has to finish in time what it has begun to send, and may reset only
+//! so many calls.
 //!
 //! The library that speaks HTTP/2 waits for the rest of a preface, of a frame or of a head as long as the
 //! client likes, and each costs a connection and what has come so far. So whatever is read is followed
@@ -182,7 +183,7 @@ struct Deadline {
 
 /// A connection that is read with limits.
 #[derive(Debug)]
-pub(super) struct Patient<S> {
+pub(super) struct DeadlineStream<S> {
     inner: S,
     pieces: Pieces,
     deadline: Option<Deadline>,
@@ -195,7 +196,7 @@ pub(super) struct Patient<S> {
     refused: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> DeadlineStream<S> {
     /// Each piece may take so long, what is written may wait so long, and so many calls may be reset. What the
     /// connection holds is charged to `account`.
     pub(super) fn new(
@@ -204,8 +205,8 @@ impl<S> Patient<S> {
         unread_timeout: Duration,
         resets_max: u32,
         account: Arc<Account>,
-    ) -> Patient<S> {
-        Patient {
+    ) -> DeadlineStream<S> {
+        DeadlineStream {
             inner,
             pieces: Pieces::new(resets_max),
             deadline: None,
@@ -253,7 +254,7 @@ impl<S> Patient<S> {
     }
 
     /// The server waits for the client.
-    fn poll_patience(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_deadline(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.pieces.is_between() {
             self.deadline = None;
             return Poll::Pending;
@@ -276,7 +277,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -286,7 +287,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         ready!(this.poll_pause(task));
         let before = buffer.filled().len();
         match Pin::new(&mut this.inner).poll_read(task, buffer) {
-            Poll::Pending => this.poll_patience(task),
+            Poll::Pending => this.poll_deadline(task),
             Poll::Ready(Ok(())) => {
                 let read = &buffer.filled()[before..];
                 charge_read(task, read.len());
@@ -297,7 +298,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -401,22 +402,22 @@ mod tests {
     /// server: each was read, and thrown away. Beside it the p99 of a good client was three times as long.
     #[tokio::test]
     async fn a_connection_that_was_refused_memory_is_not_read_for_a_moment() {
-        let patience = Duration::from_secs(20);
+        let timeout = Duration::from_secs(20);
         let (mut client, server) = duplex(1 << 10);
         let account = account();
-        let mut server = Patient::new(server, patience, patience, 1, account.clone());
+        let mut server = DeadlineStream::new(server, timeout, timeout, 1, account.clone());
         client.write_all(PREFACE).await.unwrap();
         let mut buffer = [0; 64];
         for _ in 0..3 {
             assert!(Charge::of(&account, 2 << 20).is_err());
             let before = Instant::now();
             client.write_all(&frame(0, 0, b"data")).await.unwrap();
-            let read = tokio::time::timeout(patience, server.read(&mut buffer)).await;
+            let read = tokio::time::timeout(timeout, server.read(&mut buffer)).await;
             assert!(read.expect("a pause ends").unwrap() > 0);
             assert!(before.elapsed() >= REFUSED_PAUSE);
             // Once for each refusal.
             client.write_all(&frame(0, 0, b"data")).await.unwrap();
-            let read = tokio::time::timeout(patience, server.read(&mut buffer)).await;
+            let read = tokio::time::timeout(timeout, server.read(&mut buffer)).await;
             assert!(read.expect("a pause ends").unwrap() > 0);
             assert!(server.refused.is_none());
         }
@@ -426,7 +427,7 @@ mod tests {
     async fn what_was_begun_has_a_deadline_that_bytes_do_not_move() {
         let timeout = Duration::from_millis(300);
         let (mut client, server) = duplex(1 << 10);
-        let mut server = Patient::new(server, timeout, timeout, 1, account());
+        let mut server = DeadlineStream::new(server, timeout, timeout, 1, account());
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
             let mut buffer = [0; 64];
@@ -443,7 +444,7 @@ mod tests {
         // Between two pieces a client may take its time.
         tokio::time::sleep(timeout * 3).await;
         for byte in frame(0, 0, &[7; 64]) {
-            // It is gone when the server has lost its patience.
+            // It is gone when its deadline is over.
             if client.write_all(&[byte]).await.is_err() {
                 break;
             }
@@ -463,7 +464,7 @@ mod tests {
         let timeout = Duration::from_millis(200);
         for reads in [false, true] {
             let (mut client, server) = duplex(16);
-            let mut server = Patient::new(server, timeout, timeout, 1, account());
+            let mut server = DeadlineStream::new(server, timeout, timeout, 1, account());
             let writing = tokio::spawn(async move { server.write_all(&[7; 160]).await });
             let mut byte = [0; 4];
             while reads && client.read_exact(&mut byte).await.is_ok() {

@@ -1,4 +1,4 @@
-//! What waits for a client: a bounded queue in order.
+//! The stream queue: the messages that wait for one client, bounded and in order.
 //!
 //! The producers are the threads of a shard; the consumer is the connection, which polls. Events are
 //! refused when the queue is full; the few other messages are not.
@@ -39,8 +39,8 @@ const KEPT_MESSAGES: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Outlet {
-    queue: Mutex<Queue>,
+pub(super) struct StreamQueue {
+    state: Mutex<Queue>,
     bytes_max: usize,
     budget: Arc<Budget>,
 }
@@ -101,7 +101,7 @@ pub(super) enum Sharing<'a> {
 pub(super) enum Offer {
     /// It is in the queue.
     Taken,
-    /// It is in the queue, and the connection waits: [`Outlet::wake`] it when all is in.
+    /// It is in the queue, and the connection waits: [`StreamQueue::wake`] it when all is in.
     TakenFirst,
     /// There is no room.
     Full,
@@ -169,10 +169,10 @@ impl Queue {
     }
 }
 
-impl Outlet {
-    pub(super) fn new(bytes_max: usize, budget: Arc<Budget>) -> Outlet {
-        Outlet {
-            queue: Mutex::new(Queue::default()),
+impl StreamQueue {
+    pub(super) fn new(bytes_max: usize, budget: Arc<Budget>) -> StreamQueue {
+        StreamQueue {
+            state: Mutex::new(Queue::default()),
             bytes_max,
             budget,
         }
@@ -186,7 +186,7 @@ impl Outlet {
     /// How many bytes of events find room. When none do, whoever asks is told of room as if it had been
     /// refused.
     pub(super) fn room(&self) -> usize {
-        let mut queue = self.queue.lock();
+        let mut queue = self.state.lock();
         if queue.messages.is_empty() {
             return self.cap().max(1);
         }
@@ -203,7 +203,7 @@ impl Outlet {
         sharing: Sharing<'_>,
         last: &mut Place,
     ) -> Offer {
-        let mut queue = self.queue.lock();
+        let mut queue = self.state.lock();
         if queue.has_ended || queue.end.is_some() {
             // Nobody will read it.
             return Offer::Taken;
@@ -255,7 +255,7 @@ impl Outlet {
     /// Puts a message into the queue whether there is room or not: what is not about events, and the
     /// rest of a revision that comes in fragments.
     pub(super) fn push(&self, response: WatchMessage) {
-        let mut queue = self.queue.lock();
+        let mut queue = self.state.lock();
         let events_bytes = response.events.iter().map(Bytes::len).sum();
         let bytes = MESSAGE_BYTES + queue.cost(&response, Sharing::Own);
         self.budget.take(held_bytes(response.events.len()));
@@ -274,7 +274,7 @@ impl Outlet {
 
     /// Ends the stream after what is in the queue.
     pub(super) fn end(&self, status: Status) {
-        let mut queue = self.queue.lock();
+        let mut queue = self.state.lock();
         queue.end.get_or_insert(status);
         let waker = queue.waker.take();
         drop(queue);
@@ -286,7 +286,7 @@ impl Outlet {
     /// Wakes the connection.
     pub(super) fn wake(&self) {
         let waker = {
-            let mut queue = self.queue.lock();
+            let mut queue = self.state.lock();
             queue.is_waking = false;
             queue.waker.take()
         };
@@ -297,12 +297,12 @@ impl Outlet {
 
     /// Whether so much waits that no more requests are to be taken.
     pub(super) fn is_full(&self) -> bool {
-        self.queue.lock().bytes > self.cap()
+        self.state.lock().bytes > self.cap()
     }
 
     /// The next message. After the end there is nothing.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Taken> {
-        let mut queue = self.queue.lock();
+        let mut queue = self.state.lock();
         if let Some(message) = queue.messages.pop_front() {
             queue.gone += 1;
             queue.bytes -= message.bytes;
@@ -334,9 +334,9 @@ fn held_bytes(events_count: usize) -> usize {
     MESSAGE_BYTES + events_count * EVENT_BYTES
 }
 
-impl Drop for Outlet {
+impl Drop for StreamQueue {
     fn drop(&mut self) {
-        let messages = self.queue.get_mut().messages.iter();
+        let messages = self.state.get_mut().messages.iter();
         let held = messages.map(|message| held_bytes(message.response.events.len()));
         self.budget.give_back(held.sum());
     }
@@ -348,8 +348,8 @@ mod tests {
     use crate::memory::Memory;
 
     /// A queue that has the bound over all to itself.
-    fn outlet(bytes_max: usize) -> Outlet {
-        Outlet::new(
+    fn queue(bytes_max: usize) -> StreamQueue {
+        StreamQueue::new(
             bytes_max,
             Budget::new(usize::MAX, Memory::new(usize::MAX, usize::MAX)),
         )
@@ -363,54 +363,54 @@ mod tests {
         }
     }
 
-    fn offer(outlet: &Outlet, message: &mut WatchMessage, last: &mut Place) -> Offer {
-        outlet.offer(message, Sharing::Own, last)
+    fn offer(queue: &StreamQueue, message: &mut WatchMessage, last: &mut Place) -> Offer {
+        queue.offer(message, Sharing::Own, last)
     }
 
-    fn take(outlet: &Outlet) -> Option<(WatchMessage, bool)> {
+    fn take(queue: &StreamQueue) -> Option<(WatchMessage, bool)> {
         let mut context = Context::from_waker(Waker::noop());
-        match outlet.poll(&mut context) {
+        match queue.poll(&mut context) {
             Poll::Ready(Taken::Message(response, has_room)) => Some((response, has_room)),
             _ => None,
         }
     }
 
-    fn counts(outlet: &Outlet) -> Vec<(i64, usize)> {
-        std::iter::from_fn(|| take(outlet))
+    fn counts(queue: &StreamQueue) -> Vec<(i64, usize)> {
+        std::iter::from_fn(|| take(queue))
             .map(|(response, _)| (response.watch_id, response.events.len()))
             .collect()
     }
 
     #[test]
     fn a_full_queue_refuses_and_tells_when_there_is_room() {
-        let outlet = outlet(1000);
+        let queue = queue(1000);
         let mut last = Place::default();
         // One message finds room whatever its size.
         assert_eq!(
-            offer(&outlet, &mut message(1, 1500), &mut last),
+            offer(&queue, &mut message(1, 1500), &mut last),
             Offer::Taken
         );
         let mut refused = message(2, 10);
         assert_eq!(
-            offer(&outlet, &mut refused, &mut Place::default()),
+            offer(&queue, &mut refused, &mut Place::default()),
             Offer::Full
         );
         assert_eq!(refused, message(2, 10), "it was not taken");
-        assert_eq!(offer(&outlet, &mut message(1, 10), &mut last), Offer::Full);
-        assert!(outlet.is_full());
-        assert!(take(&outlet).unwrap().1, "room for those who want it");
+        assert_eq!(offer(&queue, &mut message(1, 10), &mut last), Offer::Full);
+        assert!(queue.is_full());
+        assert!(take(&queue).unwrap().1, "room for those who want it");
         assert_eq!(
-            offer(&outlet, &mut message(2, 10), &mut Place::default()),
+            offer(&queue, &mut message(2, 10), &mut Place::default()),
             Offer::Taken
         );
-        assert!(!take(&outlet).unwrap().1, "nobody wants it");
-        assert!(!outlet.is_full());
-        assert_eq!(outlet.queue.lock().bytes, 0, "what came has gone");
+        assert!(!take(&queue).unwrap().1, "nobody wants it");
+        assert!(!queue.is_full());
+        assert_eq!(queue.state.lock().bytes, 0, "what came has gone");
     }
 
     #[test]
     fn events_of_each_watch_are_joined_while_they_wait() {
-        let outlet = outlet(1 << 20);
+        let queue = queue(1 << 20);
         let mut last = [Place::default(); 3];
         for (watch, bytes) in [
             (1, 10),
@@ -421,48 +421,48 @@ mod tests {
             (1, 0),
         ] {
             offer(
-                &outlet,
+                &queue,
                 &mut message(watch, bytes),
                 &mut last[watch as usize],
             );
         }
-        assert_eq!(counts(&outlet), [(1, 3), (2, 1), (1, 2)]);
+        assert_eq!(counts(&queue), [(1, 3), (2, 1), (1, 2)]);
         // What has left is not added to.
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
-        assert_eq!(counts(&outlet), [(1, 1)]);
-        assert_eq!(outlet.queue.lock().bytes, 0);
+        offer(&queue, &mut message(1, 10), &mut last[1]);
+        assert_eq!(counts(&queue), [(1, 1)]);
+        assert_eq!(queue.state.lock().bytes, 0);
     }
 
     /// A progress notification that older events could still be added behind would be a lie.
     #[test]
     fn nothing_is_added_before_a_message_that_is_not_about_events() {
-        let outlet = outlet(1 << 20);
+        let queue = queue(1 << 20);
         let mut last = [Place::default(); 3];
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
-        outlet.push(WatchMessage {
+        offer(&queue, &mut message(1, 10), &mut last[1]);
+        queue.push(WatchMessage {
             watch_id: -1,
             ..WatchMessage::default()
         });
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        offer(&queue, &mut message(1, 10), &mut last[1]);
+        offer(&queue, &mut message(1, 10), &mut last[1]);
         // Nor between the fragments of a revision, nor after them.
         let fragment = || WatchMessage {
             fragment: true,
             ..message(1, 10)
         };
-        offer(&outlet, &mut fragment(), &mut last[1]);
-        outlet.push(message(1, 10));
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        offer(&queue, &mut fragment(), &mut last[1]);
+        queue.push(message(1, 10));
+        offer(&queue, &mut message(1, 10), &mut last[1]);
         assert_eq!(
-            counts(&outlet),
+            counts(&queue),
             [(1, 1), (-1, 0), (1, 2), (1, 1), (1, 1), (1, 1)]
         );
     }
 
     #[test]
     fn an_event_that_is_shared_is_counted_once() {
-        let outlet = outlet(1 << 20);
-        let bytes = || outlet.queue.lock().bytes;
+        let queue = queue(1 << 20);
+        let bytes = || queue.state.lock().bytes;
         let mut last = [Place::default(); 4];
         let mut share = |watch: usize, revision, numbers: &[u32]| {
             let before = bytes();
@@ -470,7 +470,7 @@ mod tests {
                 events: vec![Bytes::from_static(&[0; 1000]); numbers.len()],
                 ..message(watch as i64, 0)
             };
-            outlet.offer(
+            queue.offer(
                 &mut response,
                 Sharing::Shared(revision, numbers),
                 &mut last[watch],
@@ -482,8 +482,8 @@ mod tests {
         assert_eq!(share(3, 7, &[0, 1]), 1);
         assert_eq!(share(1, 8, &[0]), 1, "of another revision");
         assert_eq!(share(2, 8, &[0, 1]), 1);
-        assert_eq!(counts(&outlet), [(1, 3), (2, 3), (3, 2)]);
-        assert_eq!(outlet.queue.lock().bytes, 0);
+        assert_eq!(counts(&queue), [(1, 3), (2, 3), (3, 2)]);
+        assert_eq!(queue.state.lock().bytes, 0);
     }
 
     /// A hundred clients that do not read: each alone may have 1,000 bytes.
@@ -491,46 +491,46 @@ mod tests {
     fn all_queues_together_have_a_bound_and_each_takes_one_message_all_the_same() {
         const BOUND: usize = 16_000;
         let budget = Budget::new(BOUND, Memory::new(1 << 30, 1 << 30));
-        let outlets: Vec<Outlet> = (0..100)
-            .map(|_| Outlet::new(1000, budget.clone()))
+        let queues: Vec<StreamQueue> = (0..100)
+            .map(|_| StreamQueue::new(1000, budget.clone()))
             .collect();
         let event = |bytes| WatchMessage {
             events: vec![budget.count(vec![7; bytes])],
             ..WatchMessage::default()
         };
-        let fill = |outlet: &Outlet| {
+        let fill = |queue: &StreamQueue| {
             let mut last = Place::default();
-            let offers = (0..100).map(|_| offer(outlet, &mut event(10), &mut last));
+            let offers = (0..100).map(|_| offer(queue, &mut event(10), &mut last));
             offers.take_while(|offer| *offer != Offer::Full).count()
         };
-        let taken: Vec<usize> = outlets.iter().map(fill).collect();
+        let taken: Vec<usize> = queues.iter().map(fill).collect();
         assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
         assert!(taken[0] > 4 * taken[50], "{taken:?}");
         let beyond = 100 * (held_bytes(1) + 100);
         assert!(budget.used() < BOUND + beyond, "{} bytes", budget.used());
         // Who is refused is told when there is room, and room comes back as clients read.
-        assert_eq!(outlets[99].room(), 0);
-        assert!(std::iter::from_fn(|| take(&outlets[99])).any(|(_, has_room)| has_room));
-        assert!(outlets[99].room() > 0);
-        drop(outlets);
+        assert_eq!(queues[99].room(), 0);
+        assert!(std::iter::from_fn(|| take(&queues[99])).any(|(_, has_room)| has_room));
+        assert!(queues[99].room() > 0);
+        drop(queues);
         assert_eq!(budget.used(), 0, "what has gone does not count");
     }
 
     #[test]
     fn the_end_comes_after_what_waits() {
-        let outlet = outlet(100);
-        outlet.push(message(1, 10));
-        outlet.end(Status::unavailable("gone"));
+        let queue = queue(100);
+        queue.push(message(1, 10));
+        queue.end(Status::unavailable("gone"));
         let mut last = Place::default();
-        assert_eq!(offer(&outlet, &mut message(2, 10), &mut last), Offer::Taken);
-        assert_eq!(take(&outlet).unwrap().0.watch_id, 1);
+        assert_eq!(offer(&queue, &mut message(2, 10), &mut last), Offer::Taken);
+        assert_eq!(take(&queue).unwrap().0.watch_id, 1);
         let mut context = Context::from_waker(Waker::noop());
-        let Poll::Ready(Taken::End(Some(status))) = outlet.poll(&mut context) else {
+        let Poll::Ready(Taken::End(Some(status))) = queue.poll(&mut context) else {
             panic!()
         };
         assert_eq!(status.message(), "gone");
         assert!(matches!(
-            outlet.poll(&mut context),
+            queue.poll(&mut context),
             Poll::Ready(Taken::End(None))
         ));
     }
