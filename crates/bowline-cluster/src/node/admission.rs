@@ -27,7 +27,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use openraft::error::{InitializeError, RaftError};
 
 use super::core::Core;
 use super::leader_request::{LeaderRequest, LeaderResponse};
@@ -103,14 +102,14 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 /// Says what is waited for, now and then.
-struct Patience {
+struct Backoff {
     pause: Duration,
     said: Instant,
 }
 
-impl Patience {
-    fn new() -> Patience {
-        Patience {
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff {
             pause: PAUSE.0,
             // A start of all at once takes a moment.
             said: Instant::now(),
@@ -157,7 +156,7 @@ impl Core {
             .map(|(id, member)| (*id, self.peers.client(*id, member)))
             .collect();
         let is_first = others.iter().all(|(id, _)| *id > self.member_id);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while self.is_blank() {
             let asked = others
                 .iter()
@@ -195,7 +194,7 @@ impl Core {
                 ),
             };
             self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
-            patience.wait(reason).await;
+            backoff.wait(reason).await;
         }
         Ok(())
     }
@@ -215,10 +214,7 @@ impl Core {
             (*id, member)
         };
         let members: BTreeMap<NodeId, Member> = founders.nodes().map(with_incarnation).collect();
-        match self.raft.initialize(members).await {
-            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
-            Err(error) => Err(Error::stopped(error)),
-        }
+        self.raft.found(members).await
     }
 
     /// Takes the place that was added for this directory.
@@ -233,7 +229,7 @@ impl Core {
             .map(|(_, url)| url)
             .filter(|url| !own_urls.contains(url))
             .collect();
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while self.is_blank() && !others.is_empty() {
             let mut missing = Vec::new();
             for url in &others {
@@ -245,7 +241,7 @@ impl Core {
                 }
             }
             self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
-            patience.wait(|| missing.join("; ")).await;
+            backoff.wait(|| missing.join("; ")).await;
         }
         Ok(())
     }

@@ -9,19 +9,17 @@ use bowline::replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
 };
-use openraft::ReadPolicy;
-use openraft::async_runtime::WatchReceiver as _;
 
 use super::core::{Core, Leadership};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposer::{Proposer, is_too_deep, size_of};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
-use super::waiters::Applied;
 use crate::error::{Error, Result};
 use crate::histogram::HistogramSnapshot;
 use crate::in_place::in_place;
-use crate::peer::is_unsent;
+use crate::peer::{self, is_unsent};
+use crate::raft::waiters::Applied;
 use crate::types::NodeId;
 
 /// How a member is.
@@ -225,8 +223,8 @@ impl LocalClient {
             ReadLevel::Linearizable => (level, self.rounds.next().await?),
             // Not holding it, the leader asks a majority, which is no less.
             ReadLevel::Lease => {
-                let policy = ReadPolicy::LeaseRead;
-                (level, self.core.read_index_of_leader(policy).await?)
+                let asked = peer::ReadLevel::Lease;
+                (level, self.core.read_index_of_leader(asked).await?)
             }
         };
         let timeout = self.core.options.request_timeout;
@@ -492,14 +490,14 @@ impl LocalClient {
     /// Waits until the node stops by itself; returns why.
     pub async fn stopped(&self) -> String {
         let mut closing = self.core.closing.subscribe();
-        // Raft tells of little in these, and drops their sender when it ends.
-        let mut server = self.core.raft.server_metrics();
+        // These change rarely, and end with the consensus.
+        let mut election = self.core.raft.watch_election();
         loop {
             if let Some(reason) = self.core.stop_reason() {
                 return reason;
             }
             tokio::select! {
-                changed = server.changed() => if changed.is_err() {
+                changed = election.changed() => if changed.is_err() {
                     let reason = self.core.stop_reason();
                     return reason.unwrap_or_else(|| "it was closed".to_owned());
                 },

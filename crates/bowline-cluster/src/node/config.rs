@@ -10,8 +10,8 @@ use bowline_storage::vfs::{OsVfs, Vfs};
 
 use super::limits::REQUEST_BYTES_MAX;
 use crate::error::{Error, Result};
-use crate::log_store::LogStoreOptions;
 use crate::peer::PeerOptions;
+use crate::raft::log_store::LogStoreOptions;
 
 /// Settings of a node. The names are those of etcd's flags where there is such a flag.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use bowline_proto::peer as wire;
 use prost::Message;
 
 use super::leader_request::{LeaderRequest, LeaderResponse};
-use super::state_machine::{decode_mark, encode_mark};
+use crate::raft::state_machine::{decode_mark, encode_mark};
 use crate::types::{StoredMembership, log_id};
 
 /// What a member remembers of the last entry that it applied.
@@ -19,7 +19,7 @@ pub(crate) fn mark(data: &[u8]) {
 pub(crate) fn proposal(data: &[u8]) {
     let bytes = bytes::Bytes::copy_from_slice(data);
     if super::proposal::check(&bytes, None).is_ok() {
-        let taken = super::waiters::Waiters::new(1).take(&bytes);
+        let taken = crate::raft::waiters::Waiters::new(1).take(&bytes);
         assert!(taken.is_ok(), "what was acknowledged cannot be applied");
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn proposal_seed() -> Vec<u8> {
         Command::Compact { revision: 7 },
         Command::LeaseRevoke { id: 5 },
     ];
-    let waiters = super::waiters::Waiters::new(1);
+    let waiters = crate::raft::waiters::Waiters::new(1);
     waiters.propose(&commands, Vec::new()).1.to_vec()
 }
 

@@ -13,8 +13,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bowline::replica::{AlarmKind, Command};
-use openraft::storage::RaftLogStorage as _;
-use openraft::{EntryPayload, RaftLogReader as _};
 
 use super::core::Core;
 use super::leader_request::LeaderRequest;
@@ -214,27 +212,11 @@ impl Core {
         if self.has_seen_log.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut reader = self.log.clone().get_log_reader().await;
-        let mut next = self.log.last_purged_log_id().map_or(0, |id| id.index + 1);
-        let end = self.log.last_log_id().map_or(0, |id| id.index + 1);
-        while next < end {
-            let entries = match reader.limited_get_log_entries(next, end).await {
-                Ok(entries) => entries,
-                Err(error) => {
-                    tracing::warn!(%error, "the log was not searched for members that were removed");
-                    return;
-                }
-            };
-            let Some(last) = entries.last() else {
-                return;
-            };
-            next = last.log_id.index + 1;
-            for entry in &entries {
-                if let EntryPayload::Membership(membership) = &entry.payload {
-                    let ids = membership.nodes().map(|(id, _)| *id);
-                    self.seen_members.lock().extend(ids);
-                }
-            }
+        let see = |id| {
+            self.seen_members.lock().insert(id);
+        };
+        if let Err(error) = self.log.search_members(see).await {
+            tracing::warn!(%error, "the log was not searched for members that were removed");
         }
     }
 

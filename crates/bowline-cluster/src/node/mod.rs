@@ -1,7 +1,7 @@
 //! A member of a cluster, in this process.
 //!
 //! ```text
-//!  LocalClient ──execute──► Proposer ──► openraft ──► log store (engine's log) ──► peers
+//!  LocalClient ──execute──► Proposer ──► raft ──►  log store (engine's log) ──► peers
 //!      ▲   │                                │
 //!      │   └─read──► ReadRounds             └─committed──► StateMachine ──► Replica (trees)
 //!      └───────────────────── replies ◄────────────────────────┘
@@ -12,10 +12,9 @@
 //! | `start` | which member a directory is, and putting the parts together |
 //! | `admission` | how an empty directory becomes a member |
 //! | `owed` | what a member has acknowledged and lost |
-//! | `proposer`, `waiters` | commands into the log, replies out of the state machine |
+//! | `proposer` | commands into the log, replies out of the state machine |
 //! | `proposal` | what may enter a log |
 //! | `vouching` | whether one who asks for a vote is a member |
-//! | `state_machine` | the replica as openraft wants it |
 //! | `reads` | the three levels |
 //! | `abdication`, `suspension` | when the leader's lease is not believed |
 //! | `leader`, `leader_request`, `service` | what the leader decides, for requests of this member and of others |
@@ -41,13 +40,12 @@ mod reads;
 mod restore;
 mod service;
 mod start;
-mod state_machine;
 mod suspension;
 #[cfg(test)]
 pub(crate) mod tests;
 mod vouching;
-mod waiters;
 
+pub use crate::raft::waiters::Applied;
 pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;
@@ -55,4 +53,3 @@ pub use info::{LeaseStatus, MemberInfo};
 pub use reads::{Read, ReadLevel, ReadPoint};
 pub use restore::{Restored, Saved, frozen_contents, restore};
 pub use start::Node;
-pub use waiters::Applied;

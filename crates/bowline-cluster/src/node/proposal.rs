@@ -15,9 +15,9 @@ use bytes::Bytes;
 
 use super::core::Core;
 use super::limits::PROPOSAL_BYTES_MAX;
-use super::waiters::{HEAD_BYTES, proposer_of};
 use crate::error::{Error, Result};
 use crate::peer::Unfit;
+use crate::raft::waiters::{HEAD_BYTES, proposer_of};
 use crate::types::NodeId;
 
 /// Whether a proposal is one that this program can apply. One that is to be put into the log for

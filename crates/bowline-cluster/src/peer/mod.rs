@@ -1,9 +1,5 @@
 //! What members say to each other, over gRPC (`bowline.peer.v1`).
 //!
-//! *Appending.* Each replication session of openraft is one long stream: requests go out without
-//! waiting for replies, replies come in the order of requests, both carry the request's number.
-//! Entries travel as records of the log, their payloads uncopied.
-//!
 //! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never
 //! waits behind a megabyte. Connections are made when they are needed, go to the next URL of the
 //! peer when they fail, and are kept alive by pings.
@@ -19,36 +15,29 @@
 //!
 //! Invariants: a request for another cluster, member or incarnation is refused before anything else
 //! is looked at (see `peers`); what
-//! comes from the wire is bounded and checked here, since openraft asserts what it is handed.
+//! comes from the wire is bounded and checked before anything believes it.
 
+mod address;
 mod body;
 mod client;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzing;
-mod link;
+pub(crate) mod link;
 mod listener;
-mod network;
 mod options;
-mod peers;
-mod port;
-mod receiver;
-mod sender;
-mod service;
+pub(crate) mod peers;
+pub(crate) mod port;
+pub(crate) mod receiver;
 mod snapshot_data;
 mod types;
-mod wire;
 
 pub use client::{PeerClient, is_unsent};
 pub use listener::serve;
-pub use network::{Network, NetworkFactory};
 pub use options::PeerOptions;
 pub use peers::{MemberIdentity, Peers};
 pub use port::{Port, PortLimits};
-pub use service::{PeerGrpc, PeerService, peer_service};
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
 pub use types::{ClusterMember, ClusterMembers, ReadLevel, Unfit};
 
 /// Where a snapshot arrives, in the data directory.
 pub const INCOMING_DIR: &str = "incoming";
 /// The largest part of a file that is sent at once.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;

@@ -19,17 +19,14 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bowline_proto::peer as wire;
-use openraft::RaftMetrics;
-use openraft::alias::WatchReceiverOf;
-use openraft::async_runtime::WatchReceiver as _;
 use parking_lot::Mutex;
 use tonic::Status;
 
+use super::address::{check_addresses, check_sender};
 use super::client::PeerClient;
 use super::link::Link;
 use super::options::PeerOptions;
-use super::wire as codec;
-use crate::types::{Member, NodeId, TypeConfig};
+use crate::types::{Member, NodeId};
 
 /// Who a member is, as messages name it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -42,7 +39,8 @@ pub struct MemberIdentity {
     pub incarnation: u64,
 }
 
-type Metrics = WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>;
+/// Gives the incarnation of a member in the newest known membership.
+type Incarnations = Box<dyn Fn(NodeId) -> Option<u64> + Send + Sync>;
 
 /// The peers of a member. Clones share everything.
 #[derive(Clone)]
@@ -54,8 +52,8 @@ struct Shared {
     sender: wire::Sender,
     options: PeerOptions,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
-    /// Where the newest known membership is, once Raft has started.
-    metrics: OnceLock<Metrics>,
+    /// From the newest known membership, once the consensus has started.
+    incarnations: OnceLock<Incarnations>,
 }
 
 impl fmt::Debug for Peers {
@@ -92,14 +90,14 @@ impl Peers {
                 sender,
                 options,
                 links: Mutex::new(BTreeMap::new()),
-                metrics: OnceLock::new(),
+                incarnations: OnceLock::new(),
             }),
         }
     }
 
-    /// From now on incarnations are those of the membership that Raft knows. The first call counts.
-    pub fn follow(&self, metrics: Metrics) {
-        let _ = self.shared.metrics.set(metrics);
+    /// From now on incarnations are those that `incarnations` gives. The first call counts.
+    pub fn follow(&self, incarnations: impl Fn(NodeId) -> Option<u64> + Send + Sync + 'static) {
+        let _ = self.shared.incarnations.set(Box::new(incarnations));
     }
 
     /// A client of `target`, for what is not Raft's. Its URLs are those of `member` from now on,
@@ -121,7 +119,7 @@ impl Peers {
         self.shared.links.lock().remove(&target);
     }
 
-    pub(super) fn link(&self, target: NodeId, member: &Member) -> Arc<Link> {
+    pub(crate) fn link(&self, target: NodeId, member: &Member) -> Arc<Link> {
         let mut links = self.shared.links.lock();
         let link = links.entry(target).or_insert_with(|| {
             let options = self.shared.options.clone();
@@ -132,12 +130,12 @@ impl Peers {
         link.clone()
     }
 
-    pub(super) fn member_id(&self) -> NodeId {
+    pub(crate) fn member_id(&self) -> NodeId {
         self.shared.sender.member_id
     }
 
     /// The addresses of a message over `link`.
-    pub(super) fn sender(&self, link: &Link) -> wire::Sender {
+    pub(crate) fn sender(&self, link: &Link) -> wire::Sender {
         let target_id = link.target();
         let agreed = self.agreed_incarnation(target_id);
         wire::Sender {
@@ -149,28 +147,26 @@ impl Peers {
 
     /// The incarnation of a member in the newest known membership.
     fn agreed_incarnation(&self, id: NodeId) -> Option<u64> {
-        let metrics = self.shared.metrics.get()?.borrow_watched();
-        let member = metrics.membership_config.membership().get_node(&id)?;
-        Some(member.incarnation)
+        self.shared.incarnations.get().and_then(|agreed| agreed(id))
     }
 
     /// Refuses a message that is not for this member, or not from who it says; returns whom it is
     /// from.
-    pub(super) fn check(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
+    pub(crate) fn check(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
         let own = &self.shared.sender;
-        let from = codec::check_sender(sender, own.cluster_id, false)?;
+        let from = check_sender(sender, own.cluster_id, false)?;
         let sender = sender.unwrap_or_default();
-        codec::check_addresses(&sender, own, self.agreed_incarnation(from))?;
+        check_addresses(&sender, own, self.agreed_incarnation(from))?;
         Ok(from)
     }
 
     /// Refuses a message of another cluster; who does not know the cluster yet is welcome, and
     /// whoever asks need not know who is here.
-    pub(super) fn check_stranger(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
-        codec::check_sender(sender, self.shared.sender.cluster_id, true)
+    pub(crate) fn check_stranger(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
+        check_sender(sender, self.shared.sender.cluster_id, true)
     }
 
-    pub(super) fn options(&self) -> &PeerOptions {
+    pub(crate) fn options(&self) -> &PeerOptions {
         &self.shared.options
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::node::leader_request::{LeaderRequest, LeaderResponse};
 use crate::node::service::Service;
-use crate::peer::PeerService as _;
+use crate::raft::network::PeerService as _;
 
 use super::*;
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::{OptionalSend, RaftLogReader};
 
-use super::error::LogStoreError;
 use super::shared::Shared;
+use crate::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
 
@@ -79,7 +79,9 @@ impl LogReader {
             if is_same {
                 let mut entries = match read {
                     // A segment could not be opened: connections have all files for the moment.
-                    Err(error) if error.is_shortage() && !self.shared.queue.is_impatient() => {
+                    Err(error)
+                        if error.is_shortage() && !self.shared.queue.fails_without_room() =>
+                    {
                         tokio::time::sleep(FILES_PAUSE).await;
                         continue;
                     }

@@ -24,11 +24,11 @@ use bowline_storage::Index;
 use bowline_storage::log::{Log, LogSync};
 use openraft::storage::IOFlushed;
 
-use super::error::LogStoreError;
 use super::queue::{Taken, Work, answer};
 use super::shared::Shared;
+use crate::error::LogStoreError;
 use crate::record;
-use crate::types::{Entry, TypeConfig, Vote};
+use crate::types::{Entry, TypeConfig};
 
 /// A group is written when it has so many bytes; what is queued behind it makes another one.
 const GROUP_BYTES_MAX: usize = 8 << 20;

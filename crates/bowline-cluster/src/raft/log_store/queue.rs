@@ -9,7 +9,7 @@ use openraft::storage::IOFlushed;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::error::LogStoreError;
+use crate::error::LogStoreError;
 use crate::types::{Entry, TypeConfig, Vote};
 
 /// How often what waits for room tries again.
@@ -68,14 +68,14 @@ struct QueueState {
     /// Whether the thread waits for room on the disk.
     waits_for_room: bool,
     /// Whether it shall not: what finds no room fails.
-    is_impatient: bool,
+    fails_without_room: bool,
 }
 
 /// What is to be done, in order.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
-    /// Patience is over.
+    /// Signals that nothing waits for room any more.
     hurried: Condvar,
 }
 
@@ -88,7 +88,7 @@ impl Queue {
                 is_closed: false,
                 failure: None,
                 waits_for_room: false,
-                is_impatient: false,
+                fails_without_room: false,
             }),
             changed: Condvar::new(),
             hurried: Condvar::new(),
@@ -126,20 +126,20 @@ impl Queue {
 
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        (state.is_closed, state.is_impatient) = (true, true);
+        (state.is_closed, state.fails_without_room) = (true, true);
         self.changed.notify_one();
         self.hurried.notify_one();
     }
 
     /// Lets nothing wait for room any more.
     pub(super) fn hurry(&self) {
-        self.state.lock().is_impatient = true;
+        self.state.lock().fails_without_room = true;
         self.hurried.notify_one();
         self.changed.notify_one();
     }
 
-    pub(super) fn is_impatient(&self) -> bool {
-        self.state.lock().is_impatient
+    pub(super) fn fails_without_room(&self) -> bool {
+        self.state.lock().fails_without_room
     }
 
     pub(super) fn waits_for_room(&self) -> bool {
@@ -156,14 +156,14 @@ impl Queue {
     /// Waits for a moment; `false` when there is no time for that.
     pub(super) fn wait_for_room(&self, error: &LogStoreError) -> bool {
         let mut state = self.state.lock();
-        if !state.waits_for_room && !state.is_impatient {
+        if !state.waits_for_room && !state.fails_without_room {
             tracing::error!(%error, "the Raft log waits and tries again");
         }
-        state.waits_for_room = !state.is_impatient;
+        state.waits_for_room = !state.fails_without_room;
         if state.waits_for_room {
             self.hurried.wait_for(&mut state, ROOM_PAUSE);
         }
-        !state.is_impatient
+        !state.fails_without_room
     }
 
     /// Moves what is queued to `works`; waits for something, for `idle_after` at most if that is given.
@@ -182,7 +182,7 @@ impl Queue {
                 works.append(&mut state.works);
                 return Taken::Works;
             }
-            if state.is_closed || needs_more && state.is_impatient {
+            if state.is_closed || needs_more && state.fails_without_room {
                 return Taken::Closed;
             }
             if is_idle {

@@ -20,10 +20,12 @@ use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::port::Connected;
-use super::receiver::Receiver;
-use super::types::{ClusterMembers, ReadLevel, Unfit};
-use super::{INCOMING_DIR, Peers, SnapshotData, SnapshotFile, wire};
+use super::wire;
+use crate::peer::port::Connected;
+use crate::peer::receiver::Receiver;
+use crate::peer::{
+    ClusterMembers, INCOMING_DIR, Peers, ReadLevel, SnapshotData, SnapshotFile, Unfit,
+};
 use crate::types::{LogId, NodeId, Payload, Proposal, TypeConfig, Vote};
 
 /// What a node answers its peers besides Raft's own questions. `from` is who asks.
