@@ -14,7 +14,8 @@ use crate::config::{Config, Url};
 use crate::context::Context;
 use crate::memory::Memory;
 use crate::open_files;
-use crate::transport::{ConnectionOptions, Dispatch, Listener};
+use crate::settings::ConnectionOptions;
+use crate::transport::{Dispatch, Listener};
 use crate::watch::{WatchOptions, Watches};
 
 /// Why a server did not start, or ended.

@@ -24,8 +24,7 @@ use bowline_cluster::NodeConfig;
 use parse::{duration, number, one_of, url_list};
 
 use crate::hosts::Hosts;
-use crate::settings::Settings;
-use crate::transport::ConnectionOptions;
+use crate::settings::{ConnectionOptions, Settings};
 
 /// The configuration of a server.
 #[derive(Debug, Clone)]

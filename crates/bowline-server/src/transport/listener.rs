@@ -16,29 +16,7 @@ use super::executor::EagerExecutor;
 use super::read_deadline::DeadlineStream;
 use crate::context::{Context, stopped};
 use crate::memory::Account;
-
-/// Limits and times of connections.
-#[derive(Debug, Clone)]
-pub(crate) struct ConnectionOptions {
-    /// How many there may be.
-    pub(crate) connections_max: u64,
-    /// How many calls one may have under way.
-    pub(crate) streams_max: u32,
-    /// The largest head of a request, in bytes.
-    pub(crate) header_bytes_max: u32,
-    /// How long a client may take to send what it has begun.
-    pub(crate) partial_timeout: Duration,
-    /// After what time a call is ended of whose reply its client reads nothing.
-    pub(crate) unread_timeout: Duration,
-    /// How many calls a client may reset within ten seconds.
-    pub(crate) resets_max: u32,
-    /// How often a silent one is asked whether it is there.
-    pub(crate) keep_alive_interval: Duration,
-    /// How long the answer may take.
-    pub(crate) keep_alive_timeout: Duration,
-    /// How long calls under way may take to end when the server stops.
-    pub(crate) drain_timeout: Duration,
-}
+use crate::settings::ConnectionOptions;
 
 /// A port that is listened on.
 #[derive(Debug)]

@@ -10,4 +10,4 @@ mod listener;
 mod read_deadline;
 
 pub(crate) use dispatch::Dispatch;
-pub(crate) use listener::{ConnectionOptions, Listener};
+pub(crate) use listener::Listener;
