@@ -16,7 +16,7 @@ mod transactions;
 
 use crate::measure::Row;
 
-pub use common::*;
+pub use common::{BATCHED, Place, SYNC, Scale};
 
 /// All rows.
 pub fn rows(place: &Place) -> Vec<Row<'_>> {
