@@ -1,4 +1,4 @@
-//! What a user of a node meets.
+//! The errors of a node and of its log.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What every service has at hand: the node, the limits, and what is known of the leader.
+//! The shared context of the services: the node, the limits, and the state of the leader.
 //!
 //! Whether there is a leader and whether this member is a learner is asked of every request, so
 //! both are flags that [`Context::follow_node`] keeps up to date, not questions to the node.

@@ -1,4 +1,4 @@
-//! The files that the process may have open, and how they are divided.
+//! The limit of open files, and how it is divided.
 //!
 //! A connection is an open file, and so are the log, the tables and the connections to the other members. When
 //! connections have all of them, the next segment of the log cannot be made. So the limit is raised to the most that

@@ -1,4 +1,4 @@
-//! What the services need to know of the configuration.
+//! The settings of the services and of connections.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a call is refused with: the one table of gRPC codes and texts.
+//! The errors of calls: the one table of gRPC codes and texts.
 //!
 //! Clients of etcd compare these texts byte for byte, so each is written once, here, and a test
 //! holds the table. [`Fault::parts`] is exhaustive: a new fault does not compile without its code.

@@ -1,4 +1,4 @@
-//! How a node is started.
+//! The configuration of a node.
 
 use std::path::PathBuf;
 use std::sync::Arc;

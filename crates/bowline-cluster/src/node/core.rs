@@ -1,4 +1,4 @@
-//! What the parts of a node share.
+//! The shared state of a node.
 //!
 //! Invariant: who holds what `raft` or `progress` lends takes neither again. These are locks for
 //! reading that let a waiting writer go first: a second one on the same thread waits for the writer,

@@ -1,4 +1,4 @@
-//! What only the leader does: it answers requests about leases, membership and leadership.
+//! The leader's part: it answers requests about leases, membership and leadership.
 //!
 //! A change of the membership first asks who is alive: one that would leave a majority that does
 //! not answer is refused, because it could not be undone. A change that takes two steps is a task

@@ -1,4 +1,4 @@
-//! What a proposal must be, wherever it comes from, before it may enter a log.
+//! The checks that a proposal passes before it enters a log.
 //!
 //! What is agreed on is applied by every member, again at each start. So bytes that cannot be
 //! applied must not be agreed on: a leader checks what it is asked to propose, a follower what it

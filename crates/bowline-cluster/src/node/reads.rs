@@ -1,4 +1,4 @@
-//! The three levels of reading.
+//! Reads at the three levels.
 //!
 //! *Linearizable* (ReadIndex): the leader notes how far it has committed, makes sure by one round
 //! of heartbeats that it still leads, and whoever asked reads once it has applied that far. No clock

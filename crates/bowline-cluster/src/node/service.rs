@@ -1,4 +1,4 @@
-//! What a node answers its peers.
+//! The node's side of the peer service.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What members say to each other, over gRPC (`bowline.peer.v1`).
+//! The connections between members, over gRPC (`bowline.peer.v1`).
 //!
 //! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never
 //! waits behind a megabyte. Connections are made when they are needed, go to the next URL of the

@@ -1,4 +1,4 @@
-//! Who the peers are and how they are reached: one link for each, shared by all who talk to it.
+//! The peers of a member: one link for each, shared by all its users.
 //!
 //! *Addresses.* Every message names who sends it and who it is for: the cluster, the member, and the
 //! incarnation of the member's directory. The incarnation of the target is looked up in the newest

@@ -1,4 +1,4 @@
-//! What the peer port takes at once, from everybody and from one address.
+//! The limits of the peer port, in all and per address.
 //!
 //! Connections are counted, and so are the bytes of messages that have begun and not ended: those
 //! are what a peer can make this member keep without ever asking for anything.

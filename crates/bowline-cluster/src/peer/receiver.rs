@@ -1,4 +1,4 @@
-//! Takes a snapshot that arrives: writes its files into `incoming`, checks and syncs them.
+//! The receiver of a snapshot: it writes the files into `incoming`, checks and syncs them.
 //!
 //! Files come in the order of the head, each from its start to its end without a gap; anything
 //! else is refused, so that nothing is ever written that was not announced. What an earlier

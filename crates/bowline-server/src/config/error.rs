@@ -1,4 +1,4 @@
-//! What is wrong with a configuration.
+//! The errors of a configuration.
 
 use std::path::PathBuf;
 

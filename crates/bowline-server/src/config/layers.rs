@@ -1,4 +1,4 @@
-//! Where values come from: four layers, of which the first that has a key decides.
+//! The layers of the configuration: of four, the first that has a key decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! What the texts of settings mean.
+//! The parsers of settings.
 
 use std::fmt;
 use std::time::Duration;

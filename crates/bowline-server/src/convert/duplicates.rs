@@ -1,4 +1,4 @@
-//! Whether a transaction writes a key twice in a way that etcd refuses.
+//! The check for keys that a transaction writes twice, as etcd refuses it.
 //!
 //! etcd looks through a transaction as it stands, whatever its conditions are, before it is proposed. A
 //! list of operations is looked through in this order, and a put of a key that was put or deleted in

@@ -1,4 +1,4 @@
-//! Between the messages of `bowline.v1` and what the node knows of the graph.
+//! Conversions between the messages of `bowline.v1` and the graph of the node.
 //!
 //! An id of another length than 16 bytes, a value of an enumeration that is not known, a write that says
 //! nothing: all are refused here, before anything is read or proposed.

@@ -1,4 +1,4 @@
-//! Between the messages of the wire and the node's commands.
+//! Conversions between the messages of the wire and the node's commands.
 //!
 //! Requests are checked on the way in, so that a command that reaches the log is one that etcd
 //! would have taken: what can be refused without looking at the data is refused here. Numbers below

@@ -1,4 +1,4 @@
-//! What became of operations, as replies to clients. Headers are filled in by the services.
+//! Outcomes of operations as replies to clients. The services fill in the headers.
 
 use bowline::replica::{OpReply, RangeReply, TxnReply};
 use bowline::{Entry, Revision};

@@ -1,4 +1,4 @@
-//! Between the messages of `bowline.v1.Store` and the node's commands.
+//! Conversions between the messages of `bowline.v1.Store` and the node's commands.
 //!
 //! What could never succeed is refused here, before anything is read or proposed: an empty key, an id that is
 //! none, a read or write that says nothing, reads without a revision, more than can be taken.

@@ -1,4 +1,4 @@
-//! The JSON gateway: etcd's methods to who speaks HTTP and JSON only, under `/v3/`.
+//! The JSON gateway: etcd's methods over HTTP and JSON, under `/v3/`.
 //!
 //! ```text
 //!  POST /v3/kv/put ──▶ table ──▶ json ──▶ frame ──▶ the service of gRPC ──▶ frame ──▶ json

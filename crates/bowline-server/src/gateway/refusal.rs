@@ -1,4 +1,4 @@
-//! What a call is refused with: the status of HTTP for each code of gRPC, and the text.
+//! Error replies: the status of HTTP for each code of gRPC, and the text.
 //!
 //! Statuses and texts are those of the gateway of etcd 3.7: `{"code":…,"message":…}`, and within
 //! `{"error":…}` when a stream that has begun fails. No call of this server has `details`.

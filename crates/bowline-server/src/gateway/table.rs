@@ -1,4 +1,4 @@
-//! Which path is which method: etcd's paths, and the descriptors of what goes in and comes out.
+//! The routes of the gateway: etcd's paths, with the descriptors of requests and replies.
 //!
 //! A row names its method. The descriptors are looked up by name, so that a row needs nothing but
 //! the service: where the messages have none of that name, the path is answered as unimplemented.

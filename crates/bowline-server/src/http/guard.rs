@@ -1,4 +1,4 @@
-//! Keeps pages in a browser away from the server.
+//! The guard against requests of pages in a browser.
 //!
 //! A browser sends requests for any page that somebody opens, and it reaches what the person's machine
 //! reaches: a server on loopback, or behind a firewall. The server asks for no password, so it has to tell such a

@@ -1,4 +1,4 @@
-//! `etcdserverpb.Cluster`: who belongs to the cluster.
+//! `etcdserverpb.Cluster`: the members of the cluster.
 
 use std::sync::Arc;
 

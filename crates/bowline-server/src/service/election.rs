@@ -1,4 +1,4 @@
-//! `v3electionpb.Election`: who leads, by a lease. See [`super::queue`].
+//! `v3electionpb.Election`: elections by leases. See [`super::queue`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `etcdserverpb.Maintenance`: how a member is, alarms, copies, hashes.
+//! `etcdserverpb.Maintenance`: status, alarms, snapshots, hashes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a lock and an election are made of: a queue of keys under one name.
+//! The queue of keys under one name, of which locks and elections are made.
 //!
 //! Who wants to be first puts the key `NAME/LEASE`, with the lease's id in hexadecimal, under its
 //! lease. The order of the queue is that of the keys' create revisions. The first holds the lock, or

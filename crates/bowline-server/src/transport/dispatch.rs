@@ -1,4 +1,4 @@
-//! From a request to its service.
+//! The dispatcher of requests to services.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What waits for all clients together.
+//! The budget of events that wait for all clients together.
 //!
 //! Each queue has a bound of its own, and a crowd of clients that do not read has as many queues. So a queue
 //! may also never have more than a part of what is left of the bound over all: a few slow clients have all

@@ -1,4 +1,4 @@
-//! Brings watches that are behind to where the feed is.
+//! The catch-up thread: it brings watches that are behind to the place of the feed.
 //!
 //! One thread takes the watches of a shard in turn, a piece of history each time, so that a watch
 //! that has far to go does not keep others waiting. A watch whose queue is full waits without a

@@ -1,4 +1,4 @@
-//! Which watches a key concerns.
+//! The index from keys to watches.
 //!
 //! Watches of one key, and of all keys with a prefix, are found by hashing: the key itself, and its
 //! beginnings of every length that some watched prefix has. Other ranges are looked through one by

@@ -1,4 +1,4 @@
-//! What a watch is told.
+//! The messages of watches.
 //!
 //! A message of a watch is etcd's `WatchResponse`, with one difference that the wire does not show: its
 //! events are encoded already. An event is encoded once, however many watches it concerns; in each of their

@@ -1,4 +1,4 @@
-//! Reads entries for replication and for applying: the newest from memory, older ones from disk.
+//! The reader of entries, for replication and for applying: the newest from memory, older ones from disk.
 //!
 //! A read that goes to disk does not hold up the log for more than one portion. It is atomic by
 //! being repeated: when a truncation or a purge came in between, what was read is thrown away. One that finds no

@@ -1,4 +1,4 @@
-//! openraft's network over the links: what a member asks of one peer, and what it answers ([`peer_service`]).
+//! openraft's network over the links: the client of a peer, and the service that peers call ([`peer_service`]).
 //!
 //! *Appending.* Each replication session of openraft is one long stream: requests go out without
 //! waiting for replies, replies come in the order of requests, both carry the request's number.

@@ -1,4 +1,4 @@
-//! The server side: what peers ask goes to openraft, or to the node through [`PeerService`].
+//! The server side: Raft's requests of peers go to openraft, the others to the node through [`PeerService`].
 
 use std::path::PathBuf;
 use std::pin::Pin;

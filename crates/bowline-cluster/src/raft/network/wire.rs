@@ -1,4 +1,4 @@
-//! Between Raft's types and the wire's. What comes from the wire is checked here, once.
+//! The codec between Raft's types and the wire's. What comes from the wire is checked here, once.
 
 use bowline_proto::peer as wire;
 use openraft::StoredMembership as Stored;
