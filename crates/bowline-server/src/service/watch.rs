@@ -32,11 +32,11 @@ impl WatchService {
         check(&self.context, request.metadata())?;
         let needs_leader = needs_leader(request.metadata());
         let requests = request.into_inner();
-        Ok(WatchStream::new(
-            self.context.clone(),
-            requests,
-            needs_leader,
-        ))
+        let (watches, memory) = (&self.context.watches, &self.context.memory);
+        let context = self.context.clone();
+        let header = Box::new(move |revision| context.header(revision, context.term()));
+        let stream = WatchStream::new(watches, memory, header, requests, needs_leader);
+        Ok(stream)
     }
 }
 

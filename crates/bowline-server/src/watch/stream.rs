@@ -8,26 +8,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use bowline::Revision;
 use bowline_proto::etcdserverpb as pb;
 use futures_core::Stream;
 use pb::watch_create_request::FilterType;
 use pb::watch_request::RequestUnion;
 use tonic::{Status, Streaming};
 
+use super::Watches;
 use super::index::Span;
 use super::message::{WatchMessage, response};
 use super::shard::{Key, Shard, StreamState, Wants};
 use super::stream_queue::{StreamQueue, Taken};
-use crate::context::Context;
-use crate::memory::{Charge, current_account};
+use crate::memory::{Charge, Memory, current_account};
 use crate::status::{Fault, in_words_of_etcd};
+
+/// Gives the header of a reply at a revision.
+pub(crate) type HeaderOf = Box<dyn Fn(Revision) -> Option<pb::ResponseHeader> + Send + Sync>;
 
 /// The id in messages that concern no watch.
 const NO_WATCH: i64 = -1;
 
 /// See the module.
 pub(crate) struct WatchStream {
-    context: Arc<Context>,
+    /// The header of a reply at a revision.
+    header: HeaderOf,
     requests: Option<Streaming<pb::WatchRequest>>,
     shard: Arc<Shard>,
     queue: Arc<StreamQueue>,
@@ -45,16 +50,18 @@ const WATCH_BYTES: usize = 1 << 10;
 
 impl WatchStream {
     pub(crate) fn new(
-        context: Arc<Context>,
+        watches: &Watches,
+        memory: &Arc<Memory>,
+        header: HeaderOf,
         requests: Streaming<pb::WatchRequest>,
         needs_leader: bool,
     ) -> WatchStream {
-        let (shard, queue) = context.watches.open(needs_leader);
+        let (shard, queue) = watches.open(needs_leader);
         let state = shard.open(queue.clone());
-        let charge = Charge::none(current_account(&context.memory));
+        let charge = Charge::none(current_account(memory));
         WatchStream {
             charge,
-            context,
+            header,
             requests: Some(requests),
             shard,
             queue,
@@ -124,7 +131,7 @@ impl WatchStream {
     }
 
     fn refuse(&self, reason: &str) {
-        let revision = self.context.client.db().revision();
+        let revision = self.shard.db.revision();
         self.queue.push(WatchMessage {
             created: true,
             canceled: true,
@@ -164,7 +171,7 @@ impl Stream for WatchStream {
                     self.shard.resume(&self.state);
                 }
                 let revision = message.header.as_ref().map_or(0, |header| header.revision);
-                message.header = self.context.header(revision as u64, self.context.term());
+                message.header = (self.header)(revision as u64);
                 Poll::Ready(Some(Ok(message)))
             }
             Poll::Ready(Taken::End(status)) => match status {
