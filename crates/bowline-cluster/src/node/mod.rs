@@ -1,10 +1,10 @@
 //! A member of a cluster, in this process.
 //!
 //! ```text
-//!  LocalClient ──execute──► Proposer ──► raft ──►  log store (engine's log) ──► peers
-//!      ▲   │                                │
-//!      │   └─read──► ReadRounds             └─committed──► StateMachine ──► Replica (trees)
-//!      └───────────────────── replies ◄────────────────────────┘
+//!  LocalClient ──execute──► Proposer ──► raft ──► log store (engine's log) ──► peers
+//!      ▲   │                            │
+//!      │   └─read──► ReadRounds         └─committed──► StateMachine ──► Replica (trees)
+//!      └───────────────────── replies ◄────────────────────┘
 //! ```
 //!
 //! | module | what it is for |

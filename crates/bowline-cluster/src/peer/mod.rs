@@ -13,9 +13,8 @@
 //! *The port* ([`serve`]) bounds what a peer can make this member keep: connections, requests,
 //! unfinished messages, silence.
 //!
-//! Invariants: a request for another cluster, member or incarnation is refused before anything else
-//! is looked at (see `peers`); what
-//! comes from the wire is bounded and checked before anything believes it.
+//! Invariants: a request for another cluster, member or incarnation is refused before anything else is
+//! looked at (see `peers`); what comes from the wire is bounded and checked before it is used.
 
 mod address;
 mod body;
@@ -23,7 +22,7 @@ mod client;
 pub(crate) mod link;
 mod listener;
 mod options;
-pub(crate) mod peers;
+mod peers;
 pub(crate) mod port;
 pub(crate) mod receiver;
 mod snapshot_data;
