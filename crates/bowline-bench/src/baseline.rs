@@ -13,8 +13,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fallible::Fallible;
 use crate::instructions::Instructions;
-use crate::measure::Fallible;
 use crate::result::RunResult;
 use crate::statistics::Spread;
 

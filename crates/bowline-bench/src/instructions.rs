@@ -15,7 +15,8 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{SEED, VALUE_BYTES, is_value_of, key, value};
-use crate::measure::{Fallible, check};
+use crate::fallible::Fallible;
+use crate::measure::check;
 
 /// Instructions for each operation, by the name of the path.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]

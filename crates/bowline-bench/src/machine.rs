@@ -8,7 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::data::SEED;
-use crate::measure::{Fallible, check};
+use crate::fallible::Fallible;
+use crate::measure::check;
 use crate::timing::{Timed, run_for};
 
 pub const RAW_BYTES: usize = 150;

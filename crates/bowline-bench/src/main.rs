@@ -26,6 +26,7 @@ mod arguments;
 mod baseline;
 mod chart;
 mod data;
+mod fallible;
 mod instructions;
 mod machine;
 mod measure;
@@ -45,8 +46,9 @@ use std::time::Instant;
 use arguments::{Arguments, BaselineArguments, Command, Results, RunArguments};
 use baseline::Baseline;
 use clap::Parser;
+use fallible::Fallible;
 use instructions::Instructions;
-use measure::{Fallible, MACHINE, Row, measure};
+use measure::{MACHINE, Row, measure};
 use result::RunResult;
 use store::{SYSTEMS, System};
 

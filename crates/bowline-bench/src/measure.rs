@@ -20,11 +20,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::fallible::Fallible;
 use crate::result::{Bound, Cell, Note, Ratio, Reference, RowResult, Unit};
 use crate::statistics::{Percentiles, Spread, histogram};
 use crate::timing::Timed;
-
-pub type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The contestant that measures the machine and not a store.
 pub const MACHINE: &str = "machine";

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::chart::bars;
-use crate::measure::{Fallible, MACHINE};
+use crate::fallible::Fallible;
+use crate::measure::MACHINE;
 use crate::result::{RowResult, RunResult};
 use crate::table;
 

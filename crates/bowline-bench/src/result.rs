@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 use crate::statistics::{Percentiles, Spread};
 
 /// What a figure counts.

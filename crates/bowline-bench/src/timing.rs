@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 use crate::statistics::histogram;
 
 /// Reads from memory per look at the clock.

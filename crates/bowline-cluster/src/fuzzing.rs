@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::member_file;
 use crate::node::fuzzing as node;
-use crate::peer::fuzzing as peer;
+use crate::raft::network::fuzzing as peer;
 use crate::record;
 use crate::types::{Entry, Member, Membership, Payload, Proposal, log_id};
 

@@ -1,4 +1,4 @@
-//! How long something took, counted into fixed buckets.
+//! A latency histogram with fixed buckets.
 //!
 //! Recording is two additions to counters that exist from the start: no lock, no allocation.
 

@@ -1,4 +1,4 @@
-//! Work that may hold up its thread, where it is.
+//! Blocking work on the current thread of the runtime.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 

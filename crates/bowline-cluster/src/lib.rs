@@ -1,12 +1,12 @@
 //! One database on several nodes that agree through Raft.
 //!
-//! The protocol is `openraft`'s; here is what it runs on, each behind an adapter:
+//! The protocol is `openraft`'s, behind one adapter; here is what it runs on:
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`types`] | the types that Raft is instantiated with |
+//! | [`types`] | members, proposals, and the names of Raft's values |
 //! | [`record`] | how an entry looks, on disk and on the wire |
-//! | [`log_store`] | Raft's log over the engine's log |
+//! | [`raft`] | the adapter of openraft: log, state machine, network, calls |
 //! | [`peer`] | what members say to each other |
 //! | [`read_turn`] | how much a connection reads before others run |
 //! | [`member_file`] | which member a data directory is, and what it has voted |
@@ -18,10 +18,10 @@ pub mod fuzzing;
 mod histogram;
 mod in_place;
 mod log_limit;
-pub mod log_store;
 pub mod member_file;
 pub mod node;
 pub mod peer;
+pub mod raft;
 pub mod read_turn;
 pub mod record;
 pub mod types;

@@ -1,4 +1,4 @@
-//! How much a connection may read before it lets others run.
+//! The read budget of a connection: how much it reads before others run.
 //!
 //! tokio lets a task make 128 calls of its input and output before the task has to yield, however much each call moves. A
 //! connection whose client sends as fast as it can may read 64 KiB at each call, and so 8 MiB before other connections

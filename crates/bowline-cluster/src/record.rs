@@ -42,7 +42,7 @@ const MEMBERSHIP_2: u8 = 0x42;
 const KIND_BLANK: u8 = 0;
 const KIND_NORMAL: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
-/// More than two would be a change of membership during a change, which openraft refuses.
+/// More than two would be a change of membership during a change, which the consensus refuses.
 const CONFIGS_MAX: usize = 8;
 const MEMBERS_MAX: usize = 4096;
 const URLS_MAX: usize = 64;

@@ -5,7 +5,7 @@ mod common;
 use std::io;
 use std::sync::Arc;
 
-use bowline_cluster::log_store::{LogReader, LogStore, LogStoreOptions};
+use bowline_cluster::raft::log_store::{LogReader, LogStore, LogStoreOptions};
 use bowline_cluster::types::{Entry, LogId, TypeConfig, Vote};
 use bowline_storage::log::Log;
 use bowline_testing::SimDisk;

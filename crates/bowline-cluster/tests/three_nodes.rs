@@ -7,10 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_cluster::log_store::{LogStore, LogStoreOptions};
-use bowline_cluster::peer::{
-    ClusterMembers, NetworkFactory, PeerOptions, PeerService, Peers, ReadLevel, peer_service,
-};
+use bowline_cluster::peer::{ClusterMembers, PeerOptions, Peers, ReadLevel};
+use bowline_cluster::raft::log_store::{LogStore, LogStoreOptions};
+use bowline_cluster::raft::network::{NetworkFactory, PeerService, peer_service};
 use bowline_cluster::types::{Member, NodeId, Proposal, TypeConfig};
 use bowline_proto::peer::{Answer, LeaseState, Question, answer, question};
 use bowline_storage::vfs::{MemoryVfs, Vfs};

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::F;
-use super::stage::{Dataset, Stage};
+use super::stage::{Dataset, F, Stage};
 use crate::data::{VALUE_BYTES, fill, is_value_of, key};
-use crate::measure::{Fallible, Row, Sample, Turn, Void, check};
+use crate::fallible::Fallible;
+use crate::measure::{Row, Sample, Turn, Void, check};
 use crate::result::{Bound, Unit};
 use crate::store::{Store, flushing};
 use crate::timing::{Timed, run_on};

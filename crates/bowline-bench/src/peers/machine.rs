@@ -5,10 +5,11 @@ use std::collections::HashMap;
 
 use fastrand::Rng;
 
-use super::{F, Stage};
+use super::stage::{F, Stage};
 use crate::data::{Key, SEED, VALUE_BYTES, is_value_of, key, value};
+use crate::fallible::Fallible;
 use crate::machine::{RAW_BYTES, RawFile};
-use crate::measure::{Fallible, MACHINE, Row, Sample, check};
+use crate::measure::{MACHINE, Row, Sample, check};
 use crate::result::Unit;
 use crate::timing::{BATCH, run_for, run_on, time};
 

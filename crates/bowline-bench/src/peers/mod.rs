@@ -16,9 +16,6 @@ pub use stage::{Scale, Stage};
 
 use crate::measure::Row;
 
-/// The rate of the raw loop.
-pub const F: &str = "F: raw `pwrite` + `fdatasync` loop";
-
 /// All rows, the machine's first.
 pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
     let mut rows = machine::rows(stage);

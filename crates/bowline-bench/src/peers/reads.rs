@@ -6,7 +6,8 @@ use fastrand::Rng;
 
 use super::stage::{Dataset, Stage};
 use crate::data::{KEY_BYTES, VALUE_BYTES, is_value_of, key, number_of, value};
-use crate::measure::{Fallible, Row, Sample, Turn, check};
+use crate::fallible::Fallible;
+use crate::measure::{Row, Sample, Turn, check};
 use crate::result::{Bound, Unit};
 use crate::store::{Store, flushing};
 use crate::timing::{BATCH, Timed, run_for, run_on};

@@ -8,8 +8,9 @@ use fastrand::Rng;
 
 use super::stage::{Stage, fill};
 use crate::data::{ENTRY_BYTES, VALUE_BYTES, is_value_of, key};
+use crate::fallible::Fallible;
 use crate::machine::{allocated_bytes, copy, wait_until_nothing_is_written};
-use crate::measure::{Fallible, Row, Sample, Turn, check};
+use crate::measure::{Row, Sample, Turn, check};
 use crate::result::{Bound, Unit};
 use crate::store::{Durability, Settings, Store, System, flushing};
 use crate::timing::time;

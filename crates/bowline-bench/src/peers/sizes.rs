@@ -9,8 +9,9 @@ use fastrand::Rng;
 
 use super::stage::Stage;
 use crate::data::{ENTRY_BYTES, VALUE_BYTES, is_value_of, key, number_of, value};
+use crate::fallible::Fallible;
 use crate::machine::{allocated_bytes, anonymous_bytes, wait_until_nothing_is_written};
-use crate::measure::{Fallible, Row, Sample, Turn, Void, check};
+use crate::measure::{Row, Sample, Turn, Void, check};
 use crate::result::{Bound, Unit};
 use crate::store::{Durability, Settings, System, flushing, system};
 

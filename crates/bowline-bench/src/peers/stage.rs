@@ -8,9 +8,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::data::{ENTRY_BYTES, VALUE_BYTES, is_value_of, key, value};
+use crate::fallible::Fallible;
 use crate::machine::{Flushes, wait_until_nothing_is_written};
-use crate::measure::{Fallible, check};
+use crate::measure::check;
 use crate::store::{Durability, Settings, Store, System, flushing};
+
+/// The rate of the raw loop.
+pub const F: &str = "F: raw `pwrite` + `fdatasync` loop";
 
 /// How much data the rows work on.
 #[derive(Debug, Clone, Copy)]

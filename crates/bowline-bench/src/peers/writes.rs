@@ -6,8 +6,9 @@ use fastrand::Rng;
 
 use super::stage::{Dataset, Stage};
 use crate::data::{ENTRY_BYTES, KEY_BYTES, LARGE_VALUE_BYTES, VALUE_BYTES, fill, is_value_of, key};
+use crate::fallible::Fallible;
 use crate::machine::{wait_until_nothing_is_written, written_bytes};
-use crate::measure::{Fallible, Row, Sample, Turn, check};
+use crate::measure::{Row, Sample, Turn, check};
 use crate::result::{Bound, Unit};
 use crate::store::{Durability, Settings, Store, flushing};
 

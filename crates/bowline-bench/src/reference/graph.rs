@@ -8,10 +8,11 @@ use bowline::{Block, BlockId, Db, Direction, Edge, Graph};
 use fastrand::Rng;
 use rustix::fs::{Advice, fadvise};
 
-use super::{BATCHED, Both, Kind, Place, at_least, row};
+use super::common::{BATCHED, Both, Kind, Place, at_least, row};
 use crate::data::key;
+use crate::fallible::Fallible;
 use crate::machine::files;
-use crate::measure::{Fallible, MACHINE, Row, Sample, Turn, check};
+use crate::measure::{MACHINE, Row, Sample, Turn, check};
 use crate::result::{Bound, Unit};
 use crate::timing::{BATCH, run_for, run_on, run_prepared};
 

@@ -15,10 +15,11 @@ use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 use fastrand::Rng;
 
-use super::{BATCHED, Kind, Place, at_least, row};
+use super::common::{BATCHED, Kind, Place, at_least, row};
 use crate::data::{Key, key};
+use crate::fallible::Fallible;
 use crate::machine::RawFile;
-use crate::measure::{Fallible, MACHINE, Row, Sample, Turn, check};
+use crate::measure::{MACHINE, Row, Sample, Turn, check};
 use crate::result::{Bound, Unit};
 use crate::timing::{BATCH, run_for, run_prepared, time};
 

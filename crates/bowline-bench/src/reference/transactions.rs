@@ -8,9 +8,10 @@ use std::time::Instant;
 use bowline::{Db, Error};
 use fastrand::Rng;
 
-use super::{Both, Kind, Place, row};
+use super::common::{Both, Kind, Place, row};
 use crate::data::{VALUE_BYTES, is_value_of, key, value};
-use crate::measure::{Fallible, Row, Sample, Turn, check};
+use crate::fallible::Fallible;
+use crate::measure::{Row, Sample, Turn, check};
 use crate::result::Unit;
 use crate::timing::{BATCH, Timed, run_for, run_on, run_prepared};
 
@@ -101,7 +102,7 @@ fn simple<'a>(
             let stats = db.stats();
             // Each commit of one thread is flushed by itself.
             check(
-                turn.contestant != super::SYNC
+                turn.contestant != super::common::SYNC
                     || stats.engine.counters.log_syncs - flushes >= stats.revision - revision,
                 "commits were not flushed",
             )?;
@@ -154,8 +155,8 @@ fn scaling(place: &Place) -> Vec<Row<'_>> {
             published,
             here,
             move |turn| {
-                let db = both.get(super::BATCHED, || {
-                    let db = place.open(&format!("scaling-{keys}"), super::BATCHED)?;
+                let db = both.get(super::common::BATCHED, || {
+                    let db = place.open(&format!("scaling-{keys}"), super::common::BATCHED)?;
                     fill(&db, keys)?;
                     Ok(db)
                 })?;
@@ -407,10 +408,10 @@ fn snapshots<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             "12.7-13.3 µs",
             2_000.0,
             move |turn| {
-                let db = both.get(super::BATCHED, || {
+                let db = both.get(super::common::BATCHED, || {
                     let db = all
                         .place
-                        .open(&format!("versions-{versions}"), super::BATCHED)?;
+                        .open(&format!("versions-{versions}"), super::common::BATCHED)?;
                     (0..versions).try_for_each(|_| db.put(key(7), value(7)).map(drop))?;
                     Ok(db)
                 })?;

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use bowline::{Db, Snapshot};
 
-use super::{BATCHED_EVERY, Counts, Durability, Reader, See, Settings, Store, System, Written};
+use super::interface::{
+    BATCHED_EVERY, Counts, Durability, Reader, See, Settings, Store, System, Written,
+};
 use crate::data::Key;
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 
 pub const BOWLINE: System = System {
     name: "Bowline",

@@ -5,9 +5,9 @@ use std::path::Path;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use super::{Durability, Reader, See, Settings, Store, System};
+use super::interface::{Durability, Reader, See, Settings, Store, System};
 use crate::data::Key;
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 
 pub const FJALL: System = System {
     name: "fjall",

@@ -9,9 +9,9 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithoutTls};
 
-use super::{Durability, Reader, See, Settings, Store, System};
+use super::interface::{Durability, Reader, See, Settings, Store, System};
 use crate::data::Key;
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 
 pub const LMDB: System = System {
     name: "LMDB",

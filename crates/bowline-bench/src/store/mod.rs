@@ -16,6 +16,7 @@
 mod bowline;
 #[cfg(feature = "fjall")]
 mod fjall;
+mod interface;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 #[cfg(feature = "redb")]
@@ -25,106 +26,10 @@ mod rocksdb;
 #[cfg(feature = "surrealkv")]
 mod surrealkv;
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use crate::data::Key;
-use crate::measure::Fallible;
-
-/// How long `Batched` may wait with a flush.
-pub const BATCHED_EVERY: Duration = Duration::from_millis(10);
+use crate::fallible::Fallible;
 
 pub use bowline::BOWLINE;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Acknowledged after the flush.
-    Sync,
-    /// Acknowledged before it; at most [`BATCHED_EVERY`] can be lost.
-    Batched,
-}
-
-/// What a row asks of a store that is opened for it.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    pub durability: Durability,
-    /// What may be written before it goes to sorted files, where there is such a thing.
-    pub memtable_bytes: usize,
-    /// The store's own cache, where there is one.
-    pub cache_bytes: usize,
-}
-
-/// What a store counts itself, where it does.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
-    /// Flushes of the log.
-    pub flushes: Option<u64>,
-    /// Reads that had to go to a file.
-    pub cache_misses: Option<u64>,
-    /// What it wrote.
-    pub written: Option<Written>,
-}
-
-/// Bytes that a store wrote, by what they are.
-#[derive(Debug, Clone, Copy)]
-pub struct Written {
-    /// Records of the log.
-    pub log: u64,
-    /// What stood in the place of records before them.
-    pub zeros: u64,
-    /// Sorted files, by flushes of the memtable.
-    pub flushed: u64,
-    /// Sorted files, by merges.
-    pub merged: u64,
-}
-
-/// An open store. Dropping it closes it.
-pub trait Store: Send + Sync {
-    /// Sets one key, in a transaction of its own.
-    fn put(&self, key: &[u8], value: &[u8]) -> Fallible<()>;
-    /// Sets several keys in one transaction.
-    fn put_all(&self, entries: &[(Key, Vec<u8>)]) -> Fallible<()>;
-    /// Makes everything that was acknowledged survive a power loss.
-    fn sync(&self) -> Fallible<()>;
-    /// Brings everything into sorted files, merged as far as they ever are.
-    fn settle(&self) -> Fallible<()>;
-    /// A snapshot of the newest state.
-    fn reader(&self) -> Fallible<Box<dyn Reader + '_>>;
-    /// What it counts itself.
-    fn counts(&self) -> Counts {
-        Counts::default()
-    }
-}
-
-/// A snapshot. Belongs to the thread that made it.
-pub trait Reader {
-    /// Shows the value of a key; false when there is none.
-    fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8]) -> Fallible<()>) -> Fallible<bool>;
-    /// Shows the first entries in the order of their keys.
-    fn scan(&self, limit: u64, see: &mut See<'_>) -> Fallible<()>;
-}
-
-/// Who is shown entries: key, value.
-pub type See<'a> = dyn FnMut(&[u8], &[u8]) -> Fallible<()> + 'a;
-
-/// A store that can take part.
-#[derive(Debug, Clone, Copy)]
-pub struct System {
-    pub name: &'static str,
-    pub version: &'static str,
-    /// How it is opened, and why this is the best it can honestly do.
-    pub configuration: &'static str,
-    /// Whether opening it after a crash reads a log.
-    pub has_log: bool,
-    /// Whether what was just written is elsewhere than what was written long ago.
-    pub has_memtable: bool,
-    /// Whether its memory follows from its settings, and not from the kernel's page cache.
-    pub has_budget: bool,
-    /// Whether it flushes by time itself, opened as `Batched`.
-    pub flushes_itself: bool,
-    pub open: fn(&Path, &Settings) -> Fallible<Box<dyn Store>>,
-}
+pub use interface::{BATCHED_EVERY, Durability, Settings, Store, System, flushing};
 
 /// Bowline, and the others where they are compiled in.
 pub const SYSTEMS: &[System] = &[
@@ -150,35 +55,13 @@ pub fn system(name: &str) -> Fallible<&'static System> {
     })?)
 }
 
-/// Does some work on a store opened as `Batched`, which is flushed in time meanwhile.
-pub fn flushing<T>(
-    system: &System,
-    store: &dyn Store,
-    work: impl FnOnce() -> Fallible<T>,
-) -> Fallible<T> {
-    if system.flushes_itself {
-        return work();
-    }
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let flusher = scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                std::thread::sleep(BATCHED_EVERY);
-                store.sync()?;
-            }
-            Fallible::Ok(())
-        });
-        let result = work();
-        is_over.store(true, Ordering::Relaxed);
-        flusher.join().map_err(|_| "the flusher panicked")??;
-        result
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::interface::Reader;
     use super::*;
-    use crate::data::{VALUE_BYTES, is_value_of, key, number_of, value};
+    use crate::data::{Key, VALUE_BYTES, is_value_of, key, number_of, value};
 
     /// Each store answers as a sorted map does, also after it was opened again, and settles.
     #[test]

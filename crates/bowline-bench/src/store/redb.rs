@@ -4,9 +4,9 @@ use std::path::Path;
 
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::{Durability, Reader, See, Settings, Store, System};
+use super::interface::{Durability, Reader, See, Settings, Store, System};
 use crate::data::Key;
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 
 pub const REDB: System = System {
     name: "redb",

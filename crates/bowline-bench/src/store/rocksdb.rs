@@ -7,9 +7,9 @@ use rust_rocksdb::{
     SnapshotWithThreadMode, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 
-use super::{Durability, Reader, See, Settings, Store, System};
+use super::interface::{Durability, Reader, See, Settings, Store, System};
 use crate::data::Key;
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 
 pub const ROCKSDB: System = System {
     name: "RocksDB",

@@ -8,9 +8,9 @@ use surrealkv::{
 };
 use tokio::runtime::Runtime;
 
-use super::{Durability, Reader, See, Settings, Store, System};
+use super::interface::{Durability, Reader, See, Settings, Store, System};
 use crate::data::Key;
-use crate::measure::Fallible;
+use crate::fallible::Fallible;
 
 pub const SURREALKV: System = System {
     name: "SurrealKV",

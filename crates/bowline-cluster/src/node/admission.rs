@@ -27,10 +27,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use openraft::error::{InitializeError, RaftError};
 
 use super::core::Core;
-use super::questions::{Answer, Question};
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
 use crate::peer::{ClusterMember, ClusterMembers, PeerClient};
 use crate::types::{Member, Membership, NodeId};
@@ -103,14 +102,14 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 /// Says what is waited for, now and then.
-struct Patience {
+struct Backoff {
     pause: Duration,
     said: Instant,
 }
 
-impl Patience {
-    fn new() -> Patience {
-        Patience {
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff {
             pause: PAUSE.0,
             // A start of all at once takes a moment.
             said: Instant::now(),
@@ -157,7 +156,7 @@ impl Core {
             .map(|(id, member)| (*id, self.peers.client(*id, member)))
             .collect();
         let is_first = others.iter().all(|(id, _)| *id > self.member_id);
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while self.is_blank() {
             let asked = others
                 .iter()
@@ -195,7 +194,7 @@ impl Core {
                 ),
             };
             self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
-            patience.wait(reason).await;
+            backoff.wait(reason).await;
         }
         Ok(())
     }
@@ -215,10 +214,7 @@ impl Core {
             (*id, member)
         };
         let members: BTreeMap<NodeId, Member> = founders.nodes().map(with_incarnation).collect();
-        match self.raft.initialize(members).await {
-            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
-            Err(error) => Err(Error::stopped(error)),
-        }
+        self.raft.found(members).await
     }
 
     /// Takes the place that was added for this directory.
@@ -233,7 +229,7 @@ impl Core {
             .map(|(_, url)| url)
             .filter(|url| !own_urls.contains(url))
             .collect();
-        let mut patience = Patience::new();
+        let mut backoff = Backoff::new();
         while self.is_blank() && !others.is_empty() {
             let mut missing = Vec::new();
             for url in &others {
@@ -245,7 +241,7 @@ impl Core {
                 }
             }
             self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
-            patience.wait(|| missing.join("; ")).await;
+            backoff.wait(|| missing.join("; ")).await;
         }
         Ok(())
     }
@@ -276,16 +272,16 @@ impl Core {
             incarnation: leader.incarnation,
             ..Member::default()
         };
-        let question = Question::MemberClaim {
+        let question = LeaderRequest::MemberClaim {
             id,
             incarnation: self.incarnation,
         };
         let asked = self.peers.client(leader.id, &member);
         let answer = asked.ask(question.into_proto()).await;
         let answer = answer.map_err(|status| failed(status.message()))?;
-        match Answer::from_proto(answer) {
-            Some(Answer::Done) => Ok(()),
-            Some(Answer::Refused(error)) => Err(error),
+        match LeaderResponse::from_proto(answer) {
+            Some(LeaderResponse::Done) => Ok(()),
+            Some(LeaderResponse::Refused(error)) => Err(error),
             _ => Err(failed("it answers something else")),
         }
     }

@@ -4,52 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowline::{DbReader, Value};
+use bowline::DbReader;
 use bowline_replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
 };
-use openraft::ReadPolicy;
-use openraft::async_runtime::WatchReceiver as _;
 
 use super::core::{Core, Leadership};
+use super::info::{LeaseStatus, MemberInfo};
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposer::{Proposer, is_too_deep, size_of};
-use super::questions::{Answer, Question};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
-use super::waiters::Applied;
 use crate::error::{Error, Result};
 use crate::histogram::HistogramSnapshot;
 use crate::in_place::in_place;
-use crate::peer::is_unsent;
+use crate::peer::{self, is_unsent};
+use crate::raft::waiters::Applied;
 use crate::types::NodeId;
-
-/// A member of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberInfo {
-    /// Its id.
-    pub id: NodeId,
-    /// Its name; empty as long as it has not been started.
-    pub name: String,
-    /// Where its peers reach it.
-    pub peer_urls: Vec<String>,
-    /// Where clients reach it.
-    pub client_urls: Vec<String>,
-    /// Whether it has no vote.
-    pub is_learner: bool,
-}
-
-/// A lease, as the leader knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseStatus {
-    /// Its id.
-    pub id: i64,
-    /// The time to live it was granted.
-    pub granted: Duration,
-    /// What is left of it.
-    pub remaining: Duration,
-    /// Its keys, when they were asked for.
-    pub keys: Vec<Value>,
-}
 
 /// How a member is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,8 +223,8 @@ impl LocalClient {
             ReadLevel::Linearizable => (level, self.rounds.next().await?),
             // Not holding it, the leader asks a majority, which is no less.
             ReadLevel::Lease => {
-                let policy = ReadPolicy::LeaseRead;
-                (level, self.core.read_index_of_leader(policy).await?)
+                let asked = peer::ReadLevel::Lease;
+                (level, self.core.read_index_of_leader(asked).await?)
             }
         };
         let timeout = self.core.options.request_timeout;
@@ -307,8 +278,8 @@ impl LocalClient {
     /// # Errors
     /// `NoLeader`, `Timeout`.
     pub async fn lease_keep_alive(&self, id: i64) -> Result<Option<Duration>> {
-        match self.ask(Question::LeaseKeepAlive(id)).await? {
-            Answer::Lease(status) => Ok(status.map(|status| status.granted)),
+        match self.ask(LeaderRequest::LeaseKeepAlive(id)).await? {
+            LeaderResponse::Lease(status) => Ok(status.map(|status| status.granted)),
             other => Err(unexpected(&other)),
         }
     }
@@ -323,10 +294,10 @@ impl LocalClient {
         with_keys: bool,
     ) -> Result<Option<LeaseStatus>> {
         match self
-            .ask(Question::LeaseTimeToLive { id, with_keys })
+            .ask(LeaderRequest::LeaseTimeToLive { id, with_keys })
             .await?
         {
-            Answer::Lease(status) => Ok(status),
+            LeaderResponse::Lease(status) => Ok(status),
             other => Err(unexpected(&other)),
         }
     }
@@ -345,12 +316,12 @@ impl LocalClient {
     /// # Errors
     /// `PeerUrlExists`, `TooManyLearners`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
-        let question = Question::MemberAdd {
+        let question = LeaderRequest::MemberAdd {
             peer_urls,
             is_learner,
         };
         match self.ask(question).await? {
-            Answer::Member(member) => Ok(member),
+            LeaderResponse::Member(member) => Ok(member),
             other => Err(unexpected(&other)),
         }
     }
@@ -360,7 +331,7 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_remove(&self, id: NodeId) -> Result<()> {
-        self.ask_done(Question::MemberRemove(id)).await
+        self.ask_done(LeaderRequest::MemberRemove(id)).await
     }
 
     /// Tells where a member's peers reach it from now on.
@@ -368,7 +339,7 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `PeerUrlExists`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_update(&self, id: NodeId, peer_urls: Vec<String>) -> Result<()> {
-        self.ask_done(Question::MemberUpdate { id, peer_urls })
+        self.ask_done(LeaderRequest::MemberUpdate { id, peer_urls })
             .await
     }
 
@@ -377,7 +348,7 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `NotLearner`, `LearnerNotReady`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_promote(&self, id: NodeId) -> Result<()> {
-        self.ask_done(Question::MemberPromote(id)).await
+        self.ask_done(LeaderRequest::MemberPromote(id)).await
     }
 
     /// Gives leadership to another member. Only the leader takes this.
@@ -385,18 +356,18 @@ impl LocalClient {
     /// # Errors
     /// `NotLeader`, `BadTransferee`.
     pub async fn move_leader(&self, target: NodeId) -> Result<()> {
-        match self.core.answer(Question::MoveLeader(target)).await {
-            Answer::Refused(error) => Err(error),
+        match self.core.answer(LeaderRequest::MoveLeader(target)).await {
+            LeaderResponse::Refused(error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    async fn ask_done(&self, question: Question) -> Result<()> {
+    async fn ask_done(&self, question: LeaderRequest) -> Result<()> {
         self.ask(question).await.map(drop)
     }
 
     /// Asks the leader, wherever it is. A refusal is an error.
-    async fn ask(&self, question: Question) -> Result<Answer> {
+    async fn ask(&self, question: LeaderRequest) -> Result<LeaderResponse> {
         self.core.ask_leader(question).await
     }
 
@@ -519,14 +490,14 @@ impl LocalClient {
     /// Waits until the node stops by itself; returns why.
     pub async fn stopped(&self) -> String {
         let mut closing = self.core.closing.subscribe();
-        // Raft tells of little in these, and drops their sender when it ends.
-        let mut server = self.core.raft.server_metrics();
+        // These change rarely, and end with the consensus.
+        let mut election = self.core.raft.watch_election();
         loop {
             if let Some(reason) = self.core.stop_reason() {
                 return reason;
             }
             tokio::select! {
-                changed = server.changed() => if changed.is_err() {
+                changed = election.changed() => if changed.is_err() {
                     let reason = self.core.stop_reason();
                     return reason.unwrap_or_else(|| "it was closed".to_owned());
                 },
@@ -585,13 +556,13 @@ pub struct Frozen {
 impl Core {
     /// Asks the leader, wherever it is, as long as there is time: whoever does not lead has done
     /// nothing.
-    pub(crate) async fn ask_leader(&self, question: Question) -> Result<Answer> {
+    pub(crate) async fn ask_leader(&self, question: LeaderRequest) -> Result<LeaderResponse> {
         const PAUSE: Duration = Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         // A leader that loses the lead while it removes a member may have removed it: then the next
         // attempt finds what was asked for done.
         let is_known = match &question {
-            Question::MemberRemove(id) => self.info(*id).is_some(),
+            LeaderRequest::MemberRemove(id) => self.info(*id).is_some(),
             _ => false,
         };
         let mut is_repeated = false;
@@ -612,7 +583,7 @@ impl Core {
                     // It may be silent for long. Another one is asked, where asking twice does no harm.
                     () = self.other_than(leader) => return lost(),
                 };
-                match answer.map(Answer::from_proto) {
+                match answer.map(LeaderResponse::from_proto) {
                     Ok(Some(answer)) => Ok(answer),
                     Ok(None) => Err(Error::stopped("the leader is of a newer version")),
                     Err(status) if is_unsent(&status) => Err(Error::NoLeader),
@@ -621,17 +592,19 @@ impl Core {
             };
             let answer = tokio::time::timeout_at(deadline, attempt).await;
             match answer.map_err(|_| Error::Timeout)? {
-                Ok(Answer::Refused(Error::NotLeader)) | Err(Error::NoLeader) => {
+                Ok(LeaderResponse::Refused(Error::NotLeader)) | Err(Error::NoLeader) => {
                     if tokio::time::Instant::now() + PAUSE >= deadline {
                         return Err(Error::NoLeader);
                     }
                     is_repeated = true;
                     tokio::time::sleep(PAUSE).await;
                 }
-                Ok(Answer::Refused(Error::MemberNotFound { .. })) if is_known && is_repeated => {
-                    return Ok(Answer::Done);
+                Ok(LeaderResponse::Refused(Error::MemberNotFound { .. }))
+                    if is_known && is_repeated =>
+                {
+                    return Ok(LeaderResponse::Done);
                 }
-                Ok(Answer::Refused(error)) => return Err(error),
+                Ok(LeaderResponse::Refused(error)) => return Err(error),
                 answer => return answer,
             }
         }
@@ -652,6 +625,6 @@ fn reads_wide(txn: &Txn) -> bool {
     })
 }
 
-fn unexpected(answer: &Answer) -> Error {
+fn unexpected(answer: &LeaderResponse) -> Error {
     Error::stopped(format!("the leader answered something else: {answer:?}"))
 }

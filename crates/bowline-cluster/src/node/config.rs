@@ -1,4 +1,4 @@
-//! How a node is started.
+//! The configuration of a node.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bowline::DbBuilder;
 use bowline_replica::COMMAND_VERSION;
 use bowline_storage::vfs::{OsVfs, Vfs};
 
-use super::proposal::REQUEST_BYTES_MAX;
+use super::limits::REQUEST_BYTES_MAX;
 use crate::error::{Error, Result};
-use crate::log_store::LogStoreOptions;
 use crate::peer::PeerOptions;
+use crate::raft::log_store::LogStoreOptions;
 
 /// Settings of a node. The names are those of etcd's flags where there is such a flag.
 #[derive(Debug, Clone)]

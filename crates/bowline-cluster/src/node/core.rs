@@ -1,6 +1,6 @@
-//! What the parts of a node share.
+//! The shared state of a node.
 //!
-//! Invariant: who holds what `metrics` or `progress` lends takes neither again. These are locks for
+//! Invariant: who holds what `raft` or `progress` lends takes neither again. These are locks for
 //! reading that let a waiting writer go first: a second one on the same thread waits for the writer,
 //! which waits for the first one, and the whole member stands still. So each function here takes them
 //! for itself, and gives back values.
@@ -11,27 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline_replica::Replica;
-use openraft::alias::WatchReceiverOf;
-use openraft::async_runtime::WatchReceiver as _;
-use openraft::{Instant as _, ReadPolicy, ServerState};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::abdication::Abdication;
 use super::config::NodeConfig;
-use super::state_machine::{Progress, StateMachine};
 use super::suspension::Suspensions;
-use super::waiters::Waiters;
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::log_limit::SharedLogLimit;
-use crate::log_store::LogStore;
-use crate::peer::{PeerClient, Peers};
-use crate::types::{LeaderId, Member, Membership, NodeId, TypeConfig};
-
-/// openraft, of Bowline's types.
-pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
-type Metrics = openraft::RaftMetrics<TypeConfig>;
+use crate::peer::{self, PeerClient, Peers};
+use crate::raft::Raft;
+use crate::raft::log_store::LogStore;
+use crate::raft::state_machine::Progress;
+use crate::raft::waiters::Waiters;
+use crate::types::{LeaderId, Member, Membership, NodeId};
 
 /// What the parts of a node share.
 pub(crate) struct Core {
@@ -47,7 +41,6 @@ pub(crate) struct Core {
     pub(crate) log: LogStore,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) peers: Peers,
-    pub(crate) metrics: WatchReceiverOf<TypeConfig, Metrics>,
     pub(crate) progress: watch::Receiver<Progress>,
     /// The terms in which leadership is given away, and lease reads are over.
     pub(crate) abdication: Arc<Abdication>,
@@ -171,10 +164,10 @@ fn log_leadership(before: Leadership, now: Leadership, own: NodeId) {
 
 impl Core {
     pub(crate) fn leadership(&self) -> Leadership {
-        let metrics = self.metrics.borrow_watched();
+        let view = self.raft.view();
         Leadership {
-            leader: metrics.current_leader,
-            term: metrics.current_term,
+            leader: view.leader(),
+            term: view.term(),
         }
     }
 
@@ -186,8 +179,8 @@ impl Core {
 
     /// The term in which this member leads, as far as it knows.
     pub(crate) fn leading_term(&self) -> Option<u64> {
-        let metrics = self.metrics.borrow_watched();
-        (metrics.state == ServerState::Leader).then_some(metrics.current_term)
+        let view = self.raft.view();
+        view.is_leader().then(|| view.term())
     }
 
     /// Whether this member has applied an entry that it made itself as the leader in this term: then it has
@@ -212,19 +205,19 @@ impl Core {
     /// Who leads as far as this member has heard lately. Raft knows whom it has voted for; that one
     /// may be gone, or this member may be cut off.
     pub(crate) fn heard_leadership(&self) -> Leadership {
-        let patience = 2 * self.options.election_timeout;
+        let timeout = 2 * self.options.election_timeout;
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        let metrics = self.metrics.borrow_watched();
-        let is_heard = if metrics.state == ServerState::Leader {
-            let is_alone = metrics.membership_config.voter_ids().count() <= 1;
-            let acked = metrics.last_quorum_acked;
-            is_alone || acked.is_none_or(|acked| acked.elapsed() < patience)
+        let view = self.raft.view();
+        let is_heard = if view.is_leader() {
+            let is_alone = view.membership().voter_ids().count() <= 1;
+            let acked = view.quorum_acked();
+            is_alone || acked.is_none_or(|acked| acked.elapsed() < timeout)
         } else {
-            self.started.elapsed().saturating_sub(heard) < patience
+            self.started.elapsed().saturating_sub(heard) < timeout
         };
         Leadership {
-            leader: metrics.current_leader.filter(|_| is_heard),
-            term: metrics.current_term,
+            leader: view.leader().filter(|_| is_heard),
+            term: view.term(),
         }
     }
 
@@ -236,21 +229,14 @@ impl Core {
 
     /// Tells those who listen who leads, until the node is closed.
     ///
-    /// Raft tells of everything in `metrics`, several times for each put, and of what it does rarely in `server`, a
-    /// moment before. So `metrics` is waited for only while no leader is heard, or while it is the older one.
+    /// The state changes several times for each put; what changes rarely is known a moment before by `election`. So
+    /// the state is waited for only while no leader is heard, or while it is the older one.
     pub(crate) async fn follow_leadership(self: Arc<Self>) {
-        let mut metrics = self.metrics.clone();
-        let mut server = self.raft.server_metrics();
+        let mut state = self.raft.watch();
+        let mut election = self.raft.watch_election();
         let mut closing = self.closing.subscribe();
         loop {
-            let told = {
-                let server = server.borrow_watched();
-                (server.vote, server.state, server.current_leader)
-            };
-            let is_older = {
-                let metrics = metrics.borrow_watched();
-                told != (metrics.vote, metrics.state, metrics.current_leader)
-            };
+            let is_older = election.now() != state.view().election();
             let now = self.heard_leadership();
             let mut before = now;
             let changed = self.leadership.send_if_modified(|known| {
@@ -262,10 +248,10 @@ impl Core {
                 self.counts.leader_changes.fetch_add(1, Ordering::Relaxed);
             }
             tokio::select! {
-                changed = server.changed() => if changed.is_err() {
+                changed = election.changed() => if changed.is_err() {
                     return;
                 },
-                changed = metrics.changed(), if is_older || now.leader.is_none() => if changed.is_err() {
+                changed = state.changed(), if is_older || now.leader.is_none() => if changed.is_err() {
                     return;
                 },
                 // That nothing is heard any more changes nothing.
@@ -277,13 +263,13 @@ impl Core {
 
     /// The index of the last entry of the log.
     pub(crate) fn last_index(&self) -> Option<u64> {
-        self.metrics.borrow_watched().last_log_index
+        self.raft.view().last_index()
     }
 
     /// One past the index of the last entry that is known to be agreed.
     pub(crate) fn committed_next(&self) -> u64 {
-        let metrics = self.metrics.borrow_watched();
-        metrics.cluster_committed.map_or(0, |id| id.index + 1)
+        let view = self.raft.view();
+        view.committed().map_or(0, |id| id.index + 1)
     }
 
     /// One past the index of the last entry that is applied here.
@@ -292,7 +278,7 @@ impl Core {
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        self.metrics.borrow_watched().state == ServerState::Leader
+        self.raft.view().is_leader()
     }
 
     /// Whether every member reads commands of `version`.
@@ -304,8 +290,8 @@ impl Core {
         if version <= 1 {
             return Ok(());
         }
-        let metrics = self.metrics.borrow_watched();
-        let membership = metrics.membership_config.membership();
+        let view = self.raft.view();
+        let membership = view.membership();
         for (id, member) in membership.nodes() {
             let known = command_version_of(member);
             if known < version {
@@ -320,22 +306,22 @@ impl Core {
     }
 
     pub(crate) fn membership(&self) -> Membership {
-        let metrics = self.metrics.borrow_watched();
-        metrics.membership_config.membership().clone()
+        let view = self.raft.view();
+        view.membership().clone()
     }
 
     /// The membership that was agreed on at a time after the call.
     pub(crate) async fn agreed_membership(&self) -> Result<Membership> {
-        let next = self.read_index_of_leader(ReadPolicy::ReadIndex).await?;
-        let mut metrics = self.metrics.clone();
+        let next = self
+            .read_index_of_leader(peer::ReadLevel::Linearizable)
+            .await?;
+        let mut state = self.raft.watch();
         let applied = async {
             loop {
-                let known = metrics.borrow_watched().clone();
-                if known.last_applied.map_or(0, |id| id.index + 1) >= next {
-                    return Ok(known.committed_membership_config.membership().clone());
+                if let Some(agreed) = state.view().agreed_membership_after(next) {
+                    return Ok(agreed);
                 }
-                let changed = metrics.changed().await;
-                changed.map_err(|_| Error::stopped("it is closed"))?;
+                state.changed().await?;
             }
         };
         let applied = tokio::time::timeout(self.options.request_timeout, applied).await;
@@ -345,8 +331,8 @@ impl Core {
     /// Whether this member is in the newest membership that it knows to be agreed on; `None` when it
     /// knows of none.
     pub(crate) fn is_agreed_member(&self) -> Option<bool> {
-        let metrics = self.metrics.borrow_watched();
-        let membership = metrics.committed_membership_config.membership();
+        let view = self.raft.view();
+        let membership = view.agreed_membership();
         membership.nodes().next()?;
         Some(membership.get_node(&self.member_id).is_some())
     }
@@ -359,16 +345,16 @@ impl Core {
 
     /// Whether this member is known to have no vote. One that does not know yet is none.
     pub(crate) fn is_learner(&self) -> bool {
-        let metrics = self.metrics.borrow_watched();
-        let membership = metrics.membership_config.membership();
+        let view = self.raft.view();
+        let membership = view.membership();
         let is_member = membership.get_node(&self.member_id).is_some();
         is_member && !membership.voter_ids().any(|id| id == self.member_id)
     }
 
     /// A client of another member.
     pub(crate) fn peer(&self, id: NodeId) -> Option<PeerClient> {
-        let metrics = self.metrics.borrow_watched();
-        let member = metrics.membership_config.membership().get_node(&id)?;
+        let view = self.raft.view();
+        let member = view.membership().get_node(&id)?;
         Some(self.peers.client(id, member))
     }
 
@@ -377,10 +363,9 @@ impl Core {
         if id == self.member_id {
             return true;
         }
-        let metrics = self.metrics.borrow_watched();
-        let heartbeats = metrics.heartbeat.as_ref();
-        let answered = heartbeats.and_then(|all| all.get(&id)).copied().flatten();
-        answered.is_some_and(|at| at.elapsed() < 2 * self.options.election_timeout)
+        let view = self.raft.view();
+        let answered = view.answered_before(id);
+        answered.is_some_and(|age| age < 2 * self.options.election_timeout)
     }
 
     /// Why nothing goes on here any more.
@@ -388,12 +373,7 @@ impl Core {
         if let Some(reason) = &*self.failure.lock() {
             return Some(reason.clone());
         }
-        let metrics = self.metrics.borrow_watched();
-        metrics
-            .running_state
-            .as_ref()
-            .err()
-            .map(ToString::to_string)
+        self.raft.view().stop_reason()
     }
 
     /// Stops serving: the member cannot go on.
@@ -427,14 +407,14 @@ impl Core {
     /// Acknowledged is what the leader has applied; but that something is agreed on others may have learnt
     /// before, and told: whoever has read it must not read by the lease what was before it.
     pub(crate) fn leased_index(&self) -> Option<u64> {
-        let metrics = self.metrics.borrow_watched();
-        let term = metrics.current_term;
-        if metrics.state != ServerState::Leader {
+        let view = self.raft.view();
+        let term = view.term();
+        if !view.is_leader() {
             return None;
         }
         // What the leaders before have acknowledged is behind the first entry of this one.
         let node_id = self.member_id;
-        let committed = metrics.cluster_committed?;
+        let committed = view.committed()?;
         if committed.leader_id != (LeaderId { term, node_id }) {
             return None;
         }
@@ -443,15 +423,15 @@ impl Core {
             return None;
         }
         // One that was removed may not have heard yet that others decide now without it.
-        let mut voters = metrics.membership_config.voter_ids();
+        let mut voters = view.membership().voter_ids();
         if !voters.any(|id| id == self.member_id) {
             return None;
         }
         let next = (committed.index + 1).max(self.read_floor.load(Ordering::Acquire));
-        if metrics.membership_config.voter_ids().count() == 1 {
+        if view.membership().voter_ids().count() == 1 {
             return Some(next);
         }
-        let acked = metrics.last_quorum_acked?;
+        let acked = view.quorum_acked()?;
         let lease = self.options.vote_lease().mul_f64(0.8);
         let clock = self.replica.clock();
         // The time first: it must not seem to be acknowledged later than it was.

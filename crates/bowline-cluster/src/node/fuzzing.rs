@@ -3,8 +3,8 @@
 use bowline_proto::peer as wire;
 use prost::Message;
 
-use super::questions::{Answer, Question};
-use super::state_machine::{decode_mark, encode_mark};
+use super::leader_request::{LeaderRequest, LeaderResponse};
+use crate::raft::state_machine::{decode_mark, encode_mark};
 use crate::types::{StoredMembership, log_id};
 
 /// What a member remembers of the last entry that it applied.
@@ -19,7 +19,7 @@ pub(crate) fn mark(data: &[u8]) {
 pub(crate) fn proposal(data: &[u8]) {
     let bytes = bytes::Bytes::copy_from_slice(data);
     if super::proposal::check(&bytes, None).is_ok() {
-        let taken = super::waiters::Waiters::new(1).take(&bytes);
+        let taken = crate::raft::waiters::Waiters::new(1).take(&bytes);
         assert!(taken.is_ok(), "what was acknowledged cannot be applied");
     }
 }
@@ -31,16 +31,16 @@ pub(crate) fn proposal_seed() -> Vec<u8> {
         Command::Compact { revision: 7 },
         Command::LeaseRevoke { id: 5 },
     ];
-    let waiters = super::waiters::Waiters::new(1);
+    let waiters = crate::raft::waiters::Waiters::new(1);
     waiters.propose(&commands, Vec::new()).1.to_vec()
 }
 
 /// A question to the leader: what is understood is asked in the same way again.
 pub(crate) fn question(data: &[u8]) {
     let found = wire::Question::decode(data).ok();
-    if let Some(question) = found.and_then(Question::from_proto) {
+    if let Some(question) = found.and_then(LeaderRequest::from_proto) {
         let sent = question.into_proto();
-        let again = Question::from_proto(sent.clone()).map(Question::into_proto);
+        let again = LeaderRequest::from_proto(sent.clone()).map(LeaderRequest::into_proto);
         assert_eq!(again, Some(sent));
     }
 }
@@ -48,13 +48,16 @@ pub(crate) fn question(data: &[u8]) {
 /// Its answer.
 pub(crate) fn answer(data: &[u8]) {
     let found = wire::Answer::decode(data).ok();
-    if let Some(answer) = found.and_then(Answer::from_proto) {
+    if let Some(answer) = found.and_then(LeaderResponse::from_proto) {
         // A reason that only another version knows is told in its words, behind ours.
-        if matches!(answer, Answer::Refused(crate::Error::Stopped { .. })) {
+        if matches!(
+            answer,
+            LeaderResponse::Refused(crate::Error::Stopped { .. })
+        ) {
             return;
         }
         let sent = answer.into_proto();
-        let again = Answer::from_proto(sent.clone()).map(Answer::into_proto);
+        let again = LeaderResponse::from_proto(sent.clone()).map(LeaderResponse::into_proto);
         assert_eq!(again, Some(sent));
     }
 }
@@ -63,40 +66,40 @@ pub(crate) fn answer(data: &[u8]) {
 pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
     let urls = || vec!["http://a:2380".to_owned()];
     let questions = [
-        Question::LeaseKeepAlive(77),
-        Question::LeaseTimeToLive {
+        LeaderRequest::LeaseKeepAlive(77),
+        LeaderRequest::LeaseTimeToLive {
             id: 77,
             with_keys: true,
         },
-        Question::MemberAdd {
+        LeaderRequest::MemberAdd {
             peer_urls: urls(),
             is_learner: true,
         },
-        Question::MemberPublish {
+        LeaderRequest::MemberPublish {
             id: 7,
             name: "a".to_owned(),
             client_urls: urls(),
             command_version: 3,
         },
-        Question::MoveLeader(7),
-        Question::MemberClaim {
+        LeaderRequest::MoveLeader(7),
+        LeaderRequest::MemberClaim {
             id: 7,
             incarnation: 1 << 50,
         },
     ];
     let answers = [
-        Answer::Done,
-        Answer::Lease(None),
-        Answer::Member(super::MemberInfo {
+        LeaderResponse::Done,
+        LeaderResponse::Lease(None),
+        LeaderResponse::Member(super::MemberInfo {
             id: 7,
             name: "a".to_owned(),
             peer_urls: urls(),
             client_urls: urls(),
             is_learner: true,
         }),
-        Answer::Refused(crate::Error::NotLeader),
-        Answer::Refused(crate::Error::MemberNotFound { id: 7 }),
-        Answer::Refused(crate::Error::PlaceTaken { id: 7 }),
+        LeaderResponse::Refused(crate::Error::NotLeader),
+        LeaderResponse::Refused(crate::Error::MemberNotFound { id: 7 }),
+        LeaderResponse::Refused(crate::Error::PlaceTaken { id: 7 }),
     ];
     let id = log_id(3, 7, 300);
     let membership = crate::record::sample_membership();

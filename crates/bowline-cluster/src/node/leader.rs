@@ -1,4 +1,4 @@
-//! What only the leader does: answering questions about leases, membership and leadership.
+//! The leader's part: it answers requests about leases, membership and leadership.
 //!
 //! A change of the membership first asks who is alive: one that would leave a majority that does
 //! not answer is refused, because it could not be undone. A change that takes two steps is a task
@@ -8,16 +8,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bowline_replica::Renewal;
-use openraft::async_runtime::WatchReceiver as _;
-use openraft::error::{ChangeMembershipError, ClientWriteError, Fatal, RaftError};
-use openraft::{ChangeMembers, RaftMetrics};
 use tokio::sync::OwnedMutexGuard;
 
-use super::client::{LeaseStatus, MemberInfo};
 use super::core::Core;
-use super::questions::{Answer, Question};
+use super::info::{LeaseStatus, MemberInfo};
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
-use crate::types::{LogId, Member, NodeId, TypeConfig};
+use crate::peer::ReadLevel;
+use crate::raft::MembershipChange;
+use crate::types::{LogId, Member, NodeId};
 
 /// How many members may wait to be promoted by themselves.
 const JOINING_MAX: usize = 8;
@@ -27,39 +26,49 @@ const PROMOTION_LAG_MAX: u64 = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
-    /// Answers a question, leading. Not leading, it is refused with `NotLeader`, having done nothing.
-    pub(crate) async fn answer(&self, question: Question) -> Answer {
-        let answered = match question {
-            Question::LeaseKeepAlive(id) => self.keep_alive(id).await.map(Answer::Lease),
-            Question::LeaseTimeToLive { id, with_keys } => {
-                let status = self.time_to_live(id, with_keys).await;
-                status.map(Answer::Lease)
+    /// Answers a request, leading. Not leading, it refuses it with `NotLeader`, having done nothing.
+    pub(crate) async fn answer(&self, request: LeaderRequest) -> LeaderResponse {
+        let answered = match request {
+            LeaderRequest::LeaseKeepAlive(id) => {
+                self.keep_alive(id).await.map(LeaderResponse::Lease)
             }
-            Question::MemberAdd {
+            LeaderRequest::LeaseTimeToLive { id, with_keys } => {
+                let status = self.time_to_live(id, with_keys).await;
+                status.map(LeaderResponse::Lease)
+            }
+            LeaderRequest::MemberAdd {
                 peer_urls,
                 is_learner,
-            } => self.add(peer_urls, is_learner).await.map(Answer::Member),
-            Question::MemberRemove(id) => self.remove(id).await.map(|()| Answer::Done),
-            Question::MemberUpdate { id, peer_urls } => {
-                self.update(id, peer_urls).await.map(|()| Answer::Done)
-            }
-            Question::MemberPublish {
+            } => self
+                .add(peer_urls, is_learner)
+                .await
+                .map(LeaderResponse::Member),
+            LeaderRequest::MemberRemove(id) => self.remove(id).await.map(|()| LeaderResponse::Done),
+            LeaderRequest::MemberUpdate { id, peer_urls } => self
+                .update(id, peer_urls)
+                .await
+                .map(|()| LeaderResponse::Done),
+            LeaderRequest::MemberPublish {
                 id,
                 name,
                 client_urls,
                 command_version,
             } => {
                 let published = self.publish(id, name, client_urls, command_version).await;
-                published.map(|()| Answer::Done)
+                published.map(|()| LeaderResponse::Done)
             }
-            Question::MemberPromote(id) => self.promote(id).await.map(|()| Answer::Done),
-            Question::MemberClaim { id, incarnation } => {
+            LeaderRequest::MemberPromote(id) => {
+                self.promote(id).await.map(|()| LeaderResponse::Done)
+            }
+            LeaderRequest::MemberClaim { id, incarnation } => {
                 let claimed = self.claim(id, incarnation).await;
-                claimed.map(|()| Answer::Done)
+                claimed.map(|()| LeaderResponse::Done)
             }
-            Question::MoveLeader(id) => self.move_leader(id).await.map(|()| Answer::Done),
+            LeaderRequest::MoveLeader(id) => {
+                self.move_leader(id).await.map(|()| LeaderResponse::Done)
+            }
         };
-        answered.unwrap_or_else(Answer::Refused)
+        answered.unwrap_or_else(LeaderResponse::Refused)
     }
 
     // --- leases ---
@@ -76,7 +85,7 @@ impl Core {
     /// The same without a clock, by a majority that answers now; and everything is applied that was agreed on
     /// before.
     async fn confirm_leading(&self, term: u64) -> Result<()> {
-        let next = self.read_index(&openraft::ReadPolicy::ReadIndex).await?;
+        let next = self.read_index(ReadLevel::Linearizable).await?;
         self.wait_applied(next, self.options.request_timeout)
             .await?;
         match self.leading_term() == Some(term) {
@@ -189,14 +198,10 @@ impl Core {
     /// on to its end, and keeps its turn, also when nobody waits for it any more. A voter that goes is
     /// never kept as a learner: when a change ends one that was left half-way, it would be promoted once
     /// more.
-    async fn change(
-        &self,
-        change: ChangeMembers<NodeId, Member>,
-        turn: OwnedMutexGuard<()>,
-    ) -> Result<()> {
+    async fn change(&self, change: MembershipChange, turn: OwnedMutexGuard<()>) -> Result<()> {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
-        let (raft, metrics) = (self.raft.clone(), self.metrics.clone());
-        let patience = 2 * self.options.election_timeout;
+        let raft = self.raft.clone();
+        let timeout = 2 * self.options.election_timeout;
         let own = self.member_id;
         let changing = tokio::spawn(async move {
             let _turn = turn;
@@ -204,30 +209,23 @@ impl Core {
                 // Raft refuses, and calls it an error, as long as the change before is not agreed on.
                 // The first one is the founding itself.
                 let is_settled = || {
-                    let metrics = metrics.borrow_watched();
-                    let agreed = metrics.committed_membership_config.log_id();
-                    metrics.membership_config.log_id() == agreed
+                    let view = raft.view();
+                    view.membership_id() == view.agreed_membership_id()
                 };
-                within(patience, is_settled).await;
+                within(timeout, is_settled).await;
                 // One that has removed itself leads no further changes, which Raft takes for granted.
-                let is_voter = || {
-                    let metrics = metrics.borrow_watched();
-                    metrics.membership_config.voter_ids().any(|id| id == own)
-                };
+                let is_voter = || raft.view().membership().voter_ids().any(|id| id == own);
                 if !is_voter() {
                     return Err(Error::NotLeader);
                 }
-                let changed = raft.change_membership(change.clone(), false).await;
-                match changed.map_err(change_error) {
-                    Ok(done) => {
+                match raft.change_membership(change.clone()).await {
+                    Ok(at) => {
                         // The next one is to see what has become of this.
-                        let at = done.log_id.index;
                         let is_seen = || {
-                            let metrics = metrics.borrow_watched();
-                            let seen = metrics.membership_config.log_id().as_ref();
+                            let seen = raft.view().membership_id();
                             seen.is_some_and(|id| id.index >= at)
                         };
-                        within(patience, is_seen).await;
+                        within(timeout, is_seen).await;
                         return Ok(());
                     }
                     Err(Error::MembershipChanging)
@@ -252,7 +250,7 @@ impl Core {
         if !self.is_membership_joint() {
             return;
         }
-        let ended = self.change(ChangeMembers::AddVoterIds(BTreeSet::new()), turn);
+        let ended = self.change(MembershipChange::AddVoters(BTreeSet::new()), turn);
         match ended.await {
             Ok(()) => tracing::info!("ended a change of the membership that was left half-way"),
             Err(error) => {
@@ -265,8 +263,8 @@ impl Core {
 
     /// Whether the agreed membership is one that needs two majorities.
     pub(crate) fn is_membership_joint(&self) -> bool {
-        let metrics = self.metrics.borrow_watched();
-        let membership = metrics.committed_membership_config.membership();
+        let view = self.raft.view();
+        let membership = view.agreed_membership();
         membership.get_joint_config().len() > 1
     }
 
@@ -300,8 +298,8 @@ impl Core {
 
     /// Every member as the newest membership has it.
     pub(crate) fn members(&self) -> Vec<MemberInfo> {
-        let metrics = self.metrics.borrow_watched();
-        let mut membership = metrics.membership_config.membership();
+        let view = self.raft.view();
+        let mut membership = view.membership();
         // Until the cluster is founded, its members are those who are to found it.
         if let Some(founders) = &self.founders
             && membership.nodes().next().is_none()
@@ -369,7 +367,7 @@ impl Core {
             ..Member::default()
         };
         let nodes = [(id, member)].into_iter().collect();
-        self.change(ChangeMembers::AddNodes(nodes), turn).await?;
+        self.change(MembershipChange::AddNodes(nodes), turn).await?;
         self.info(id).ok_or(Error::LeaderChanged)
     }
 
@@ -392,9 +390,11 @@ impl Core {
         let ids = [id].into_iter().collect();
         if !member.is_learner {
             self.check_removal(id).await?;
-            self.change(ChangeMembers::RemoveVoters(ids), turn).await?;
+            self.change(MembershipChange::RemoveVoters(ids), turn)
+                .await?;
         } else {
-            self.change(ChangeMembers::RemoveNodes(ids), turn).await?;
+            self.change(MembershipChange::RemoveNodes(ids), turn)
+                .await?;
         }
         self.peers.forget(id);
         self.seen_members.lock().insert(id);
@@ -475,7 +475,7 @@ impl Core {
         turn: OwnedMutexGuard<()>,
     ) -> Result<()> {
         let nodes = [(id, member)].into_iter().collect();
-        self.change(ChangeMembers::SetNodes(nodes), turn).await
+        self.change(MembershipChange::SetNodes(nodes), turn).await
     }
 
     async fn promote(&self, id: NodeId) -> Result<()> {
@@ -491,21 +491,21 @@ impl Core {
             return Err(Error::LearnerNotReady);
         }
         let ids = [id].into_iter().collect();
-        self.change(ChangeMembers::AddVoterIds(ids), turn).await
+        self.change(MembershipChange::AddVoters(ids), turn).await
     }
 
     /// Whether a member has all but the last few entries.
     fn has_caught_up(&self, id: NodeId) -> bool {
-        let metrics = self.metrics.borrow_watched();
-        let last = metrics.last_log_index.unwrap_or(0);
-        let matched = matched(&metrics, id);
+        let view = self.raft.view();
+        let last = view.last_index().unwrap_or(0);
+        let matched = view.matched(id);
         matched.is_some_and(|matched| matched.index + PROMOTION_LAG_MAX >= last)
     }
 
     /// The last entry that a member has acknowledged to this leader. It is the present incarnation's:
     /// a place of which something was acknowledged changes hands no more.
     fn matched(&self, id: NodeId) -> Option<LogId> {
-        matched(&self.metrics.borrow_watched(), id)
+        self.raft.view().matched(id)
     }
 
     /// Promotes learners that shall vote and have caught up, one at a time.
@@ -522,7 +522,7 @@ impl Core {
             return;
         };
         let ids = [*id].into_iter().collect();
-        match self.change(ChangeMembers::AddVoterIds(ids), turn).await {
+        match self.change(MembershipChange::AddVoters(ids), turn).await {
             Ok(()) => tracing::info!(member_id = %format!("{id:x}"), "promoted a learner"),
             Err(error) => {
                 if let Some(more) = self.log_limits.promotion.admit_now() {
@@ -554,15 +554,12 @@ impl Core {
         // task, which goes on when its caller has gone.
         abdication.begin();
         let transferring = tokio::spawn(async move {
-            raft.trigger().transfer_leader(target).await?;
-            // Raft takes one after the other.
-            let term = raft.with_raft_state(|state| state.vote_ref().leader_id.term);
-            let term = term.await?;
+            let term = raft.transfer_leader(target).await?;
             abdication.end(term);
             Ok(term)
         });
-        let transferred = transferring.await.map_err(Error::stopped)?;
-        let term = transferred.map_err(|fatal: Fatal<TypeConfig>| Error::stopped(fatal))?;
+        let transferred: Result<u64> = transferring.await.map_err(Error::stopped)?;
+        let term = transferred?;
         let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
         while tokio::time::Instant::now() < deadline {
             let now = self.leadership();
@@ -579,14 +576,9 @@ impl Core {
     }
 }
 
-fn matched(metrics: &RaftMetrics<TypeConfig>, id: NodeId) -> Option<LogId> {
-    let replication = metrics.replication.as_ref();
-    replication.and_then(|all| all.get(&id)).copied().flatten()
-}
-
 /// Waits until `holds` does; tells whether it came to that in time.
-async fn within(patience: Duration, holds: impl Fn() -> bool) -> bool {
-    let deadline = tokio::time::Instant::now() + patience;
+async fn within(timeout: Duration, holds: impl Fn() -> bool) -> bool {
+    let deadline = tokio::time::Instant::now() + timeout;
     while !holds() {
         if tokio::time::Instant::now() >= deadline {
             return false;
@@ -594,21 +586,4 @@ async fn within(patience: Duration, holds: impl Fn() -> bool) -> bool {
         tokio::time::sleep(PAUSE).await;
     }
     true
-}
-
-fn change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Error {
-    match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Error::NotLeader,
-        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => Error::LeaderChanged,
-        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => match error {
-            ChangeMembershipError::InProgress(_) => Error::MembershipChanging,
-            ChangeMembershipError::EmptyMembership(_) => Error::NotEnoughStarted,
-            ChangeMembershipError::LearnerNotFound(missing) => Error::MemberNotFound {
-                id: missing.node_id,
-            },
-            other => Error::stopped(other),
-        },
-        RaftError::APIError(other) => Error::stopped(other),
-        RaftError::Fatal(fatal) => Error::stopped(fatal),
-    }
 }

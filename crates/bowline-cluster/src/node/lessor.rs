@@ -1,4 +1,4 @@
-//! Keeps the time of leases, leading: ends them, and tells the others what they have left.
+//! The lessor: on the leader, it ends leases and records for the others how long each has left.
 //!
 //! Every member knows every lease; the leader alone keeps their time. Three kinds of entries carry
 //! it on, each of many leases at once:

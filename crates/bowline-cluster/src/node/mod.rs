@@ -1,10 +1,10 @@
 //! A member of a cluster, in this process.
 //!
 //! ```text
-//!  LocalClient ──execute──► Proposer ──► openraft ──► log store (engine's log) ──► peers
-//!      ▲   │                                │
-//!      │   └─read──► ReadRounds             └─committed──► StateMachine ──► Replica (trees)
-//!      └───────────────────── replies ◄────────────────────────┘
+//!  LocalClient ──execute──► Proposer ──► raft ──► log store (engine's log) ──► peers
+//!      ▲   │                            │
+//!      │   └─read──► ReadRounds         └─committed──► StateMachine ──► Replica (trees)
+//!      └───────────────────── replies ◄────────────────────┘
 //! ```
 //!
 //! | module | what it is for |
@@ -12,14 +12,13 @@
 //! | `start` | which member a directory is, and putting the parts together |
 //! | `admission` | how an empty directory becomes a member |
 //! | `owed` | what a member has acknowledged and lost |
-//! | `proposer`, `waiters` | commands into the log, replies out of the state machine |
+//! | `proposer` | commands into the log, replies out of the state machine |
 //! | `proposal` | what may enter a log |
 //! | `vouching` | whether one who asks for a vote is a member |
-//! | `state_machine` | the replica as openraft wants it |
 //! | `reads` | the three levels |
 //! | `abdication`, `suspension` | when the leader's lease is not believed |
-//! | `leader`, `questions`, `service` | what the leader decides, asked here or from afar |
-//! | `lessor`, `upkeep` | what happens by itself |
+//! | `leader`, `leader_request`, `service` | what the leader decides, for requests of this member and of others |
+//! | `lessor`, `maintenance` | background tasks: leases, membership, the log |
 
 mod abdication;
 mod admission;
@@ -28,28 +27,29 @@ mod config;
 mod core;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod info;
 mod leader;
+mod leader_request;
 mod lessor;
+mod limits;
+mod maintenance;
 mod owed;
 mod proposal;
 mod proposer;
-mod questions;
 mod reads;
 mod restore;
 mod service;
 mod start;
-mod state_machine;
 mod suspension;
 #[cfg(test)]
 pub(crate) mod tests;
-mod upkeep;
 mod vouching;
-mod waiters;
 
-pub use client::{Frozen, FrozenTable, LeaseStatus, LocalClient, MemberInfo, NodeMetrics, Status};
+pub use crate::raft::waiters::Applied;
+pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;
+pub use info::{LeaseStatus, MemberInfo};
 pub use reads::{Read, ReadLevel, ReadPoint};
 pub use restore::{Restored, Saved, frozen_contents, restore};
 pub use start::Node;
-pub use waiters::Applied;

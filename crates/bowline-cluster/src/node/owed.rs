@@ -38,7 +38,7 @@ impl Core {
             return Ok(());
         }
         let found = self.log.last_log_id().map(|id| id.index);
-        self.raft.runtime_config().elect(false);
+        self.raft.may_stand(false);
         let member = member.clone();
         let saving = tokio::task::spawn_blocking(move || member.add_owed(last));
         // A heartbeat and the first append may say so at the same time.
@@ -52,7 +52,7 @@ impl Core {
             );
         }
         // Once more: whoever allowed it meanwhile did not see the note.
-        self.raft.runtime_config().elect(false);
+        self.raft.may_stand(false);
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl Core {
         let settling = tokio::task::spawn_blocking(move || member.settle_owed(owed));
         match settling.await {
             Ok(Ok(())) if !self.owes() => {
-                self.raft.runtime_config().elect(true);
+                self.raft.may_stand(true);
                 tracing::info!(index = owed.index, "this member has again what it had lost");
             }
             Ok(Err(error)) => {

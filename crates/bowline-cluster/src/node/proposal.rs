@@ -1,4 +1,4 @@
-//! What a proposal must be, wherever it comes from, before it may enter a log.
+//! The checks that a proposal passes before it enters a log.
 //!
 //! What is agreed on is applied by every member, again at each start. So bytes that cannot be
 //! applied must not be agreed on: a leader checks what it is asked to propose, a follower what it
@@ -10,23 +10,15 @@
 //!
 //! Invariant: every proposal in a log decodes to commands, by this program's decoder.
 
-use bowline_replica::{COMMANDS_MAX, DecodeError, commands_version, decode_commands};
+use bowline_replica::{DecodeError, commands_version, decode_commands};
 use bytes::Bytes;
 
 use super::core::Core;
-use super::waiters::{HEAD_BYTES, proposer_of};
+use super::limits::PROPOSAL_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::peer::Unfit;
+use crate::raft::waiters::{HEAD_BYTES, proposer_of};
 use crate::types::NodeId;
-
-/// The largest proposal: the largest request that the settings allow, and a batch besides.
-pub(crate) const PROPOSAL_BYTES_MAX: usize = 72 << 20;
-/// The largest request that the settings may allow.
-pub(crate) const REQUEST_BYTES_MAX: u64 = 66 << 20;
-
-// A full batch, and one more request.
-const _: () =
-    assert!(REQUEST_BYTES_MAX as usize + (2 << 20) < PROPOSAL_BYTES_MAX && COMMANDS_MAX > 0);
 
 /// Whether a proposal is one that this program can apply. One that is to be put into the log for
 /// `from` must be made by it: it would be taken for an answer elsewhere.

@@ -25,14 +25,13 @@ use std::time::Duration;
 
 use bowline_replica::{COMMANDS_MAX, Command};
 use bytes::Bytes;
-use openraft::error::ClientWriteError;
-use openraft::impls::OneshotResponder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::core::Core;
-use super::waiters::{Applied, Fate, Waiter};
 use crate::error::{Error, Result};
+use crate::raft::Outcome;
+use crate::raft::waiters::{Applied, Fate, Waiter};
 use crate::types::{LeaderId, Proposal};
 
 /// How many proposals may be under way at once.
@@ -272,10 +271,10 @@ impl Core {
         error: Error,
         deadline: Instant,
     ) -> Handed {
-        let patience = Instant::now() + 3 * self.options.election_timeout;
+        let settled_by = Instant::now() + 3 * self.options.election_timeout;
         let superseded = self.waiters.superseded(leader);
         let is_running = self.stop_reason().is_none();
-        let waited = tokio::time::timeout_at(patience.min(deadline), superseded);
+        let waited = tokio::time::timeout_at(settled_by.min(deadline), superseded);
         match is_running && waited.await.is_ok() {
             true => self.settle(number),
             false => Handed::Unknown(error),
@@ -331,26 +330,20 @@ impl Core {
             term,
             node_id: self.member_id,
         };
-        let (responder, outcome) = OneshotResponder::new_pair();
-        let write = self.raft.write(Proposal(proposal)).with_leader(leader);
-        if let Err(fatal) = write.responder(responder).await {
-            return Handed::Unknown(Error::stopped(fatal));
-        }
+        let outcome = match self.raft.propose(leader, Proposal(proposal)).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Handed::Unknown(error),
+        };
         let outcome = tokio::select! {
             outcome = outcome => outcome,
             () = self.waiters.superseded(leader) => return Handed::Unknown(Error::LeaderChanged),
         };
         match outcome {
-            Ok(Ok(_)) => Handed::Applied,
-            // Refused before it was appended.
-            Ok(Err(ClientWriteError::ForwardToLeader(_))) => Handed::Nowhere(Error::NoLeader),
-            // Another leader put something else in its place, or had it from this one.
-            Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => {
-                Handed::Unknown(Error::LeaderChanged)
-            }
-            Ok(Err(other)) => Handed::Unknown(Error::stopped(other)),
-            // Raft has stopped.
-            Err(_) => {
+            Outcome::Applied => Handed::Applied,
+            Outcome::Refused => Handed::Nowhere(Error::NoLeader),
+            Outcome::Replaced => Handed::Unknown(Error::LeaderChanged),
+            Outcome::Failed(error) => Handed::Unknown(error),
+            Outcome::Ended => {
                 let stopped = || Error::stopped("it is closed");
                 Handed::Unknown(self.check_running().err().unwrap_or_else(stopped))
             }

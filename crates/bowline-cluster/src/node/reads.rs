@@ -1,4 +1,4 @@
-//! The three levels of reading.
+//! Reads at the three levels.
 //!
 //! *Linearizable* (ReadIndex): the leader notes how far it has committed, makes sure by one round
 //! of heartbeats that it still leads, and whoever asked reads once it has applied that far. No clock
@@ -16,8 +16,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use openraft::ReadPolicy;
-use openraft::error::{LinearizableReadError, RaftError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::Core;
@@ -90,7 +88,9 @@ async fn run(core: Arc<Core>, mut asked: mpsc::Receiver<Asked>) {
     const AT_ONCE: usize = 4096;
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, AT_ONCE).await > 0 {
-        let answer = core.read_index_of_leader(ReadPolicy::ReadIndex).await;
+        let answer = core
+            .read_index_of_leader(peer::ReadLevel::Linearizable)
+            .await;
         for waiter in waiting.drain(..) {
             let _ = waiter.send(answer.clone());
         }
@@ -99,7 +99,7 @@ async fn run(core: Arc<Core>, mut asked: mpsc::Receiver<Asked>) {
 
 impl Core {
     /// One past the index that a read must have applied, from the leader, wherever it is.
-    pub(crate) async fn read_index_of_leader(&self, policy: ReadPolicy) -> Result<u64> {
+    pub(crate) async fn read_index_of_leader(&self, level: peer::ReadLevel) -> Result<u64> {
         const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         loop {
@@ -108,13 +108,9 @@ impl Core {
                 let leader = self.leader_id().ok_or(Error::NoLeader)?;
                 let answer = async {
                     if leader.node_id == self.member_id {
-                        self.read_index(&policy).await
+                        self.read_index(level).await
                     } else {
                         let client = self.peer(leader.node_id).ok_or(Error::NoLeader)?;
-                        let level = match policy {
-                            ReadPolicy::ReadIndex => peer::ReadLevel::Linearizable,
-                            ReadPolicy::LeaseRead => peer::ReadLevel::Lease,
-                        };
                         client.read_index(level).await.map_err(|_| Error::NoLeader)
                     }
                 };
@@ -139,25 +135,16 @@ impl Core {
     }
 
     /// The same on the leader itself.
-    pub(crate) async fn read_index(&self, policy: &ReadPolicy) -> Result<u64> {
-        if matches!(policy, ReadPolicy::LeaseRead)
+    pub(crate) async fn read_index(&self, level: peer::ReadLevel) -> Result<u64> {
+        if level == peer::ReadLevel::Lease
             && let Some(next) = self.leased_index()
         {
             return Ok(next);
         }
         // A lease that does not hold is no reason to refuse: the round does without.
-        match self.raft.get_read_log_id(ReadPolicy::ReadIndex).await {
-            Ok((read, _)) => {
-                let next = read.index() + 1;
-                // Before anybody reads what is there: Raft's metrics may say later that it is agreed on.
-                self.read_floor.fetch_max(next, Ordering::AcqRel);
-                Ok(next)
-            }
-            Err(RaftError::APIError(
-                LinearizableReadError::ForwardToLeader(_)
-                | LinearizableReadError::QuorumNotEnough(_),
-            )) => Err(Error::NotLeader),
-            Err(RaftError::Fatal(fatal)) => Err(Error::stopped(fatal)),
-        }
+        let next = self.raft.read_index().await?;
+        // Before anybody reads what is there: the state may say later that it is agreed on.
+        self.read_floor.fetch_max(next, Ordering::AcqRel);
+        Ok(next)
     }
 }

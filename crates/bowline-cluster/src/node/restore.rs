@@ -24,9 +24,9 @@ use bowline_storage::tree::FrozenContents;
 
 use super::config::NodeConfig;
 use super::start::{file_id_base, founders, hash, make_parents, membership};
-use super::state_machine::encode_mark;
 use crate::error::{Error, Result};
 use crate::member_file::{MemberFile, MemberState};
+use crate::raft::state_machine::encode_mark;
 use crate::types::{NodeId, StoredMembership, log_id};
 
 /// A saved copy: what [`LocalClient::freeze`](super::LocalClient::freeze) gave, from where it lies now.
@@ -170,8 +170,8 @@ mod tests {
     use bowline_storage::vfs::{self, MemoryVfs, Vfs};
     use bowline_testing::{Images, SimDisk};
 
-    use super::super::state_machine::decode_mark;
     use super::*;
+    use crate::raft::state_machine::decode_mark;
 
     /// The parts of a saved copy.
     struct Parts {

@@ -1,4 +1,4 @@
-//! What a node answers its peers.
+//! The node's side of the peer service.
 
 use std::sync::Arc;
 
@@ -6,17 +6,14 @@ use bowline_proto::peer as proto;
 use bowline_replica::Replica;
 use bowline_storage::tree::ArrivingFiles;
 use bytes::Bytes;
-use openraft::ReadPolicy;
-use openraft::async_runtime::WatchReceiver as _;
 use tonic::Status;
 
 use super::core::Core;
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposal;
 use super::proposer::Handed;
-use super::questions::{Answer, Question};
-use crate::peer::{
-    ClusterMember, ClusterMembers, INCOMING_DIR, PeerService, ReadLevel, SnapshotFile, Unfit,
-};
+use crate::peer::{ClusterMember, ClusterMembers, INCOMING_DIR, ReadLevel, SnapshotFile, Unfit};
+use crate::raft::network::PeerService;
 use crate::types::{LogId, NodeId, Vote};
 
 pub(crate) struct Service(pub(crate) Arc<Core>);
@@ -63,7 +60,7 @@ impl PeerService for Service {
 
     fn too_old(&self, vote: &Vote, reason: &str) {
         let core = &self.0;
-        let is_followed = core.metrics.borrow_watched().vote == *vote;
+        let is_followed = core.raft.view().vote() == *vote;
         // Of anybody else it may be a stray message, which stops nobody.
         if is_followed {
             core.fail(reason);
@@ -108,11 +105,7 @@ impl PeerService for Service {
     }
 
     async fn read_index(&self, _from: NodeId, level: ReadLevel) -> Result<u64, Status> {
-        let policy = match level {
-            ReadLevel::Linearizable => ReadPolicy::ReadIndex,
-            ReadLevel::Lease => ReadPolicy::LeaseRead,
-        };
-        let index = self.0.read_index(&policy).await;
+        let index = self.0.read_index(level).await;
         index.map_err(|error| Status::failed_precondition(error.to_string()))
     }
 
@@ -149,10 +142,10 @@ impl PeerService for Service {
     }
 
     async fn ask(&self, _from: NodeId, question: proto::Question) -> Result<proto::Answer, Status> {
-        let Some(question) = Question::from_proto(question) else {
+        let Some(question) = LeaderRequest::from_proto(question) else {
             return Err(Status::unimplemented("a question of a newer version"));
         };
-        let answer: Answer = self.0.answer(question).await;
+        let answer: LeaderResponse = self.0.answer(question).await;
         Ok(answer.into_proto())
     }
 }

@@ -30,7 +30,6 @@ use std::time::Duration;
 use bowline::vfs::Vfs;
 use bowline::{Background, History};
 use bowline_replica::{Replica, ReplicaOptions};
-use openraft::{Config, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -39,18 +38,17 @@ use tokio::task::JoinHandle;
 use super::admission::{self, Place, has_started};
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
-use super::core::{Core, Counts, LogLimits, Raft, Renewals};
+use super::core::{Core, Counts, LogLimits, Renewals};
 use super::service::Service;
-use super::state_machine::StateMachine;
 use super::suspension::Suspensions;
-use super::waiters::Waiters;
-use super::{lessor, upkeep};
+use super::{lessor, maintenance};
 use crate::error::{Error, Result};
-use crate::log_store::{LogStore, Replay};
 use crate::member_file::{FOUNDERS_BYTES_MAX, MemberFile, MemberState};
-use crate::peer::{
-    self, ClusterMembers, MemberIdentity, NetworkFactory, Peers, Port, peer_service,
-};
+use crate::peer::{self, ClusterMembers, MemberIdentity, Peers, Port};
+use crate::raft::log_store::{LogStore, Replay};
+use crate::raft::state_machine::StateMachine;
+use crate::raft::waiters::Waiters;
+use crate::raft::{Raft, Settings};
 use crate::record;
 use crate::types::{Member, Membership, NodeId};
 
@@ -132,7 +130,7 @@ impl Node {
         node.tasks
             .push(tokio::spawn(core.clone().follow_leadership()));
         node.tasks.push(tokio::spawn(lessor::run(core.clone())));
-        node.tasks.push(tokio::spawn(upkeep::run(core)));
+        node.tasks.push(tokio::spawn(maintenance::run(core)));
         Ok(node)
     }
 
@@ -591,32 +589,7 @@ fn reopen_member(
 
 async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> Result<Arc<Core>> {
     let (cluster_id, member_id) = (identity.state.cluster_id, identity.state.member_id);
-    let millis = |duration: Duration| duration.as_millis() as u64;
     let owes = opened.log.member().read_owed().is_some();
-    let raft_config = Config {
-        cluster_name: format!("{:016x}", cluster_id),
-        heartbeat_interval: millis(config.heartbeat_interval),
-        // openraft takes the second for the time without votes, and adds a wait between the two to it.
-        election_timeout_min: millis(config.campaign_wait()),
-        election_timeout_max: millis(config.vote_lease()),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries.max(1)),
-        max_in_snapshot_log_to_keep: config.kept_entries,
-        install_snapshot_timeout: millis(config.peers.snapshot_timeout),
-        replication_lag_threshold: config.snapshot_entries.max(1),
-        max_payload_entries: 64,
-        enable_pre_vote: Some(true),
-        // See `stand_later` and `owed`.
-        enable_elect: identity.votes_after.is_zero() && !owes,
-        // It would lead with a state that is older than what it has acknowledged.
-        enable_leader_restore: Some(false),
-        // See `owed`.
-        allow_log_reversion: Some(true),
-        ..Config::default()
-    };
-    let raft_config = raft_config.validate().map_err(|error| Error::Config {
-        setting: "election-timeout",
-        reason: error.to_string(),
-    })?;
     let member = MemberIdentity {
         cluster_id,
         member_id,
@@ -634,19 +607,24 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         waiters,
     } = opened;
     let progress = machine.progress();
-    let raft = Raft::new(
+    let settings = Settings {
+        cluster_id,
         member_id,
-        Arc::new(raft_config),
-        NetworkFactory::new(peers.clone()),
-        log.clone(),
-        machine,
-    );
-    let raft = raft.await.map_err(Error::stopped)?;
+        heartbeat_interval: config.heartbeat_interval,
+        campaign_wait: config.campaign_wait(),
+        vote_lease: config.vote_lease(),
+        snapshot_entries: config.snapshot_entries,
+        kept_entries: config.kept_entries,
+        snapshot_timeout: config.peers.snapshot_timeout,
+        // See `stand_later` and `owed`.
+        may_stand: identity.votes_after.is_zero() && !owes,
+    };
+    let raft = Raft::start(&settings, &peers, log.clone(), machine).await?;
     if !identity.votes_after.is_zero() {
         stand_later(&raft, &log, &config, identity).await?;
     }
-    let metrics = raft.metrics();
-    peers.follow(metrics.clone());
+    let state = raft.watch();
+    peers.follow(move |id| Some(state.view().membership().get_node(&id)?.incarnation));
     let suspensions = Suspensions::new(replica.clock());
     Ok(Arc::new(Core {
         cluster_id,
@@ -659,7 +637,6 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         log,
         waiters,
         peers,
-        metrics,
         progress,
         abdication: Arc::default(),
         seen_members: Mutex::default(),
@@ -694,19 +671,15 @@ async fn stand_later(
     let elect = |raft: &Raft, member: &MemberFile| {
         let owes = || member.read_owed().is_some();
         if !owes() {
-            raft.runtime_config().elect(true);
+            raft.may_stand(true);
             if owes() {
-                raft.runtime_config().elect(false);
+                raft.may_stand(false);
             }
         }
     };
     let member = log.member().clone();
     let own = identity.state.member_id;
-    let is_alone = raft.with_raft_state(move |state| {
-        let mut voters = state.membership_state.effective().voter_ids();
-        voters.next() == Some(own) && voters.next().is_none()
-    });
-    if is_alone.await.map_err(Error::stopped)? {
+    if raft.is_only_voter(own).await? {
         elect(raft, &member);
         return Ok(());
     }
@@ -722,8 +695,7 @@ async fn stand_later(
 
 /// Answers peers at a listener until the node is closed.
 fn serve(core: &Arc<Core>, port: &Arc<Port>, listener: TcpListener) -> JoinHandle<()> {
-    let service = peer_service(
-        core.raft.clone(),
+    let service = core.raft.peer_service(
         core.options.vfs.clone(),
         &core.options.data_dir,
         core.peers.clone(),

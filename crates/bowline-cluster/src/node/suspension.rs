@@ -1,4 +1,4 @@
-//! Notices that the machine was suspended.
+//! Detection of a suspended machine.
 //!
 //! The clock by which leases of leadership are timed stands still while the machine is suspended, the clocks
 //! of the others do not: they may have elected another leader long since. So what was acknowledged before a

@@ -1,4 +1,4 @@
-//! Whether one who asks for a vote is a member.
+//! Membership checks of candidates.
 //!
 //! A vote raises this member's term, so not everybody may ask for one. But a member that lags behind
 //! may not know one that was added since, and may be the one whose vote that one needs. So of one

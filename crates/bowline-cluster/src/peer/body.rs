@@ -31,11 +31,11 @@ const FREE_BYTES: usize = 64 << 10;
 
 /// What a request may send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Allowed {
+pub(crate) struct Allowed {
     /// The largest message.
-    pub(super) message_bytes_max: usize,
+    pub(crate) message_bytes_max: usize,
     /// How long it may be silent.
-    pub(super) silence: Duration,
+    pub(crate) silence: Duration,
 }
 
 /// Where a peer is in what it sends.
@@ -87,7 +87,7 @@ impl Messages {
 }
 
 /// A body whose peer is limited.
-pub(super) struct LimitedBody<B> {
+pub(crate) struct LimitedBody<B> {
     inner: B,
     connected: Arc<Connected>,
     allowed: Allowed,
@@ -100,7 +100,7 @@ pub(super) struct LimitedBody<B> {
 }
 
 impl<B> LimitedBody<B> {
-    pub(super) fn new(inner: B, connected: Arc<Connected>, allowed: Allowed) -> LimitedBody<B> {
+    pub(crate) fn new(inner: B, connected: Arc<Connected>, allowed: Allowed) -> LimitedBody<B> {
         LimitedBody {
             inner,
             connected,
@@ -129,7 +129,7 @@ impl<B> LimitedBody<B> {
     }
 
     /// Nothing is there to read: for how long may that be?
-    fn poll_patience(&mut self, task: &mut Context<'_>) -> Poll<Status> {
+    fn poll_deadline(&mut self, task: &mut Context<'_>) -> Poll<Status> {
         let (limit, what) = match self.messages.is_between() {
             true => (self.allowed.silence, "a peer sent nothing"),
             false => (
@@ -178,7 +178,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         let Poll::Ready(read) = Pin::new(&mut this.inner).poll_frame(task) else {
-            let status = ready!(this.poll_patience(task));
+            let status = ready!(this.poll_deadline(task));
             return Poll::Ready(Some(Err(status)));
         };
         let frame = match read {

@@ -1,4 +1,4 @@
-//! Asks a peer for what is not Raft's own: to propose, to be told where to read, who is there.
+//! The client of a peer: proposals, read indices, members, and requests to the leader.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tonic::{Response, Status};
 
 use super::link::{Lane, Link, Waiting};
 use super::peers::Peers;
-use super::service::{ClusterMember, ClusterMembers, ReadLevel};
+use super::types::{ClusterMember, ClusterMembers, ReadLevel};
 
 /// A client of one peer. Cheap to clone.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::peers::PeerOptions;
+use super::options::PeerOptions;
 use crate::log_limit::{LogLimit, and_more};
 use crate::types::{LeaderId, LogId, NodeId};
 
@@ -32,14 +32,14 @@ const UNREACHED_GRACE: Duration = Duration::from_secs(5);
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lane {
+pub(crate) enum Lane {
     Log,
     Heartbeat,
     Snapshot,
     Other,
 }
 
-pub(super) struct Link {
+pub(crate) struct Link {
     target: NodeId,
     /// As whoever made the link knew it; see `Peers::sender`.
     incarnation: AtomicU64,
@@ -80,7 +80,7 @@ struct State {
 
 /// Why a request was not sent: the link waits before it connects again.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     failures: u32,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Waiting {
 impl Error for Waiting {}
 
 impl Link {
-    pub(super) fn new(target: NodeId, urls: Vec<String>, options: PeerOptions) -> Link {
+    pub(crate) fn new(target: NodeId, urls: Vec<String>, options: PeerOptions) -> Link {
         Link {
             target,
             incarnation: AtomicU64::new(0),
@@ -120,20 +120,20 @@ impl Link {
         }
     }
 
-    pub(super) fn target(&self) -> NodeId {
+    pub(crate) fn target(&self) -> NodeId {
         self.target
     }
 
-    pub(super) fn incarnation(&self) -> u64 {
+    pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_incarnation(&self, incarnation: u64) {
+    pub(crate) fn set_incarnation(&self, incarnation: u64) {
         self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
     /// The last entry that the peer has acknowledged to `leader`, which this member is.
-    pub(super) fn acknowledged(&self, leader: &LeaderId) -> Option<LogId> {
+    pub(crate) fn acknowledged(&self, leader: &LeaderId) -> Option<LogId> {
         let known = *self.acknowledged.lock();
         known
             .filter(|known| known.leader == *leader)
@@ -141,7 +141,7 @@ impl Link {
     }
 
     /// Notes what the peer acknowledges to `leader`.
-    pub(super) fn acknowledge(&self, leader: LeaderId, last: LogId) {
+    pub(crate) fn acknowledge(&self, leader: LeaderId, last: LogId) {
         let mut known = self.acknowledged.lock();
         match &mut *known {
             Some(known) if known.leader == leader => known.last = known.last.max(last),
@@ -156,7 +156,7 @@ impl Link {
     }
 
     /// The peer does not have the entry `missing`. Says once that it has lost what it had acknowledged.
-    pub(super) fn conflict(&self, leader: &LeaderId, missing: LogId) {
+    pub(crate) fn conflict(&self, leader: &LeaderId, missing: LogId) {
         let mut known = self.acknowledged.lock();
         let Some(known) = known.as_mut().filter(|known| known.leader == *leader) else {
             return;
@@ -173,14 +173,14 @@ impl Link {
     }
 
     /// A snapshot that the peer needs cannot be read here. It is tried again.
-    pub(super) fn snapshot_unreadable(&self, reason: &str) {
+    pub(crate) fn snapshot_unreadable(&self, reason: &str) {
         if let Some(left_out) = self.state.lock().unreadable.admit(Instant::now()) {
             let more = and_more(left_out);
             tracing::error!(%reason, "cannot read a snapshot that is to be sent{more}");
         }
     }
 
-    pub(super) fn set_urls(&self, urls: &[String]) {
+    pub(crate) fn set_urls(&self, urls: &[String]) {
         let mut state = self.state.lock();
         if state.urls != urls {
             tracing::info!(
@@ -196,7 +196,7 @@ impl Link {
     }
 
     /// A client on the connection of `lane`, which is made by its first request.
-    pub(super) fn client(&self, lane: Lane) -> Result<GrpcClient<Channel>, Status> {
+    pub(crate) fn client(&self, lane: Lane) -> Result<GrpcClient<Channel>, Status> {
         let mut state = self.state.lock();
         if let Some(channel) = &state.channels[lane as usize] {
             return Ok(self.over(channel.clone()));
@@ -233,7 +233,7 @@ impl Link {
     }
 
     /// The peer has answered.
-    pub(super) fn reached(&self) {
+    pub(crate) fn reached(&self) {
         if self.is_reached.load(Ordering::Relaxed) {
             return;
         }
@@ -254,7 +254,7 @@ impl Link {
 
     /// Logs that the peer has refused what Raft asked it for. That it does so for now is nothing new:
     /// a member that starts or stops does.
-    pub(super) fn log_refusal(&self, asked: &str, status: &Status) {
+    pub(crate) fn log_refusal(&self, asked: &str, status: &Status) {
         let is_ordinary = matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded);
         if is_ordinary || status.source().is_some() {
             return;
@@ -272,7 +272,7 @@ impl Link {
     }
 
     /// Tells of a failure. After one of the connection the next URL is tried, after a wait.
-    pub(super) fn failed(&self, lane: Lane, status: &Status) {
+    pub(crate) fn failed(&self, lane: Lane, status: &Status) {
         if is_waiting(status) || !is_unreachable(status) {
             return;
         }
@@ -325,7 +325,7 @@ impl Link {
 }
 
 /// The wait after so many failures, between the shortest and the longest, varied by a quarter.
-pub(super) fn jittered((shortest, longest): (Duration, Duration), failures: u32) -> Duration {
+pub(crate) fn jittered((shortest, longest): (Duration, Duration), failures: u32) -> Duration {
     let wait = shortest.saturating_mul(1 << failures.min(20)).min(longest);
     wait.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
@@ -345,13 +345,13 @@ fn described(status: &Status) -> String {
 }
 
 /// Whether a request was not sent since the link waits before it connects again.
-pub(super) fn is_waiting(status: &Status) -> bool {
+pub(crate) fn is_waiting(status: &Status) -> bool {
     status.source().is_some_and(<dyn Error>::is::<Waiting>)
 }
 
 /// Whether a status says that the peer was not reached, or is not one to talk to: trying again at
 /// once is no use.
-pub(super) fn is_unreachable(status: &Status) -> bool {
+pub(crate) fn is_unreachable(status: &Status) -> bool {
     matches!(
         status.code(),
         Code::Unavailable

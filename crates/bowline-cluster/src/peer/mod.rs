@@ -1,8 +1,4 @@
-//! What members say to each other, over gRPC (`bowline.peer.v1`).
-//!
-//! *Appending.* Each replication session of openraft is one long stream: requests go out without
-//! waiting for replies, replies come in the order of requests, both carry the request's number.
-//! Entries travel as records of the log, their payloads uncopied.
+//! The connections between members, over gRPC (`bowline.peer.v1`).
 //!
 //! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never
 //! waits behind a megabyte. Connections are made when they are needed, go to the next URL of the
@@ -17,36 +13,30 @@
 //! *The port* ([`serve`]) bounds what a peer can make this member keep: connections, requests,
 //! unfinished messages, silence.
 //!
-//! Invariants: a request for another cluster, member or incarnation is refused before anything else
-//! is looked at (see `peers`); what
-//! comes from the wire is bounded and checked here, since openraft asserts what it is handed.
+//! Invariants: a request for another cluster, member or incarnation is refused before anything else is
+//! looked at (see `peers`); what comes from the wire is bounded and checked before it is used.
 
+mod address;
 mod body;
 mod client;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzing;
-mod link;
+pub(crate) mod link;
 mod listener;
-mod network;
+mod options;
 mod peers;
-mod port;
-mod receiver;
-mod sender;
-mod service;
+pub(crate) mod port;
+pub(crate) mod receiver;
 mod snapshot_data;
-mod wire;
+mod types;
 
 pub use client::{PeerClient, is_unsent};
 pub use listener::serve;
-pub use network::{Network, NetworkFactory};
-pub use peers::{MemberIdentity, PeerOptions, Peers};
+pub use options::PeerOptions;
+pub use peers::{MemberIdentity, Peers};
 pub use port::{Port, PortLimits};
-pub use service::{
-    ClusterMember, ClusterMembers, PeerGrpc, PeerService, ReadLevel, Unfit, peer_service,
-};
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
+pub use types::{ClusterMember, ClusterMembers, ReadLevel, Unfit};
 
 /// Where a snapshot arrives, in the data directory.
 pub const INCOMING_DIR: &str = "incoming";
 /// The largest part of a file that is sent at once.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;

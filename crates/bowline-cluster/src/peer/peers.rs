@@ -1,4 +1,4 @@
-//! Who the peers are and how they are reached: one link for each, shared by all who talk to it.
+//! The peers of a member: one link for each, shared by all its users.
 //!
 //! *Addresses.* Every message names who sends it and who it is for: the cluster, the member, and the
 //! incarnation of the member's directory. The incarnation of the target is looked up in the newest
@@ -17,20 +17,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bowline_proto::peer as wire;
-use openraft::RaftMetrics;
-use openraft::alias::WatchReceiverOf;
-use openraft::async_runtime::WatchReceiver as _;
 use parking_lot::Mutex;
 use tonic::Status;
 
+use super::address::{check_addresses, check_sender};
 use super::client::PeerClient;
 use super::link::Link;
-use super::port::PortLimits;
-use super::wire as codec;
-use crate::types::{Member, NodeId, TypeConfig};
+use super::options::PeerOptions;
+use crate::types::{Member, NodeId};
 
 /// Who a member is, as messages name it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -43,44 +39,8 @@ pub struct MemberIdentity {
     pub incarnation: u64,
 }
 
-type Metrics = WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>;
-
-/// What can be chosen about talking to peers.
-#[derive(Clone, Debug)]
-pub struct PeerOptions {
-    /// How long a connection may take to be made.
-    pub connect_timeout: Duration,
-    /// How long an answer may take before the peer counts as gone.
-    pub reply_timeout: Duration,
-    /// How long a snapshot may make no progress, its installation included.
-    pub snapshot_timeout: Duration,
-    /// How often an idle connection is tried.
-    pub keep_alive_interval: Duration,
-    /// How long the answer to that may take.
-    pub keep_alive_timeout: Duration,
-    /// The shortest and the longest wait before an unreachable peer is tried again. The longest should
-    /// be below the election timeout: a peer that is back must hear its leader in time.
-    pub backoff: (Duration, Duration),
-    /// The largest message that is taken: the largest proposal, and what goes with it.
-    pub message_bytes_max: usize,
-    /// What the port takes.
-    pub port: PortLimits,
-}
-
-impl Default for PeerOptions {
-    fn default() -> Self {
-        PeerOptions {
-            connect_timeout: Duration::from_secs(1),
-            reply_timeout: Duration::from_secs(5),
-            snapshot_timeout: Duration::from_secs(120),
-            keep_alive_interval: Duration::from_secs(2),
-            keep_alive_timeout: Duration::from_secs(3),
-            backoff: (Duration::from_millis(20), Duration::from_millis(500)),
-            message_bytes_max: 80 << 20,
-            port: PortLimits::default(),
-        }
-    }
-}
+/// Gives the incarnation of a member in the newest known membership.
+type Incarnations = Box<dyn Fn(NodeId) -> Option<u64> + Send + Sync>;
 
 /// The peers of a member. Clones share everything.
 #[derive(Clone)]
@@ -92,8 +52,8 @@ struct Shared {
     sender: wire::Sender,
     options: PeerOptions,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
-    /// Where the newest known membership is, once Raft has started.
-    metrics: OnceLock<Metrics>,
+    /// From the newest known membership, once the consensus has started.
+    incarnations: OnceLock<Incarnations>,
 }
 
 impl fmt::Debug for Peers {
@@ -130,14 +90,14 @@ impl Peers {
                 sender,
                 options,
                 links: Mutex::new(BTreeMap::new()),
-                metrics: OnceLock::new(),
+                incarnations: OnceLock::new(),
             }),
         }
     }
 
-    /// From now on incarnations are those of the membership that Raft knows. The first call counts.
-    pub fn follow(&self, metrics: Metrics) {
-        let _ = self.shared.metrics.set(metrics);
+    /// From now on incarnations are those that `incarnations` gives. The first call counts.
+    pub fn follow(&self, incarnations: impl Fn(NodeId) -> Option<u64> + Send + Sync + 'static) {
+        let _ = self.shared.incarnations.set(Box::new(incarnations));
     }
 
     /// A client of `target`, for what is not Raft's. Its URLs are those of `member` from now on,
@@ -159,7 +119,7 @@ impl Peers {
         self.shared.links.lock().remove(&target);
     }
 
-    pub(super) fn link(&self, target: NodeId, member: &Member) -> Arc<Link> {
+    pub(crate) fn link(&self, target: NodeId, member: &Member) -> Arc<Link> {
         let mut links = self.shared.links.lock();
         let link = links.entry(target).or_insert_with(|| {
             let options = self.shared.options.clone();
@@ -170,12 +130,12 @@ impl Peers {
         link.clone()
     }
 
-    pub(super) fn member_id(&self) -> NodeId {
+    pub(crate) fn member_id(&self) -> NodeId {
         self.shared.sender.member_id
     }
 
     /// The addresses of a message over `link`.
-    pub(super) fn sender(&self, link: &Link) -> wire::Sender {
+    pub(crate) fn sender(&self, link: &Link) -> wire::Sender {
         let target_id = link.target();
         let agreed = self.agreed_incarnation(target_id);
         wire::Sender {
@@ -187,28 +147,26 @@ impl Peers {
 
     /// The incarnation of a member in the newest known membership.
     fn agreed_incarnation(&self, id: NodeId) -> Option<u64> {
-        let metrics = self.shared.metrics.get()?.borrow_watched();
-        let member = metrics.membership_config.membership().get_node(&id)?;
-        Some(member.incarnation)
+        self.shared.incarnations.get().and_then(|agreed| agreed(id))
     }
 
     /// Refuses a message that is not for this member, or not from who it says; returns whom it is
     /// from.
-    pub(super) fn check(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
+    pub(crate) fn check(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
         let own = &self.shared.sender;
-        let from = codec::check_sender(sender, own.cluster_id, false)?;
+        let from = check_sender(sender, own.cluster_id, false)?;
         let sender = sender.unwrap_or_default();
-        codec::check_addresses(&sender, own, self.agreed_incarnation(from))?;
+        check_addresses(&sender, own, self.agreed_incarnation(from))?;
         Ok(from)
     }
 
     /// Refuses a message of another cluster; who does not know the cluster yet is welcome, and
     /// whoever asks need not know who is here.
-    pub(super) fn check_stranger(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
-        codec::check_sender(sender, self.shared.sender.cluster_id, true)
+    pub(crate) fn check_stranger(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
+        check_sender(sender, self.shared.sender.cluster_id, true)
     }
 
-    pub(super) fn options(&self) -> &PeerOptions {
+    pub(crate) fn options(&self) -> &PeerOptions {
         &self.shared.options
     }
 }

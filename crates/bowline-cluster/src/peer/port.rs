@@ -1,4 +1,4 @@
-//! What the peer port takes at once, from everybody and from one address.
+//! The limits of the peer port, in all and per address.
 //!
 //! Connections are counted, and so are the bytes of messages that have begun and not ended: those
 //! are what a peer can make this member keep without ever asking for anything.
@@ -108,12 +108,12 @@ impl Port {
         })
     }
 
-    pub(super) fn limits(&self) -> &PortLimits {
+    pub(crate) fn limits(&self) -> &PortLimits {
         &self.limits
     }
 
     /// Takes a connection from `address`; `None` when there are as many as may be.
-    pub(super) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Connected>> {
+    pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Connected>> {
         let mut state = self.state.lock();
         let own = state.addresses.get(&address).copied().unwrap_or_default();
         let limits = &self.limits;
@@ -144,7 +144,7 @@ impl Port {
 
 /// A connection that was taken. It is given back when the last clone goes.
 #[derive(Debug)]
-pub(super) struct Connected {
+pub(crate) struct Connected {
     port: Arc<Port>,
     address: IpAddr,
     /// The same as of the address, and maybe later: what is known needs no lock.
@@ -152,12 +152,12 @@ pub(super) struct Connected {
 }
 
 impl Connected {
-    pub(super) fn limits(&self) -> &PortLimits {
+    pub(crate) fn limits(&self) -> &PortLimits {
         &self.port.limits
     }
 
     /// A member has spoken on it.
-    pub(super) fn recognize(&self) {
+    pub(crate) fn recognize(&self) {
         if !self.is_known.swap(true, Ordering::Relaxed) {
             let mut state = self.port.state.lock();
             state.addresses.entry(self.address).or_default().is_known = true;
@@ -165,7 +165,7 @@ impl Connected {
     }
 
     /// So many bytes were read; says when to read on, if that is not at once.
-    pub(super) fn pace(&self, bytes: usize, now: Instant) -> Option<Instant> {
+    pub(crate) fn pace(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if self.is_known.load(Ordering::Relaxed) {
             return None;
         }
@@ -187,7 +187,7 @@ impl Connected {
 
     /// Changes how many bytes of an unfinished message are kept, from `held`; `false` when there is no
     /// room for more.
-    pub(super) fn hold(&self, held: &mut usize, bytes: usize) -> bool {
+    pub(crate) fn hold(&self, held: &mut usize, bytes: usize) -> bool {
         let mut state = self.port.state.lock();
         let State { all, addresses, .. } = &mut *state;
         let own = addresses.entry(self.address).or_default();

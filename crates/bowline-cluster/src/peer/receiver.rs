@@ -1,4 +1,4 @@
-//! Takes a snapshot that arrives: writes its files into `incoming`, checks and syncs them.
+//! The receiver of a snapshot: it writes the files into `incoming`, checks and syncs them.
 //!
 //! Files come in the order of the head, each from its start to its end without a gap; anything
 //! else is refused, so that nothing is ever written that was not announced. What an earlier
@@ -23,7 +23,7 @@ use super::{CHUNK_BYTES, SnapshotFile};
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// The files of one transfer.
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     vfs: Arc<dyn Vfs>,
     directory: PathBuf,
     files: Vec<SnapshotFile>,
@@ -50,7 +50,7 @@ fn failed(error: &Error) -> Status {
 
 impl Receiver {
     /// Empties the directory and gets ready for `files`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         vfs: Arc<dyn Vfs>,
         directory: PathBuf,
         files: Vec<SnapshotFile>,
@@ -73,7 +73,7 @@ impl Receiver {
     }
 
     /// Writes a chunk.
-    pub(super) fn chunk(&mut self, chunk: &FileChunk) -> Result<(), Status> {
+    pub(crate) fn chunk(&mut self, chunk: &FileChunk) -> Result<(), Status> {
         let (number, offset, len) = (chunk.file as usize, chunk.offset, chunk.data.len() as u64);
         let Some(file) = self.files.get(self.current) else {
             return Err(refuse("a chunk behind the last file"));
@@ -110,7 +110,7 @@ impl Receiver {
     }
 
     /// Ends the transfer: everything must be there. Returns where, and what.
-    pub(super) fn end(self) -> Result<(PathBuf, Vec<SnapshotFile>), Status> {
+    pub(crate) fn end(self) -> Result<(PathBuf, Vec<SnapshotFile>), Status> {
         if let Some(file) = self.files.get(self.current) {
             let reason = format!("it ends at {} of {}", self.offset, file.name);
             return Err(refuse(&reason));

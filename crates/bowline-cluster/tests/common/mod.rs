@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bowline_cluster::log_store::{LogStore, LogStoreOptions, Replay};
 use bowline_cluster::member_file::{MemberFile, MemberState};
 use bowline_cluster::peer::{OutgoingFile, SnapshotData, SnapshotFile};
+use bowline_cluster::raft::log_store::{LogStore, LogStoreOptions, Replay};
 use bowline_cluster::types::{Applied, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 use bowline_storage::counters::Counters;
 use bowline_storage::log::{Background, Log, LogOptions};

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::history::{History, Level, Op, Outcome, Seen, Transaction, Trust, Version};
 use super::report::{Kind, Report};
-use super::{History, Level, Op, Outcome, Seen, Transaction, Trust, Version};
 
 /// The version before all writes.
 pub(super) const INITIAL: u64 = 0;

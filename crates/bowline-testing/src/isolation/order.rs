@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::cycles::strong_components;
+use super::components::strong_components;
+use super::history::{Outcome, Trust};
 use super::observe::{INITIAL, Observed};
 use super::report::{Kind, Report};
-use super::{Outcome, Trust};
 
 /// Of one key: older version, newer version.
 pub(super) type VersionOrder = BTreeSet<(u64, u64)>;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Level;
+use super::history::Level;
 
 /// The kind of an anomaly, after Adya where he has a name for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

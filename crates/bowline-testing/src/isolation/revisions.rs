@@ -13,9 +13,9 @@
 
 use std::collections::HashMap;
 
+use super::history::{Level, Outcome};
 use super::observe::{INITIAL, Observed, Read};
 use super::report::{Kind, Report};
-use super::{Level, Outcome};
 
 pub(super) fn check(observed: &Observed<'_>, level: Level, report: &mut Report) {
     let replay = Replay::of(observed, report);

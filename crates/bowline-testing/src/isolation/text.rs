@@ -15,7 +15,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{History, Op, Outcome, Seen, Transaction, Version};
+use super::history::{History, Op, Outcome, Seen, Transaction, Version};
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

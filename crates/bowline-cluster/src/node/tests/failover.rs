@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use bowline_testing::ManualClock;
 use tokio::runtime::Runtime;
 
-use super::super::questions::{Answer, Question};
+use super::super::leader_request::{LeaderRequest, LeaderResponse};
 use super::*;
 
 /// Longer than any test lasts: who waits for it to be over has not noticed.
@@ -318,9 +318,9 @@ async fn a_leader_that_cannot_ask_a_majority_calls_no_lease_unknown() {
     let core = leader.client.core().clone();
     let asking = async move {
         tokio::join!(
-            core.answer(Question::LeaseKeepAlive(ID)),
-            core.answer(Question::LeaseKeepAlive(99)),
-            core.answer(Question::LeaseTimeToLive {
+            core.answer(LeaderRequest::LeaseKeepAlive(ID)),
+            core.answer(LeaderRequest::LeaseKeepAlive(99)),
+            core.answer(LeaderRequest::LeaseTimeToLive {
                 id: 99,
                 with_keys: true
             }),
@@ -332,9 +332,9 @@ async fn a_leader_that_cannot_ask_a_majority_calls_no_lease_unknown() {
     // The others wake. Whoever leads then says what is.
     drop(paused);
     let (known, unknown, no_time) = asking.await;
-    let says_no = |answer: &Answer| match answer {
-        Answer::Lease(None) => true,
-        Answer::Refused(Error::NotLeader) => false,
+    let says_no = |answer: &LeaderResponse| match answer {
+        LeaderResponse::Lease(None) => true,
+        LeaderResponse::Refused(Error::NotLeader) => false,
         other => panic!("{other:?}"),
     };
     says_no(&unknown);
@@ -367,15 +367,15 @@ async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     let asking = tokio::spawn(async move {
         loop {
             for question in [
-                Question::LeaseKeepAlive(ID),
-                Question::LeaseTimeToLive {
+                LeaderRequest::LeaseKeepAlive(ID),
+                LeaderRequest::LeaseTimeToLive {
                     id: ID,
                     with_keys: false,
                 },
             ] {
                 match core.answer(question).await {
-                    Answer::Refused(_) => {}
-                    Answer::Lease(status) => return status,
+                    LeaderResponse::Refused(_) => {}
+                    LeaderResponse::Lease(status) => return status,
                     other => panic!("{other:?}"),
                 }
             }

@@ -345,7 +345,7 @@ async fn a_founder_that_has_lost_its_directory_does_not_found_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_was_restarted_does_not_vote_at_once() {
     use crate::node::service::Service;
-    use crate::peer::PeerService as _;
+    use crate::raft::network::PeerService as _;
 
     let disk = SimDisk::new();
     let settings = NodeConfig {

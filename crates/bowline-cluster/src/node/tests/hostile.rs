@@ -5,7 +5,6 @@ use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use bowline_replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
 use bowline_testing::Seed;
 use bytes::Bytes;
-use openraft::async_runtime::WatchReceiver as _;
 use prost::Message;
 use tokio::io::{AsyncReadExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -239,8 +238,8 @@ async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
     let (client, target) = (three.client(leader), three.client(number));
     let mut grpc = grpc(three.nodes[number].as_ref().unwrap()).await;
     let before = last_index(&target);
-    let previous: LogId = target.core().metrics.borrow_watched().last_applied.unwrap();
-    let vote = target.core().metrics.borrow_watched().vote;
+    let previous: LogId = target.core().raft.view().last_applied().unwrap();
+    let vote = target.core().raft.view().vote();
     let from = client.core().member_id;
     assert_eq!(vote.leader_id.node_id, from, "it follows the leader");
     let append = |commands: &[u8]| {
@@ -614,7 +613,7 @@ fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u
         samples.push((method, [bytes, &sender[..]].concat()));
     };
     let mut heads = Vec::new();
-    for (which, bytes) in crate::peer::fuzzing::seeds() {
+    for (which, bytes) in crate::raft::network::fuzzing::seeds() {
         match which {
             0 => with_sender("Append", &bytes),
             2 => {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::node::questions::{Answer, Question};
+use crate::node::leader_request::{LeaderRequest, LeaderResponse};
 use crate::node::service::Service;
-use crate::peer::PeerService as _;
+use crate::raft::network::PeerService as _;
 
 use super::*;
 
@@ -277,7 +277,7 @@ async fn a_place_is_taken_once() {
     let claim = |id, incarnation| {
         client
             .core()
-            .answer(Question::MemberClaim { id, incarnation })
+            .answer(LeaderRequest::MemberClaim { id, incarnation })
     };
     let incarnation_of = |id| {
         client
@@ -289,19 +289,22 @@ async fn a_place_is_taken_once() {
     };
     for _ in 0..2 {
         let answer = claim(added.id, 7).await;
-        assert!(matches!(answer, Answer::Done), "{answer:?}");
+        assert!(matches!(answer, LeaderResponse::Done), "{answer:?}");
         assert_eq!(incarnation_of(added.id), 7);
     }
     let own = client.status().member_id;
     for (id, incarnation) in [(added.id, 8), (added.id, 0), (own, 8)] {
         let answer = claim(id, incarnation).await;
-        let is_refused = matches!(answer, Answer::Refused(Error::PlaceTaken { .. }));
+        let is_refused = matches!(answer, LeaderResponse::Refused(Error::PlaceTaken { .. }));
         assert!(is_refused, "{answer:?}");
     }
     assert_eq!(incarnation_of(added.id), 7);
     assert_eq!(incarnation_of(own), client.core().incarnation);
     let nobody = claim(12345, 7).await;
-    let is_refused = matches!(nobody, Answer::Refused(Error::MemberNotFound { .. }));
+    let is_refused = matches!(
+        nobody,
+        LeaderResponse::Refused(Error::MemberNotFound { .. })
+    );
     assert!(is_refused, "{nobody:?}");
     drop(client);
     node.shutdown().await.unwrap();

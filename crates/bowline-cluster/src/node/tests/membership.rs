@@ -1,6 +1,6 @@
 //! Changes of the membership that could not be undone, or were not brought to an end.
 
-use openraft::ChangeMembers;
+use crate::raft::MembershipChange;
 
 use super::*;
 
@@ -87,14 +87,14 @@ async fn a_change_that_was_left_half_way_is_ended() {
     let client = three.client(leader);
     let core = client.core();
     let id = three.client((leader + 1) % 3).status().member_id;
-    // As the caller of openraft's own function leaves it who goes away after the first step. While
+    // As a caller of the consensus leaves it who goes away after the first step. While
     // the members still say their names there is another change under way, and it is refused.
     let deadline = tokio::time::Instant::now() + PATIENCE;
     'attempts: loop {
         let raft = core.raft.clone();
         let changing = tokio::spawn(async move {
             let ids = [id].into_iter().collect();
-            raft.change_membership(ChangeMembers::RemoveVoters(ids), false)
+            raft.change_membership(MembershipChange::RemoveVoters(ids))
                 .await
         });
         while !changing.is_finished() {

@@ -78,7 +78,7 @@ fn count(
 }
 
 /// A follower was killed, and the leader took a whole core and wrote megabytes of warnings a second
-/// until it was back: openraft waits between attempts only where it makes the stream of requests, and
+/// until it was back: the consensus waits between attempts only where it makes the stream of requests, and
 /// a connection that fails at once never asks that stream for anything. So one failure followed
 /// the other without a wait.
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_dead_follower_is_tried_now_and_then() {
     three.shutdown().await;
 }
 
-/// Three members that begin a cluster together logged an error of openraft, "the cluster is already
+/// Three members that begin a cluster together logged an error of the consensus, "the cluster is already
 /// undergoing a configuration change", as each says its name at once.
 #[tokio::test]
 async fn an_ordinary_bootstrap_logs_no_warning() {
@@ -155,7 +155,7 @@ async fn an_ordinary_bootstrap_logs_no_warning() {
         level <= Level::WARN && target.starts_with("bowline")
     });
     assert_eq!(ours, 0, "{found:?}");
-    // Of openraft nothing above a warning: a peer that is not up yet is one.
+    // Of the consensus nothing above a warning: a peer that is not up yet is one.
     let errors = count(&found, |level, _| level == Level::ERROR);
     assert_eq!(errors, 0, "{found:?}");
 }

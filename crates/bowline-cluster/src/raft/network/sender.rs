@@ -22,8 +22,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::link::Link;
-use super::{CHUNK_BYTES, OutgoingFile, SnapshotData, wire};
+use super::wire;
+use crate::peer::link::Link;
+use crate::peer::{CHUNK_BYTES, OutgoingFile, SnapshotData};
 use crate::types::{TypeConfig, Vote};
 
 /// How many chunks are read before the first of them is sent.

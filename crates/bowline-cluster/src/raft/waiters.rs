@@ -1,4 +1,4 @@
-//! Who waits for what becomes of a proposal.
+//! Pending proposals and their reply channels.
 //!
 //! A proposal says who made it: member, run of that member, number. Every member applies it; the
 //! one that made it finds those who wait here, and gives them the replies of its own state machine.

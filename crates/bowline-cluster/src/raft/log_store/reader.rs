@@ -1,4 +1,4 @@
-//! Reads entries for replication and for applying: the newest from memory, older ones from disk.
+//! The reader of entries, for replication and for applying: the newest from memory, older ones from disk.
 //!
 //! A read that goes to disk does not hold up the log for more than one portion. It is atomic by
 //! being repeated: when a truncation or a purge came in between, what was read is thrown away. One that finds no
@@ -13,10 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::{OptionalSend, RaftLogReader};
 
-use super::Shared;
-use super::error::LogStoreError;
+use super::shared::Shared;
+use crate::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
+
+/// One reply to a reader holds so many entries at most.
+const READ_ENTRIES_MAX: u64 = 4096;
 
 /// How long a read that found no file to open waits before the next attempt.
 const FILES_PAUSE: Duration = Duration::from_millis(50);
@@ -76,7 +79,9 @@ impl LogReader {
             if is_same {
                 let mut entries = match read {
                     // A segment could not be opened: connections have all files for the moment.
-                    Err(error) if error.is_shortage() && !self.shared.queue.is_impatient() => {
+                    Err(error)
+                        if error.is_shortage() && !self.shared.queue.fails_without_room() =>
+                    {
                         tokio::time::sleep(FILES_PAUSE).await;
                         continue;
                     }
@@ -154,7 +159,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
         start: u64,
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
-        let limit = end.min(start.saturating_add(super::READ_ENTRIES_MAX));
+        let limit = end.min(start.saturating_add(READ_ENTRIES_MAX));
         let end = {
             let view = self.shared.view.lock();
             view.limit(start, limit, self.shared.options.read_bytes)

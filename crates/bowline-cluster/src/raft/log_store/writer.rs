@@ -1,4 +1,4 @@
-//! The thread that writes, and its queue.
+//! The thread that writes the log.
 //!
 //! It takes everything that is queued at once. Entries are staged into one group; at the end of
 //! the round, or where something must come after them durably (a vote, a restart), the group is
@@ -18,223 +18,20 @@ use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bowline_storage::Index;
 use bowline_storage::log::{Log, LogSync};
 use openraft::storage::IOFlushed;
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
 
-use super::Shared;
-use super::error::LogStoreError;
+use super::queue::{Taken, Work, answer};
+use super::shared::Shared;
+use crate::error::LogStoreError;
 use crate::record;
-use crate::types::{Entry, TypeConfig, Vote};
+use crate::types::{Entry, TypeConfig};
 
 /// A group is written when it has so many bytes; what is queued behind it makes another one.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-
-/// How often what waits for room tries again.
-const ROOM_PAUSE: Duration = Duration::from_millis(200);
-
-type Done = oneshot::Sender<Result<(), LogStoreError>>;
-
-/// Something for the thread to do. Indices are the engine's.
-pub(super) enum Work {
-    Append {
-        entries: Vec<Entry>,
-        generation: u64,
-        callback: IOFlushed<TypeConfig>,
-    },
-    Cut {
-        from: Index,
-    },
-    Release {
-        upto: Index,
-    },
-    Vote {
-        vote: Vote,
-        done: Done,
-    },
-    Restart {
-        next_index: Index,
-        done: Done,
-    },
-    Barrier {
-        done: Done,
-    },
-}
-
-impl Work {
-    fn refuse(self, error: LogStoreError) {
-        match self {
-            Work::Append { callback, .. } => callback.io_completed(Err(error.into())),
-            Work::Vote { done, .. } | Work::Restart { done, .. } | Work::Barrier { done } => {
-                answer(done, Err(error));
-            }
-            Work::Cut { .. } | Work::Release { .. } => {}
-        }
-    }
-}
-
-/// Who asked may be gone.
-fn answer(done: Done, result: Result<(), LogStoreError>) {
-    let _ = done.send(result);
-}
-
-struct QueueState {
-    works: VecDeque<Work>,
-    flushed: Index,
-    is_closed: bool,
-    failure: Option<Arc<str>>,
-    /// Whether the thread waits for room on the disk.
-    waits_for_room: bool,
-    /// Whether it shall not: what finds no room fails.
-    is_impatient: bool,
-}
-
-/// What is to be done, in order.
-pub(super) struct Queue {
-    state: Mutex<QueueState>,
-    changed: Condvar,
-    /// Patience is over.
-    hurried: Condvar,
-}
-
-impl Queue {
-    pub(super) fn new(flushed: Index) -> Queue {
-        Queue {
-            state: Mutex::new(QueueState {
-                works: VecDeque::new(),
-                flushed,
-                is_closed: false,
-                failure: None,
-                waits_for_room: false,
-                is_impatient: false,
-            }),
-            changed: Condvar::new(),
-            hurried: Condvar::new(),
-        }
-    }
-
-    pub(super) fn push(&self, work: Work) {
-        let refusal = {
-            let mut state = self.state.lock();
-            match &state.failure {
-                Some(failure) => failure.clone(),
-                None if state.is_closed => "it is closed".into(),
-                None => {
-                    state.works.push_back(work);
-                    self.changed.notify_one();
-                    return;
-                }
-            }
-        };
-        work.refuse(LogStoreError::Stopped(refusal));
-    }
-
-    pub(super) fn flushed(&self) -> Index {
-        self.state.lock().flushed
-    }
-
-    pub(super) fn set_flushed(&self, flushed: Index) {
-        let mut state = self.state.lock();
-        state.flushed = state.flushed.max(flushed);
-    }
-
-    pub(super) fn failure(&self) -> Option<Arc<str>> {
-        self.state.lock().failure.clone()
-    }
-
-    pub(super) fn close(&self) {
-        let mut state = self.state.lock();
-        (state.is_closed, state.is_impatient) = (true, true);
-        self.changed.notify_one();
-        self.hurried.notify_one();
-    }
-
-    /// Lets nothing wait for room any more.
-    pub(super) fn hurry(&self) {
-        self.state.lock().is_impatient = true;
-        self.hurried.notify_one();
-        self.changed.notify_one();
-    }
-
-    pub(super) fn is_impatient(&self) -> bool {
-        self.state.lock().is_impatient
-    }
-
-    pub(super) fn waits_for_room(&self) -> bool {
-        self.state.lock().waits_for_room
-    }
-
-    fn has_room(&self) {
-        let mut state = self.state.lock();
-        if std::mem::take(&mut state.waits_for_room) {
-            tracing::warn!("the Raft log goes on");
-        }
-    }
-
-    /// Waits for a moment; `false` when there is no time for that.
-    fn wait_for_room(&self, error: &LogStoreError) -> bool {
-        let mut state = self.state.lock();
-        if !state.waits_for_room && !state.is_impatient {
-            tracing::error!(%error, "the Raft log waits and tries again");
-        }
-        state.waits_for_room = !state.is_impatient;
-        if state.waits_for_room {
-            self.hurried.wait_for(&mut state, ROOM_PAUSE);
-        }
-        !state.is_impatient
-    }
-
-    /// Moves what is queued to `works`; waits for something, for `idle_after` at most if that is given.
-    /// With `needs_more`, what is there cannot go on: that ends when there is no time to wait.
-    fn take(
-        &self,
-        works: &mut VecDeque<Work>,
-        needs_more: bool,
-        idle_after: Option<Duration>,
-    ) -> Taken {
-        let idle_at = idle_after.map(|idle_after| Instant::now() + idle_after);
-        let mut state = self.state.lock();
-        let mut is_idle = false;
-        loop {
-            if !state.works.is_empty() {
-                works.append(&mut state.works);
-                return Taken::Works;
-            }
-            if state.is_closed || needs_more && state.is_impatient {
-                return Taken::Closed;
-            }
-            if is_idle {
-                return Taken::Idle;
-            }
-            match idle_at {
-                Some(at) => is_idle = self.changed.wait_until(&mut state, at).timed_out(),
-                None => self.changed.wait(&mut state),
-            }
-        }
-    }
-
-    /// Refuses everything from now on; returns what was queued.
-    fn fail(&self, reason: Arc<str>) -> VecDeque<Work> {
-        let mut state = self.state.lock();
-        state.failure.get_or_insert(reason);
-        std::mem::take(&mut state.works)
-    }
-}
-
-/// What came of waiting for work.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    /// There is some.
-    Works,
-    /// None has come in the given time.
-    Idle,
-    /// None will come.
-    Closed,
-}
 
 /// What the thread knows.
 pub(super) struct Writer {

@@ -9,6 +9,7 @@ mod vouch;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_storage::Index;
 use bowline_storage::counters::Counters;

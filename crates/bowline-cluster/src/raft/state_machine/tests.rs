@@ -25,10 +25,10 @@ use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use tokio::sync::oneshot;
 
-use super::super::tests::unreachable::Events;
 use super::*;
-use crate::log_store::{LogStoreOptions, Replay};
 use crate::member_file::{MemberFile, MemberState};
+use crate::node::tests::unreachable::Events;
+use crate::raft::log_store::{LogStoreOptions, Replay};
 use crate::types::{Entry, Payload, Proposal, Vote};
 
 const DIR: &str = "db";

@@ -57,10 +57,12 @@
 //! 6. When nothing has been written for the time of `vouch_after`, later frames vouch for every entry
 //!    whose callback was completed.
 
-mod error;
 mod open;
+mod options;
+mod queue;
 mod reader;
 mod replay;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -70,64 +72,27 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bowline_storage::Index;
-use bowline_storage::log::{Log, LogSync};
-use openraft::OptionalSend;
+use bowline_storage::log::Log;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader as _};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
-pub use error::LogStoreError;
-use reader::Amount;
+pub use options::LogStoreOptions;
 pub use reader::LogReader;
 pub use replay::Replay;
 
+use crate::error::LogStoreError;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::member_file::MemberFile;
-use crate::types::{Entry, LogId, TypeConfig, Vote};
+use crate::types::{Entry, LogId, NodeId, Payload, TypeConfig, Vote};
+use queue::{Queue, Work};
+use reader::Amount;
+use shared::Shared;
 use view::View;
-use writer::{Queue, Work, Writer};
-
-/// What can be chosen about a log store.
-#[derive(Clone, Debug)]
-pub struct LogStoreOptions {
-    /// How many bytes of the newest entries are kept in memory, for followers that are close.
-    pub cache_bytes: usize,
-    /// How many bytes of entries one reply to a reader holds, about.
-    pub read_bytes: usize,
-    /// How long after the last write what was flushed is vouched for on the disk, if nothing else is
-    /// written by then. Until then, damage to the last group looks like a tail that a crash tore.
-    pub vouch_after: Duration,
-}
-
-impl Default for LogStoreOptions {
-    fn default() -> Self {
-        LogStoreOptions {
-            cache_bytes: 64 << 20,
-            read_bytes: 1 << 20,
-            vouch_after: Duration::from_millis(100),
-        }
-    }
-}
-
-/// One reply to a reader holds so many entries at most.
-const READ_ENTRIES_MAX: u64 = 4096;
-
-/// What the handles, the readers and the thread share.
-struct Shared {
-    /// The thread writes; readers read entries that are no longer in the view.
-    log: Mutex<Option<Log>>,
-    view: Mutex<View>,
-    queue: Queue,
-    sync: LogSync,
-    /// Whether it is short of space, as the thread saw it last.
-    is_short: watch::Sender<bool>,
-    member: Arc<MemberFile>,
-    options: LogStoreOptions,
-    flush_times: Histogram,
-}
+use writer::Writer;
 
 /// Stops the thread when the last handle is gone.
 struct Owner {
@@ -280,13 +245,33 @@ impl LogStore {
 
     /// Whether nothing shall wait any more.
     pub(crate) fn is_closing(&self) -> bool {
-        self.shared.queue.is_impatient()
+        self.shared.queue.fails_without_room()
     }
 
     /// The last entry, or what was purged last when there is none.
     #[must_use]
     pub fn last_log_id(&self) -> Option<LogId> {
         self.shared.view.lock().last()
+    }
+
+    /// Reads the memberships that the log still has, and gives their members to `see`.
+    pub(crate) async fn search_members(&self, mut see: impl FnMut(NodeId)) -> io::Result<()> {
+        let mut reader = self.clone().get_log_reader().await;
+        let mut next = self.last_purged_log_id().map_or(0, |id| id.index + 1);
+        let end = self.last_log_id().map_or(0, |id| id.index + 1);
+        while next < end {
+            let entries = reader.limited_get_log_entries(next, end).await?;
+            let Some(last) = entries.last() else {
+                break;
+            };
+            next = last.log_id.index + 1;
+            for entry in &entries {
+                if let Payload::Membership(membership) = &entry.payload {
+                    membership.nodes().for_each(|(id, _)| see(*id));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The entry up to which the log was purged.

@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use super::error::LogStoreError;
+use crate::error::LogStoreError;
 use crate::types::{Entry, LogId, Payload};
 
 /// What an entry costs in memory besides its proposal, about.

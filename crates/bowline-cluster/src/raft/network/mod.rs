@@ -1,11 +1,21 @@
-//! openraft's network over the links: what a member asks of one peer.
+//! openraft's network over the links: the client of a peer, and the service that peers call ([`peer_service`]).
+//!
+//! *Appending.* Each replication session of openraft is one long stream: requests go out without
+//! waiting for replies, replies come in the order of requests, both carry the request's number.
+//! Entries travel as records of the log, their payloads uncopied.
 //!
 //! Errors tell openraft when to try again: `Unreachable` after a wait that grows
-//! ([`PeerOptions::backoff`](super::PeerOptions::backoff)), the others at once. openraft waits in the
+//! ([`PeerOptions::backoff`](crate::peer::PeerOptions::backoff)), the others at once. openraft waits in the
 //! stream of requests, before it hands out the first one.
 //!
 //! Invariant: no connection is asked for before the first request is there. Otherwise a peer that is
 //! down would be tried again without any wait.
+
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+mod sender;
+mod service;
+mod wire;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,11 +37,11 @@ use openraft::raft::{
 };
 use tonic::{Code, Response, Status, Streaming};
 
-use super::link::{Lane, Link, is_unreachable, jittered};
-use super::peers::Peers;
-use super::snapshot_data::SnapshotData;
-use super::{sender, wire};
+use crate::peer::link::{Lane, Link, is_unreachable, jittered};
+use crate::peer::{Peers, SnapshotData};
 use crate::types::{LeaderId, Member, NodeId, TypeConfig, Vote};
+
+pub use service::{PeerGrpc, PeerService, peer_service};
 
 type RpcError = RPCError<TypeConfig>;
 

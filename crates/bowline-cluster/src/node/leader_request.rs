@@ -1,17 +1,17 @@
-//! What members ask the leader, besides proposing and reading: leases, membership, leadership.
+//! The requests that members send to the leader, besides proposals and reads: leases, membership, leadership.
 
 use std::time::Duration;
 
 use bowline::Value;
 use bowline_proto::peer::{self as proto, answer, question};
 
-use super::client::{LeaseStatus, MemberInfo};
+use super::info::{LeaseStatus, MemberInfo};
 use crate::error::Error;
 use crate::types::NodeId;
 
-/// A question to the leader.
+/// A request to the leader.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Question {
+pub(crate) enum LeaderRequest {
     LeaseKeepAlive(i64),
     LeaseTimeToLive {
         id: i64,
@@ -41,9 +41,9 @@ pub(crate) enum Question {
     MoveLeader(NodeId),
 }
 
-/// Its answer.
+/// The response of the leader.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum LeaderResponse {
     Done,
     /// `None` when there is no such lease.
     Lease(Option<LeaseStatus>),
@@ -51,41 +51,41 @@ pub(crate) enum Answer {
     Refused(Error),
 }
 
-impl Question {
+impl LeaderRequest {
     /// Whether asking once more changes nothing that the first time did not.
     pub(crate) fn is_idempotent(&self) -> bool {
         match self {
-            Question::LeaseKeepAlive(_)
-            | Question::LeaseTimeToLive { .. }
-            | Question::MemberUpdate { .. }
-            | Question::MemberClaim { .. }
-            | Question::MemberPublish { .. } => true,
-            Question::MemberAdd { .. }
-            | Question::MemberRemove(_)
-            | Question::MemberPromote(_)
-            | Question::MoveLeader(_) => false,
+            LeaderRequest::LeaseKeepAlive(_)
+            | LeaderRequest::LeaseTimeToLive { .. }
+            | LeaderRequest::MemberUpdate { .. }
+            | LeaderRequest::MemberClaim { .. }
+            | LeaderRequest::MemberPublish { .. } => true,
+            LeaderRequest::MemberAdd { .. }
+            | LeaderRequest::MemberRemove(_)
+            | LeaderRequest::MemberPromote(_)
+            | LeaderRequest::MoveLeader(_) => false,
         }
     }
 
     pub(crate) fn into_proto(self) -> proto::Question {
         use question::Question as Q;
         let question = match self {
-            Question::LeaseKeepAlive(id) => Q::LeaseKeepAlive(id),
-            Question::LeaseTimeToLive { id, with_keys } => {
+            LeaderRequest::LeaseKeepAlive(id) => Q::LeaseKeepAlive(id),
+            LeaderRequest::LeaseTimeToLive { id, with_keys } => {
                 Q::LeaseTimeToLive(proto::LeaseTimeToLive { id, with_keys })
             }
-            Question::MemberAdd {
+            LeaderRequest::MemberAdd {
                 peer_urls,
                 is_learner,
             } => Q::MemberAdd(proto::MemberAdd {
                 peer_urls,
                 is_learner,
             }),
-            Question::MemberRemove(id) => Q::MemberRemove(id),
-            Question::MemberUpdate { id, peer_urls } => {
+            LeaderRequest::MemberRemove(id) => Q::MemberRemove(id),
+            LeaderRequest::MemberUpdate { id, peer_urls } => {
                 Q::MemberUpdate(proto::MemberUpdate { id, peer_urls })
             }
-            Question::MemberPublish {
+            LeaderRequest::MemberPublish {
                 id,
                 name,
                 client_urls,
@@ -96,11 +96,11 @@ impl Question {
                 client_urls,
                 command_version,
             }),
-            Question::MemberPromote(id) => Q::MemberPromote(id),
-            Question::MemberClaim { id, incarnation } => {
+            LeaderRequest::MemberPromote(id) => Q::MemberPromote(id),
+            LeaderRequest::MemberClaim { id, incarnation } => {
                 Q::MemberClaim(proto::MemberClaim { id, incarnation })
             }
-            Question::MoveLeader(id) => Q::MoveLeader(id),
+            LeaderRequest::MoveLeader(id) => Q::MoveLeader(id),
         };
         proto::Question {
             question: Some(question),
@@ -108,53 +108,53 @@ impl Question {
     }
 
     /// `None` for one that this version does not know.
-    pub(crate) fn from_proto(question: proto::Question) -> Option<Question> {
+    pub(crate) fn from_proto(question: proto::Question) -> Option<LeaderRequest> {
         use question::Question as Q;
         Some(match question.question? {
-            Q::LeaseKeepAlive(id) => Question::LeaseKeepAlive(id),
-            Q::LeaseTimeToLive(asked) => Question::LeaseTimeToLive {
+            Q::LeaseKeepAlive(id) => LeaderRequest::LeaseKeepAlive(id),
+            Q::LeaseTimeToLive(asked) => LeaderRequest::LeaseTimeToLive {
                 id: asked.id,
                 with_keys: asked.with_keys,
             },
-            Q::MemberAdd(add) => Question::MemberAdd {
+            Q::MemberAdd(add) => LeaderRequest::MemberAdd {
                 peer_urls: add.peer_urls,
                 is_learner: add.is_learner,
             },
-            Q::MemberRemove(id) => Question::MemberRemove(id),
-            Q::MemberUpdate(update) => Question::MemberUpdate {
+            Q::MemberRemove(id) => LeaderRequest::MemberRemove(id),
+            Q::MemberUpdate(update) => LeaderRequest::MemberUpdate {
                 id: update.id,
                 peer_urls: update.peer_urls,
             },
-            Q::MemberPublish(publish) => Question::MemberPublish {
+            Q::MemberPublish(publish) => LeaderRequest::MemberPublish {
                 id: publish.id,
                 name: publish.name,
                 client_urls: publish.client_urls,
                 command_version: publish.command_version,
             },
-            Q::MemberPromote(id) => Question::MemberPromote(id),
-            Q::MemberClaim(claim) => Question::MemberClaim {
+            Q::MemberPromote(id) => LeaderRequest::MemberPromote(id),
+            Q::MemberClaim(claim) => LeaderRequest::MemberClaim {
                 id: claim.id,
                 incarnation: claim.incarnation,
             },
-            Q::MoveLeader(id) => Question::MoveLeader(id),
+            Q::MoveLeader(id) => LeaderRequest::MoveLeader(id),
         })
     }
 }
 
-impl Answer {
+impl LeaderResponse {
     pub(crate) fn into_proto(self) -> proto::Answer {
         use answer::Answer as A;
         let answer = match self {
-            Answer::Done => A::Done(proto::Done {}),
-            Answer::Lease(None) => A::Lease(proto::LeaseState::default()),
-            Answer::Lease(Some(status)) => A::Lease(proto::LeaseState {
+            LeaderResponse::Done => A::Done(proto::Done {}),
+            LeaderResponse::Lease(None) => A::Lease(proto::LeaseState::default()),
+            LeaderResponse::Lease(Some(status)) => A::Lease(proto::LeaseState {
                 is_there: true,
                 id: status.id,
                 granted_ms: millis(status.granted),
                 remaining_ms: millis(status.remaining),
                 keys: status.keys.iter().map(|key| key.to_vec().into()).collect(),
             }),
-            Answer::Member(member) => A::Member(proto::Member {
+            LeaderResponse::Member(member) => A::Member(proto::Member {
                 id: member.id,
                 name: member.name,
                 peer_urls: member.peer_urls,
@@ -162,7 +162,7 @@ impl Answer {
                 is_learner: member.is_learner,
                 ..proto::Member::default()
             }),
-            Answer::Refused(error) => {
+            LeaderResponse::Refused(error) => {
                 let (reason, member_id) = match &error {
                     Error::NotLeader | Error::NoLeader => (Reason::NotLeader, 0),
                     Error::NotLearner { id } => (Reason::NotLearner, *id),
@@ -191,18 +191,18 @@ impl Answer {
         }
     }
 
-    pub(crate) fn from_proto(answer: proto::Answer) -> Option<Answer> {
+    pub(crate) fn from_proto(answer: proto::Answer) -> Option<LeaderResponse> {
         use answer::Answer as A;
         Some(match answer.answer? {
-            A::Done(_) => Answer::Done,
-            A::Lease(state) if !state.is_there => Answer::Lease(None),
-            A::Lease(state) => Answer::Lease(Some(LeaseStatus {
+            A::Done(_) => LeaderResponse::Done,
+            A::Lease(state) if !state.is_there => LeaderResponse::Lease(None),
+            A::Lease(state) => LeaderResponse::Lease(Some(LeaseStatus {
                 id: state.id,
                 granted: Duration::from_millis(state.granted_ms),
                 remaining: Duration::from_millis(state.remaining_ms),
                 keys: state.keys.into_iter().map(Value::from).collect(),
             })),
-            A::Member(member) => Answer::Member(MemberInfo {
+            A::Member(member) => LeaderResponse::Member(MemberInfo {
                 id: member.id,
                 name: member.name,
                 peer_urls: member.peer_urls,
@@ -231,7 +231,7 @@ impl Answer {
                 let other = Error::Stopped {
                     reason: refused.text,
                 };
-                Answer::Refused(known.map_or(other, |(_, error)| error))
+                LeaderResponse::Refused(known.map_or(other, |(_, error)| error))
             }
         })
     }

@@ -8,7 +8,8 @@ use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest, V
 use prost::Message;
 use tonic::Status;
 
-use super::{SnapshotFile, wire as codec};
+use super::wire as codec;
+use crate::peer::SnapshotFile;
 use crate::types::{
     Entry, LeaderId, Payload, Proposal, SnapshotMeta, StoredMembership, Vote, log_id,
 };

@@ -1,5 +1,5 @@
-//! What a member does now and then: tells the log what the tables hold, looks at its size, says its
-//! name; leading, promotes learners that have caught up.
+//! The maintenance tasks of a member: they tell the log what the tables hold, watch its size, publish the
+//! member's name; on the leader, they promote learners that have caught up.
 //!
 //! *Space.* A member raises the alarm, for all, when its database is larger than the quota, a flush or
 //! a merge found no room, or the log cannot make a spare segment. The last comes first, while the log
@@ -13,11 +13,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bowline_replica::{AlarmKind, Command};
-use openraft::storage::RaftLogStorage as _;
-use openraft::{EntryPayload, RaftLogReader as _};
 
 use super::core::Core;
-use super::questions::Question;
+use super::leader_request::LeaderRequest;
 use crate::types::NodeId;
 
 const TICK: Duration = Duration::from_millis(250);
@@ -161,7 +159,7 @@ async fn publish(core: &Core) -> bool {
     {
         return true;
     }
-    let question = Question::MemberPublish {
+    let question = LeaderRequest::MemberPublish {
         id: core.member_id,
         name: options.name.clone(),
         client_urls: options.advertise_client_urls.clone(),
@@ -214,27 +212,11 @@ impl Core {
         if self.has_seen_log.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut reader = self.log.clone().get_log_reader().await;
-        let mut next = self.log.last_purged_log_id().map_or(0, |id| id.index + 1);
-        let end = self.log.last_log_id().map_or(0, |id| id.index + 1);
-        while next < end {
-            let entries = match reader.limited_get_log_entries(next, end).await {
-                Ok(entries) => entries,
-                Err(error) => {
-                    tracing::warn!(%error, "the log was not searched for members that were removed");
-                    return;
-                }
-            };
-            let Some(last) = entries.last() else {
-                return;
-            };
-            next = last.log_id.index + 1;
-            for entry in &entries {
-                if let EntryPayload::Membership(membership) = &entry.payload {
-                    let ids = membership.nodes().map(|(id, _)| *id);
-                    self.seen_members.lock().extend(ids);
-                }
-            }
+        let see = |id| {
+            self.seen_members.lock().insert(id);
+        };
+        if let Err(error) = self.log.search_members(see).await {
+            tracing::warn!(%error, "the log was not searched for members that were removed");
         }
     }
 

@@ -27,11 +27,11 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::watch;
 
+use super::log_store::LogStore;
 use super::waiters::{Applied, Waiters};
 use crate::error::Error;
 use crate::in_place::in_place;
 use crate::log_limit::SharedLogLimit;
-use crate::log_store::LogStore;
 use crate::peer::{OutgoingFile, SnapshotData, SnapshotFile};
 use crate::record;
 use crate::types::{
@@ -403,7 +403,7 @@ fn read_id(reader: &mut Reader<'_>) -> Option<LogId> {
     Some(log_id(term, node, reader.varint()?))
 }
 
-pub(super) fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
+pub(crate) fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     put_id(id, &mut out);
     match membership.log_id() {
@@ -417,7 +417,7 @@ pub(super) fn encode_mark(id: &LogId, membership: &StoredMembership) -> Vec<u8> 
     out
 }
 
-pub(super) fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
+pub(crate) fn decode_mark(bytes: &[u8]) -> Option<(LogId, StoredMembership)> {
     let mut reader = Reader::new(bytes);
     let id = read_id(&mut reader)?;
     let at = match reader.u8()? {

@@ -12,7 +12,8 @@ use bowline_storage::Index;
 use bowline_storage::log::Log;
 
 use super::view::View;
-use super::{LogStore, LogStoreError, LogStoreOptions, Replay};
+use super::{LogStore, LogStoreOptions, Replay};
+use crate::error::LogStoreError;
 use crate::member_file::MemberFile;
 use crate::record;
 use crate::types::{LogId, log_id};

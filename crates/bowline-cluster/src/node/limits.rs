@@ -1,0 +1,12 @@
+//! The limits on the size of requests and proposals.
+
+use bowline_replica::COMMANDS_MAX;
+
+/// The largest proposal: the largest request that the settings allow, and a batch besides.
+pub(crate) const PROPOSAL_BYTES_MAX: usize = 72 << 20;
+/// The largest request that the settings may allow.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 66 << 20;
+
+// A full batch, and one more request.
+const _: () =
+    assert!(REQUEST_BYTES_MAX as usize + (2 << 20) < PROPOSAL_BYTES_MAX && COMMANDS_MAX > 0);

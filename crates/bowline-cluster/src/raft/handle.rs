@@ -1,0 +1,405 @@
+//! The handle of the consensus: the calls that the node makes, in this crate's types.
+//!
+//! Reads of the state go through a [`View`], which holds a read lock: who holds one takes no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_proto::peer::peer_server::PeerServer;
+use bowline_storage::vfs::Vfs;
+use openraft::alias::{InstantOf, WatchReceiverOf};
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::error::{
+    ChangeMembershipError, ClientWriteError, InitializeError, LinearizableReadError, RaftError,
+};
+use openraft::impls::OneshotResponder;
+use openraft::metrics::{RaftMetrics, RaftServerMetrics};
+use openraft::{ChangeMembers, Config, Instant as _, ReadPolicy, ServerState, SnapshotPolicy};
+
+use super::log_store::LogStore;
+use super::network::{NetworkFactory, PeerGrpc, PeerService, peer_service};
+use super::state_machine::StateMachine;
+use crate::error::{Error, Result};
+use crate::peer::Peers;
+use crate::types::{LeaderId, LogId, Member, Membership, NodeId, Proposal, TypeConfig, Vote};
+
+type Metrics = RaftMetrics<TypeConfig>;
+
+/// How the consensus is run.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) cluster_id: u64,
+    pub(crate) member_id: NodeId,
+    pub(crate) heartbeat_interval: Duration,
+    /// How long a member waits, after the time without votes, before it stands for election.
+    pub(crate) campaign_wait: Duration,
+    /// How long a member gives no vote to another after it has heard the leader.
+    pub(crate) vote_lease: Duration,
+    /// After how many entries the log is trimmed.
+    pub(crate) snapshot_entries: u64,
+    /// How many entries stay behind the trimmed ones.
+    pub(crate) kept_entries: u64,
+    pub(crate) snapshot_timeout: Duration,
+    /// Whether this member stands for election from the start.
+    pub(crate) may_stand: bool,
+}
+
+/// A change of the membership.
+#[derive(Debug, Clone)]
+pub(crate) enum MembershipChange {
+    /// Gives learners a vote.
+    AddVoters(BTreeSet<NodeId>),
+    /// Adds learners.
+    AddNodes(BTreeMap<NodeId, Member>),
+    /// Removes voters altogether: they do not become learners.
+    RemoveVoters(BTreeSet<NodeId>),
+    /// Removes learners.
+    RemoveNodes(BTreeSet<NodeId>),
+    /// Replaces what is known of members.
+    SetNodes(BTreeMap<NodeId, Member>),
+}
+
+/// What became of a proposal.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was applied by this member.
+    Applied,
+    /// It was refused before it entered the log.
+    Refused,
+    /// Another leader put something else in its place, or had it from this one.
+    Replaced,
+    Failed(Error),
+    /// The consensus has stopped.
+    Ended,
+}
+
+/// The consensus. Clones are handles of the same one.
+#[derive(Clone)]
+pub(crate) struct Raft {
+    inner: openraft::Raft<TypeConfig, StateMachine>,
+    metrics: WatchReceiverOf<TypeConfig, Metrics>,
+}
+
+impl Raft {
+    pub(crate) async fn start(
+        settings: &Settings,
+        peers: &Peers,
+        log: LogStore,
+        machine: StateMachine,
+    ) -> Result<Raft> {
+        let millis = |duration: Duration| duration.as_millis() as u64;
+        let config = Config {
+            cluster_name: format!("{:016x}", settings.cluster_id),
+            heartbeat_interval: millis(settings.heartbeat_interval),
+            // openraft takes the second for the time without votes, and adds a wait between the two to it.
+            election_timeout_min: millis(settings.campaign_wait),
+            election_timeout_max: millis(settings.vote_lease),
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(settings.snapshot_entries.max(1)),
+            max_in_snapshot_log_to_keep: settings.kept_entries,
+            install_snapshot_timeout: millis(settings.snapshot_timeout),
+            replication_lag_threshold: settings.snapshot_entries.max(1),
+            max_payload_entries: 64,
+            enable_pre_vote: Some(true),
+            enable_elect: settings.may_stand,
+            // It would lead with a state that is older than what it has acknowledged.
+            enable_leader_restore: Some(false),
+            // A member that has lost entries gets them again from the leader.
+            allow_log_reversion: Some(true),
+            ..Config::default()
+        };
+        let config = config.validate().map_err(|error| Error::Config {
+            setting: "election-timeout",
+            reason: error.to_string(),
+        })?;
+        let network = NetworkFactory::new(peers.clone());
+        let id = settings.member_id;
+        let inner = openraft::Raft::new(id, Arc::new(config), network, log, machine).await;
+        let inner = inner.map_err(Error::stopped)?;
+        let metrics = inner.metrics();
+        Ok(Raft { inner, metrics })
+    }
+
+    /// The state as it is now.
+    pub(crate) fn view(&self) -> View<impl Deref<Target = Metrics> + '_> {
+        View(self.metrics.borrow_watched())
+    }
+
+    /// Follows the state.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(self.metrics.clone())
+    }
+
+    /// Follows vote, role and leader, which change rarely and are known here a moment before the [`View`] has them.
+    pub(crate) fn watch_election(&self) -> ElectionWatch {
+        ElectionWatch(self.inner.server_metrics())
+    }
+
+    /// Whether this member may stand for election, from now on.
+    pub(crate) fn may_stand(&self, may: bool) {
+        self.inner.runtime_config().elect(may);
+    }
+
+    /// Begins a cluster with these voters; one that has begun stays as it is.
+    pub(crate) async fn found(&self, members: BTreeMap<NodeId, Member>) -> Result<()> {
+        match self.inner.initialize(members).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(error) => Err(Error::stopped(error)),
+        }
+    }
+
+    /// One past the index that a linearizable read must have applied, confirmed by a majority.
+    pub(crate) async fn read_index(&self) -> Result<u64> {
+        // A lease that does not hold is no reason to refuse: the round does without.
+        match self.inner.get_read_log_id(ReadPolicy::ReadIndex).await {
+            Ok((read, _)) => Ok(read.index() + 1),
+            Err(RaftError::APIError(
+                LinearizableReadError::ForwardToLeader(_)
+                | LinearizableReadError::QuorumNotEnough(_),
+            )) => Err(Error::NotLeader),
+            Err(RaftError::Fatal(fatal)) => Err(Error::stopped(fatal)),
+        }
+    }
+
+    /// Hands a proposal to the consensus, where this member is to lead as `leader`. The future gives what became of
+    /// it.
+    pub(crate) async fn propose(
+        &self,
+        leader: LeaderId,
+        proposal: Proposal,
+    ) -> Result<impl Future<Output = Outcome> + use<>> {
+        let (responder, outcome) = OneshotResponder::new_pair();
+        let write = self.inner.write(proposal).with_leader(leader);
+        write.responder(responder).await.map_err(Error::stopped)?;
+        Ok(async move {
+            match outcome.await {
+                Ok(Ok(_)) => Outcome::Applied,
+                Ok(Err(ClientWriteError::ForwardToLeader(_))) => Outcome::Refused,
+                Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => Outcome::Replaced,
+                Ok(Err(other)) => Outcome::Failed(Error::stopped(other)),
+                Err(_) => Outcome::Ended,
+            }
+        })
+    }
+
+    /// Changes the membership, in two steps where that takes two. Gives the index of the last entry of the change.
+    pub(crate) async fn change_membership(&self, change: MembershipChange) -> Result<u64> {
+        let change = match change {
+            MembershipChange::AddVoters(ids) => ChangeMembers::AddVoterIds(ids),
+            MembershipChange::AddNodes(nodes) => ChangeMembers::AddNodes(nodes),
+            MembershipChange::RemoveVoters(ids) => ChangeMembers::RemoveVoters(ids),
+            MembershipChange::RemoveNodes(ids) => ChangeMembers::RemoveNodes(ids),
+            MembershipChange::SetNodes(nodes) => ChangeMembers::SetNodes(nodes),
+        };
+        let changed = self.inner.change_membership(change, false).await;
+        changed.map(|done| done.log_id.index).map_err(change_error)
+    }
+
+    /// Begins to hand the lead to another member. Gives the term in which this member led.
+    pub(crate) async fn transfer_leader(&self, target: NodeId) -> Result<u64> {
+        let begun = self.inner.trigger().transfer_leader(target).await;
+        begun.map_err(Error::stopped)?;
+        // Calls are taken one after the other: this one sees what the first has done.
+        let term = |state: &openraft::RaftState<TypeConfig>| state.vote_ref().leader_id.term;
+        let term = self.inner.with_raft_state(term).await;
+        term.map_err(Error::stopped)
+    }
+
+    /// Whether a member is the only voter.
+    pub(crate) async fn is_only_voter(&self, id: NodeId) -> Result<bool> {
+        let is_only = self.inner.with_raft_state(move |state| {
+            let mut voters = state.membership_state.effective().voter_ids();
+            voters.next() == Some(id) && voters.next().is_none()
+        });
+        is_only.await.map_err(Error::stopped)
+    }
+
+    /// Ends the consensus, and waits for that.
+    pub(crate) async fn shutdown(&self) -> Result<()> {
+        self.inner.shutdown().await.map_err(Error::stopped)
+    }
+
+    /// The service that peers call.
+    pub(crate) fn peer_service(
+        &self,
+        vfs: Arc<dyn Vfs>,
+        data_dir: &Path,
+        peers: Peers,
+        service: Arc<dyn PeerService>,
+    ) -> PeerServer<PeerGrpc<StateMachine>> {
+        peer_service(self.inner.clone(), vfs, data_dir, peers, service)
+    }
+}
+
+/// What is known of the consensus. Holds a read lock.
+pub(crate) struct View<M>(M);
+
+impl<M: Deref<Target = Metrics>> View<M> {
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.0.current_leader
+    }
+
+    pub(crate) fn term(&self) -> u64 {
+        self.0.current_term
+    }
+
+    /// Whether this member leads.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.0.state == ServerState::Leader
+    }
+
+    pub(crate) fn vote(&self) -> Vote {
+        self.0.vote
+    }
+
+    pub(crate) fn election(&self) -> Election {
+        Election {
+            vote: self.0.vote,
+            role: self.0.state,
+            leader: self.0.current_leader,
+        }
+    }
+
+    /// The index of the last entry of the log.
+    pub(crate) fn last_index(&self) -> Option<u64> {
+        self.0.last_log_index
+    }
+
+    /// The last entry that is known to be agreed on.
+    pub(crate) fn committed(&self) -> Option<LogId> {
+        self.0.cluster_committed
+    }
+
+    /// The last entry that is applied.
+    #[cfg(test)]
+    pub(crate) fn last_applied(&self) -> Option<LogId> {
+        self.0.last_applied
+    }
+
+    /// The newest membership, agreed on or not.
+    pub(crate) fn membership(&self) -> &Membership {
+        self.0.membership_config.membership()
+    }
+
+    pub(crate) fn membership_id(&self) -> Option<LogId> {
+        *self.0.membership_config.log_id()
+    }
+
+    /// The newest membership that is agreed on.
+    pub(crate) fn agreed_membership(&self) -> &Membership {
+        self.0.committed_membership_config.membership()
+    }
+
+    pub(crate) fn agreed_membership_id(&self) -> Option<LogId> {
+        *self.0.committed_membership_config.log_id()
+    }
+
+    /// The membership that is agreed on, once the entry before `next` is applied.
+    pub(crate) fn agreed_membership_after(&self, next: u64) -> Option<Membership> {
+        let applied = self.0.last_applied.map_or(0, |id| id.index + 1);
+        (applied >= next).then(|| self.agreed_membership().clone())
+    }
+
+    /// When the requests were sent that a majority has answered last; on the leader only.
+    pub(crate) fn quorum_acked(&self) -> Option<Sent> {
+        let acked = self.0.last_quorum_acked.as_ref()?;
+        Some(Sent(**acked))
+    }
+
+    /// How long ago a member has answered this one, leading.
+    pub(crate) fn answered_before(&self, id: NodeId) -> Option<Duration> {
+        let answered = self.0.heartbeat.as_ref()?.get(&id)?.as_ref()?;
+        Some(answered.elapsed())
+    }
+
+    /// The last entry that a member has acknowledged to this leader.
+    pub(crate) fn matched(&self, id: NodeId) -> Option<LogId> {
+        self.0.replication.as_ref()?.get(&id).copied().flatten()
+    }
+
+    /// Why the consensus has stopped, if it has.
+    pub(crate) fn stop_reason(&self) -> Option<String> {
+        let stopped = self.0.running_state.as_ref().err();
+        stopped.map(ToString::to_string)
+    }
+}
+
+/// A time at which requests were sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent(InstantOf<TypeConfig>);
+
+impl Sent {
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Follows the state of the consensus.
+#[derive(Clone)]
+pub(crate) struct Watch(WatchReceiverOf<TypeConfig, Metrics>);
+
+impl Watch {
+    pub(crate) fn view(&self) -> View<impl Deref<Target = Metrics> + '_> {
+        View(self.0.borrow_watched())
+    }
+
+    /// Waits for the next change.
+    ///
+    /// # Errors
+    /// When the consensus has ended.
+    pub(crate) async fn changed(&mut self) -> Result<()> {
+        let changed = self.0.changed().await;
+        changed.map_err(|_| Error::stopped("it is closed"))
+    }
+}
+
+/// Vote, role and leader, to be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Election {
+    vote: Vote,
+    role: ServerState,
+    leader: Option<NodeId>,
+}
+
+/// Follows vote, role and leader.
+pub(crate) struct ElectionWatch(WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>);
+
+impl ElectionWatch {
+    pub(crate) fn now(&self) -> Election {
+        let metrics = self.0.borrow_watched();
+        Election {
+            vote: metrics.vote,
+            role: metrics.state,
+            leader: metrics.current_leader,
+        }
+    }
+
+    /// Waits for the next change.
+    ///
+    /// # Errors
+    /// When the consensus has ended.
+    pub(crate) async fn changed(&mut self) -> Result<()> {
+        let changed = self.0.changed().await;
+        changed.map_err(|_| Error::stopped("it is closed"))
+    }
+}
+
+fn change_error(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Error {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Error::NotLeader,
+        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => Error::LeaderChanged,
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => match error {
+            ChangeMembershipError::InProgress(_) => Error::MembershipChanging,
+            ChangeMembershipError::EmptyMembership(_) => Error::NotEnoughStarted,
+            ChangeMembershipError::LearnerNotFound(missing) => Error::MemberNotFound {
+                id: missing.node_id,
+            },
+            other => Error::stopped(other),
+        },
+        RaftError::APIError(other) => Error::stopped(other),
+        RaftError::Fatal(fatal) => Error::stopped(fatal),
+    }
+}

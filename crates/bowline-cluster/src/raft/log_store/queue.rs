@@ -1,0 +1,215 @@
+//! The queue of the thread that writes the log: its work, in order, and the signals that wake it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bowline_storage::Index;
+use openraft::storage::IOFlushed;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use crate::error::LogStoreError;
+use crate::types::{Entry, TypeConfig, Vote};
+
+/// How often what waits for room tries again.
+const ROOM_PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) type Done = oneshot::Sender<Result<(), LogStoreError>>;
+
+/// Something for the thread to do. Indices are the engine's.
+pub(super) enum Work {
+    Append {
+        entries: Vec<Entry>,
+        generation: u64,
+        callback: IOFlushed<TypeConfig>,
+    },
+    Cut {
+        from: Index,
+    },
+    Release {
+        upto: Index,
+    },
+    Vote {
+        vote: Vote,
+        done: Done,
+    },
+    Restart {
+        next_index: Index,
+        done: Done,
+    },
+    Barrier {
+        done: Done,
+    },
+}
+
+impl Work {
+    pub(super) fn refuse(self, error: LogStoreError) {
+        match self {
+            Work::Append { callback, .. } => callback.io_completed(Err(error.into())),
+            Work::Vote { done, .. } | Work::Restart { done, .. } | Work::Barrier { done } => {
+                answer(done, Err(error));
+            }
+            Work::Cut { .. } | Work::Release { .. } => {}
+        }
+    }
+}
+
+/// Who asked may be gone.
+pub(super) fn answer(done: Done, result: Result<(), LogStoreError>) {
+    let _ = done.send(result);
+}
+
+struct QueueState {
+    works: VecDeque<Work>,
+    flushed: Index,
+    is_closed: bool,
+    failure: Option<Arc<str>>,
+    /// Whether the thread waits for room on the disk.
+    waits_for_room: bool,
+    /// Whether it shall not: what finds no room fails.
+    fails_without_room: bool,
+}
+
+/// What is to be done, in order.
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+    /// Signals that nothing waits for room any more.
+    hurried: Condvar,
+}
+
+impl Queue {
+    pub(super) fn new(flushed: Index) -> Queue {
+        Queue {
+            state: Mutex::new(QueueState {
+                works: VecDeque::new(),
+                flushed,
+                is_closed: false,
+                failure: None,
+                waits_for_room: false,
+                fails_without_room: false,
+            }),
+            changed: Condvar::new(),
+            hurried: Condvar::new(),
+        }
+    }
+
+    pub(super) fn push(&self, work: Work) {
+        let refusal = {
+            let mut state = self.state.lock();
+            match &state.failure {
+                Some(failure) => failure.clone(),
+                None if state.is_closed => "it is closed".into(),
+                None => {
+                    state.works.push_back(work);
+                    self.changed.notify_one();
+                    return;
+                }
+            }
+        };
+        work.refuse(LogStoreError::Stopped(refusal));
+    }
+
+    pub(super) fn flushed(&self) -> Index {
+        self.state.lock().flushed
+    }
+
+    pub(super) fn set_flushed(&self, flushed: Index) {
+        let mut state = self.state.lock();
+        state.flushed = state.flushed.max(flushed);
+    }
+
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.state.lock().failure.clone()
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        (state.is_closed, state.fails_without_room) = (true, true);
+        self.changed.notify_one();
+        self.hurried.notify_one();
+    }
+
+    /// Lets nothing wait for room any more.
+    pub(super) fn hurry(&self) {
+        self.state.lock().fails_without_room = true;
+        self.hurried.notify_one();
+        self.changed.notify_one();
+    }
+
+    pub(super) fn fails_without_room(&self) -> bool {
+        self.state.lock().fails_without_room
+    }
+
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.state.lock().waits_for_room
+    }
+
+    pub(super) fn has_room(&self) {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.waits_for_room) {
+            tracing::warn!("the Raft log goes on");
+        }
+    }
+
+    /// Waits for a moment; `false` when there is no time for that.
+    pub(super) fn wait_for_room(&self, error: &LogStoreError) -> bool {
+        let mut state = self.state.lock();
+        if !state.waits_for_room && !state.fails_without_room {
+            tracing::error!(%error, "the Raft log waits and tries again");
+        }
+        state.waits_for_room = !state.fails_without_room;
+        if state.waits_for_room {
+            self.hurried.wait_for(&mut state, ROOM_PAUSE);
+        }
+        !state.fails_without_room
+    }
+
+    /// Moves what is queued to `works`; waits for something, for `idle_after` at most if that is given.
+    /// With `needs_more`, what is there cannot go on: that ends when there is no time to wait.
+    pub(super) fn take(
+        &self,
+        works: &mut VecDeque<Work>,
+        needs_more: bool,
+        idle_after: Option<Duration>,
+    ) -> Taken {
+        let idle_at = idle_after.map(|idle_after| Instant::now() + idle_after);
+        let mut state = self.state.lock();
+        let mut is_idle = false;
+        loop {
+            if !state.works.is_empty() {
+                works.append(&mut state.works);
+                return Taken::Works;
+            }
+            if state.is_closed || needs_more && state.fails_without_room {
+                return Taken::Closed;
+            }
+            if is_idle {
+                return Taken::Idle;
+            }
+            match idle_at {
+                Some(at) => is_idle = self.changed.wait_until(&mut state, at).timed_out(),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Refuses everything from now on; returns what was queued.
+    pub(super) fn fail(&self, reason: Arc<str>) -> VecDeque<Work> {
+        let mut state = self.state.lock();
+        state.failure.get_or_insert(reason);
+        std::mem::take(&mut state.works)
+    }
+}
+
+/// What came of waiting for work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// There is some.
+    Works,
+    /// None has come in the given time.
+    Idle,
+    /// None will come.
+    Closed,
+}

@@ -1,0 +1,22 @@
+//! The adapter of openraft, and the only place that names it.
+//!
+//! ```text
+//!   handle          the calls that the node makes, and what it reads of the state
+//!   network         openraft's messages over the links to peers, both ways
+//!   state_machine   committed entries into the replica, and replies to `waiters`
+//!   log_store       the log and the vote over the engine's log
+//!   types           the types that openraft is instantiated with
+//! ```
+//!
+//! Imports point down, and none of these modules knows the node. What the node gets is this crate's: errors are
+//! [`Error`](crate::Error), calls take and give terms, indices and members. Entries, log ids and memberships are
+//! openraft's values under the names of [`types`](crate::types).
+
+pub(crate) mod handle;
+pub mod log_store;
+pub mod network;
+pub(crate) mod state_machine;
+pub(crate) mod types;
+pub(crate) mod waiters;
+
+pub(crate) use handle::{MembershipChange, Outcome, Raft, Settings};
