@@ -269,7 +269,7 @@ impl Core {
     /// One past the index of the last entry that is known to be agreed.
     pub(crate) fn committed_next(&self) -> u64 {
         let view = self.raft.view();
-        view.committed().map_or(0, |id| id.index + 1)
+        view.cluster_committed().map_or(0, |id| id.index + 1)
     }
 
     /// One past the index of the last entry that is applied here.
@@ -414,7 +414,7 @@ impl Core {
         }
         // What the leaders before have acknowledged is behind the first entry of this one.
         let node_id = self.member_id;
-        let committed = view.committed()?;
+        let committed = view.cluster_committed()?;
         if committed.leader_id != (LeaderId { term, node_id }) {
             return None;
         }

@@ -269,7 +269,7 @@ impl<M: Deref<Target = Metrics>> View<M> {
     }
 
     /// The last entry that is known to be agreed on.
-    pub(crate) fn committed(&self) -> Option<LogId> {
+    pub(crate) fn cluster_committed(&self) -> Option<LogId> {
         self.0.cluster_committed
     }
 
