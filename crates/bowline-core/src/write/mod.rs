@@ -28,7 +28,9 @@
 //!
 //! Invariants:
 //!
-//! - No other module encodes the record of a key, a block, an edge or a lease into a batch.
+//! - Batches are encoded by [`writer`] alone, but for the record of what a member has applied; blocks and edges
+//!   are encoded for them by [`graph`] alone. An ingestion, which writes tables and no batch, derives metadata of
+//!   its own.
 //! - Every rule is generic over its caller and compiled for each, so that the library pays nothing for what
 //!   only the cluster needs.
 

@@ -2,8 +2,9 @@
 //! commands of a cluster.
 //!
 //! Both call the rules of [`bowline_core::write`], so this fails when one of them calls another rule, or none. It
-//! found none of the rules to differ but one, which is left out here: a block or an edge that a transaction
-//! both puts and deletes is no change in the library, and one in a cluster.
+//! found that the library required the lease of a put that the same transaction wrote over (docs/bugs.md). One
+//! difference is left out here: a block or an edge that a transaction both puts and deletes is no change in the
+//! library, and one in a cluster.
 
 use std::collections::BTreeSet;
 
