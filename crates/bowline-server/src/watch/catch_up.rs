@@ -13,7 +13,8 @@ use bowline::{Changes, Revision, Watcher};
 use super::event::{bytes_of, event_of};
 use super::message::encoded;
 use super::outlet::{Offer, Sharing};
-use super::shard::{Key, Shard, State, ToWake};
+use super::shard::{Shard, ToWake};
+use super::state::{Key, State};
 
 /// How many revisions a watch is given in its turn.
 const TURN_MAX: usize = 256;

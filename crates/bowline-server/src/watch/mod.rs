@@ -41,6 +41,7 @@ mod options;
 mod outlet;
 mod own;
 mod shard;
+mod state;
 mod stream;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -168,7 +169,7 @@ mod tests {
 
     use super::index::Span;
     use super::outlet::Taken;
-    use super::shard::Wants;
+    use super::state::Wants;
     use super::*;
 
     /// A stream that was opened while the server stopped lived on until the server's patience was over.

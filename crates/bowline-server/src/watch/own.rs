@@ -14,7 +14,8 @@ use tonic::Status;
 use super::Watches;
 use super::index::Span;
 use super::outlet::{Outlet, Taken};
-use super::shard::{Key, Shard, StreamState, Wants};
+use super::shard::Shard;
+use super::state::{Key, StreamState, Wants};
 use crate::status::Fault;
 
 /// See the module.

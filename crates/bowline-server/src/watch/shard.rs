@@ -1,23 +1,23 @@
-//! A part of the watches: their state, and the feed that serves the live ones.
+//! A part of the watches: the feed that serves the live ones, and what streams ask of them.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bowline::{Change, ChangeKind, Changes, DbReader, Range, Revision, Watcher};
+use bowline::{Changes, DbReader, Range, Revision, Watcher};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
 use super::event::{bytes_of, event_of, with_previous};
-use super::index::{Index, Span};
+use super::index::Span;
 use super::message::{WatchMessage, encoded, response};
 use super::options::WatchOptions;
 use super::outlet::{Offer, Outlet, Place, Sharing};
+use super::state::{Key, State, StreamState, Wants, Watch};
 use crate::status::Fault;
 
 /// How many revisions the feed takes at once.
@@ -45,89 +45,6 @@ pub(super) struct Shard {
     next_stream: AtomicU64,
 }
 
-/// What the lock of a shard guards.
-#[derive(Debug, Default)]
-pub(super) struct State {
-    /// The revision that the feed takes next.
-    pub(super) position: Revision,
-    /// Whether there is a feed; if not, `position` means nothing.
-    has_feed: bool,
-    /// Made by who wanted a feed, for the thread to take.
-    new_feed: Option<Watcher>,
-    watches: Vec<Option<Watch>>,
-    free: Vec<u32>,
-    count: usize,
-    behind: usize,
-    /// The watches that start at a revision that the feed has not passed, the nearest first: the start, the
-    /// place and the generation.
-    ahead: BTreeSet<(Revision, u32, u64)>,
-    generation: u64,
-    index: Index,
-    /// Streams that asked how far they are, and the revision to be reached before the answer.
-    asking: Vec<(Arc<StreamState>, Revision)>,
-    /// By stream: what goes on when its outlet has room.
-    waiting: HashMap<u64, Vec<Job>>,
-    /// Those of them that keep what they have read, by stream, the one that waits longest first.
-    holding: VecDeque<(u64, Key)>,
-    /// How many of those that wait for their turn do.
-    holding_in_turn: usize,
-}
-
-/// What a shard knows of a stream.
-#[derive(Debug)]
-pub(super) struct StreamState {
-    pub(super) id: u64,
-    pub(super) outlet: Arc<Outlet>,
-    /// How many of its watches are behind. Changed under the lock of the shard.
-    behind: AtomicUsize,
-    /// How many start at a revision that the feed has not passed. Changed under the lock of the shard.
-    ahead: AtomicUsize,
-}
-
-/// Where a watch is kept. A key is never used for another watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key {
-    place: u32,
-    generation: u64,
-}
-
-impl Key {
-    /// Of a watch that ended as it began. Generations count from 1.
-    const ENDED: Key = Key {
-        place: u32::MAX,
-        generation: 0,
-    };
-}
-
-/// One watch.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) stream: Arc<StreamState>,
-    pub(super) id: i64,
-    generation: u64,
-    span: Span,
-    /// The revision that the client asked to start at; 0 is none.
-    start: Revision,
-    /// The first revision to tell of.
-    from: Revision,
-    wants: Wants,
-    is_live: bool,
-    /// Whether it got a message since the last round of progress.
-    was_told: bool,
-    /// Its last events in the outlet.
-    last: Place,
-}
-
-/// What a watch is told.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wants {
-    pub(super) previous: bool,
-    pub(super) no_puts: bool,
-    pub(super) no_deletions: bool,
-    pub(super) fragments: bool,
-    pub(super) progress: bool,
-}
-
 /// Room that is used again for each revision.
 #[derive(Debug, Default)]
 struct Scratch {
@@ -141,21 +58,6 @@ struct Scratch {
 
 /// Streams whose connections are to be woken when the lock is released.
 pub(super) type ToWake = Vec<Arc<StreamState>>;
-
-impl Watch {
-    pub(super) fn wants(&self) -> Wants {
-        self.wants
-    }
-}
-
-impl Wants {
-    pub(super) fn wants(self, change: &Change) -> bool {
-        match change.kind {
-            ChangeKind::Put => !self.no_puts,
-            ChangeKind::Delete => !self.no_deletions,
-        }
-    }
-}
 
 impl Shard {
     /// Starts its threads.
@@ -241,9 +143,10 @@ impl Shard {
             ..response(id, revision, Vec::new())
         };
         let start = u64::try_from(start).unwrap_or(0);
-        let from = match start {
-            0 => now + 1,
-            start => start,
+        // Whoever starts now was told of `now` when it was created.
+        let (from, progress_from) = match start {
+            0 => (now + 1, now),
+            start => (start, start),
         };
         // What is visible now has not passed the feed, unless it has told of it: `position` is at
         // most `now + 1`, so a watch from now on is always live.
@@ -265,7 +168,7 @@ impl Shard {
             id,
             generation: 0,
             span,
-            start,
+            progress_from,
             from,
             wants,
             is_live: watcher.is_none(),
@@ -644,139 +547,6 @@ impl Shard {
             let message = canceled(watch.id, self.db.revision(), error);
             watch.stream.outlet.push(message);
             state.answer_asking();
-        }
-    }
-}
-
-impl State {
-    fn insert(&mut self, mut watch: Watch) -> Key {
-        self.generation += 1;
-        watch.generation = self.generation;
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.watches.push(None);
-            (self.watches.len() - 1) as u32
-        });
-        self.count += 1;
-        if watch.is_live {
-            self.index.insert(&watch.span, place);
-        } else {
-            self.behind += 1;
-            watch.stream.behind.fetch_add(1, Ordering::Relaxed);
-        }
-        if watch.start >= self.position {
-            self.ahead.insert((watch.start, place, self.generation));
-            watch.stream.ahead.fetch_add(1, Ordering::Relaxed);
-        }
-        self.watches[place as usize] = Some(watch);
-        Key {
-            place,
-            generation: self.generation,
-        }
-    }
-
-    pub(super) fn get(&mut self, key: Key) -> Option<&mut Watch> {
-        let watch = self.watches.get_mut(key.place as usize)?.as_mut()?;
-        (watch.generation == key.generation).then_some(watch)
-    }
-
-    fn remove(&mut self, key: Key) -> Option<Watch> {
-        self.get(key)?;
-        let watch = self.watches[key.place as usize].take()?;
-        self.free.push(key.place);
-        self.count -= 1;
-        if watch.is_live {
-            self.index.remove(&watch.span, key.place);
-        } else {
-            self.behind -= 1;
-            watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
-        }
-        let is_ahead = (watch.start, key.place, key.generation);
-        if self.ahead.remove(&is_ahead) {
-            watch.stream.ahead.fetch_sub(1, Ordering::Relaxed);
-        }
-        Some(watch)
-    }
-
-    /// A watch that has been given everything before `from`, which the feed has not passed, is
-    /// served by it from now on.
-    pub(super) fn go_live(&mut self, key: Key, from: Revision) {
-        debug_assert!(from >= self.position);
-        let Some(watch) = self.get(key) else {
-            return;
-        };
-        watch.is_live = true;
-        watch.from = watch.from.max(from);
-        watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
-        let span = watch.span.clone();
-        self.behind -= 1;
-        self.index.insert(&span, key.place);
-        self.answer_asking();
-    }
-
-    /// The feed has told of everything before `position`. Watches that start there are not ahead any more.
-    fn move_to(&mut self, position: Revision) {
-        self.position = position;
-        while let Some(&(start, place, _)) = self.ahead.first()
-            && start < position
-        {
-            self.ahead.pop_first();
-            if let Some(watch) = &self.watches[place as usize] {
-                watch.stream.ahead.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// A watch has its turn.
-    pub(super) fn begin_turn(&mut self, job: &mut Job) {
-        self.holding_in_turn -= usize::from(std::mem::take(&mut job.holds_in_turn));
-    }
-
-    /// What waits for room in a stream's outlet.
-    fn take_waiting(&mut self, stream: &StreamState) -> Vec<Job> {
-        self.holding.retain(|(holding, _)| *holding != stream.id);
-        self.waiting.remove(&stream.id).unwrap_or_default()
-    }
-
-    /// Answers the streams that asked how far they are and are there.
-    /// At most two questions of a stream wait: the first, which is answered as soon as can be, and
-    /// one for all that came after it. So a client that asks faster than it is answered takes no
-    /// memory for that, and is answered nevertheless.
-    fn ask(&mut self, stream: &Arc<StreamState>, now: Revision) {
-        let mut own = self.asking.iter_mut();
-        let mut own = own.by_ref().filter(|(asking, _)| asking.id == stream.id);
-        match (own.next(), own.next()) {
-            (Some(_), Some((_, target))) => *target = now,
-            _ => self.asking.push((stream.clone(), now)),
-        }
-    }
-
-    fn answer_asking(&mut self) {
-        if self.asking.is_empty() {
-            return;
-        }
-        let position = self.position;
-        self.asking.retain(|(stream, target)| {
-            let waiting =
-                stream.behind.load(Ordering::Relaxed) + stream.ahead.load(Ordering::Relaxed);
-            let is_there = position > *target && waiting == 0;
-            if is_there {
-                stream.outlet.push(response(-1, position - 1, Vec::new()));
-            }
-            !is_there
-        });
-    }
-
-    /// Tells live watches that asked for it, and got nothing else, how far they are. One that starts at a
-    /// later revision is not there yet: that would tell its client to go back.
-    fn tell_progress(&mut self) {
-        let revision = self.position - 1;
-        for watch in self.watches.iter_mut().flatten() {
-            let is_due = watch.wants.progress && watch.is_live && !watch.was_told;
-            if is_due && watch.start <= revision {
-                let told = response(watch.id, revision, Vec::new());
-                watch.stream.outlet.push(told);
-            }
-            watch.was_told = false;
         }
     }
 }

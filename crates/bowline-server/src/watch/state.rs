@@ -1,0 +1,347 @@
+//! What the lock of a shard guards: its watches, and the streams that wait for something.
+//!
+//! A watch is *live* when the feed serves it, and *behind* when it reads history by itself. Progress tells a client
+//! that every event up to a revision has come, so two things must hold when it is told: no watch of the stream is
+//! behind, and none was promised or told of a later revision than the feed has passed. A watch is *ahead* while the
+//! second does not hold: it starts at a later revision, or it has read history faster than the feed.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bowline::{Change, ChangeKind, Revision, Watcher};
+
+use super::catch_up::Job;
+use super::index::{Index, Span};
+use super::message::response;
+use super::outlet::{Outlet, Place};
+
+/// What the lock of a shard guards.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The revision that the feed takes next.
+    pub(super) position: Revision,
+    /// Whether there is a feed; if not, `position` means nothing.
+    pub(super) has_feed: bool,
+    /// Made by who wanted a feed, for the thread to take.
+    pub(super) new_feed: Option<Watcher>,
+    pub(super) watches: Vec<Option<Watch>>,
+    pub(super) free: Vec<u32>,
+    pub(super) count: usize,
+    pub(super) behind: usize,
+    /// The watches of which the feed has not passed the `progress_from`, the nearest first: that revision, the
+    /// place and the generation.
+    pub(super) ahead: BTreeSet<(Revision, u32, u64)>,
+    pub(super) generation: u64,
+    pub(super) index: Index,
+    /// Streams that asked how far they are, and the revision to be reached before the answer.
+    pub(super) asking: Vec<(Arc<StreamState>, Revision)>,
+    /// By stream: what goes on when its outlet has room.
+    pub(super) waiting: HashMap<u64, Vec<Job>>,
+    /// Those of them that keep what they have read, by stream, the one that waits longest first.
+    pub(super) holding: VecDeque<(u64, Key)>,
+    /// How many of those that wait for their turn do.
+    pub(super) holding_in_turn: usize,
+}
+
+/// What a shard knows of a stream.
+#[derive(Debug)]
+pub(super) struct StreamState {
+    pub(super) id: u64,
+    pub(super) outlet: Arc<Outlet>,
+    /// How many of its watches are behind. Changed under the lock of the shard.
+    pub(super) behind: AtomicUsize,
+    /// How many are ahead of the feed. Changed under the lock of the shard.
+    pub(super) ahead: AtomicUsize,
+}
+
+/// Where a watch is kept. A key is never used for another watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) place: u32,
+    pub(super) generation: u64,
+}
+
+impl Key {
+    /// Of a watch that ended as it began. Generations count from 1.
+    pub(super) const ENDED: Key = Key {
+        place: u32::MAX,
+        generation: 0,
+    };
+}
+
+/// One watch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) stream: Arc<StreamState>,
+    pub(super) id: i64,
+    pub(super) generation: u64,
+    pub(super) span: Span,
+    /// The first revision that may be told as progress: where the client asked to start, or the newest revision
+    /// that it was told of before the feed served the watch.
+    pub(super) progress_from: Revision,
+    /// The first revision to tell of.
+    pub(super) from: Revision,
+    pub(super) wants: Wants,
+    pub(super) is_live: bool,
+    /// Whether it got a message since the last round of progress.
+    pub(super) was_told: bool,
+    /// Its last events in the outlet.
+    pub(super) last: Place,
+}
+
+/// What a watch is told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wants {
+    pub(super) previous: bool,
+    pub(super) no_puts: bool,
+    pub(super) no_deletions: bool,
+    pub(super) fragments: bool,
+    pub(super) progress: bool,
+}
+
+impl Watch {
+    pub(super) fn wants(&self) -> Wants {
+        self.wants
+    }
+}
+
+impl Wants {
+    pub(super) fn wants(self, change: &Change) -> bool {
+        match change.kind {
+            ChangeKind::Put => !self.no_puts,
+            ChangeKind::Delete => !self.no_deletions,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn insert(&mut self, mut watch: Watch) -> Key {
+        self.generation += 1;
+        watch.generation = self.generation;
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.watches.push(None);
+            (self.watches.len() - 1) as u32
+        });
+        self.count += 1;
+        if watch.is_live {
+            self.index.insert(&watch.span, place);
+        } else {
+            self.behind += 1;
+            watch.stream.behind.fetch_add(1, Ordering::Relaxed);
+        }
+        let key = Key {
+            place,
+            generation: self.generation,
+        };
+        let progress_from = watch.progress_from;
+        self.watches[place as usize] = Some(watch);
+        self.hold_progress(key, progress_from);
+        key
+    }
+
+    pub(super) fn get(&mut self, key: Key) -> Option<&mut Watch> {
+        let watch = self.watches.get_mut(key.place as usize)?.as_mut()?;
+        (watch.generation == key.generation).then_some(watch)
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<Watch> {
+        self.get(key)?;
+        let watch = self.watches[key.place as usize].take()?;
+        self.free.push(key.place);
+        self.count -= 1;
+        if watch.is_live {
+            self.index.remove(&watch.span, key.place);
+        } else {
+            self.behind -= 1;
+            watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
+        }
+        let is_ahead = (watch.progress_from, key.place, key.generation);
+        if self.ahead.remove(&is_ahead) {
+            watch.stream.ahead.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(watch)
+    }
+
+    /// A watch that has been given everything before `from`, which the feed has not passed, is
+    /// served by it from now on.
+    pub(super) fn go_live(&mut self, key: Key, from: Revision) {
+        debug_assert!(from >= self.position);
+        let Some(watch) = self.get(key) else {
+            return;
+        };
+        watch.is_live = true;
+        watch.from = watch.from.max(from);
+        watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
+        let span = watch.span.clone();
+        self.behind -= 1;
+        self.index.insert(&span, key.place);
+        self.hold_progress(key, from - 1);
+        self.answer_asking();
+    }
+
+    /// Tells no progress of a watch before the feed has passed a revision.
+    fn hold_progress(&mut self, key: Key, from: Revision) {
+        let position = self.position;
+        let Some(watch) = self.get(key) else {
+            return;
+        };
+        let held = (watch.progress_from, key.place, key.generation);
+        watch.progress_from = watch.progress_from.max(from);
+        let holds = (watch.progress_from, key.place, key.generation);
+        let stream = watch.stream.clone();
+        if self.ahead.remove(&held) {
+            stream.ahead.fetch_sub(1, Ordering::Relaxed);
+        }
+        if holds.0 >= position {
+            self.ahead.insert(holds);
+            stream.ahead.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The feed has told of everything before `position`. Watches that waited for that are not ahead any more.
+    pub(super) fn move_to(&mut self, position: Revision) {
+        self.position = position;
+        while let Some(&(progress_from, place, _)) = self.ahead.first()
+            && progress_from < position
+        {
+            self.ahead.pop_first();
+            if let Some(watch) = &self.watches[place as usize] {
+                watch.stream.ahead.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A watch has its turn.
+    pub(super) fn begin_turn(&mut self, job: &mut Job) {
+        self.holding_in_turn -= usize::from(std::mem::take(&mut job.holds_in_turn));
+    }
+
+    /// What waits for room in a stream's outlet.
+    pub(super) fn take_waiting(&mut self, stream: &StreamState) -> Vec<Job> {
+        self.holding.retain(|(holding, _)| *holding != stream.id);
+        self.waiting.remove(&stream.id).unwrap_or_default()
+    }
+
+    /// Answers the streams that asked how far they are and are there.
+    /// At most two questions of a stream wait: the first, which is answered as soon as can be, and
+    /// one for all that came after it. So a client that asks faster than it is answered takes no
+    /// memory for that, and is answered nevertheless.
+    pub(super) fn ask(&mut self, stream: &Arc<StreamState>, now: Revision) {
+        let mut own = self.asking.iter_mut();
+        let mut own = own.by_ref().filter(|(asking, _)| asking.id == stream.id);
+        match (own.next(), own.next()) {
+            (Some(_), Some((_, target))) => *target = now,
+            _ => self.asking.push((stream.clone(), now)),
+        }
+    }
+
+    pub(super) fn answer_asking(&mut self) {
+        if self.asking.is_empty() {
+            return;
+        }
+        let position = self.position;
+        self.asking.retain(|(stream, target)| {
+            let waiting =
+                stream.behind.load(Ordering::Relaxed) + stream.ahead.load(Ordering::Relaxed);
+            let is_there = position > *target && waiting == 0;
+            if is_there {
+                stream.outlet.push(response(-1, position - 1, Vec::new()));
+            }
+            !is_there
+        });
+    }
+
+    /// Tells live watches that asked for it, and got nothing else, how far they are. One that starts at a later
+    /// revision, or was told of one, is not there yet: that would tell its client to go back.
+    pub(super) fn tell_progress(&mut self) {
+        let revision = self.position - 1;
+        for watch in self.watches.iter_mut().flatten() {
+            let is_due = watch.wants.progress && watch.is_live && !watch.was_told;
+            if is_due && watch.progress_from <= revision {
+                let told = response(watch.id, revision, Vec::new());
+                watch.stream.outlet.push(told);
+            }
+            watch.was_told = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::Budget;
+    use super::super::outlet::Taken;
+    use super::*;
+    use crate::memory::Memory;
+    use std::task::{Context, Poll, Waker};
+
+    /// etcd's Go client was told that all up to 1000 had come after it had an event of 1001: its watch read
+    /// history while the feed stood still, went live ahead of the feed, and was told where the feed was.
+    #[test]
+    fn a_watch_that_is_ahead_of_the_feed_is_not_told_where_the_feed_is() {
+        let budget = Budget::new(1 << 20, Memory::new(1 << 30, 1 << 30));
+        let outlet = Arc::new(Outlet::new(1 << 20, budget));
+        let stream = Arc::new(StreamState {
+            id: 0,
+            outlet: outlet.clone(),
+            behind: AtomicUsize::new(0),
+            ahead: AtomicUsize::new(0),
+        });
+        let told = || {
+            let mut told = Vec::new();
+            let mut context = Context::from_waker(Waker::noop());
+            while let Poll::Ready(Taken::Message(message, _)) = outlet.poll(&mut context) {
+                told.push((message.watch_id, message.header.unwrap().revision));
+            }
+            told
+        };
+        // The feed takes 10 next. One watch starts in the past and one in the future.
+        let mut state = State {
+            position: 10,
+            has_feed: true,
+            ..State::default()
+        };
+        let mut watch = |id, start, is_live| {
+            state.insert(Watch {
+                stream: stream.clone(),
+                id,
+                generation: 0,
+                span: Span::new(b"k", b"").unwrap(),
+                progress_from: start,
+                from: start,
+                wants: Wants {
+                    progress: true,
+                    ..Wants::default()
+                },
+                is_live,
+                was_told: false,
+                last: Place::default(),
+            })
+        };
+        let past = watch(1, 3, false);
+        let future = watch(2, 12, false);
+        state.ask(&stream, 5);
+        state.go_live(future, 12);
+        // It has been given all up to 14.
+        state.go_live(past, 15);
+        state.tell_progress();
+        for position in 11..15 {
+            assert_eq!(told(), [], "the feed is at {position}");
+            state.move_to(position);
+            state.answer_asking();
+        }
+        // The other watch is where it starts.
+        state.tell_progress();
+        assert_eq!(told(), [(2, 13)]);
+        state.move_to(15);
+        state.answer_asking();
+        assert_eq!(told(), [(-1, 14)]);
+        state.tell_progress();
+        assert_eq!(told(), [(1, 14), (2, 14)]);
+        // Nothing is left of them.
+        state.remove(past);
+        state.remove(future);
+        assert!(state.ahead.is_empty());
+        assert_eq!(stream.ahead.load(Ordering::Relaxed), 0);
+    }
+}
