@@ -52,7 +52,7 @@ tsan SANITIZER="thread":
 
 # Fuzz each target for so many seconds.
 fuzz SECONDS="60" *TARGETS:
-    fuzz/run {{ SECONDS }} {{ TARGETS }}
+    tools/fuzz/run {{ SECONDS }} {{ TARGETS }}
 
 # Everything at once on real files, for so many seconds.
 soak SECONDS="600":

@@ -87,14 +87,16 @@ mod tests {
 
     #[test]
     fn no_member_misleads_another() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/member");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/member.tar");
         let test = "no_member_misleads_another";
         bowline_testing::replay(test, &corpus, super::member_seeds(), super::member);
     }
 
     #[test]
     fn every_record_has_one_encoding() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/raft_record");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/raft_record.tar");
         let test = "every_record_has_one_encoding";
         bowline_testing::replay(
             test,

@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn every_record_has_one_encoding() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/records");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/records.tar");
         let seeds = super::record_seeds();
         bowline_testing::replay(
             "every_record_has_one_encoding",

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn every_command_has_one_encoding() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/replicated");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/replicated.tar");
         let seeds = super::replicated_seeds();
         bowline_testing::replay(
             "every_command_has_one_encoding",

@@ -344,14 +344,16 @@ mod tests {
 
     #[test]
     fn no_input_misleads_a_server() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/server_input");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/server_input.tar");
         let test = "no_input_misleads_a_server";
         bowline_testing::replay(test, &corpus, server_input_seeds(), server_input);
     }
 
     #[test]
     fn no_body_misleads_the_gateway() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/gateway_input");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/gateway_input.tar");
         let test = "no_body_misleads_the_gateway";
         bowline_testing::replay(test, &corpus, gateway_input_seeds(), gateway_input);
     }

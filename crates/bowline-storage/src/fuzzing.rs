@@ -8,7 +8,7 @@
 //! byte of flags that say which checksums to put right before the decoder sees the file. What is
 //! found then is what a bug of the writer, or a flip that the checksum missed, would do.
 //!
-//! This module exists in tests and with `--cfg fuzzing` only. `fuzz/` holds the targets, and the
+//! This module exists in tests and with `--cfg fuzzing` only. `tools/fuzz` holds the targets, and the
 //! corpus that the tests replay.
 
 pub use crate::blob::fuzzing::{blob, blob_seeds};
@@ -51,8 +51,8 @@ mod tests {
 
     fn corpus(target: &str) -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../fuzz/corpus")
-            .join(target)
+            .join("../../tools/fuzz/corpus")
+            .join(format!("{target}.tar"))
     }
 
     #[test]

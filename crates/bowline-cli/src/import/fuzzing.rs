@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn no_file_misleads_an_import() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/import");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/import.tar");
         let seeds = import_seeds();
         bowline_testing::replay("no_file_misleads_an_import", &corpus, seeds, |data| {
             // What an export writes is read back as it was, but for the mark of an edge list.

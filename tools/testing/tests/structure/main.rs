@@ -1,0 +1,316 @@
+//! What stays true of the structure of the code, read from its text.
+//!
+//! | rule | test |
+//! |---|---|
+//! | a crate uses only what stands below it, and no shipped crate uses a tool | `arrows_between_crates_point_down` |
+//! | no circle of imports has more than three files | `no_circle_of_imports_has_more_than_three_files` |
+//! | openraft is named in one folder of one crate | `openraft_is_named_in_one_folder` |
+//! | a file is about one thing, and so is a function | `files_and_functions_are_short` |
+//! | a module begins with what it is for | `modules_begin_with_their_heads` |
+//! | a module with parts is `x/mod.rs` | `modules_have_one_style` |
+//!
+//! Exceptions are named here, each with its reason. One that is not needed any more is an error, too.
+
+mod imports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The crates that a user gets, from the lowest to the highest. A crate uses crates to its left.
+const SHIPPED: [&str; 9] = [
+    "bowline-storage",
+    "bowline-core",
+    "bowline",
+    "bowline-replica",
+    "bowline-proto",
+    "bowline-client",
+    "bowline-cluster",
+    "bowline-server",
+    "bowline-cli",
+];
+/// Beside them: tests and figures.
+const TOOLS: [&str; 3] = ["bowline-testing", "bowline-bench", "bowline-mutants"];
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 100;
+const CIRCLE_FILES_MAX: usize = 3;
+
+/// Longer files, and why.
+const LONG_FILES: &[(&str, &str)] = &[(
+    "bowline/src/graph_view.rs",
+    "to be replaced by the graph view",
+)];
+
+/// Longer functions, and why.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    (
+        "bowline-server/src/http/exposition/mod.rs write_all",
+        "a list, one line for each metric",
+    ),
+    (
+        "bowline-server/src/http/exposition/etcd.rs write",
+        "a list, one line for each metric",
+    ),
+    (
+        "bowline-server/src/config/mod.rs from_layers",
+        "a list, one line for each setting",
+    ),
+    (
+        "bowline-server/src/status.rs parts",
+        "one match over every error",
+    ),
+    (
+        "bowline-server/src/fuzzing.rs server_input_seeds",
+        "a list of inputs",
+    ),
+    (
+        "bowline-replica/src/fuzzing.rs replicated_seeds",
+        "a list of commands",
+    ),
+    (
+        "bowline/src/commit_queue/decide.rs encode",
+        "two passes over the same writes",
+    ),
+];
+
+/// Larger circles, and why.
+const CIRCLES: &[(&str, usize, &str)] = &[];
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .nth(2)
+        .expect("the workspace")
+        .to_path_buf()
+}
+
+/// The directory of a crate.
+fn directory(name: &str) -> PathBuf {
+    if TOOLS.contains(&name) {
+        return root().join("tools").join(&name["bowline-".len()..]);
+    }
+    root().join("crates").join(name)
+}
+
+/// A source file: its path below the crates, and its text.
+struct Source {
+    path: String,
+    text: String,
+}
+
+/// The files of a crate's `src`, those of its tests left out.
+fn sources(name: &str) -> Vec<Source> {
+    let directory = directory(name);
+    let mut folders = vec![directory.join("src")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let below = path.strip_prefix(&directory).expect("below the crate");
+                let below = format!("{name}/{}", below.display());
+                let is_test = below.contains("/tests/") || below.ends_with("tests.rs");
+                if !is_test {
+                    let text = fs::read_to_string(&path).expect("text");
+                    found.push(Source { path: below, text });
+                }
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(!found.is_empty(), "{name} has no sources");
+    found
+}
+
+fn all_sources() -> Vec<Source> {
+    let crates = SHIPPED.iter().chain(&TOOLS);
+    crates.flat_map(|name| sources(name)).collect()
+}
+
+/// The crates of this workspace that a crate needs to be built.
+fn dependencies(name: &str) -> BTreeSet<String> {
+    let manifest = fs::read_to_string(directory(name).join("Cargo.toml")).expect("a manifest");
+    let mut section = String::new();
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.to_owned();
+        } else if section.ends_with("dependencies]")
+            && !section.contains("dev-")
+            && let Some(dependency) = line.split(['.', ' ', '=']).next()
+            && dependency.starts_with("bowline")
+        {
+            found.insert(dependency.to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn arrows_between_crates_point_down() {
+    let floor: BTreeMap<_, _> = SHIPPED.iter().zip(0..).collect();
+    for (name, floor_of_it) in &floor {
+        for dependency in dependencies(name) {
+            match floor.get(&&dependency[..]) {
+                Some(below) if below < floor_of_it => {}
+                Some(_) => panic!("{name} uses {dependency}, which does not stand below it"),
+                None => panic!("{name} is shipped and uses {dependency}, a tool"),
+            }
+        }
+    }
+    let known = SHIPPED.iter().chain(&TOOLS).map(|name| directory(name));
+    // A workspace of its own, with a target for each decoder.
+    let known: BTreeSet<_> = known.chain([root().join("tools/fuzz")]).collect();
+    for folder in ["crates", "tools"] {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let is_known = known.contains(&path);
+            assert!(is_known, "on which floor is {}?", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_circle_of_imports_has_more_than_three_files() {
+    let mut excused: BTreeSet<&str> = CIRCLES.iter().map(|(name, ..)| *name).collect();
+    let mut too_large = Vec::new();
+    for name in SHIPPED.iter().chain(&TOOLS) {
+        let most = CIRCLES.iter().find(|(other, ..)| other == name);
+        let most = most.map_or(CIRCLE_FILES_MAX, |(_, files, _)| *files);
+        for circle in imports::circles(&sources(name)) {
+            if circle.len() > CIRCLE_FILES_MAX {
+                excused.remove(name);
+            }
+            if circle.len() > most {
+                too_large.push(circle);
+            }
+        }
+    }
+    assert!(
+        too_large.is_empty(),
+        "these files import each other: {too_large:#?}"
+    );
+    assert!(excused.is_empty(), "no exceptions any more: {excused:?}");
+}
+
+#[test]
+fn openraft_is_named_in_one_folder() {
+    for name in SHIPPED.iter().chain(&TOOLS) {
+        let manifest = fs::read_to_string(directory(name).join("Cargo.toml")).expect("a manifest");
+        let names_it = manifest.lines().any(|line| line.starts_with("openraft"));
+        assert_eq!(names_it, *name == "bowline-cluster", "{name}");
+    }
+    for source in sources("bowline-cluster") {
+        let mut lines = source.text.lines().map(|line| line.split("//").next());
+        let names_it = lines.any(|code| code.is_some_and(|code| code.contains("openraft")));
+        let is_adapter = source.path.starts_with("bowline-cluster/src/raft/");
+        assert!(is_adapter || !names_it, "{} names openraft", source.path);
+    }
+}
+
+/// Each function with its number of lines, by indentation, as rustfmt leaves it.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let trimmed = line.trim_start();
+        let Some((before, after)) = trimmed.split_once("fn ") else {
+            continue;
+        };
+        let is_head = before.split(' ').all(|word| {
+            let word = word.split('(').next().unwrap_or_default();
+            ["", "pub", "const", "async", "unsafe", "crate)"].contains(&word)
+        });
+        if !is_head || trimmed.ends_with(';') {
+            continue;
+        }
+        let end = format!("{}}}", &line[..line.len() - trimmed.len()]);
+        if let Some(length) = lines[number..].iter().position(|line| **line == end) {
+            let name = after.split(['(', '<']).next().unwrap_or_default();
+            found.push((name.to_owned(), length + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut files: BTreeSet<&str> = LONG_FILES.iter().map(|(path, _)| *path).collect();
+    let mut long: BTreeSet<&str> = LONG_FUNCTIONS.iter().map(|(name, _)| *name).collect();
+    let mut counted = 0;
+    let mut faults = Vec::new();
+    let mut judge = |what: String, lines: usize, most: usize, is_excused: bool| {
+        if is_excused != (lines > most) {
+            faults.push(format!(
+                "{what}: {lines} lines of at most {most}, excused: {is_excused}"
+            ));
+        }
+    };
+    // What measures and what tests may be as long as its lists are.
+    for source in SHIPPED.iter().flat_map(|name| sources(name)) {
+        let lines = source.text.lines().count();
+        let is_excused = files.remove(&source.path[..]);
+        judge(source.path.clone(), lines, FILE_LINES_MAX, is_excused);
+        // Tests within the file come last.
+        let code = source.text.split("#[cfg(test)]\nmod tests {").next();
+        for (name, lines) in functions(code.unwrap_or_default()) {
+            counted += 1;
+            let name = format!("{} {name}", source.path);
+            let is_excused = long.remove(&name[..]);
+            judge(name, lines, FUNCTION_LINES_MAX, is_excused);
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(counted > 3_000, "only {counted} functions were found");
+    assert!(files.is_empty(), "no exceptions any more: {files:?}");
+    assert!(long.is_empty(), "no exceptions any more: {long:?}");
+}
+
+#[test]
+fn modules_begin_with_their_heads() {
+    for source in all_sources() {
+        let has_head = source.text.starts_with("//! ");
+        assert!(has_head, "{} does not say what it is for", source.path);
+    }
+}
+
+/// The checks above find what they look for.
+#[test]
+fn a_fault_is_found() {
+    let functions =
+        functions("impl A {\n    pub(crate) fn long(&self) {\n        x();\n    }\n}\n");
+    assert_eq!(functions, [("long".to_owned(), 3)]);
+    let source = |path: &str, text: &str| Source {
+        path: format!("c/src/{path}"),
+        text: text.to_owned(),
+    };
+    let circles = imports::circles(&[
+        source("lib.rs", "mod a;\nmod b;\nmod c;\n"),
+        source("a/mod.rs", "use crate::b::{B, C as D};\n"),
+        source("b.rs", "use super::c;\n"),
+        source("c.rs", "fn f(a: crate::a::A) {}\n"),
+        source(
+            "d.rs",
+            "// use crate::a::A;\nuse crate::a::A;\n#[cfg(test)]\nmod tests {\n use crate::d;\n}\n",
+        ),
+    ]);
+    assert_eq!(circles, [["c/src/a/mod.rs", "c/src/b.rs", "c/src/c.rs"]]);
+}
+
+#[test]
+fn modules_have_one_style() {
+    let sources = all_sources();
+    let folders: BTreeSet<&str> = sources
+        .iter()
+        .filter_map(|source| source.path.rsplit_once('/'))
+        .map(|(folder, _)| folder)
+        .collect();
+    for source in &sources {
+        let module = source.path.strip_suffix(".rs").expect("a source");
+        let is_folder = folders.contains(module);
+        assert!(!is_folder, "{module}.rs is {module}/mod.rs");
+    }
+}
