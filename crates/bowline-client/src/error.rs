@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use crate::types::Touched;
+use bowline_types::Touched;
 
 /// Shorthand for results of the client.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -59,7 +59,7 @@
 //!                 ▼
 //!          settings, error
 //!                 ▼
-//!    types, key_range, read_level, reply
+//!    key_range, read_level, reply
 //! ```
 //!
 //! Arrows only point down.
@@ -85,10 +85,10 @@ mod settings;
 #[cfg(test)]
 mod silent;
 mod transaction;
-mod types;
 mod v1;
 mod watch;
 
+pub use bowline_types::Touched;
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
 pub use client::Client;
@@ -106,5 +106,4 @@ pub use read_level::ReadLevel;
 pub use reply::{Entry, Header};
 pub use tonic::Code;
 pub use transaction::{Committed, Isolation, Transaction, TransactionOptions};
-pub use types::Touched;
 pub use watch::{Batch, Event, EventKind, Watch, Watcher};

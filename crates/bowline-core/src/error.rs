@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::Revision;
 
+pub use bowline_types::show_key;
+
 /// Shorthand for results of the database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -217,16 +219,4 @@ impl Error {
             _ => false,
         }
     }
-}
-
-/// Shows key bytes in an error or a table: printable text as it is, the rest escaped.
-pub fn show_key(key: &[u8]) -> String {
-    const SHOWN_MAX_BYTES: usize = 64;
-    let head = &key[..key.len().min(SHOWN_MAX_BYTES)];
-    let dots = if key.len() > SHOWN_MAX_BYTES {
-        "…"
-    } else {
-        ""
-    };
-    format!("\"{}{dots}\"", head.escape_ascii())
 }

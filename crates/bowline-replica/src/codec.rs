@@ -29,12 +29,13 @@ use bowline_storage::codec::{Reader, put_bytes, put_varint};
 use bytes::Bytes;
 
 use super::command::{
-    AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation,
-    GraphWrite, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
+    AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op,
+    PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
 use bowline_core::graph::{Attributes, Block, BlockId, Edge};
 use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
+use bowline_types::{EdgeKey, GraphWrite};
 
 /// The newest version of commands that this program reads and writes.
 pub const COMMAND_VERSION: u8 = 1;
@@ -409,15 +410,11 @@ fn put_graph_write(write: &GraphWrite, out: &mut Vec<u8>) {
             out.extend_from_slice(&edge.target.to_bytes());
             put_attributes(&edge.attributes, out);
         }
-        GraphWrite::DeleteEdge {
-            source,
-            kind,
-            target,
-        } => {
+        GraphWrite::DeleteEdge(key) => {
             out.push(GRAPH_DELETE_EDGE);
-            out.extend_from_slice(&source.to_bytes());
-            put_bytes(out, kind.as_bytes());
-            out.extend_from_slice(&target.to_bytes());
+            out.extend_from_slice(&key.source.to_bytes());
+            put_bytes(out, key.kind.as_bytes());
+            out.extend_from_slice(&key.target.to_bytes());
         }
     }
 }
@@ -761,7 +758,7 @@ impl<'a> Decoder<'a> {
             GRAPH_PUT_BLOCK => GraphWrite::PutBlock(Block {
                 id: self.block_id()?,
                 kind: self.text()?,
-                content: self.bytes()?,
+                content: self.bytes()?.into(),
                 attributes: self.attributes()?,
             }),
             GRAPH_DELETE_BLOCK => GraphWrite::DeleteBlock(self.block_id()?),
@@ -771,11 +768,11 @@ impl<'a> Decoder<'a> {
                 target: self.block_id()?,
                 attributes: self.attributes()?,
             }),
-            GRAPH_DELETE_EDGE => GraphWrite::DeleteEdge {
+            GRAPH_DELETE_EDGE => GraphWrite::DeleteEdge(EdgeKey {
                 source: self.block_id()?,
                 kind: self.text()?,
                 target: self.block_id()?,
-            },
+            }),
             _ => return Err("a write of the graph that is unknown"),
         })
     }

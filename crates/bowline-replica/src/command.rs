@@ -3,16 +3,14 @@
 //! A command says everything that decides its outcome. Ids and times are chosen by who proposes it,
 //! never by who applies it, so that every member comes to the same state and the same reply.
 
-use std::fmt;
 use std::time::Duration;
 
 use bowline_storage::{Index, Revision, Value};
 
-use bowline_core::error::show_key;
-use bowline_core::graph::{Block, BlockId, Edge};
 use bowline_core::kv::Entry;
 use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
+use bowline_types::{BlockId, GraphWrite, Touched, show_key};
 
 /// One command.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,7 +121,7 @@ impl Command {
         match self {
             Command::Txn(txn) | Command::UnboundedTxn(txn) => txn.takes_space(),
             Command::LeaseGrant { .. } => true,
-            Command::Graph(writes) => writes.iter().any(GraphWrite::takes_space),
+            Command::Graph(writes) => writes.iter().any(takes_space),
             Command::Commit(commit) => commit.takes_space(),
             _ => false,
         }
@@ -286,33 +284,6 @@ pub struct DeleteRangeOp {
     pub prev_kv: bool,
 }
 
-/// A write of the graph.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum GraphWrite {
-    /// Creates or replaces a block.
-    PutBlock(Block),
-    /// Deletes a block with every edge from or to it.
-    DeleteBlock(BlockId),
-    /// Creates or replaces an edge between two blocks that exist.
-    PutEdge(Edge),
-    /// Deletes an edge.
-    DeleteEdge {
-        /// From.
-        source: BlockId,
-        /// Its kind.
-        kind: String,
-        /// To.
-        target: BlockId,
-    },
-}
-
-impl GraphWrite {
-    fn takes_space(&self) -> bool {
-        matches!(self, GraphWrite::PutBlock(_) | GraphWrite::PutEdge(_))
-    }
-}
-
 /// What a transaction has read and wants to write, as [`bowline::Transaction`] has it: optimistic, decided
 /// when it is applied.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -334,7 +305,7 @@ impl Commit {
     fn takes_space(&self) -> bool {
         self.writes.iter().any(|write| match write {
             CommitWrite::Put { .. } => true,
-            CommitWrite::Graph(write) => write.takes_space(),
+            CommitWrite::Graph(write) => takes_space(write),
             CommitWrite::Delete { .. } | CommitWrite::DeleteRange { .. } => false,
         })
     }
@@ -404,38 +375,6 @@ pub enum CommitWrite {
     },
     /// Writes a block or an edge.
     Graph(GraphWrite),
-}
-
-/// One thing that was changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touched {
-    /// A key.
-    Key(Vec<u8>),
-    /// A block.
-    Block(BlockId),
-    /// An edge.
-    Edge {
-        /// From.
-        source: BlockId,
-        /// Its kind.
-        kind: String,
-        /// To.
-        target: BlockId,
-    },
-}
-
-impl fmt::Display for Touched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Touched::Key(key) => write!(f, "key {}", show_key(key)),
-            Touched::Block(id) => write!(f, "block {id}"),
-            Touched::Edge {
-                source,
-                kind,
-                target,
-            } => write!(f, "edge {source} {kind:?} {target}"),
-        }
-    }
 }
 
 /// What an alarm tells of.
@@ -656,4 +595,8 @@ impl Txn {
         };
         self.success.iter().chain(&self.failure).any(puts)
     }
+}
+
+fn takes_space(write: &GraphWrite) -> bool {
+    matches!(write, GraphWrite::PutBlock(_) | GraphWrite::PutEdge(_))
 }

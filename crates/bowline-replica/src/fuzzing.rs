@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
-    Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn, decode_commands,
-    encode_commands,
+    EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn,
+    decode_commands, encode_commands,
 };
 
 /// A byte that says what, and what members agree on, or remember of it.
@@ -160,11 +160,11 @@ pub fn replicated_seeds() -> Vec<Vec<u8>> {
         Command::Graph(vec![
             GraphWrite::PutBlock(block),
             GraphWrite::PutEdge(edge),
-            GraphWrite::DeleteEdge {
+            GraphWrite::DeleteEdge(EdgeKey {
                 source: a,
                 kind: "knows".to_owned(),
                 target: b,
-            },
+            }),
             GraphWrite::DeleteBlock(b),
         ]),
         Command::Commit(commit),

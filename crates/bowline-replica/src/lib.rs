@@ -58,6 +58,7 @@ pub use restore::{FrozenSource, RestoredAs, restore};
 pub use work::{TXN_BYTES_MAX, TXN_KEYS_MAX};
 
 pub use bowline_core::lease::{LeaseLeft, Renewal};
+pub use bowline_types::{EdgeKey, GraphWrite, Touched};
 
 use bowline::{Db, DbBuilder, DbReader, TreeHashes};
 use bowline_core::error::{Error, Result, show_key};

@@ -4,7 +4,6 @@
 //! a neighbourhood is one short range scan. The algorithms themselves are in [`bowline_core::graph`] and
 //! know nothing of trees.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -15,11 +14,12 @@ use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
-    KindId, NeighborRef, Precedence, Stop, components, order, path, reach, stats, traverse,
+    KindId, NeighborRef, Precedence, components, order, path, reach, stats, traverse,
 };
 use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
+use bowline_types::{GraphStats, Neighbor, Path, Traversal};
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///
@@ -40,84 +40,6 @@ use bowline_core::trees;
 #[derive(Debug, Clone)]
 pub struct Graph {
     snapshot: Snapshot,
-}
-
-/// A block next to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Neighbor {
-    /// The other block.
-    pub id: BlockId,
-    /// The kind of the edge between them.
-    pub kind: Arc<str>,
-    /// `Out` when the edge goes to the neighbour, `In` when it comes from it.
-    pub direction: Direction,
-}
-
-/// One step of a traversal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Visit {
-    /// The block.
-    pub id: BlockId,
-    /// How many edges from the start.
-    pub depth: u32,
-    /// The block it was reached from; `None` for a start.
-    pub parent: Option<BlockId>,
-    /// The kind of the edge it was reached by.
-    pub kind: Option<Arc<str>>,
-}
-
-/// What a traversal found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Traversal {
-    /// The blocks, in the order visited, each once.
-    pub visits: Vec<Visit>,
-    /// Why it ended.
-    pub stop: Stop,
-    /// How many edges were looked at.
-    pub edges_touched: u64,
-}
-
-/// A path between two blocks.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Path {
-    /// The blocks, both ends included.
-    pub blocks: Vec<BlockId>,
-    /// The kinds of the edges between them; one fewer than blocks.
-    pub kinds: Vec<Arc<str>>,
-    /// The number of edges, or the sum of their weights.
-    pub cost: f64,
-}
-
-/// What [`Graph::stats`] counts.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct GraphStats {
-    /// Blocks.
-    pub blocks: u64,
-    /// Edges.
-    pub edges: u64,
-    /// Blocks by the name of their kind.
-    pub blocks_by_kind: BTreeMap<String, u64>,
-    /// Edges by the name of their kind.
-    pub edges_by_kind: BTreeMap<String, u64>,
-    /// Edges from a block to itself.
-    pub self_loops: u64,
-    /// The most edges that leave one block.
-    pub out_degree_max: u64,
-    /// The most edges that arrive at one block.
-    pub in_degree_max: u64,
-    /// Edges that leave or arrive at a block, on average.
-    pub degree_mean: f64,
-    /// Strongly connected components.
-    pub strong_components: u64,
-    /// Weakly connected components.
-    pub weak_components: u64,
-    /// Triples of blocks tied each to each, directions ignored.
-    pub triangles: u64,
-    /// The mean clustering coefficient of all blocks, directions ignored.
-    pub average_clustering: f64,
-    /// How much memory the computation's view of the graph took.
-    pub view_memory_bytes: u64,
 }
 
 impl Snapshot {
@@ -369,27 +291,8 @@ impl Graph {
     /// `UnknownKind`.
     pub fn stats<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<GraphStats> {
         let view = graph::view::DenseView::build(self, &self.filter(kinds)?, true)?;
-        let found = stats::graph_stats(&view);
-        let named = |counts: &BTreeMap<KindId, u64>| {
-            let name =
-                |(kind, count): (&KindId, &u64)| Ok((self.kind_name(*kind)?.to_string(), *count));
-            counts.iter().map(name).collect::<Result<_>>()
-        };
-        Ok(GraphStats {
-            blocks: found.blocks,
-            edges: found.edges,
-            blocks_by_kind: named(&found.block_kinds)?,
-            edges_by_kind: named(&found.edge_kinds)?,
-            self_loops: found.self_loops,
-            out_degree_max: found.out_degree_max,
-            in_degree_max: found.in_degree_max,
-            degree_mean: found.degree_mean,
-            strong_components: found.strong_components,
-            weak_components: found.weak_components,
-            triangles: found.triangles,
-            average_clustering: found.average_clustering,
-            view_memory_bytes: found.view_memory_bytes,
-        })
+        let name = |kind| Ok(self.kind_name(kind)?.to_string());
+        stats::graph_stats(&view).try_map_kinds(name)
     }
 
     /// Visits every block, by id. Stops at the first error `visit` returns.
@@ -725,21 +628,7 @@ impl Traverse {
         let graph = &self.graph;
         self.spec.kinds = graph.filter(&self.kinds)?;
         let found = traverse::traverse(graph, &self.starts, &self.spec)?;
-        let named = |visit: traverse::Visit| {
-            let kind = visit.kind.map(|kind| graph.kind_name(kind)).transpose()?;
-            Ok(Visit {
-                id: visit.id,
-                depth: visit.depth,
-                parent: visit.parent,
-                kind,
-            })
-        };
-        let visits = found.visits.into_iter().map(named).collect::<Result<_>>()?;
-        Ok(Traversal {
-            visits,
-            stop: found.stop,
-            edges_touched: found.edges_touched,
-        })
+        found.try_map_kinds(|kind| graph.kind_name(kind))
     }
 }
 
@@ -810,15 +699,7 @@ impl ShortestPath {
                 path::weighted::lightest_path(graph, from, to, direction, &filter, weight)?
             }
         };
-        let named = |path: path::Path| {
-            let kinds = path.kinds.iter().map(|kind| graph.kind_name(*kind));
-            let kinds = kinds.collect::<Result<_>>()?;
-            Ok(Path {
-                blocks: path.blocks,
-                kinds,
-                cost: path.cost,
-            })
-        };
-        found.map(named).transpose()
+        let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));
+        named.transpose()
     }
 }

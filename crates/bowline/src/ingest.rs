@@ -39,6 +39,7 @@ use bowline_core::error::{Error, Result, show_key};
 use bowline_core::kv::record::{self, Meta};
 use bowline_core::state::{Core, check_key, check_value};
 use bowline_core::trees;
+use bowline_core::write::writer::{detached, meta_of_put};
 
 /// How many keys that are not ingested a scan passes over before it is begun again further on.
 const PASSED_MAX: usize = 64;
@@ -212,15 +213,9 @@ impl Tables {
 
     fn add(&mut self, core: &Core, key: &[u8], value: &[u8]) -> Result<()> {
         let before = self.existing.find(core, key)?;
-        let revision = self.keys.revision();
-        let meta = Meta {
-            create_revision: before.map_or(revision, |before| before.create_revision),
-            mod_revision: revision,
-            version: before.map_or(1, |before| before.version + 1),
-            lease: 0,
-        };
-        if let Some(before) = before.filter(|before| before.lease != 0) {
-            let attachment = trees::attachment_key(before.lease, key);
+        let meta = meta_of_put(self.keys.revision(), 0, before);
+        let lease = before.map_or(0, |before| before.lease);
+        if let Some(attachment) = detached(key, lease, 0) {
             let limit = core.limits.transaction_size_max_bytes;
             self.detached_bytes += attachment.len() as u64;
             if self.detached_bytes > limit {

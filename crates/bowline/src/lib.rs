@@ -60,10 +60,7 @@ mod tree_hashes;
 mod watcher;
 
 pub use bowline_core::error::{Error, Result};
-pub use bowline_core::graph::{
-    Attributes, AttributesRef, Block, BlockId, BlockRef, Direction, Edge, EdgeRef,
-    ParseBlockIdError, Precedence, Stop,
-};
+pub use bowline_core::graph::{AttributesRef, BlockRef, EdgeRef, Precedence};
 pub use bowline_core::kv::{Entry, EntryRef, Range, RangeIter, Version};
 pub use bowline_core::lease::{Lease, LeaseId};
 pub use bowline_core::options::{
@@ -75,11 +72,15 @@ pub use bowline_core::watch::{Change, ChangeKind, Changes};
 pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::tree::{CheckReport, EngineStats, FileReport, LevelStats};
 pub use bowline_storage::{Clock, Error as StorageError, Revision, SystemClock, Value, vfs};
+pub use bowline_types::{
+    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphStats, Neighbor, ParseBlockIdError,
+    Path, Stop, Traversal, Visit,
+};
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use graph_view::{Graph, GraphStats, Neighbor, Path, ShortestPath, Traversal, Traverse, Visit};
+pub use graph_view::{Graph, ShortestPath, Traverse};
 pub use ingest::Ingest;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;

@@ -34,7 +34,7 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
             let new = bowline::Block {
                 id,
                 kind: kind.clone(),
-                content,
+                content: content.into(),
                 attributes,
             };
             let store = Store::open_to_write(context, write)?;
@@ -52,7 +52,7 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
                 ("id", found.id.to_string().into()),
                 ("kind", found.kind.into()),
                 ("attributes", Field::Attributes(found.attributes)),
-                ("content", Field::Bytes(found.content)),
+                ("content", Field::Bytes(found.content.into())),
             ])?)
         }
         Block::Del { block, write } => {

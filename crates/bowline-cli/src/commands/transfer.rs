@@ -313,7 +313,7 @@ pub(super) fn block_item(block: bowline::Block) -> Item {
     Item::Block(Block {
         block: BlockRef::Id(block.id.0),
         kind: block.kind,
-        content: block.content,
+        content: block.content.into(),
         attributes: block.attributes,
         if_absent: false,
     })

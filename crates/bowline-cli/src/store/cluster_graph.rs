@@ -2,10 +2,9 @@
 
 use std::cell::Cell;
 use std::future::IntoFuture;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::{Attributes, Block, BlockId, Edge, Neighbor, Path, Revision, Visit};
+use bowline::{Attributes, Block, BlockId, Edge, Neighbor, Path, Revision};
 use bowline_client::graph as wire;
 use bowline_client::{KeyRange, ReadLevel};
 use bytes::Bytes;
@@ -36,37 +35,11 @@ pub(crate) struct RemoteGraph<'a> {
     revision: Cell<Revision>,
 }
 
-pub(super) fn wire_id(id: BlockId) -> wire::BlockId {
-    wire::BlockId(id.0)
-}
-
-fn id(id: wire::BlockId) -> BlockId {
-    BlockId(id.0)
-}
-
 fn direction(direction: Direction) -> wire::Direction {
     match direction {
         Direction::Out => wire::Direction::Out,
         Direction::In => wire::Direction::In,
         Direction::Both => wire::Direction::Both,
-    }
-}
-
-fn block(block: wire::Block) -> Block {
-    Block {
-        id: id(block.id),
-        kind: block.kind,
-        content: block.content.to_vec(),
-        attributes: block.attributes,
-    }
-}
-
-pub(super) fn edge(edge: wire::Edge) -> Edge {
-    Edge {
-        source: id(edge.key.source),
-        kind: edge.key.kind,
-        target: id(edge.key.target),
-        attributes: edge.attributes,
     }
 }
 
@@ -157,26 +130,16 @@ impl RemoteGraphs {
     }
 
     pub(crate) fn put_block(&self, block: &Block) -> Result<Revision, Failure> {
-        let block = wire::Block {
-            id: wire_id(block.id),
-            kind: block.kind.clone(),
-            content: block.content.clone().into(),
-            attributes: block.attributes.clone(),
-        };
-        Ok(self.write(wire::GraphWrite::PutBlock(block))?.1)
+        Ok(self.write(wire::GraphWrite::PutBlock(block.clone()))?.1)
     }
 
     pub(crate) fn delete_block(&self, id: BlockId) -> Result<Option<Revision>, Failure> {
-        let (is_gone, revision) = self.write(wire::GraphWrite::DeleteBlock(wire_id(id)))?;
+        let (is_gone, revision) = self.write(wire::GraphWrite::DeleteBlock(id))?;
         Ok(is_gone.then_some(revision))
     }
 
     pub(crate) fn put_edge(&self, edge: &Edge) -> Result<Revision, Failure> {
-        let edge = wire::Edge {
-            key: wire::EdgeKey::new(wire_id(edge.source), &*edge.kind, wire_id(edge.target)),
-            attributes: edge.attributes.clone(),
-        };
-        Ok(self.write(wire::GraphWrite::PutEdge(edge))?.1)
+        Ok(self.write(wire::GraphWrite::PutEdge(edge.clone()))?.1)
     }
 
     pub(crate) fn delete_edge(
@@ -185,7 +148,7 @@ impl RemoteGraphs {
         kind: &str,
         target: BlockId,
     ) -> Result<Option<Revision>, Failure> {
-        let key = wire::EdgeKey::new(wire_id(source), kind, wire_id(target));
+        let key = wire::EdgeKey::new(source, kind, target);
         let (is_gone, revision) = self.write(wire::GraphWrite::DeleteEdge(key))?;
         Ok(is_gone.then_some(revision))
     }
@@ -210,12 +173,12 @@ impl RemoteGraph<'_> {
 
     pub(super) fn blocks(&self, ids: &[BlockId], content: bool) -> Result<Vec<Block>, Failure> {
         self.ask(async |graph, level, revision| {
-            let mut asked = graph.blocks(ids.iter().copied().map(wire_id));
+            let mut asked = graph.blocks(ids.iter().copied());
             if !content {
                 asked = asked.without_content();
             }
             let reply = asked.level(level).revision(revision).await?;
-            let blocks = reply.blocks.into_iter().map(block).collect();
+            let blocks = reply.blocks;
             Ok((blocks, reply.revision))
         })
     }
@@ -238,7 +201,7 @@ impl GraphReader for RemoteGraph<'_> {
             let mut found = Vec::new();
             while let Some(part) = stream.next().await? {
                 let part = part.into_iter();
-                found.extend(part.map(|block| (id(block.id), block.attributes)));
+                found.extend(part.map(|block| (block.id, block.attributes)));
             }
             Ok((found, stream.revision()))
         })
@@ -252,7 +215,7 @@ impl GraphReader for RemoteGraph<'_> {
     ) -> Result<Vec<Neighbor>, Failure> {
         let (found, more) = self.ask(async |graph, level, revision| {
             let mut asked = graph
-                .neighbors(wire_id(start))
+                .neighbors(start)
                 .direction(direction(edges.direction))
                 .kinds(&edges.scope.kinds);
             if let Some(limit) = limit {
@@ -260,15 +223,7 @@ impl GraphReader for RemoteGraph<'_> {
                 asked = asked.limit(limit.max(1));
             }
             let reply = asked.level(level).revision(revision).await?;
-            let found = reply.neighbors.into_iter().map(|neighbor| Neighbor {
-                id: id(neighbor.id),
-                kind: neighbor.kind.into(),
-                direction: match neighbor.direction {
-                    wire::Direction::In => bowline::Direction::In,
-                    wire::Direction::Out | wire::Direction::Both => bowline::Direction::Out,
-                },
-            });
-            Ok(((found.collect::<Vec<_>>(), reply.more), reply.revision))
+            Ok(((reply.neighbors, reply.more), reply.revision))
         })?;
         let asked = limit.and_then(|limit| usize::try_from(limit).ok());
         if more && asked.is_none_or(|asked| found.len() < asked.max(1)) {
@@ -291,7 +246,7 @@ impl GraphReader for RemoteGraph<'_> {
     ) -> Result<Reached, Failure> {
         self.ask(async |graph, level, revision| {
             let mut asked = graph
-                .traverse(wire_id(start))
+                .traverse(start)
                 .direction(direction(edges.direction))
                 .kinds(&edges.scope.kinds);
             if depth_first {
@@ -307,27 +262,8 @@ impl GraphReader for RemoteGraph<'_> {
                 asked = asked.max_bytes(bytes);
             }
             let reply = asked.level(level).revision(revision).await?;
-            // Kinds are few, and visits share their names.
-            let mut kinds: std::collections::HashSet<Arc<str>> = Default::default();
-            let mut shared = |name: String| -> Arc<str> {
-                if let Some(known) = kinds.get(&*name) {
-                    return known.clone();
-                }
-                let kind: Arc<str> = name.into();
-                kinds.insert(kind.clone());
-                kind
-            };
-            let visits = reply.visits.into_iter().map(|visit| {
-                let (parent, kind) = visit.from.unzip();
-                Visit {
-                    id: id(visit.id),
-                    depth: visit.depth,
-                    parent: parent.map(id),
-                    kind: kind.map(&mut shared),
-                }
-            });
             let reached = Reached {
-                visits: visits.collect(),
+                visits: reply.visits,
                 stop: match reply.stop {
                     wire::Stop::Exhausted => Stop::Exhausted,
                     wire::Stop::MaxDepth => Stop::MaxDepth,
@@ -350,7 +286,7 @@ impl GraphReader for RemoteGraph<'_> {
     ) -> Result<Option<Path>, Failure> {
         self.ask(async |graph, level, revision| {
             let mut asked = graph
-                .shortest_path(wire_id(from), wire_id(to))
+                .shortest_path(from, to)
                 .direction(direction(edges.direction))
                 .kinds(&edges.scope.kinds);
             if let Some(weight) = weight {
@@ -360,12 +296,7 @@ impl GraphReader for RemoteGraph<'_> {
                 asked = asked.max_depth(depth);
             }
             let reply = asked.level(level).revision(revision).await?;
-            let path = reply.path.map(|path| Path {
-                blocks: path.blocks.into_iter().map(id).collect(),
-                kinds: path.kinds.into_iter().map(Into::into).collect(),
-                cost: path.cost,
-            });
-            Ok((path, reply.revision))
+            Ok((reply.path, reply.revision))
         })
     }
 
@@ -374,8 +305,8 @@ impl GraphReader for RemoteGraph<'_> {
             let asked = graph.order().kinds(&scope.kinds);
             let reply = asked.level(level).revision(revision).await?;
             let order = match reply.order {
-                wire::Ordering::Order(ids) => Order::Found(ids.into_iter().map(id).collect()),
-                wire::Ordering::Cycle(ids) => Order::Cycle(ids.into_iter().map(id).collect()),
+                wire::Ordering::Order(ids) => Order::Found(ids),
+                wire::Ordering::Cycle(ids) => Order::Cycle(ids),
             };
             Ok((order, reply.revision))
         })
@@ -388,18 +319,17 @@ impl GraphReader for RemoteGraph<'_> {
                 asked = asked.strong();
             }
             let reply = asked.level(level).revision(revision).await?;
-            let ids = |ids: Vec<wire::BlockId>| ids.into_iter().map(id).collect();
-            let components = reply.components.into_iter().map(ids).collect();
-            Ok((components, reply.revision))
+            Ok((reply.components, reply.revision))
         })
     }
 
     fn stats(&self, scope: &Scope) -> Result<Figures, Failure> {
         self.ask(async |graph, level, revision| {
             let asked = graph.stats().kinds(&scope.kinds);
-            let stats = asked.level(level).revision(revision).await?;
+            let reply = asked.level(level).revision(revision).await?;
+            let stats = reply.stats;
             let figures = Figures {
-                revision: stats.revision,
+                revision: reply.revision,
                 blocks: stats.blocks,
                 edges: stats.edges,
                 blocks_by_kind: stats.blocks_by_kind,
@@ -414,7 +344,7 @@ impl GraphReader for RemoteGraph<'_> {
                 average_clustering: stats.average_clustering,
                 view_memory_bytes: stats.view_memory_bytes,
             };
-            Ok((figures, stats.revision))
+            Ok((figures, reply.revision))
         })
     }
 
@@ -428,7 +358,7 @@ impl GraphReader for RemoteGraph<'_> {
             Ok((stream, revision))
         })?;
         while let Some(part) = self.of.remote.wait(stream.next())? {
-            part.into_iter().map(block).try_for_each(&mut *visit)?;
+            part.into_iter().try_for_each(&mut *visit)?;
         }
         Ok(())
     }
@@ -443,7 +373,7 @@ impl GraphReader for RemoteGraph<'_> {
             Ok((stream, revision))
         })?;
         while let Some(part) = self.of.remote.wait(stream.next())? {
-            part.into_iter().map(edge).try_for_each(&mut *visit)?;
+            part.into_iter().try_for_each(&mut *visit)?;
         }
         Ok(())
     }
@@ -506,9 +436,9 @@ mod tests {
     fn every_answer_of_one_reader_is_of_one_revision() {
         let (_served, graphs) = Served::start();
         let ids: Vec<_> = (0..2_500).map(BlockId).collect();
-        let puts = ids.iter().map(|id| {
-            wire::GraphWrite::PutBlock(wire::Block::new(wire_id(*id), "b").attribute("a", "old"))
-        });
+        let puts = ids
+            .iter()
+            .map(|id| wire::GraphWrite::PutBlock(Block::new(*id, "b").attribute("a", "old")));
         graphs
             .remote
             .wait(graphs.graph.write(puts).into_future())

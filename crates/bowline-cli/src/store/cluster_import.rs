@@ -12,7 +12,7 @@ use bowline_client::graph as wire;
 use bowline_client::{Operation, OperationReply};
 use bytes::Bytes;
 
-use super::cluster_graph::{RemoteGraph, RemoteGraphs, edge, wire_id};
+use super::cluster_graph::{RemoteGraph, RemoteGraphs};
 use super::resolve::id_of;
 use super::sink::{Imported, Sink, refusal_text};
 use crate::exit::Failure;
@@ -47,7 +47,7 @@ struct Pending {
 
 fn key_of(edge: &crate::import::Edge) -> wire::EdgeKey {
     let (source, target) = (id_of(&edge.source), id_of(&edge.target));
-    wire::EdgeKey::new(wire_id(source), &*edge.kind, wire_id(target))
+    wire::EdgeKey::new(source, &*edge.kind, target)
 }
 
 impl RemoteGraph<'_> {
@@ -82,9 +82,7 @@ impl RemoteGraph<'_> {
                 let asked = graph.edges(edges).level(level).revision(revision);
                 let reply = asked.await?;
                 let found = reply.edges.into_iter();
-                let found = found
-                    .map(|found| (found.key.clone(), edge(found)))
-                    .collect();
+                let found = found.map(|found| (found.key(), found)).collect();
                 Ok((found, reply.revision))
             })?
         };
@@ -196,7 +194,7 @@ impl RemoteGraphs {
                 let new = bowline::Block {
                     id,
                     kind: block.kind.clone(),
-                    content: block.content.clone(),
+                    content: block.content.clone().into(),
                     attributes: block.attributes.clone(),
                 };
                 if let Some(old) = known.blocks.get(&id)
@@ -204,13 +202,7 @@ impl RemoteGraphs {
                 {
                     return Ok(Ok(false));
                 }
-                let put = wire::Block {
-                    id: wire_id(id),
-                    kind: block.kind.clone(),
-                    content: block.content.clone().into(),
-                    attributes: block.attributes.clone(),
-                };
-                self.push_graph(pending, wire::GraphWrite::PutBlock(put), bytes)?;
+                self.push_graph(pending, wire::GraphWrite::PutBlock(new.clone()), bytes)?;
                 known.blocks.insert(id, Some(new));
             }
             Item::Edge(item) => {
@@ -219,16 +211,13 @@ impl RemoteGraphs {
                         return Ok(Err(Error::MissingBlock { id }));
                     }
                 }
-                let put = wire::Edge {
-                    key: key_of(item),
-                    attributes: item.attributes.clone(),
-                };
-                let new = edge(put.clone());
-                if known.edges.get(&put.key) == Some(&new) {
+                let key = key_of(item);
+                let new = key.clone().with_attributes(item.attributes.clone());
+                if known.edges.get(&key) == Some(&new) {
                     return Ok(Ok(false));
                 }
-                known.edges.insert(put.key.clone(), new);
-                self.push_graph(pending, wire::GraphWrite::PutEdge(put), bytes)?;
+                self.push_graph(pending, wire::GraphWrite::PutEdge(new.clone()), bytes)?;
+                known.edges.insert(key, new);
             }
         }
         Ok(Ok(true))

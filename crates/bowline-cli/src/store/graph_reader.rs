@@ -184,6 +184,7 @@ impl GraphReader for bowline::Graph {
                 bowline::Stop::MaxDepth => Stop::MaxDepth,
                 bowline::Stop::Limit => Stop::Limit,
                 bowline::Stop::MaxBytes => Stop::MaxBytes,
+                bowline::Stop::LimitOfServer => Stop::LimitOfServer,
             },
             edges_touched: found.edges_touched,
         })

@@ -131,7 +131,7 @@ fn write_item(tx: &Transaction, item: &Item) -> bowline::Result<bool> {
             let new = bowline::Block {
                 id,
                 kind: kind.clone(),
-                content: content.clone(),
+                content: content.clone().into(),
                 attributes: attributes.clone(),
             };
             let old = tx.block(id)?;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 
+use super::wire::{FromWire, IntoWire, id_bytes};
 use super::{Block, BlockId, Direction, Edge, EdgeKey, GraphClient, Neighbor, ask, collect};
 use crate::caller::Caller;
-use crate::types::id_bytes;
 use crate::v1::{awaits, cut_off, header, read_settings, senseless};
 use crate::{Header, ReadLevel, Result};
 

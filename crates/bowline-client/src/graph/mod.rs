@@ -31,19 +31,19 @@ use crate::Result;
 use crate::caller::Caller;
 use crate::v1;
 
-pub use crate::types::{
-    Attributes, Block, BlockId, Direction, Edge, EdgeKey, Neighbor, ParseBlockIdError, Path, Stop,
-    Visit,
+pub use bowline_types::{
+    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphStats, GraphWrite, Neighbor,
+    ParseBlockIdError, Path, Stop, Visit,
 };
 pub use lookup::{Blocks, BlocksReply, Edges, EdgesReply, Neighbors, NeighborsReply};
 pub use walk::{PathReply, ShortestPath, Traverse, TraverseReply};
 pub use whole::{
-    BlockList, BlockStream, Components, ComponentsReply, EdgeList, EdgeStream, GraphStats, Order,
-    OrderReply, Ordering, Stats,
+    BlockList, BlockStream, Components, ComponentsReply, EdgeList, EdgeStream, Order, OrderReply,
+    Ordering, Stats, StatsReply,
 };
-pub use write::{GraphWrite, Write, WriteReply};
+pub use write::{Write, WriteReply};
 
-pub(crate) use wire::id_of;
+pub(crate) use wire::{IntoWire, id_bytes, id_of};
 
 /// The verbs of the graph. [`Client::graph`](crate::Client::graph) gives it; clones share connections.
 ///

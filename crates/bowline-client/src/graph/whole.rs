@@ -6,8 +6,8 @@ use bowline_proto::v1 as pb;
 use tokio::time::timeout;
 use tonic::{Request, Streaming};
 
-use super::wire::ids_of;
-use super::{Block, BlockId, Edge, GraphClient, ask, collect, service};
+use super::wire::{FromWire, ids_of};
+use super::{Block, BlockId, Edge, GraphClient, GraphStats, ask, collect, service};
 use crate::caller::{Caller, Repeat};
 use crate::v1::{awaits, cut_off, header, read_settings, typed};
 use crate::{Error, Header, ReadLevel, Result};
@@ -101,7 +101,7 @@ read_settings!(BlockList);
 read_settings!(EdgeList);
 awaits!(Order, OrderReply);
 awaits!(Components, ComponentsReply);
-awaits!(Stats, GraphStats);
+awaits!(Stats, StatsReply);
 awaits!(BlockList, BlockStream);
 awaits!(EdgeList, EdgeStream);
 
@@ -225,7 +225,7 @@ pub struct ComponentsReply {
 }
 
 impl Stats {
-    async fn send(self) -> Result<GraphStats> {
+    async fn send(self) -> Result<StatsReply> {
         let reply = ask(
             &self.caller,
             self.request,
@@ -233,9 +233,7 @@ impl Stats {
         )
         .await?;
         let (header, revision) = header(reply.header)?;
-        Ok(GraphStats {
-            header,
-            revision,
+        let stats = GraphStats {
             blocks: reply.blocks,
             edges: reply.edges,
             blocks_by_kind: reply.blocks_by_kind,
@@ -249,6 +247,11 @@ impl Stats {
             triangles: reply.triangles,
             average_clustering: reply.average_clustering,
             view_memory_bytes: reply.view_memory_bytes,
+        };
+        Ok(StatsReply {
+            header,
+            revision,
+            stats,
         })
     }
 }
@@ -256,37 +259,13 @@ impl Stats {
 /// Figures about the graph.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct GraphStats {
+pub struct StatsReply {
     /// What comes with every answer.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
-    /// Blocks.
-    pub blocks: u64,
-    /// Edges.
-    pub edges: u64,
-    /// Blocks by the name of their kind.
-    pub blocks_by_kind: std::collections::BTreeMap<String, u64>,
-    /// Edges by the name of their kind.
-    pub edges_by_kind: std::collections::BTreeMap<String, u64>,
-    /// Edges from a block to itself.
-    pub self_loops: u64,
-    /// The most edges that leave one block.
-    pub out_degree_max: u64,
-    /// The most edges that arrive at one block.
-    pub in_degree_max: u64,
-    /// Edges that leave or arrive at a block, on average.
-    pub degree_mean: f64,
-    /// Strongly connected components.
-    pub strong_components: u64,
-    /// Weakly connected components.
-    pub weak_components: u64,
-    /// Triples of blocks tied each to each, directions ignored.
-    pub triangles: u64,
-    /// The mean clustering coefficient of all blocks, directions ignored.
-    pub average_clustering: f64,
-    /// How much memory the server's view of the graph took.
-    pub view_memory_bytes: u64,
+    /// The figures.
+    pub stats: GraphStats,
 }
 
 impl BlockList {

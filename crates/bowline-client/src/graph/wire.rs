@@ -1,13 +1,36 @@
-//! Blocks, edges and what else the graph answers with, from the messages of `bowline.v1`.
+//! Blocks, edges, writes and answers of the graph, from and to the messages of `bowline.v1`.
 //!
 //! Invariant: a message that makes no sense is an error and never a guess.
 
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
-use super::{Block, BlockId, Direction, Edge, EdgeKey, Neighbor, Path, Stop, Visit};
+use super::{Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor, Path, Stop, Visit};
 use crate::Result;
 use crate::v1::senseless;
+
+/// What a message says.
+pub(crate) trait FromWire: Sized {
+    /// The message.
+    type Wire;
+
+    /// Reads the message; one that makes no sense is an error.
+    fn of_wire(wire: Self::Wire) -> Result<Self>;
+}
+
+/// What a message is made of.
+pub(crate) trait IntoWire {
+    /// The message.
+    type Wire;
+
+    /// The message that says it.
+    fn into_wire(self) -> Self::Wire;
+}
+
+/// An id as messages carry it.
+pub(crate) fn id_bytes(id: BlockId) -> Bytes {
+    Bytes::copy_from_slice(&id.to_bytes())
+}
 
 pub(crate) fn id_of(bytes: &[u8]) -> Result<BlockId> {
     let bytes = bytes.try_into();
@@ -20,8 +43,10 @@ pub(super) fn ids_of(all: &[Bytes]) -> Result<Vec<BlockId>> {
     all.iter().map(|bytes| id_of(bytes)).collect()
 }
 
-impl Block {
-    pub(crate) fn of_wire(block: pb::Block) -> Result<Block> {
+impl FromWire for Block {
+    type Wire = pb::Block;
+
+    fn of_wire(block: pb::Block) -> Result<Block> {
         Ok(Block {
             id: id_of(&block.id)?,
             kind: block.kind,
@@ -31,22 +56,24 @@ impl Block {
     }
 }
 
-impl Edge {
-    pub(crate) fn of_wire(edge: pb::Edge) -> Result<Edge> {
+impl FromWire for Edge {
+    type Wire = pb::Edge;
+
+    fn of_wire(edge: pb::Edge) -> Result<Edge> {
         let key = edge.key.unwrap_or_default();
         Ok(Edge {
-            key: EdgeKey {
-                source: id_of(&key.source)?,
-                kind: key.kind,
-                target: id_of(&key.target)?,
-            },
+            source: id_of(&key.source)?,
+            kind: key.kind,
+            target: id_of(&key.target)?,
             attributes: edge.attributes,
         })
     }
 }
 
-impl Neighbor {
-    pub(crate) fn of_wire(neighbor: pb::Neighbor) -> Result<Neighbor> {
+impl FromWire for Neighbor {
+    type Wire = pb::Neighbor;
+
+    fn of_wire(neighbor: pb::Neighbor) -> Result<Neighbor> {
         let direction = match pb::Direction::try_from(neighbor.direction) {
             Ok(pb::Direction::Out) => Direction::Out,
             Ok(pb::Direction::In) => Direction::In,
@@ -56,28 +83,33 @@ impl Neighbor {
         };
         Ok(Neighbor {
             id: id_of(&neighbor.id)?,
-            kind: neighbor.kind,
+            kind: neighbor.kind.into(),
             direction,
         })
     }
 }
 
-impl Visit {
-    pub(crate) fn of_wire(visit: pb::Visit) -> Result<Visit> {
-        let from = match &visit.parent[..] {
-            [] => None,
-            parent => Some((id_of(parent)?, visit.kind)),
+impl FromWire for Visit {
+    type Wire = pb::Visit;
+
+    fn of_wire(visit: pb::Visit) -> Result<Visit> {
+        let (parent, kind) = match &visit.parent[..] {
+            [] => (None, None),
+            parent => (Some(id_of(parent)?), Some(visit.kind.into())),
         };
         Ok(Visit {
             id: id_of(&visit.id)?,
             depth: visit.depth,
-            from,
+            parent,
+            kind,
         })
     }
 }
 
-impl Stop {
-    pub(crate) fn of_wire(end: pb::TraverseEnd) -> Result<Stop> {
+impl FromWire for Stop {
+    type Wire = pb::TraverseEnd;
+
+    fn of_wire(end: pb::TraverseEnd) -> Result<Stop> {
         Ok(match pb::Stop::try_from(end.stop) {
             Ok(pb::Stop::Exhausted) => Stop::Exhausted,
             Ok(pb::Stop::MaxDepth) => Stop::MaxDepth,
@@ -89,16 +121,73 @@ impl Stop {
     }
 }
 
-impl Path {
-    pub(crate) fn of_wire(path: pb::Path) -> Result<Path> {
+impl FromWire for Path {
+    type Wire = pb::Path;
+
+    fn of_wire(path: pb::Path) -> Result<Path> {
         if path.kinds.len() + 1 != path.blocks.len() {
             return Err(senseless("a path has not one edge between each two blocks"));
         }
         Ok(Path {
             blocks: ids_of(&path.blocks)?,
-            kinds: path.kinds,
+            kinds: path.kinds.into_iter().map(Into::into).collect(),
             cost: path.cost,
         })
+    }
+}
+
+impl IntoWire for Block {
+    type Wire = pb::Block;
+
+    fn into_wire(self) -> pb::Block {
+        pb::Block {
+            id: id_bytes(self.id),
+            kind: self.kind,
+            content: self.content,
+            attributes: self.attributes,
+        }
+    }
+}
+
+impl IntoWire for EdgeKey {
+    type Wire = pb::EdgeKey;
+
+    fn into_wire(self) -> pb::EdgeKey {
+        pb::EdgeKey {
+            source: id_bytes(self.source),
+            kind: self.kind,
+            target: id_bytes(self.target),
+        }
+    }
+}
+
+impl IntoWire for Direction {
+    type Wire = pb::Direction;
+
+    fn into_wire(self) -> pb::Direction {
+        match self {
+            Direction::Out => pb::Direction::Out,
+            Direction::In => pb::Direction::In,
+            Direction::Both => pb::Direction::Both,
+        }
+    }
+}
+
+impl IntoWire for GraphWrite {
+    type Wire = pb::GraphWrite;
+
+    fn into_wire(self) -> pb::GraphWrite {
+        use pb::graph_write::Write;
+        let write = match self {
+            GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
+            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id_bytes(id)),
+            GraphWrite::PutEdge(edge) => Write::PutEdge(pb::Edge {
+                key: Some(EdgeKey::new(edge.source, edge.kind, edge.target).into_wire()),
+                attributes: edge.attributes,
+            }),
+            GraphWrite::DeleteEdge(key) => Write::DeleteEdge(key.into_wire()),
+        };
+        pb::GraphWrite { write: Some(write) }
     }
 }
 
@@ -106,7 +195,6 @@ impl Path {
 mod tests {
     use super::*;
     use crate::Error;
-    use crate::types::id_bytes;
 
     fn is_senseless<T: std::fmt::Debug>(read: &Result<T>) -> bool {
         matches!(read, Err(Error::InvalidReply { .. }))

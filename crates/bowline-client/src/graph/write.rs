@@ -4,40 +4,11 @@ use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 
-use super::{Block, BlockId, Edge, EdgeKey, GraphClient, service};
+use super::wire::IntoWire;
+use super::{Block, BlockId, Edge, EdgeKey, GraphClient, GraphWrite, service};
 use crate::caller::{Caller, Repeat};
-use crate::types::id_bytes;
 use crate::v1::{awaits, header, senseless, typed};
 use crate::{Header, Result};
-
-/// One write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GraphWrite {
-    /// Creates or replaces a block.
-    PutBlock(Block),
-    /// Deletes a block with every edge from or to it.
-    DeleteBlock(BlockId),
-    /// Creates or replaces an edge between two blocks that exist.
-    PutEdge(Edge),
-    /// Deletes an edge.
-    DeleteEdge(EdgeKey),
-}
-
-impl GraphWrite {
-    pub(crate) fn into_wire(self) -> pb::GraphWrite {
-        use pb::graph_write::Write;
-        let write = match self {
-            GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
-            GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id_bytes(id)),
-            GraphWrite::PutEdge(edge) => Write::PutEdge(pb::Edge {
-                key: Some(edge.key.into_wire()),
-                attributes: edge.attributes,
-            }),
-            GraphWrite::DeleteEdge(key) => Write::DeleteEdge(key.into_wire()),
-        };
-        pb::GraphWrite { write: Some(write) }
-    }
-}
 
 /// Writes to be sent. [`GraphClient::write`] gives them; `await` sends them.
 #[derive(Debug, Clone)]

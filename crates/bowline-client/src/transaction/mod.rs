@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
+use bowline_types::Touched;
 use bytes::Bytes;
 use pb::commit_reply::Outcome;
 use pb::conflict::What;
@@ -40,7 +41,6 @@ use crate::caller::{Caller, Repeat};
 use crate::graph::{
     Block, BlockId, Direction, Edge, EdgeKey, GraphClient, GraphWrite, Neighbor, id_of,
 };
-use crate::types::Touched;
 use crate::v1::{self, collect, header, senseless};
 use crate::{Entry, Error, KeyRange, ReadLevel, Result};
 use state::{Own, Read, State};
@@ -421,7 +421,7 @@ impl Transaction {
         }
         let mut all = self.state()?.neighbors(id, direction, stored);
         if !kinds.is_empty() {
-            all.retain(|neighbor| kinds.contains(&neighbor.kind));
+            all.retain(|neighbor| kinds.iter().any(|kind| **kind == *neighbor.kind));
         }
         Ok(all)
     }
@@ -455,7 +455,7 @@ impl Transaction {
     pub fn put_edge(&self, edge: Edge) -> Result<()> {
         let mut state = self.state()?;
         let own = Some(edge.attributes.clone());
-        state.edges.insert(edge.key.clone(), own);
+        state.edges.insert(edge.key(), own);
         state.graph.push(GraphWrite::PutEdge(edge));
         Ok(())
     }

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
-use crate::graph::{Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor};
-use crate::types::id_bytes;
+use crate::graph::{
+    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, IntoWire, Neighbor, id_bytes,
+};
 use crate::{Entry, KeyRange};
 
 /// See the module.
@@ -98,10 +99,9 @@ impl State {
     /// What this transaction has made of an edge, if anything.
     pub(super) fn own_edge(&self, key: &EdgeKey) -> Option<Option<Edge>> {
         if let Some(own) = self.edges.get(key) {
-            let edge = own.clone().map(|attributes| Edge {
-                key: key.clone(),
-                attributes,
-            });
+            let edge = own
+                .clone()
+                .map(|attributes| key.clone().with_attributes(attributes));
             return Some(edge);
         }
         self.is_cut(key).then_some(None)
@@ -127,10 +127,8 @@ impl State {
         stored: Vec<Neighbor>,
     ) -> Vec<Neighbor> {
         let key_of = |neighbor: &Neighbor| match neighbor.direction {
-            Direction::In => EdgeKey::new(neighbor.id, neighbor.kind.clone(), id),
-            Direction::Out | Direction::Both => {
-                EdgeKey::new(id, neighbor.kind.clone(), neighbor.id)
-            }
+            Direction::In => EdgeKey::new(neighbor.id, &*neighbor.kind, id),
+            Direction::Out | Direction::Both => EdgeKey::new(id, &*neighbor.kind, neighbor.id),
         };
         // An edge of its own is told below.
         let mut all: Vec<Neighbor> = stored
@@ -148,7 +146,7 @@ impl State {
                 if end == id && (direction == way || direction == Direction::Both) {
                     all.push(Neighbor {
                         id: far,
-                        kind: key.kind.clone(),
+                        kind: key.kind.as_str().into(),
                         direction: way,
                     });
                 }
@@ -262,7 +260,7 @@ mod tests {
         let (a, b, c, d) = (BlockId(1), BlockId(2), BlockId(3), BlockId(4));
         let neighbor = |id, direction| Neighbor {
             id,
-            kind: "tie".to_owned(),
+            kind: "tie".into(),
             direction,
         };
         let mut state = State::default();

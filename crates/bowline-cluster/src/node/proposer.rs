@@ -175,7 +175,7 @@ pub(crate) fn size_of(command: &Command) -> usize {
                 block.kind.len() + block.content.len() + texts(&block.attributes)
             }
             GraphWrite::PutEdge(edge) => edge.kind.len() + texts(&edge.attributes),
-            GraphWrite::DeleteEdge { kind, .. } => kind.len(),
+            GraphWrite::DeleteEdge(key) => key.kind.len(),
             _ => 0,
         }
     }

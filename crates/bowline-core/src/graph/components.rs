@@ -8,8 +8,8 @@
 //! The first takes O(blocks + edges) time and up to 32 B per block beside the result; the second
 //! O(blocks + edges·log blocks) at worst, in practice about the same, and 4 B per block.
 
-use super::id::BlockId;
 use super::view::DenseView;
+use bowline_types::BlockId;
 
 /// The strongly connected components: each ascending, in the order of their first blocks. A block
 /// on no cycle is a component of its own.
@@ -127,10 +127,11 @@ fn group(view: &DenseView, labels: &[u32]) -> Vec<Vec<BlockId>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind_id::KindId;
     use super::super::memory::{MemoryGraph, distances, random_graphs, ways};
     use super::super::source::KindFilter;
-    use super::super::types::{Direction, KindId};
     use super::*;
+    use bowline_types::Direction;
 
     fn parts(graph: &MemoryGraph) -> (Vec<Vec<u128>>, Vec<Vec<u128>>) {
         let view = DenseView::build(graph, &KindFilter::All, false).expect("builds");

@@ -1,9 +1,9 @@
 //! Fuzzing of the values and keys of blocks and edges; see [`crate::fuzzing`].
 
-use super::id::BlockId;
 use super::keys::{edge_in_key, edge_out_key, split_edge_key};
+use super::kind_id::KindId;
 use super::record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
-use super::types::{Attributes, Block, KindId};
+use bowline_types::{Attributes, Block, BlockId};
 
 /// The value of a block.
 pub fn block(value: &[u8]) {
@@ -16,7 +16,7 @@ pub fn block(value: &[u8]) {
     let block = Block {
         id: BlockId(1),
         kind: String::new(),
-        content: found.content.to_vec(),
+        content: found.content.to_vec().into(),
         attributes: found.attributes.to_attributes(),
     };
     let mut out = Vec::new();

@@ -9,8 +9,8 @@
 //! All numbers are big-endian, so the order of the bytes is the order of (id, kind, id): the edges
 //! of one block stand together, within it those of one kind, and both are a prefix away.
 
-use super::id::BlockId;
-use super::types::KindId;
+use super::kind_id::KindId;
+use bowline_types::BlockId;
 
 /// The key of a block in the tree `block`.
 pub fn block_key(id: BlockId) -> [u8; 16] {

@@ -5,9 +5,9 @@
 //! would hold.
 
 use bowline_storage::codec::Reader;
+use bytes::Bytes;
 
-use super::id::BlockId;
-use super::types::{Attributes, Block, Edge};
+use bowline_types::{Attributes, Block, BlockId, Edge};
 
 /// A block where it lies, for as long as a visit (`Graph::visit_block`) takes.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ impl BlockRef<'_> {
         Block {
             id: self.id,
             kind: self.kind.to_owned(),
-            content: self.content.to_vec(),
+            content: Bytes::copy_from_slice(self.content),
             attributes: self.attributes.to_attributes(),
         }
     }
@@ -138,8 +138,8 @@ fn next<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, &'a str)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind_id::KindId;
     use super::super::record::{decode_block, encode_block};
-    use super::super::types::KindId;
     use super::*;
 
     #[test]

@@ -4,14 +4,14 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::id::BlockId;
 use super::keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
 };
+use super::kind_id::KindId;
 use super::record::{block_kind, decode_edge, encode_block, encode_edge};
 use super::source::{GraphSource, KindFilter, NeighborRef};
-use super::types::{Attributes, Block, Direction, KindId};
 use crate::Result;
+use bowline_types::{Attributes, Block, BlockId, Direction};
 
 /// The kind of every block made by [`MemoryGraph::add_block`].
 pub const BLOCK_KIND: KindId = KindId(100);

@@ -1,8 +1,7 @@
 //! The graph: blocks, the edges between them, and questions about how they hang together.
 //!
 //! ```text
-//!    types, id             what a user holds
-//!    lent                  the same where it lies
+//!    lent                  blocks and edges where they lie
 //!    record, keys          how it lies in the trees `block`, `edge_out`, `edge_in`
 //!        |
 //!    source                what an algorithm may ask of one snapshot
@@ -25,8 +24,9 @@
 pub mod components;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod id;
+mod id_map;
 mod keys;
+mod kind_id;
 mod lent;
 #[cfg(test)]
 mod memory;
@@ -37,17 +37,14 @@ mod record;
 mod source;
 pub mod stats;
 pub mod traverse;
-mod types;
 pub mod view;
 
-pub use id::{BlockId, ParseBlockIdError};
+pub use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
 pub use keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
 };
+pub use kind_id::KindId;
 pub use lent::{AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
 pub use record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
 pub use source::{GraphSource, KindFilter, NeighborRef};
-pub use traverse::Stop;
-pub use types::KindId;
-pub use types::{Attributes, Block, Direction, Edge};

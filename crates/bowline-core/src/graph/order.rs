@@ -13,9 +13,9 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::id::BlockId;
 use super::view::{DenseView, Rows};
 use crate::{Error, Result};
+use bowline_types::BlockId;
 
 /// Which end of an edge comes first in a topological order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -111,9 +111,9 @@ fn find_cycle(rows: &Rows, waiting_for: &[u32]) -> Vec<u32> {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use super::super::kind_id::KindId;
     use super::super::memory::{MemoryGraph, random_graphs, ways};
     use super::super::source::KindFilter;
-    use super::super::types::KindId;
     use super::*;
 
     const BOTH: [Precedence; 2] = [Precedence::SourceFirst, Precedence::TargetFirst];

@@ -7,10 +7,10 @@
 //!
 //! If nothing leads to `to`, its side ends at once, however much can be reached from `from`.
 
-use super::id::{BlockId, IdSet};
+use super::id_map::IdSet;
 use super::source::{GraphSource, KindFilter, require_block};
-use super::types::Direction;
 use crate::Result;
+use bowline_types::{BlockId, Direction};
 
 /// Whether a path of any length leads from `from` to `to`; each block reaches itself. Both must
 /// exist.
@@ -71,8 +71,8 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind_id::KindId;
     use super::super::memory::{MemoryGraph, distances, random_graphs, ways};
-    use super::super::types::KindId;
     use super::*;
     use crate::Error;
 

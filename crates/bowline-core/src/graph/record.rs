@@ -15,8 +15,9 @@
 
 use bowline_storage::codec::{Reader, put_bytes, put_varint};
 
+use super::kind_id::KindId;
 use super::lent::AttributesRef;
-use super::types::{Attributes, Block, KindId};
+use bowline_types::{Attributes, Block};
 
 const BLOCK_VERSION: u8 = 1;
 const EDGE_VERSION: u8 = 1;
@@ -88,8 +89,8 @@ fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::BlockId;
     use super::*;
+    use bowline_types::BlockId;
 
     fn block() -> Block {
         Block::new(BlockId(1), "service")
@@ -237,7 +238,7 @@ mod tests {
                 let block = Block {
                     id: BlockId(1),
                     kind: String::new(),
-                    content: found.content.to_vec(),
+                    content: found.content.to_vec().into(),
                     attributes: found.attributes.to_attributes(),
                 };
                 assert_eq!(encoded(found.kind, &block), value);

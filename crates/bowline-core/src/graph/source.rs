@@ -1,10 +1,10 @@
 //! What the algorithms ask of a graph: one consistent snapshot, read in key order.
 
-use super::id::BlockId;
 use super::keys::edge_out_key;
-use super::types::{Attributes, Direction, KindId};
+use super::kind_id::KindId;
 use crate::error::show_key;
 use crate::{Error, Result};
+use bowline_types::{Attributes, BlockId, Direction};
 
 /// A snapshot of a graph. Every call sees the same revision.
 pub trait GraphSource {

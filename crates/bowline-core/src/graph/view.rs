@@ -19,10 +19,10 @@
 
 use std::collections::BTreeMap;
 
-use super::id::BlockId;
+use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge};
-use super::types::KindId;
 use crate::{Error, Result};
+use bowline_types::BlockId;
 
 /// A snapshot of all blocks and of the edges of some kinds.
 pub struct DenseView {
@@ -256,8 +256,8 @@ impl RowsBuilder {
 #[cfg(test)]
 mod tests {
     use super::super::memory::{BLOCK_KIND, MemoryGraph, random_graphs, ways};
-    use super::super::types::{Attributes, Block};
     use super::*;
+    use bowline_types::{Attributes, Block};
 
     #[test]
     fn blocks_are_numbered_by_id_and_rows_follow_the_edges() {

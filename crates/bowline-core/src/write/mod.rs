@@ -29,8 +29,8 @@
 //! Invariants:
 //!
 //! - Batches are encoded by [`writer`] alone, but for the record of what a member has applied; blocks and edges
-//!   are encoded for them by [`graph`] alone. An ingestion, which writes tables and no batch, derives metadata of
-//!   its own.
+//!   are encoded for them by [`graph`] alone. An ingestion writes tables and no batch; it asks [`writer`] for
+//!   metadata and for attachments.
 //! - Every rule is generic over its caller and compiled for each, so that the library pays nothing for what
 //!   only the cluster needs.
 

@@ -83,13 +83,7 @@ impl<J: Journal> Writer<J> {
     /// Sets a key that was `previous` before.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &Value, lease: LeaseId, previous: Option<Meta>) {
-        let revision = self.revision;
-        let meta = Meta {
-            create_revision: previous.map_or(revision, |meta| meta.create_revision),
-            mod_revision: revision,
-            version: previous.map_or(1, |meta| meta.version + 1),
-            lease,
-        };
+        let meta = meta_of_put(self.revision, lease, previous);
         record::encode_head(&meta, &mut self.head);
         self.put_head_and(key, value);
         if self.is_watched {
@@ -142,14 +136,28 @@ impl<J: Journal> Writer<J> {
     /// Moves a key from one lease to another; 0 means none.
     #[inline]
     fn attach(&mut self, key: &[u8], old: LeaseId, new: LeaseId) {
-        if old == new {
-            return;
+        if let Some(attachment) = detached(key, old, new) {
+            self.delete_record(trees::SYSTEM, &attachment);
         }
-        if old != 0 {
-            self.delete_record(trees::SYSTEM, &trees::attachment_key(old, key));
-        }
-        if new != 0 {
-            self.put_record(trees::SYSTEM, &trees::attachment_key(new, key), &[]);
+        if let Some(attachment) = detached(key, new, old) {
+            self.put_record(trees::SYSTEM, &attachment, &[]);
         }
     }
+}
+
+/// The metadata that a put at `revision` gives a key that was `previous` before.
+#[inline]
+pub fn meta_of_put(revision: Revision, lease: LeaseId, previous: Option<Meta>) -> Meta {
+    Meta {
+        create_revision: previous.map_or(revision, |meta| meta.create_revision),
+        mod_revision: revision,
+        version: previous.map_or(1, |meta| meta.version + 1),
+        lease,
+    }
+}
+
+/// The attachment record to delete when a key moves from the lease `old` to the lease `new`; 0 means none.
+#[inline]
+pub fn detached(key: &[u8], old: LeaseId, new: LeaseId) -> Option<Vec<u8>> {
+    (old != 0 && old != new).then(|| trees::attachment_key(old, key))
 }

@@ -29,9 +29,7 @@ use std::ops::Bound;
 use bowline_storage::{Revision, TreeId, Value};
 
 use super::{Planner, Stop};
-use crate::command::{
-    Commit, CommitRead, CommitWrite, GraphWrite, Outcome, PutOp, Refusal, Touched,
-};
+use crate::command::{Commit, CommitRead, CommitWrite, Outcome, PutOp, Refusal};
 use crate::overlay::Overlay;
 use crate::range::{Span, for_each};
 use crate::walked::Walked;
@@ -43,6 +41,8 @@ use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
 use bowline_core::write::validate::{self, Violation};
+use bowline_types::{EdgeKey, GraphWrite, Touched};
+use bytes::Bytes;
 
 /// What becomes of keys. Each is in one of both at most.
 #[derive(Default)]
@@ -199,11 +199,9 @@ impl Planner<'_> {
                 GraphWrite::PutEdge(edge) => {
                     self.check_edge(edge.source, &edge.kind, edge.target, since)
                 }
-                GraphWrite::DeleteEdge {
-                    source,
-                    kind,
-                    target,
-                } => self.check_edge(*source, kind, *target, since),
+                GraphWrite::DeleteEdge(key) => {
+                    self.check_edge(key.source, &key.kind, key.target, since)
+                }
             },
         }
     }
@@ -314,7 +312,7 @@ impl Planner<'_> {
             reason,
         };
         Ok(match tree {
-            trees::KV => Touched::Key(key.to_vec()),
+            trees::KV => Touched::Key(Bytes::copy_from_slice(key)),
             trees::BLOCK => {
                 let id = <[u8; 16]>::try_from(key);
                 let id = id.map_err(|_| invalid("block", "its key is not 16 bytes"))?;
@@ -324,11 +322,7 @@ impl Planner<'_> {
                 let (source, kind, target) = write::graph::split(tree, key)?;
                 let kind = self.kinds.name(kind);
                 let kind = kind.ok_or_else(|| invalid("edge", "its kind is not registered"))?;
-                Touched::Edge {
-                    source,
-                    kind: kind.as_ref().to_owned(),
-                    target,
-                }
+                Touched::Edge(EdgeKey::new(source, &*kind, target))
             }
         })
     }

@@ -24,8 +24,8 @@ use bowline_storage::tree::{BatchWriter, Engine};
 use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
 
 use super::command::{
-    AlarmKind, Command, Compare, DeleteRangeOp, GraphWrite, Op, OpReply, Outcome, PutOp, RangeOp,
-    RangeReply, Refusal, Reply, Target as Compared, Txn, TxnReply,
+    AlarmKind, Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply,
+    Refusal, Reply, Target as Compared, Txn, TxnReply,
 };
 use super::overlay::{Overlaid, Overlay, Write};
 use super::range::{self, Span, entry_holds, for_each_entry, is_below_all, is_newest};
@@ -45,6 +45,7 @@ use bowline_core::write::lookup::Lookup;
 use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::Writer;
+use bowline_types::GraphWrite;
 
 /// What the members know besides the trees; read from them at opening.
 #[derive(Debug, Default, Clone)]
@@ -689,12 +690,8 @@ impl<'a> Planner<'a> {
             GraphWrite::PutBlock(block) => write::graph::put_block(self, block).map(|()| true),
             GraphWrite::DeleteBlock(id) => write::graph::delete_block(self, *id),
             GraphWrite::PutEdge(edge) => write::graph::put_edge(self, edge).map(|()| true),
-            GraphWrite::DeleteEdge {
-                source,
-                kind,
-                target,
-            } => match self.known_kind(kind) {
-                Some(kind) => write::graph::delete_edge(self, *source, kind, *target),
+            GraphWrite::DeleteEdge(key) => match self.known_kind(&key.kind) {
+                Some(kind) => write::graph::delete_edge(self, key.source, kind, key.target),
                 None => Ok(false),
             },
         }

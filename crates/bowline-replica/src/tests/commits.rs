@@ -38,11 +38,11 @@ fn put_edge(source: u128, target: u128) -> GraphWrite {
 }
 
 fn delete_edge(source: u128, target: u128) -> GraphWrite {
-    GraphWrite::DeleteEdge {
+    GraphWrite::DeleteEdge(EdgeKey {
         source: BlockId(source),
         kind: "tie".to_owned(),
         target: BlockId(target),
-    }
+    })
 }
 
 fn delete_key(key: &str) -> Command {
@@ -53,11 +53,11 @@ fn delete_key(key: &str) -> Command {
 }
 
 fn edge(source: u128, target: u128) -> Touched {
-    Touched::Edge {
+    Touched::Edge(EdgeKey {
         source: BlockId(source),
         kind: "tie".to_owned(),
         target: BlockId(target),
-    }
+    })
 }
 
 /// A commit of what was read at `at`, with a write that conflicts with nothing.
@@ -106,7 +106,7 @@ fn member() -> Member {
 fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
     use Isolation::{Serializable, Snapshot};
     let graph = |write| Command::Graph(vec![write]);
-    let key = |key: &str| Touched::Key(key.into());
+    let key = |key: &str| Touched::Key(key.to_owned().into());
     let cases: Vec<(CommitRead, Command, Option<Touched>)> = vec![
         (
             key_read("a"),
@@ -186,11 +186,11 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
                 "new",
                 BlockId(2),
             ))),
-            Some(Touched::Edge {
+            Some(Touched::Edge(EdgeKey {
                 source: BlockId(1),
                 kind: "new".to_owned(),
                 target: BlockId(2),
-            }),
+            })),
         ),
         (
             CommitRead::EdgesOut(BlockId(1)),

@@ -740,11 +740,11 @@ fn command() -> impl Strategy<Value = Command> {
             (block(), block(), 0..3).prop_map(|(source, target, kind)| GraphWrite::PutEdge(
                 Edge::new(source, format!("tie {kind}"), target)
             )),
-            (block(), block()).prop_map(|(source, target)| GraphWrite::DeleteEdge {
+            (block(), block()).prop_map(|(source, target)| GraphWrite::DeleteEdge(EdgeKey {
                 source,
                 kind: "tie 1".to_owned(),
                 target,
-            }),
+            })),
         ];
     let range_end = end.clone();
     let read = prop_oneof![

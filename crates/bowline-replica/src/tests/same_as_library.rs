@@ -246,11 +246,11 @@ impl Both {
                     let kind = kind.to_owned();
                     commit
                         .writes
-                        .push(CommitWrite::Graph(GraphWrite::DeleteEdge {
+                        .push(CommitWrite::Graph(GraphWrite::DeleteEdge(EdgeKey {
                             source,
                             kind,
                             target,
-                        }));
+                        })));
                 }
             }
             13 if put.is_empty() => {

@@ -6,7 +6,7 @@
 use bowline::{Attributes, Block, BlockId, Direction, Edge, Neighbor, Stop, Visit};
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
-use bowline_replica::GraphWrite;
+use bowline_replica::{EdgeKey, GraphWrite};
 use bytes::Bytes;
 use pb::graph_write::Write;
 
@@ -115,7 +115,7 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
         Some(Write::PutBlock(block)) => GraphWrite::PutBlock(Block {
             id: id(&block.id)?,
             kind: block.kind,
-            content: block.content.to_vec(),
+            content: block.content,
             attributes: block.attributes,
         }),
         Some(Write::DeleteBlock(bytes)) => GraphWrite::DeleteBlock(id(&bytes)?),
@@ -130,11 +130,11 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
         }
         Some(Write::DeleteEdge(edge)) => {
             let (source, kind, target) = key(edge)?;
-            GraphWrite::DeleteEdge {
+            GraphWrite::DeleteEdge(EdgeKey {
                 source,
                 kind,
                 target,
-            }
+            })
         }
         None => {
             return Err(Fault::Invalid(
@@ -154,7 +154,7 @@ pub(crate) fn block(block: Block, without_content: bool) -> pb::Block {
         content: if without_content {
             Bytes::new()
         } else {
-            block.content.into()
+            block.content
         },
         attributes: block.attributes,
     }
@@ -207,7 +207,7 @@ pub(crate) fn stop(stop: Stop) -> pb::Stop {
     match stop {
         Stop::Exhausted => pb::Stop::Exhausted,
         Stop::MaxDepth => pb::Stop::MaxDepth,
-        Stop::Limit => pb::Stop::Limit,
+        Stop::Limit | Stop::LimitOfServer => pb::Stop::Limit,
         Stop::MaxBytes => pb::Stop::MaxBytes,
     }
 }

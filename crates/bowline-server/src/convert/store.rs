@@ -170,16 +170,12 @@ pub(crate) fn version(version: Version) -> pb::Version {
 /// What was changed, and when.
 pub(crate) fn conflict(what: Touched, revision: u64) -> pb::Conflict {
     let what = match what {
-        Touched::Key(key) => What::Key(key.into()),
+        Touched::Key(key) => What::Key(key),
         Touched::Block(id) => What::Block(graph::id_bytes(id)),
-        Touched::Edge {
-            source,
-            kind,
-            target,
-        } => What::Edge(pb::EdgeKey {
-            source: graph::id_bytes(source),
-            kind,
-            target: graph::id_bytes(target),
+        Touched::Edge(key) => What::Edge(pb::EdgeKey {
+            source: graph::id_bytes(key.source),
+            kind: key.kind,
+            target: graph::id_bytes(key.target),
         }),
     };
     pb::Conflict {

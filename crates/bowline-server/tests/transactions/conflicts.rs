@@ -145,7 +145,7 @@ async fn a_read_conflicts_with_what_changes_it() {
         );
         let what = Touched::Edge(EdgeKey::new(id(1), "tie", id(2)));
         assert_eq!(touched(neighbors.await), what);
-        client.graph().delete_edge(edge().key).await.unwrap();
+        client.graph().delete_edge(edge().key()).await.unwrap();
     }
     // The edge that comes is at its other end, and the block is the same.
     let other_way = raced(

@@ -97,7 +97,7 @@ async fn a_key_a_block_and_an_edge_have_one_revision_on_every_member() {
             assert_eq!(key.entry().is_some(), is_there);
             let blocks = graph.blocks([app, lib]).revision(revision).await.unwrap();
             assert_eq!(blocks.blocks.len(), if is_there { 2 } else { 0 });
-            let key = Edge::new(app, "uses", lib).key;
+            let key = Edge::new(app, "uses", lib).key();
             let edges = graph.edges([key]).revision(revision).await.unwrap();
             assert_eq!(edges.edges.len(), usize::from(is_there));
         }

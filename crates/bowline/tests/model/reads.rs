@@ -168,7 +168,7 @@ impl Case {
         let block = graph.block(BlockId(id)).expect("block");
         let wanted = self.model.block(id, revision);
         assert_eq!(
-            block.map(|b| (b.kind, b.content)),
+            block.map(|b| (b.kind, b.content.to_vec())),
             wanted.cloned().map(|b| (b.kind, b.content))
         );
         let missing = |error: Error| matches!(error, Error::MissingBlock { .. });

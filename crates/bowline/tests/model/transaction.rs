@@ -168,7 +168,7 @@ impl OpenTransaction {
                 };
                 let expected = self.blocks.get(&id).cloned().or_else(stored);
                 let found = self.transaction.block(BlockId(id)).expect("block");
-                assert_eq!(found.map(|block| block.content), expected);
+                assert_eq!(found.map(|block| block.content.to_vec()), expected);
                 if !self.blocks.contains_key(&id) {
                     self.read_blocks.insert(id);
                 }

@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         for id in 1..=crate::support::BLOCKS {
             let what = format!("block {id}");
             if let Some(found) = self.answer(&what, graph.block(BlockId(id)))? {
-                let found = found.map(|block| (block.kind, block.content));
+                let found = found.map(|block| (block.kind, block.content.to_vec()));
                 let wanted = wanted.blocks.get(&id).cloned();
                 same(
                     &what,

@@ -149,7 +149,7 @@ impl Contents {
             let whole = block.attributes.get(BLOCK_ATTRIBUTE) == Some(&len);
             // A content that does not agree with its attribute compares unequal to every model.
             let content = if whole {
-                block.content
+                block.content.to_vec()
             } else {
                 b"torn".to_vec()
             };

@@ -18,7 +18,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that a user gets, from the lowest to the highest. A crate uses crates to its left.
-const SHIPPED: [&str; 9] = [
+const SHIPPED: [&str; 10] = [
+    "bowline-types",
     "bowline-storage",
     "bowline-core",
     "bowline",
@@ -37,10 +38,7 @@ const FUNCTION_LINES_MAX: usize = 100;
 const CIRCLE_FILES_MAX: usize = 3;
 
 /// Longer files, and why.
-const LONG_FILES: &[(&str, &str)] = &[(
-    "bowline/src/graph_view.rs",
-    "to be replaced by the graph view",
-)];
+const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Longer functions, and why.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[

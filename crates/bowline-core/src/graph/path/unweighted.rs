@@ -17,12 +17,13 @@
 //! their first paths. So the first meeting block `m` found forward begins the first path, and from
 //! there each step takes the first neighbour that is one nearer to `to`.
 
+use super::Path;
 use crate::Result;
-use crate::graph::id::{BlockId, IdMap};
+use crate::graph::id_map::IdMap;
 use crate::graph::keys::edge_prefix;
-use crate::graph::path::Path;
+use crate::graph::kind_id::KindId;
 use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge, require_block};
-use crate::graph::types::{Direction, KindId};
+use bowline_types::{BlockId, Direction};
 
 /// The first of the paths with the fewest edges; `None` when there is none of at most `max_depth`
 /// edges. Both blocks must exist.

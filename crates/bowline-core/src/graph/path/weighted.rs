@@ -11,12 +11,13 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use crate::graph::id::{BlockId, IdMap};
+use super::Path;
+use crate::graph::id_map::IdMap;
 use crate::graph::keys::edge_out_key;
-use crate::graph::path::Path;
+use crate::graph::kind_id::KindId;
 use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge, require_block};
-use crate::graph::types::{Direction, KindId};
 use crate::{Error, Result};
+use bowline_types::{BlockId, Direction};
 
 /// What an edge without the attribute weighs.
 const WEIGHT_DEFAULT: f64 = 1.0;
@@ -178,7 +179,7 @@ fn path_to(found: &[Found], end: usize) -> Path {
 mod tests {
     use super::*;
     use crate::graph::memory::{MemoryGraph, distances, random_graphs, ways};
-    use crate::graph::types::Attributes;
+    use bowline_types::Attributes;
 
     fn weighing(value: impl Into<String>) -> Attributes {
         Attributes::from([("w".to_owned(), value.into())])

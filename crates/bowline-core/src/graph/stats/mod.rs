@@ -19,57 +19,22 @@
 //! Memory: about 12 B per tie at the peak and 28 B per block, beside the view.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
+
+use bowline_types::GraphStats;
 
 use super::components::{count_labels, strong_labels, weak_labels};
-use super::types::KindId;
+use super::kind_id::KindId;
 use super::view::{DenseView, Rows, RowsBuilder};
 
-/// Figures about a graph, or about its edges of some kinds.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct GraphStats {
-    /// How many blocks there are.
-    pub blocks: u64,
-    /// How many edges there are.
-    pub edges: u64,
-    /// How many blocks there are of each kind.
-    pub block_kinds: BTreeMap<KindId, u64>,
-    /// How many edges there are of each kind.
-    pub edge_kinds: BTreeMap<KindId, u64>,
-    /// How many edges lead from a block to itself.
-    pub self_loops: u64,
-    /// The most edges that leave one block.
-    pub out_degree_max: u64,
-    /// The most edges that arrive at one block.
-    pub in_degree_max: u64,
-    /// The most edges that leave or arrive at one block; a self loop does both.
-    pub degree_max: u64,
-    /// How many edges leave or arrive at a block on average.
-    pub degree_mean: f64,
-    /// How many strongly connected components there are.
-    pub strong_components: u64,
-    /// How many weakly connected components there are.
-    pub weak_components: u64,
-    /// How many pairs of different blocks are tied by at least one edge either way.
-    pub ties: u64,
-    /// How many triples of blocks are tied each to each.
-    pub triangles: u64,
-    /// The mean over all blocks of their clustering coefficient: the share of pairs of blocks tied
-    /// to a block that are tied to each other; 0 for a block tied to fewer than two.
-    pub average_clustering: f64,
-    /// How much memory the view took from which this was computed.
-    pub view_memory_bytes: u64,
-}
-
 /// Computes all of it.
-pub fn graph_stats(view: &DenseView) -> GraphStats {
+pub fn graph_stats(view: &DenseView) -> GraphStats<KindId> {
     let blocks = u64::from(view.block_count());
     let edges = view.edge_count();
     let mut stats = GraphStats {
         blocks,
         edges,
-        block_kinds: view.block_kinds().clone(),
-        edge_kinds: view.edge_kinds().clone(),
+        blocks_by_kind: view.block_kinds().clone(),
+        edges_by_kind: view.edge_kinds().clone(),
         degree_mean: if blocks == 0 {
             0.0
         } else {
@@ -91,12 +56,10 @@ pub fn graph_stats(view: &DenseView) -> GraphStats {
         let (out_degree, in_degree) = (row.len() as u64, in_degrees[number as usize]);
         stats.out_degree_max = stats.out_degree_max.max(out_degree);
         stats.in_degree_max = stats.in_degree_max.max(in_degree);
-        stats.degree_max = stats.degree_max.max(out_degree + in_degree);
     }
     drop(in_degrees);
 
     let ties = undirected(view.outgoing());
-    stats.ties = ties.edge_count() / 2;
     let triangles = triangles_per_block(&ties);
     // Each triangle was counted at its three corners.
     stats.triangles = triangles.iter().sum::<u64>() / 3;

@@ -34,47 +34,17 @@
 //! the last block just fitted. To tell, the walk goes on after the last block that fits, until it
 //! finds one more or none.
 
-use super::id::{BlockId, IdMap, IdSet};
+use super::id_map::IdMap;
+use super::id_map::IdSet;
+use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, NeighborRef, dangling_edge, require_block};
-use super::types::{Direction, KindId};
 use crate::Result;
+use bowline_types::{BlockId, Direction, Stop};
 
-/// What a traversal found, and why it ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Traversal {
-    /// The visited blocks, each once, in the order of the traversal.
-    pub visits: Vec<Visit>,
-    /// Which bound ended it.
-    pub stop: Stop,
-    /// How many ends of edges were read, those behind a bound included.
-    pub edges_touched: u64,
-}
-
-/// One visited block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Visit {
-    /// The block.
-    pub id: BlockId,
-    /// How many edges lie between it and the start it was reached from, along the parents.
-    pub depth: u32,
-    /// The block it was reached from, which comes earlier in the order; `None` for a start.
-    pub parent: Option<BlockId>,
-    /// The kind of the edge it was reached over; `None` for a start.
-    pub kind: Option<KindId>,
-}
-
-/// Which bound ended a traversal.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Stop {
-    /// None: everything reachable was visited.
-    Exhausted,
-    /// Everything within `max_depth` was visited, and there is more beyond.
-    MaxDepth,
-    /// `limit` blocks were visited, and there are more within `max_depth`.
-    Limit,
-    /// The record of the next block would have gone over `max_bytes`.
-    MaxBytes,
-}
+/// A traversal whose kinds are numbers.
+pub type Traversal = bowline_types::Traversal<KindId>;
+/// A visit whose kind is a number.
+pub type Visit = bowline_types::Visit<KindId>;
 
 /// In which order blocks are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::memory::{BLOCK_KIND, MemoryGraph, distances, random_graphs, ways};
-use super::super::types::{Attributes, Block};
 use super::*;
 use crate::Error;
+use bowline_types::{Attributes, Block};
 
 const ORDERS: [TraverseOrder; 2] = [TraverseOrder::BreadthFirst, TraverseOrder::DepthFirst];
 

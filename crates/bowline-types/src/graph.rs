@@ -1,8 +1,11 @@
-//! What a user puts into the graph and asks of it: blocks, edges, kinds, directions.
+//! Blocks, edges and the writes of both.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use super::id::BlockId;
+use bytes::Bytes;
+
+use crate::BlockId;
 
 /// Named texts on a block or an edge, in the order of their names.
 pub type Attributes = BTreeMap<String, String>;
@@ -10,22 +13,22 @@ pub type Attributes = BTreeMap<String, String>;
 /// A node of the graph: content with an id, a kind and attributes.
 ///
 /// ```
-/// use bowline::{Block, BlockId};
+/// use bowline_types::{Block, BlockId};
 ///
 /// let block = Block::new(BlockId::from_name("svc/billing"), "service")
-///     .content("owner: payments")
+///     .content("10.0.0.7")
 ///     .attribute("tier", "1");
-/// assert_eq!(block.attributes["tier"], "1");
+/// assert_eq!(block.content, "10.0.0.7");
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Its id, unique in the database.
+    /// The id; unique in the database.
     pub id: BlockId,
-    /// The name of its kind.
+    /// The name of the kind, such as `service`.
     pub kind: String,
     /// Any bytes.
-    pub content: Vec<u8>,
-    /// Its attributes.
+    pub content: Bytes,
+    /// Named texts.
     pub attributes: Attributes,
 }
 
@@ -36,7 +39,7 @@ impl Block {
         Block {
             id,
             kind: kind.into(),
-            content: Vec::new(),
+            content: Bytes::new(),
             attributes: Attributes::new(),
         }
     }
@@ -44,7 +47,7 @@ impl Block {
     /// Replaces the content.
     #[must_use]
     pub fn content(mut self, content: impl Into<Vec<u8>>) -> Block {
-        self.content = content.into();
+        self.content = Bytes::from(content.into());
         self
     }
 
@@ -56,25 +59,64 @@ impl Block {
     }
 }
 
-/// A directed tie between two blocks. Source, kind and target together are its identity: two
-/// blocks may be tied by several edges of different kinds, and a block may be tied to itself.
-///
-/// ```
-/// use bowline::{BlockId, Edge};
-///
-/// let (billing, ledger) = (BlockId::from_name("svc/billing"), BlockId::from_name("svc/ledger"));
-/// let edge = Edge::new(billing, "calls", ledger).attribute("weight", "2.5");
-/// assert_eq!(edge.target, ledger);
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Edge {
-    /// Where it starts.
+/// The identity of an edge: between two blocks there is at most one edge of each kind and direction.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EdgeKey {
+    /// The block where the edge starts.
     pub source: BlockId,
-    /// The name of its kind.
+    /// The name of the kind.
     pub kind: String,
-    /// Where it ends.
+    /// The block where the edge ends.
     pub target: BlockId,
-    /// Its attributes.
+}
+
+impl EdgeKey {
+    /// The identity of an edge of `kind` from `source` to `target`.
+    #[must_use]
+    pub fn new(source: BlockId, kind: impl Into<String>, target: BlockId) -> EdgeKey {
+        EdgeKey {
+            source,
+            kind: kind.into(),
+            target,
+        }
+    }
+
+    /// The edge with this identity and these attributes.
+    #[must_use]
+    pub fn with_attributes(self, attributes: Attributes) -> Edge {
+        Edge {
+            source: self.source,
+            kind: self.kind,
+            target: self.target,
+            attributes,
+        }
+    }
+}
+
+impl fmt::Display for EdgeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} {}", self.source, self.kind, self.target)
+    }
+}
+
+/// A typed, directed tie between two blocks.
+///
+/// ```
+/// use bowline_types::{BlockId, Edge};
+///
+/// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// let edge = Edge::new(app, "depends_on", lib).attribute("version", "1.2");
+/// assert_eq!(edge.key().target, lib);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edge {
+    /// The block where the edge starts.
+    pub source: BlockId,
+    /// The name of the kind, such as `depends_on`.
+    pub kind: String,
+    /// The block where the edge ends.
+    pub target: BlockId,
+    /// Named texts.
     pub attributes: Attributes,
 }
 
@@ -96,14 +138,16 @@ impl Edge {
         self.attributes.insert(name.into(), value.into());
         self
     }
+
+    /// The identity of this edge.
+    #[must_use]
+    pub fn key(&self) -> EdgeKey {
+        EdgeKey::new(self.source, self.kind.clone(), self.target)
+    }
 }
 
-/// The number a kind's name is registered under; keys and records carry it instead of the name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct KindId(pub u32);
-
 /// Which edges of a block are followed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {
     /// From source to target.
     #[default]
@@ -115,7 +159,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The direction that leads back.
+    /// The direction that sees the same edges from their other ends.
     #[must_use]
     pub fn reversed(self) -> Direction {
         match self {
@@ -124,6 +168,19 @@ impl Direction {
             Direction::Both => Direction::Both,
         }
     }
+}
+
+/// One write of the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GraphWrite {
+    /// Creates or replaces a block.
+    PutBlock(Block),
+    /// Deletes a block with every edge from or to it.
+    DeleteBlock(BlockId),
+    /// Creates or replaces an edge between two blocks that exist.
+    PutEdge(Edge),
+    /// Deletes an edge.
+    DeleteEdge(EdgeKey),
 }
 
 #[cfg(test)]
@@ -135,17 +192,17 @@ mod tests {
         let block = Block::new(BlockId(1), "service");
         assert_eq!((block.content.len(), block.attributes.len()), (0, 0));
         let block = block
-            .content(*b"text")
+            .content("text")
             .attribute("a", "1")
             .attribute("a", "2");
-        assert_eq!(block.content, b"text");
+        assert_eq!(block.content, "text");
         assert_eq!(
             block.attributes,
             Attributes::from([("a".into(), "2".into())])
         );
 
         let edge = Edge::new(BlockId(1), "calls", BlockId(2)).attribute("w", "3");
-        assert_eq!((edge.source, edge.target), (BlockId(1), BlockId(2)));
+        assert_eq!(edge.key(), EdgeKey::new(BlockId(1), "calls", BlockId(2)));
         assert_eq!(
             edge.attributes,
             Attributes::from([("w".into(), "3".into())])

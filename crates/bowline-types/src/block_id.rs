@@ -1,19 +1,18 @@
 //! The id of a block: 128 bits, shown as a UUID.
 //!
 //! An id is a UUID made elsewhere, or the XXH3 hash of a name ([`BlockId::from_name`]), so that
-//! programs which agree on names agree on ids without asking anyone. Keys carry the sixteen bytes
+//! programs which agree on names agree on ids without asking anyone. Disk and wire carry the sixteen bytes
 //! big-endian: their byte order is the order of the numbers.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of a block.
 ///
 /// ```
-/// use bowline::BlockId;
+/// use bowline_types::BlockId;
 ///
 /// let id = BlockId::from_name("svc/billing");
 /// assert_eq!(id.to_string().parse::<BlockId>(), Ok(id));
@@ -89,57 +88,6 @@ impl FromStr for BlockId {
     }
 }
 
-/// A hash map keyed by block. Nothing here may depend on its iteration order.
-pub type IdMap<V> = std::collections::HashMap<BlockId, V, IdHashing>;
-
-/// A hash set of blocks. Nothing here may depend on its iteration order.
-pub type IdSet = std::collections::HashSet<BlockId, IdHashing>;
-
-/// Makes [`IdHasher`]s. Seeded afresh for each map: ids come from users, who must not be able to
-/// choose ids that collide.
-#[derive(Clone, Debug)]
-pub struct IdHashing {
-    seed: u64,
-}
-
-impl Default for IdHashing {
-    fn default() -> IdHashing {
-        IdHashing {
-            seed: RandomState::new().hash_one(0),
-        }
-    }
-}
-
-impl BuildHasher for IdHashing {
-    type Hasher = IdHasher;
-
-    fn build_hasher(&self) -> IdHasher {
-        IdHasher { hash: self.seed }
-    }
-}
-
-/// Hashes one id by XXH3: a few nanoseconds for sixteen bytes, and well mixed even where ids are
-/// small consecutive numbers.
-#[derive(Clone, Debug)]
-pub struct IdHasher {
-    /// The seed, then the hash so far.
-    hash: u64,
-}
-
-impl Hasher for IdHasher {
-    fn write_u128(&mut self, id: u128) {
-        self.write(&id.to_le_bytes());
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.hash = xxh3_64_with_seed(bytes, self.hash);
-    }
-
-    fn finish(&self) -> u64 {
-        self.hash
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,24 +155,6 @@ mod tests {
             ("svc/größe", "4d46fdbd-e92c-1bfb-7d32-d97bbb905e81"),
         ] {
             assert_eq!(BlockId::from_name(name).to_string(), id, "{name:?}");
-        }
-    }
-
-    #[test]
-    fn hashes_of_consecutive_ids_spread() {
-        // 4,096 ids into 65,536 cells by the low and by the high bits: chance fills about 3,970.
-        for seed in 0..64 {
-            let hashing = IdHashing { seed };
-            for (shift, step) in [(0, 1), (48, 1), (0, 1 << 64), (48, 1 << 64)] {
-                let cells: std::collections::HashSet<u16> = (0..4096)
-                    .map(|n| (hashing.hash_one(BlockId(n * step)) >> shift) as u16)
-                    .collect();
-                assert!(
-                    cells.len() > 3900,
-                    "shift {shift}, step {step}: {}",
-                    cells.len()
-                );
-            }
         }
     }
 }

@@ -1,14 +1,13 @@
-//! What was changed, when a transaction conflicts.
+//! What a conflict names.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-use super::{BlockId, EdgeKey};
+use crate::{BlockId, EdgeKey, show_key};
 
-/// One thing that was changed.
+/// One thing that another transaction has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Touched {
     /// A key.
     Key(Bytes),
@@ -21,11 +20,9 @@ pub enum Touched {
 impl fmt::Display for Touched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Touched::Key(key) => write!(f, "key \"{}\"", key.escape_ascii()),
+            Touched::Key(key) => write!(f, "key {}", show_key(key)),
             Touched::Block(id) => write!(f, "block {id}"),
-            Touched::Edge(key) => {
-                write!(f, "edge {} {:?} {}", key.source, key.kind, key.target)
-            }
+            Touched::Edge(key) => write!(f, "edge {key}"),
         }
     }
 }

@@ -1,0 +1,188 @@
+//! The answers to questions about a graph.
+//!
+//! Where an answer names kinds, its type has a parameter `K`: users see names (`Arc<str>`), and the algorithms work
+//! on the numbers that stand for them, which are resolved once an answer is complete (`try_map_kinds`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{BlockId, Direction};
+
+/// A block next to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbor {
+    /// The other block.
+    pub id: BlockId,
+    /// The kind of the edge between them.
+    pub kind: Arc<str>,
+    /// `Out` when the edge goes to the neighbour, `In` when it comes from it.
+    pub direction: Direction,
+}
+
+/// One visited block of a traversal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Visit<K = Arc<str>> {
+    /// The block.
+    pub id: BlockId,
+    /// How many edges lie between the block and the start, along the parents.
+    pub depth: u32,
+    /// The block that this one was reached from, which was visited earlier; `None` for a start.
+    pub parent: Option<BlockId>,
+    /// The kind of the edge from or to the parent; `None` for a start.
+    pub kind: Option<K>,
+}
+
+/// The result of a traversal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traversal<K = Arc<str>> {
+    /// The blocks in the order in which they were visited, each once.
+    pub visits: Vec<Visit<K>>,
+    /// Which bound ended the traversal.
+    pub stop: Stop,
+    /// How many ends of edges were read, those beyond a bound included.
+    pub edges_touched: u64,
+}
+
+/// Which bound ended a traversal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// None: everything reachable was visited.
+    Exhausted,
+    /// Everything within `max_depth` was visited, and there is more beyond.
+    MaxDepth,
+    /// `limit` blocks were visited, and there are more within `max_depth`.
+    Limit,
+    /// The record of the next block would have gone over `max_bytes`.
+    MaxBytes,
+    /// As many blocks as a server allows were visited, and there are more. Only a server's answer says this.
+    LimitOfServer,
+}
+
+/// A path between two blocks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Path<K = Arc<str>> {
+    /// The blocks, both ends included; one block for the path from a block to itself.
+    pub blocks: Vec<BlockId>,
+    /// The kinds of the edges: `kinds[i]` ties `blocks[i]` to `blocks[i + 1]`.
+    pub kinds: Vec<K>,
+    /// The number of edges, or the sum of their weights.
+    pub cost: f64,
+}
+
+/// Figures about a graph.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GraphStats<K: Ord = String> {
+    /// The number of blocks.
+    pub blocks: u64,
+    /// The number of edges.
+    pub edges: u64,
+    /// The number of blocks of each kind.
+    pub blocks_by_kind: BTreeMap<K, u64>,
+    /// The number of edges of each kind.
+    pub edges_by_kind: BTreeMap<K, u64>,
+    /// The number of edges from a block to itself.
+    pub self_loops: u64,
+    /// The most edges that leave one block.
+    pub out_degree_max: u64,
+    /// The most edges that arrive at one block.
+    pub in_degree_max: u64,
+    /// The number of edges that leave or arrive at a block, on average.
+    pub degree_mean: f64,
+    /// The number of strongly connected components.
+    pub strong_components: u64,
+    /// The number of weakly connected components.
+    pub weak_components: u64,
+    /// The number of triples of blocks of which each two are tied, directions ignored.
+    pub triangles: u64,
+    /// The mean clustering coefficient of all blocks, directions ignored: of a block, the share of pairs of its
+    /// neighbours that are tied to each other; 0 for fewer than two neighbours.
+    pub average_clustering: f64,
+    /// The memory of the view from which this was computed.
+    pub view_memory_bytes: u64,
+}
+
+impl<K> Traversal<K> {
+    /// Resolves the kinds.
+    ///
+    /// # Errors
+    /// The first error of `resolve`.
+    pub fn try_map_kinds<L, E>(
+        self,
+        mut resolve: impl FnMut(K) -> Result<L, E>,
+    ) -> Result<Traversal<L>, E> {
+        let visits = self.visits.into_iter().map(|visit| {
+            Ok(Visit {
+                id: visit.id,
+                depth: visit.depth,
+                parent: visit.parent,
+                kind: visit.kind.map(&mut resolve).transpose()?,
+            })
+        });
+        Ok(Traversal {
+            visits: visits.collect::<Result<_, E>>()?,
+            stop: self.stop,
+            edges_touched: self.edges_touched,
+        })
+    }
+}
+
+impl<K> Path<K> {
+    /// The path from a block to itself.
+    #[must_use]
+    pub fn trivial(id: BlockId) -> Path<K> {
+        Path {
+            blocks: vec![id],
+            kinds: Vec::new(),
+            cost: 0.0,
+        }
+    }
+
+    /// Resolves the kinds.
+    ///
+    /// # Errors
+    /// The first error of `resolve`.
+    pub fn try_map_kinds<L, E>(self, resolve: impl FnMut(K) -> Result<L, E>) -> Result<Path<L>, E> {
+        Ok(Path {
+            blocks: self.blocks,
+            kinds: self
+                .kinds
+                .into_iter()
+                .map(resolve)
+                .collect::<Result<_, E>>()?,
+            cost: self.cost,
+        })
+    }
+}
+
+impl<K: Ord> GraphStats<K> {
+    /// Resolves the kinds.
+    ///
+    /// # Errors
+    /// The first error of `resolve`.
+    pub fn try_map_kinds<L: Ord, E>(
+        self,
+        mut resolve: impl FnMut(K) -> Result<L, E>,
+    ) -> Result<GraphStats<L>, E> {
+        let mut all = |counts: BTreeMap<K, u64>| {
+            let resolved = counts
+                .into_iter()
+                .map(|(kind, count)| Ok((resolve(kind)?, count)));
+            resolved.collect::<Result<BTreeMap<L, u64>, E>>()
+        };
+        Ok(GraphStats {
+            blocks: self.blocks,
+            edges: self.edges,
+            blocks_by_kind: all(self.blocks_by_kind)?,
+            edges_by_kind: all(self.edges_by_kind)?,
+            self_loops: self.self_loops,
+            out_degree_max: self.out_degree_max,
+            in_degree_max: self.in_degree_max,
+            degree_mean: self.degree_mean,
+            strong_components: self.strong_components,
+            weak_components: self.weak_components,
+            triangles: self.triangles,
+            average_clustering: self.average_clustering,
+            view_memory_bytes: self.view_memory_bytes,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The vocabulary that the library, the cluster and the client share: ids, blocks, edges, and the answers to
+//! questions about a graph.
+//!
+//! These types have no behaviour that needs a database. Users meet them as `bowline::Block` in one process and as
+//! `bowline_client::graph::Block` over the network: it is the same type, so a program can use either without a
+//! conversion.
+//!
+//! ```text
+//!   block_id     ids of blocks
+//!   graph        blocks, edges, directions, writes of the graph
+//!   answer       neighbours, traversals, paths, figures
+//!   touched      what a conflict names
+//! ```
+
+mod answer;
+mod block_id;
+mod graph;
+mod key;
+mod touched;
+
+pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
+pub use block_id::{BlockId, ParseBlockIdError};
+pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
+pub use key::show_key;
+pub use touched::Touched;
