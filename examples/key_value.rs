@@ -3,7 +3,7 @@
 //!
 //! Run it with `cargo run -p bowline --example key_value`.
 
-use bowline::{Db, Error, History, Range};
+use bowline::{Db, Error, Expected, History, Range};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(db.get("svc/api")?.as_deref(), Some(&b"10.0.0.7"[..]));
 
     // Set a key only if nobody changed it since it was read. 0 would mean "must be absent".
-    let second = db.compare_and_swap("svc/api", first, "10.0.0.8")?;
-    let lost = db.compare_and_swap("svc/api", first, "10.0.0.1");
+    let second = db.compare_and_swap("svc/api", Expected::Revision(first), "10.0.0.8")?;
+    let lost = db.compare_and_swap("svc/api", Expected::Revision(first), "10.0.0.1");
     assert!(matches!(lost, Err(Error::CompareFailed { actual, .. }) if actual == second));
 
     // A snapshot does not change, whatever is committed after it was taken.

@@ -39,9 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(total, ACCOUNTS * DEPOSIT, "no transfer lost or made money");
 
     // The first to commit wins. The other is told, and nothing of it is kept.
-    let (one, other) = (db.begin(), db.begin());
-    for tx in [&one, &other] {
-        set(tx, 0, balance(tx, 0)? + 1)?;
+    let (mut one, mut other) = (db.begin(), db.begin());
+    for tx in [&mut one, &mut other] {
+        let more = balance(tx, 0)? + 1;
+        set(tx, 0, more)?;
     }
     one.commit()?;
     assert!(matches!(other.commit(), Err(Error::Conflict { .. })));
@@ -71,7 +72,8 @@ fn move_money(db: &Db, worker: u64) -> bowline::Result<()> {
             let available = balance(tx, from)?;
             let amount = available.min(7);
             set(tx, from, available - amount)?;
-            set(tx, to, balance(tx, to)? + amount)
+            let has = balance(tx, to)?;
+            set(tx, to, has + amount)
         })?;
     }
     Ok(())
@@ -81,7 +83,7 @@ fn move_money(db: &Db, worker: u64) -> bowline::Result<()> {
 fn both_go_off_call(db: &Db, isolation: Isolation) -> bowline::Result<u64> {
     db.put("on_call/ann", "yes")?;
     db.put("on_call/bob", "yes")?;
-    let (ann, bob) = (db.begin_with(isolation), db.begin_with(isolation));
+    let (mut ann, mut bob) = (db.begin_with(isolation), db.begin_with(isolation));
     if ann.get("on_call/bob")?.is_some() {
         ann.delete("on_call/ann")?;
     }
@@ -103,11 +105,11 @@ fn key(account: u64) -> String {
     format!("account/{account}")
 }
 
-fn balance(tx: &Transaction, account: u64) -> bowline::Result<u64> {
+fn balance(tx: &mut Transaction, account: u64) -> bowline::Result<u64> {
     Ok(tx.get(key(account))?.map_or(0, |value| number(&value)))
 }
 
-fn set(tx: &Transaction, account: u64, balance: u64) -> bowline::Result<()> {
+fn set(tx: &mut Transaction, account: u64, balance: u64) -> bowline::Result<()> {
     tx.put(key(account), balance.to_le_bytes())
 }
 

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     db.put("other", "1")?;
 
     let came = watcher
-        .next_within(PATIENCE)?
+        .recv_timeout(PATIENCE)?
         .expect("the service announces itself");
     let change = &came.changes[0];
     assert_eq!(
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("revision {}: svc/api came", came.revision);
 
-    let went = watcher.next_within(PATIENCE)?.expect("the lease runs out");
+    let went = watcher.recv_timeout(PATIENCE)?.expect("the lease runs out");
     assert_eq!(went.changes[0].kind, ChangeKind::Delete);
     assert!(went.revision > came.revision);
     println!("revision {}: svc/api went", went.revision);
@@ -58,16 +58,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A watcher that starts in the past gets everything from there on, as the first one did.
     let mut late = db.watch(Range::prefix("svc/")).from(start).start()?;
-    assert_eq!(late.poll()?, Some(came));
-    assert_eq!(late.poll()?, Some(went));
-    assert_eq!(late.poll()?, None, "nothing more has happened");
+    assert_eq!(late.try_recv()?, Some(came));
+    assert_eq!(late.try_recv()?, Some(went));
+    assert_eq!(late.try_recv()?, None, "nothing more has happened");
 
     // All changes of one transaction arrive together.
     db.transact(|tx| {
         tx.put("svc/a", "1")?;
         tx.put("svc/b", "2")
     })?;
-    let both = late.next_within(PATIENCE)?.expect("two puts, one revision");
+    let both = late
+        .recv_timeout(PATIENCE)?
+        .expect("two puts, one revision");
     assert_eq!(both.changes.len(), 2);
     Ok(())
 }

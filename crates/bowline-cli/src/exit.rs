@@ -108,7 +108,7 @@ impl Exit {
             | E::InvalidTtl { .. }
             | E::NotSupported { .. } => Exit::Invalid,
             E::InvalidRecord { .. } => Exit::Corrupt,
-            // `TransactionDone` and `Closed` are this program's own mistakes, and the enum may grow.
+            // `Closed` is a mistake of this program, and the enum may grow.
             _ => Exit::Internal,
         }
     }

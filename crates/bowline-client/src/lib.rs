@@ -88,7 +88,7 @@ mod transaction;
 mod v1;
 mod watch;
 
-pub use bowline_types::Touched;
+pub use bowline_types::{Expected, Touched};
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
 pub use client::Client;

@@ -112,7 +112,7 @@ pub enum Error {
         /// The oldest readable revision.
         oldest: Revision,
     },
-    /// The revision has been given up by `compact` or by the history setting.
+    /// The revision has been given up by `trim_history` or by the history setting.
     #[error(
         "revision {requested} has been compacted: the oldest readable is {oldest}, the newest {current}"
     )]
@@ -182,9 +182,6 @@ pub enum Error {
         /// The TTL given.
         ttl: Duration,
     },
-    /// The transaction has been finished.
-    #[error("the transaction was committed or rolled back already: begin another")]
-    TransactionDone,
     /// The database was opened with a setting that forbids this call.
     #[error("{what}: {why}")]
     NotSupported {

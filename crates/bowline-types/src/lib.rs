@@ -9,17 +9,21 @@
 //!   block_id     ids of blocks
 //!   graph        blocks, edges, directions, writes of the graph
 //!   answer       neighbours, traversals, paths, figures
+//!   expected     what a compare-and-swap expects
 //!   touched      what a conflict names
+//!   key          keys as errors show them
 //! ```
 
 mod answer;
 mod block_id;
+mod expected;
 mod graph;
 mod key;
 mod touched;
 
 pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
 pub use block_id::{BlockId, ParseBlockIdError};
+pub use expected::Expected;
 pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
 pub use key::show_key;
 pub use touched::Touched;

@@ -21,6 +21,7 @@ use bowline_core::state::{check_key, check_value};
 use bowline_core::trees;
 use bowline_core::write::mutation::{Action, Mutation};
 use bowline_core::write::validate::Guard;
+use bowline_types::Expected;
 
 /// An open database. Cloning gives another handle of the same one; the last handle to go (and the
 /// last snapshot, transaction or watcher) closes it.
@@ -32,7 +33,7 @@ use bowline_core::write::validate::Guard;
 /// let db = Db::open(&path)?;
 /// let revision = db.put(b"k", b"v")?;
 /// assert_eq!(db.get(b"k")?.as_deref(), Some(&b"v"[..]));
-/// assert_eq!(db.compare_and_swap(b"k", revision, b"w")?, revision + 1);
+/// assert_eq!(db.put(b"k", b"w")?, revision + 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -117,22 +118,32 @@ impl Db {
         self.transact(|tx| tx.delete_range(range.clone()))
     }
 
-    /// Sets a key if its modification revision is the expected one; 0 means it must be absent.
-    /// Checks nothing else.
+    /// Sets a key if it is as expected; checks nothing else.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// use bowline::{Error, Expected};
+    ///
+    /// let created = db.compare_and_swap("leader", Expected::Absent, "a")?;
+    /// db.compare_and_swap("leader", Expected::Revision(created), "b")?;
+    /// let refused = db.compare_and_swap("leader", Expected::Revision(created), "c");
+    /// assert!(matches!(refused, Err(Error::CompareFailed { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `CompareFailed` with the actual revision when it is another.
+    /// `CompareFailed` with the actual revision when the key is not as expected; those of [`Db::put`].
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
-        expected: Revision,
+        expected: Expected,
         value: impl AsRef<[u8]>,
     ) -> Result<Revision> {
         let write = self.put_write(key.as_ref(), value.as_ref(), 0)?;
         let mut request = Request::of(write);
         request.guards.push(Guard::Revision {
             key: key.as_ref().to_vec(),
-            expected,
+            expected: expected.mod_revision(),
         });
         Ok(self.handle().commit(request)?.revision)
     }
@@ -166,7 +177,7 @@ impl Db {
     ///
     /// # Errors
     /// `TooManyConflicts` after ten seconds of conflicts.
-    pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
+    pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(Isolation::Serializable, body)
     }
 
@@ -174,11 +185,11 @@ impl Db {
     pub fn transact_with<T>(
         &self,
         isolation: Isolation,
-        mut body: impl FnMut(&Transaction) -> Result<T>,
+        mut body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
         retry_conflicts(|| {
-            let tx = self.begin_with(isolation);
-            body(&tx).and_then(|value| tx.commit().map(|_| value))
+            let mut tx = self.begin_with(isolation);
+            body(&mut tx).and_then(|value| tx.commit().map(|_| value))
         })
     }
 
@@ -290,7 +301,7 @@ impl Db {
     ///
     /// # Errors
     /// `FutureRevision` and `Compacted`, with the bounds.
-    pub fn compact(&self, revision: Revision) -> Result<()> {
+    pub fn trim_history(&self, revision: Revision) -> Result<()> {
         self.handle().check_open()?;
         let result = self.handle().engine.compact_history(revision)?;
         result.map_err(|error| crate::watcher::pin_error(revision, error))

@@ -1,7 +1,7 @@
 //! A transactional key-value and graph database in one process.
 //!
 //! ```
-//! use bowline::{Block, BlockId, Db, Direction, Edge};
+//! use bowline::{Block, BlockId, Db, Direction, Edge, Expected};
 //!
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("data");
@@ -9,7 +9,7 @@
 //!
 //! // Keys and values; each commit has a revision.
 //! let revision = db.put(b"svc/api", b"10.0.0.7")?;
-//! db.compare_and_swap(b"svc/api", revision, b"10.0.0.8")?;
+//! db.compare_and_swap(b"svc/api", Expected::Revision(revision), b"10.0.0.8")?;
 //!
 //! // Keys, blocks and edges in one transaction, at one revision.
 //! let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
@@ -73,8 +73,8 @@ pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::tree::{CheckReport, EngineStats, FileReport, LevelStats};
 pub use bowline_storage::{Clock, Error as StorageError, Revision, SystemClock, Value, vfs};
 pub use bowline_types::{
-    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphStats, Neighbor, ParseBlockIdError,
-    Path, Stop, Traversal, Visit,
+    Attributes, Block, BlockId, Direction, Edge, EdgeKey, Expected, GraphStats, Neighbor,
+    ParseBlockIdError, Path, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};

@@ -279,7 +279,7 @@ impl DbReader {
 
     /// Writes memtables to tables and merges all tables now, on this thread. Reads and writes go
     /// on meanwhile.
-    pub fn compact_tables(&self) -> Result<()> {
+    pub fn compact(&self) -> Result<()> {
         self.handle.check_open()?;
         Ok(self.handle.engine.compact_tables()?)
     }

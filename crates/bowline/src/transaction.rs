@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 
-use bowline_storage::sync::{Mutex, MutexGuard};
 use bowline_storage::tree::Found;
 use bowline_storage::{EntryKind, Revision, TreeId, Value};
 
@@ -24,8 +23,9 @@ use crate::commit_queue::Committed;
 use crate::draft::{Draft, Drafting};
 use crate::handle::Shared;
 use crate::snapshot::Snapshot;
-use bowline_core::error::{Error, Result};
+use bowline_core::error::Result;
 use bowline_core::graph::{self, Block, BlockId, Edge, KindId};
+use bowline_core::kinds::Kinds;
 use bowline_core::kv::{Entry, Range, RangeIter, record};
 use bowline_core::lease::LeaseId;
 use bowline_core::options::Isolation;
@@ -34,12 +34,13 @@ use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::mutation::Action;
 use bowline_core::write::validate::Guard;
+use bowline_types::Expected;
 
 /// A transaction. Rolled back when dropped without [`Transaction::commit`].
 ///
 /// ```
 /// # let db = bowline::Db::in_memory()?;
-/// let tx = db.begin();
+/// let mut tx = db.begin();
 /// tx.put(b"k", b"v")?;
 /// assert_eq!(tx.get(b"k")?.as_deref(), Some(&b"v"[..]), "it reads its own writes");
 /// assert_eq!(db.get(b"k")?, None, "nobody else does");
@@ -51,13 +52,7 @@ use bowline_core::write::validate::Guard;
 pub struct Transaction {
     snapshot: Snapshot,
     isolation: Isolation,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     draft: Draft,
-    is_done: bool,
 }
 
 impl Transaction {
@@ -65,7 +60,7 @@ impl Transaction {
         Transaction {
             snapshot,
             isolation,
-            state: Mutex::new(State::default()),
+            draft: Draft::default(),
         }
     }
 
@@ -79,52 +74,39 @@ impl Transaction {
         self.snapshot.revision()
     }
 
-    fn open_state(&self) -> Result<MutexGuard<'_, State>> {
-        let state = self.state.lock();
-        if state.is_done {
-            Err(Error::TransactionDone)
-        } else {
-            Ok(state)
-        }
-    }
-
     /// The draft, to be written to.
-    fn drafting<'a>(&'a self, state: &'a mut State) -> Drafting<'a> {
+    fn drafting(&mut self) -> Drafting<'_> {
         Drafting {
-            shared: self.shared(),
+            shared: self.snapshot.handle(),
             at: self.snapshot.revision(),
-            draft: &mut state.draft,
+            draft: &mut self.draft,
         }
     }
 
     // --- keys and values ---
 
     /// The value of a key.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+    pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
-        let mut state = self.open_state()?;
-        match state.draft.own(trees::KV, key) {
+        match self.draft.own(trees::KV, key) {
             Some(Action::PutEntry { value, .. }) => return Ok(Some(value.clone())),
             Some(_) => return Ok(None),
             None => {}
         }
-        state.draft.keys.push((trees::KV, key.to_vec()));
-        drop(state);
+        self.draft.keys.push((trees::KV, key.to_vec()));
         self.snapshot.get(key)
     }
 
     /// The value of a key with its metadata. For a key this transaction wrote, the revisions are
     /// those of before: 0 for a new key, as it has none until it commits.
-    pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
+    pub fn entry(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let key = key.as_ref();
-        let mut state = self.open_state()?;
-        let own = match state.draft.own(trees::KV, key) {
+        let own = match self.draft.own(trees::KV, key) {
             Some(Action::PutEntry { value, lease }) => Some((value.clone(), *lease)),
             Some(_) => return Ok(None),
             None => None,
         };
-        state.draft.keys.push((trees::KV, key.to_vec()));
-        drop(state);
+        self.draft.keys.push((trees::KV, key.to_vec()));
         let before = self.snapshot.entry(key)?;
         Ok(match own {
             None => before,
@@ -134,13 +116,12 @@ impl Transaction {
 
     /// The entries of a range, its own writes included, in key order, from both ends. The whole
     /// range counts as read.
-    pub fn range(&self, range: impl Into<Range>) -> Result<TransactionRange> {
+    pub fn range(&mut self, range: impl Into<Range>) -> Result<TransactionRange> {
         let range = range.into().validate()?;
-        let mut state = self.open_state()?;
-        let ranges = &mut state.draft.ranges;
+        let ranges = &mut self.draft.ranges;
         ranges.push((trees::KV, range.lower.clone(), range.upper.clone()));
         let mut own = BTreeMap::new();
-        for (key, action) in state.draft.kv_writes() {
+        for (key, action) in self.draft.kv_writes() {
             if range.contains(key) {
                 let entry = match action {
                     Action::PutEntry { value, lease } => {
@@ -151,7 +132,6 @@ impl Transaction {
                 own.insert(Value::copy_from(key), entry);
             }
         }
-        drop(state);
         let base = self.snapshot.range(range)?;
         Ok(TransactionRange {
             base,
@@ -165,13 +145,13 @@ impl Transaction {
     ///
     /// # Errors
     /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with_lease(key, value, 0)
     }
 
     /// Sets a key that goes with the lease; 0 is none. That the lease exists is checked at commit.
     pub fn put_with_lease(
-        &self,
+        &mut self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
         lease: LeaseId,
@@ -180,61 +160,58 @@ impl Transaction {
         let limits = &self.shared().limits;
         check_key(key, limits)?;
         check_value(value.len(), limits)?;
-        let mut state = self.open_state()?;
         let action = Action::PutEntry {
             value: Value::copy_from(value),
             lease,
         };
-        self.drafting(&mut state)
-            .write(trees::KV, key.to_vec(), action)
+        self.drafting().write(trees::KV, key.to_vec(), action)
     }
 
     /// Deletes a key; tells whether it was present, and so counts as a read of it.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         check_key(key, &self.shared().limits)?;
         let is_present = self.get(key)?.is_some();
-        let mut state = self.open_state()?;
-        self.drafting(&mut state)
+        self.drafting()
             .write(trees::KV, key.to_vec(), Action::Delete)?;
         Ok(is_present)
     }
 
     /// Deletes every key of a range; returns how many.
-    pub fn delete_range(&self, range: impl Into<Range>) -> Result<u64> {
+    pub fn delete_range(&mut self, range: impl Into<Range>) -> Result<u64> {
         let mut count = 0;
         for entry in self.range(range)? {
             let key = entry?.key.to_vec();
-            let mut state = self.open_state()?;
-            self.drafting(&mut state)
-                .write(trees::KV, key, Action::Delete)?;
+            self.drafting().write(trees::KV, key, Action::Delete)?;
             count += 1;
         }
         Ok(count)
     }
 
-    /// Sets a key if, at commit, its modification revision is the expected one; 0 means it must
-    /// be absent. Does not count as a read. When it fails, the whole transaction fails with
+    /// Sets a key if, at commit, it is as expected. Does not count as a read. When it fails, the whole transaction fails with
     /// [`Error::CompareFailed`].
     pub fn compare_and_swap(
-        &self,
+        &mut self,
         key: impl AsRef<[u8]>,
-        expected: Revision,
+        expected: Expected,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
         self.put(key.as_ref(), value)?;
-        self.expect_revision(key, expected)
+        self.expect(key, expected)
     }
 
-    /// Makes the commit depend on a key's modification revision without writing it; 0 means
-    /// absent. For fencing: `expect_revision(lock_key, revision_of_my_lock)`.
-    pub fn expect_revision(&self, key: impl AsRef<[u8]>, expected: Revision) -> Result<()> {
+    /// Makes the commit depend on a key that is not written. For fencing:
+    /// `expect(lock_key, Expected::Revision(revision_of_my_lock))`. Does not count as a read.
+    ///
+    /// # Errors
+    /// `EmptyKey`, `KeyTooLarge`; the commit fails with `CompareFailed` when the key is not as expected.
+    pub fn expect(&mut self, key: impl AsRef<[u8]>, expected: Expected) -> Result<()> {
         check_key(key.as_ref(), &self.shared().limits)?;
         let guard = Guard::Revision {
             key: key.as_ref().to_vec(),
-            expected,
+            expected: expected.mod_revision(),
         };
-        self.open_state()?.draft.guards.push(guard);
+        self.draft.guards.push(guard);
         Ok(())
     }
 
@@ -242,74 +219,67 @@ impl Transaction {
 
     /// Reads a record of a graph tree, own writes first.
     fn get_raw<R>(
-        &self,
+        &mut self,
         tree: TreeId,
         key: &[u8],
-        read: impl FnOnce(Option<&[u8]>) -> R,
+        read: impl FnOnce(&Kinds, Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let mut state = self.open_state()?;
-        match state.draft.own(tree, key) {
-            Some(Action::PutRaw { value }) => return Ok(read(Some(value))),
-            Some(_) => return Ok(read(None)),
+        let shared: &Shared = self.snapshot.handle();
+        match self.draft.own(tree, key) {
+            Some(Action::PutRaw { value }) => return Ok(read(&shared.kinds, Some(value))),
+            Some(_) => return Ok(read(&shared.kinds, None)),
             None => {}
         }
-        state.draft.keys.push((tree, key.to_vec()));
-        drop(state);
-        let engine = &self.shared().engine;
+        self.draft.keys.push((tree, key.to_vec()));
         let at = self.snapshot.revision();
-        Ok(engine.read_at(tree, key, at, |found| {
+        Ok(shared.engine.read_at(tree, key, at, |found| {
             let put = found.as_ref().filter(|f| f.kind == EntryKind::Put);
-            read(put.map(Found::bytes))
+            read(&shared.kinds, put.map(Found::bytes))
         })?)
     }
 
     /// The number of an edge's kind. When there is none yet, there is no such edge either, which
     /// counts as a read of it: somebody else may register the kind and put the edge.
-    fn kind_of(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<KindId>> {
+    fn kind_of(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<KindId>> {
         let id = self.shared().kinds.id(kind);
         if id.is_none() {
             let edge = (source, kind.to_owned(), target);
-            self.open_state()?.draft.unregistered.push(edge);
+            self.draft.unregistered.push(edge);
         }
         Ok(id)
     }
 
     /// A block, own writes included.
-    pub fn block(&self, id: BlockId) -> Result<Option<Block>> {
-        let kinds = &self.shared().kinds;
-        self.get_raw(trees::BLOCK, &graph::block_key(id), |bytes| {
-            bytes
-                .map(|bytes| crate::graph_view::block_of(kinds, id, bytes))
-                .transpose()
-        })?
+    pub fn block(&mut self, id: BlockId) -> Result<Option<Block>> {
+        let found = self.get_raw(trees::BLOCK, &graph::block_key(id), |kinds, bytes| {
+            bytes.map(|bytes| crate::graph_view::block_of(kinds, id, bytes))
+        })?;
+        found.transpose()
     }
 
     /// An edge, own writes included.
-    pub fn edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
+    pub fn edge(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
         let Some(kind_id) = self.kind_of(source, kind, target)? else {
             return Ok(None);
         };
         let key = graph::edge_out_key(source, kind_id, target);
-        self.get_raw(trees::EDGE_OUT, &key, |bytes| {
-            bytes
-                .map(|bytes| crate::graph_view::edge_of(source, kind, target, &key, bytes))
-                .transpose()
-        })?
+        let found = self.get_raw(trees::EDGE_OUT, &key, |_, bytes| {
+            bytes.map(|bytes| crate::graph_view::edge_of(source, kind, target, &key, bytes))
+        })?;
+        found.transpose()
     }
 
     /// Creates or replaces a block. Its edges stay.
     ///
     /// # Errors
     /// `InvalidKind`, `ValueTooLarge`, `TransactionTooLarge`.
-    pub fn put_block(&self, block: &Block) -> Result<()> {
-        let mut state = self.open_state()?;
-        write::graph::put_block(&mut self.drafting(&mut state), block)
+    pub fn put_block(&mut self, block: &Block) -> Result<()> {
+        write::graph::put_block(&mut self.drafting(), block)
     }
 
     /// Deletes a block and every edge from or to it. `false` when there is no such block.
-    pub fn delete_block(&self, id: BlockId) -> Result<bool> {
-        let mut state = self.open_state()?;
-        write::graph::delete_block(&mut self.drafting(&mut state), id)
+    pub fn delete_block(&mut self, id: BlockId) -> Result<bool> {
+        write::graph::delete_block(&mut self.drafting(), id)
     }
 
     /// Creates or replaces an edge. Both blocks must exist, in the database or in this
@@ -317,24 +287,22 @@ impl Transaction {
     ///
     /// # Errors
     /// `MissingBlock`, `InvalidKind`, `ValueTooLarge`, `TransactionTooLarge`.
-    pub fn put_edge(&self, edge: &Edge) -> Result<()> {
-        let mut state = self.open_state()?;
-        let guards = state.draft.guards.len();
-        let result = write::graph::put_edge(&mut self.drafting(&mut state), edge);
+    pub fn put_edge(&mut self, edge: &Edge) -> Result<()> {
+        let guards = self.draft.guards.len();
+        let result = write::graph::put_edge(&mut self.drafting(), edge);
         if result.is_err() {
             // Nothing is required for an edge that is not written.
-            state.draft.guards.truncate(guards);
+            self.draft.guards.truncate(guards);
         }
         result
     }
 
     /// Deletes an edge. `false` when there is no such edge.
-    pub fn delete_edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<bool> {
+    pub fn delete_edge(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<bool> {
         let Some(kind) = self.kind_of(source, kind, target)? else {
             return Ok(false);
         };
-        let mut state = self.open_state()?;
-        write::graph::delete_edge(&mut self.drafting(&mut state), source, kind, target)
+        write::graph::delete_edge(&mut self.drafting(), source, kind, target)
     }
 
     // --- the end ---
@@ -347,10 +315,7 @@ impl Transaction {
     /// meanwhile; `CompareFailed`, `MissingBlock`, `LeaseNotFound` when what it relies on does
     /// not hold; `Storage` when the disk fails or is full.
     pub fn commit(self) -> Result<Committed> {
-        let mut state = self.open_state()?;
-        state.is_done = true;
-        let draft = std::mem::take(&mut state.draft);
-        drop(state);
+        let draft = self.draft;
         let snapshot = self.snapshot.revision();
         if draft.is_read_only() {
             // All reads were of one snapshot: it is equivalent to a commit at that moment.
@@ -360,7 +325,7 @@ impl Transaction {
                 changed: false,
             });
         }
-        let shared = self.shared();
+        let shared = self.snapshot.handle();
         shared.commit(draft.into_request(shared, snapshot, self.isolation))
     }
 

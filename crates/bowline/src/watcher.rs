@@ -113,7 +113,7 @@ pub(crate) fn pin_error(requested: Revision, error: PinError) -> Error {
 /// # let db = bowline::Db::in_memory()?;
 /// let mut watch = db.watch(bowline::Range::prefix("svc/")).start()?;
 /// let revision = db.put(b"svc/api", b"10.0.0.7")?;
-/// let seen = watch.next_within(Duration::from_secs(5))?.expect("a change");
+/// let seen = watch.recv_timeout(Duration::from_secs(5))?.expect("a change");
 /// assert_eq!((seen.revision, &seen.changes[0].entry.value[..]), (revision, &b"10.0.0.7"[..]));
 /// # Ok::<(), bowline::Error>(())
 /// ```
@@ -131,15 +131,27 @@ pub struct Watcher {
 }
 
 impl Watcher {
+    /// The next changes; waits for them. A thread that waits is woken by [`DbReader::close`](crate::DbReader::close).
+    ///
+    /// # Errors
+    /// As of [`Watcher::recv_timeout`].
+    pub fn recv(&mut self) -> Result<Changes> {
+        loop {
+            if let Some(changes) = self.recv_timeout(Duration::MAX)? {
+                return Ok(changes);
+            }
+        }
+    }
+
     /// The next changes; waits for them up to `timeout`. `None` when nothing came in that time.
     ///
     /// # Errors
     /// `Compacted` when the watcher fell so far behind that history was given up; it names the
     /// oldest readable revision. `Closed` when the database was closed.
-    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Changes>> {
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Changes>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            if let Some(found) = self.poll()? {
+            if let Some(found) = self.try_recv()? {
                 return Ok(Some(found));
             }
             let left = match deadline {
@@ -158,8 +170,8 @@ impl Watcher {
     /// The next changes if they are there already.
     ///
     /// # Errors
-    /// As [`Watcher::next_within`].
-    pub fn poll(&mut self) -> Result<Option<Changes>> {
+    /// As [`Watcher::recv_timeout`].
+    pub fn try_recv(&mut self) -> Result<Option<Changes>> {
         loop {
             if let Some(mut changes) = self.ready.pop_front() {
                 if let Err(error) = self.add_previous(&mut changes) {

@@ -150,7 +150,7 @@ fn get_absent(db: &Db, operations: u64) -> Fallible<()> {
 }
 
 fn get_table(db: &Db, operations: u64) -> Fallible<()> {
-    db.compact_tables()?;
+    db.compact()?;
     (0..KEYS).try_for_each(|n| db.get(key(n)).map(drop))?;
     get(db, operations)
 }
@@ -182,7 +182,7 @@ fn transaction(db: &Db, operations: u64) -> Fallible<()> {
     let mut rng = Rng::with_seed(SEED);
     for _ in 0..operations {
         let number = rng.u64(..KEYS);
-        let tx = db.begin();
+        let mut tx = db.begin();
         check(tx.get(key(number))?.is_some(), "a key is missing")?;
         tx.put(key(number), value(number))?;
         check(tx.commit()?.changed, "a commit changed nothing")?;
@@ -202,7 +202,7 @@ fn snapshot(db: &Db, operations: u64) -> Fallible<()> {
 
 fn put_edge(db: &Db, operations: u64) -> Fallible<()> {
     for number in 0..operations {
-        let tx = db.begin();
+        let mut tx = db.begin();
         tx.put_edge(&edge(number % KEYS, number / KEYS, "since"))?;
         check(tx.commit()?.changed, "an edge that changed nothing")?;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline::{ChangeKind, Entry, Range};
+use bowline::{ChangeKind, Entry, Expected, Range};
 
 use crate::args::{self, Encoding};
 use crate::context::{Context, not_found, snapshot, usage};
@@ -199,7 +199,7 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result
     let mut rows = printer.rows(&["revision", "change", "key", "value"]);
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        let Some(found) = watcher.next_within(args.timeout.unwrap_or(FOREVER))? else {
+        let Some(found) = watcher.recv_timeout(args.timeout.unwrap_or(FOREVER))? else {
             if args.timeout.is_none() {
                 continue;
             }
@@ -234,7 +234,7 @@ pub(crate) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(),
     let key = decode(args.encoding, &args.key)?;
     let value = value(context, args.encoding, Some(&args.value))?;
     let db = context.open_to_write(args.write.durability)?;
-    let revision = db.compare_and_swap(key, args.expected_revision, value)?;
+    let revision = db.compare_and_swap(key, Expected::Revision(args.expected_revision), value)?;
     db.close()?;
     Ok(context
         .printer(false)

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bowline::{BlockId, Db, Direction, Error, Graph, Range};
+use bowline::{BlockId, Db, Direction, Error, Expected, Graph, Range};
 
 use super::transfer::Batch;
 use crate::args::{Output, Tour};
@@ -190,7 +190,7 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
 }
 
 fn transaction_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("release/candidate", "0.1.0")?;
     tx.put("release/approved-by", "ann")?;
     let committed = tx.commit()?;
@@ -212,13 +212,13 @@ fn transaction_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failur
 }
 
 fn compare_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
-    let won = db.compare_and_swap("leader", 0, "node-1")?;
+    let won = db.compare_and_swap("leader", Expected::Absent, "node-1")?;
     guide.step(
         "Compare and swap: the key must be absent (revision 0). It wins.",
         "cas leader 0 node-1",
         &[format!("revision {won}")],
     )?;
-    match db.compare_and_swap("leader", 0, "node-2") {
+    match db.compare_and_swap("leader", Expected::Absent, "node-2") {
         Err(error @ Error::CompareFailed { .. }) => guide.step(
             "The same again: the key is there by now. It loses, and nothing is written.",
             "cas leader 0 node-2",
@@ -310,7 +310,7 @@ fn watch_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
         let db = db.clone();
         std::thread::spawn(move || db.put("release/candidate", "0.2.0"))
     };
-    let seen = watcher.next_within(PATIENCE)?;
+    let seen = watcher.recv_timeout(PATIENCE)?;
     let written = writer
         .join()
         .map_err(|_| unexpected("a writer to end well"))??;

@@ -12,9 +12,9 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
     let db = context.open()?;
     let before = db.stats().engine;
     if let Some(revision) = args.revision {
-        db.compact(revision)?;
+        db.trim_history(revision)?;
     }
-    db.compact_tables()?;
+    db.compact()?;
     let stats = db.stats();
     db.close()?;
     Ok(context.printer(false).record(&[

@@ -112,7 +112,7 @@ pub(crate) fn refusal_text(item: &Item, error: &Error) -> String {
 }
 
 /// Writes an item unless it is there already; tells whether it wrote.
-fn write_item(tx: &Transaction, item: &Item) -> bowline::Result<bool> {
+fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<bool> {
     match item {
         Item::KeyValue(KeyValue { key, value }) => {
             if tx.get(key)?.is_some_and(|old| old == value[..]) {

@@ -56,7 +56,7 @@ fn fill(place: &Place, directory: &str, pool: &[u8], bytes: usize) -> usize {
         .unwrap();
     let (mut keys, mut written) = (0, 0);
     while written < bytes {
-        let tx = db.begin();
+        let mut tx = db.begin();
         for number in keys..keys + KEYS_OF_A_LENGTH {
             let value = value(pool, number);
             tx.put(key(number), value).unwrap();

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
-use bowline_types::Touched;
+use bowline_types::{Expected, Touched};
 use bytes::Bytes;
 use pb::commit_reply::Outcome;
 use pb::conflict::What;
@@ -300,32 +300,31 @@ impl Transaction {
         Ok(found.len() as u64)
     }
 
-    /// Sets a key if, at commit, its modification revision is the expected one; 0 means it must be absent. Does
-    /// not count as a read. When it fails, the whole transaction fails with [`Error::CompareFailed`].
+    /// Sets a key if, at commit, it is as expected. Does not count as a read. When it is not, the whole transaction fails with [`Error::CompareFailed`].
     ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
     pub fn compare_and_swap(
         &self,
         key: impl Into<Bytes>,
-        expected: u64,
+        expected: Expected,
         value: impl Into<Bytes>,
     ) -> Result<()> {
         let key = checked(key)?;
         self.put(key.clone(), value)?;
-        self.expect_revision(key, expected)
+        self.expect(key, expected)
     }
 
-    /// Makes the commit depend on a key's modification revision without writing it; 0 means absent. For
-    /// fencing: `expect_revision(lock_key, revision_of_my_lock)`.
+    /// Makes the commit depend on a key that is not written. For fencing:
+    /// `expect(lock_key, Expected::Revision(revision_of_my_lock))`.
     ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
-    pub fn expect_revision(&self, key: impl Into<Bytes>, expected: u64) -> Result<()> {
+    pub fn expect(&self, key: impl Into<Bytes>, expected: Expected) -> Result<()> {
         let key = checked(key)?;
         self.state()?.expectations.push(pb::Expectation {
             key,
-            mod_revision: expected,
+            mod_revision: expected.mod_revision(),
         });
         Ok(())
     }

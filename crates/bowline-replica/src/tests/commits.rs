@@ -224,7 +224,7 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
             // What is changed later does not matter; the first in the order of the command is told.
             one(&mut member, txn_of(vec![Op::Put(put("zz", "w"))]));
             if is_merged {
-                member.replica.db().compact_tables().unwrap();
+                member.replica.db().compact().unwrap();
             }
             let before = member.dump();
             let done = one(&mut member, commit(at, Serializable, vec![read.clone()]));
@@ -387,14 +387,14 @@ fn all_of_a_commit_has_one_revision_and_each_key_one_version() {
         is_changed: true,
     };
     assert_eq!((done.revision, done.result), (at + 1, Ok(committed)));
-    let seen = watch.poll().unwrap().unwrap();
+    let seen = watch.try_recv().unwrap().unwrap();
     let changed: Vec<_> = seen.changes.iter().map(|c| c.entry.key.to_vec()).collect();
     assert_eq!(seen.revision, at + 1);
     assert_eq!(changed, [b"a", b"b", b"c", b"e"]);
-    assert_eq!(watch.poll().unwrap(), None, "one revision, told once");
+    assert_eq!(watch.try_recv().unwrap(), None, "one revision, told once");
     for is_flushed in [false, true] {
         if is_flushed {
-            member.replica.db().compact_tables().unwrap();
+            member.replica.db().compact().unwrap();
         }
         let db = member.replica.db();
         let entry = |key: &str| {
@@ -525,7 +525,7 @@ fn a_deletion_above_the_compacted_revision_is_found_in_merged_tables() {
     member.run(&[delete_key("a"), Command::Graph(vec![delete_edge(1, 2)])]);
     let compact = |revision| Command::Compact { revision };
     member.run(&[txn_of(vec![Op::Put(put("b", "v"))]), compact(4)]);
-    member.replica.db().compact_tables().unwrap();
+    member.replica.db().compact().unwrap();
     let conflicts = |member: &mut Member, at, read: CommitRead| {
         let done = one(member, commit(at, Isolation::Serializable, vec![read]));
         matches!(done.result, Err(Refusal::Conflict { .. }))
@@ -539,7 +539,7 @@ fn a_deletion_above_the_compacted_revision_is_found_in_merged_tables() {
     assert!(!conflicts(&mut member, 5, edge_read(1, "tie", 2)));
     member.run(&[compact(6)]);
     for _ in 0..2 {
-        member.replica.db().compact_tables().unwrap();
+        member.replica.db().compact().unwrap();
     }
     let refused = one(
         &mut member,
@@ -608,7 +608,7 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
     assert_eq!(again.dump(), member.dump());
     // With the compaction in the tables the tombstone goes.
     again.replica.db().flush().unwrap();
-    again.replica.db().compact_tables().unwrap();
+    again.replica.db().compact().unwrap();
     let engine = &again.replica.core().engine;
     let tombstone = engine.read_since(trees::KV, b"k", 0, |found| found.is_some());
     assert!(!tombstone.unwrap());

@@ -154,7 +154,7 @@ impl Member {
 /// A watch's changes, as text: one line for a revision.
 fn told(watch: &mut Watcher) -> String {
     let mut out = String::new();
-    while let Some(changes) = watch.poll().unwrap() {
+    while let Some(changes) = watch.try_recv().unwrap() {
         out += &format!("{}:", changes.revision);
         for change in changes.changes {
             let (entry, kind) = (change.entry, change.kind);
@@ -506,7 +506,12 @@ fn leases_end_with_their_keys_at_one_revision() {
     let replies = member.run(&[expire(1, Some(1))]);
     assert_eq!(replies[0].result, Ok(Outcome::LeaseEnded { deleted: 2 }));
     assert_eq!(replies[0].revision, 3);
-    let seen = |watch: &mut Watcher| watch.poll().unwrap().map(|c| (c.revision, c.changes.len()));
+    let seen = |watch: &mut Watcher| {
+        watch
+            .try_recv()
+            .unwrap()
+            .map(|c| (c.revision, c.changes.len()))
+    };
     assert_eq!(seen(&mut watch), Some((2, 2)));
     assert_eq!(seen(&mut watch), Some((3, 2)));
     assert_eq!(seen(&mut watch), None);
@@ -883,7 +888,7 @@ proptest! {
                     shaken = Member::open(&disk, 2);
                 }
                 1 => shaken.replica.db().flush().unwrap(),
-                2 => shaken.replica.db().compact_tables().unwrap(),
+                2 => shaken.replica.db().compact().unwrap(),
                 _ => {}
             }
             if number == takes_over_at {
@@ -995,7 +1000,7 @@ fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
     let watch = db.watch(Range::key("k")).from(2).with_previous();
     let mut watch = watch.start().unwrap();
     assert_eq!(
-        watch.poll().unwrap().map(|changes| changes.revision),
+        watch.try_recv().unwrap().map(|changes| changes.revision),
         Some(2)
     );
     let frozen = bring(&leader, &late);
@@ -1007,7 +1012,7 @@ fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
         current: leader.replica.db().revision(),
     };
     for _ in 0..2 {
-        let error = watch.poll().unwrap_err();
+        let error = watch.try_recv().unwrap_err();
         assert_eq!(format!("{error:?}"), format!("{expected:?}"));
     }
 }

@@ -119,7 +119,7 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
     past(&member);
     member.replica.db().flush().unwrap();
     past(&member);
-    member.replica.db().compact_tables().unwrap();
+    member.replica.db().compact().unwrap();
     past(&member);
     let mut late = Member::open(&SimDisk::new(), 2);
     take_over(&member, &mut late);
@@ -130,7 +130,7 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
         let previous = watch(&member, Range::key(key)).with_previous();
         let mut previous = previous.start().unwrap();
         let mut before = Vec::new();
-        while let Some(changes) = previous.poll().unwrap() {
+        while let Some(changes) = previous.try_recv().unwrap() {
             for change in changes.changes {
                 let previous = change.previous.map_or(0, |entry| entry.mod_revision);
                 before.push((changes.revision, previous));
@@ -156,7 +156,7 @@ fn of_the_revision_that_history_begins_with_the_last_writes_are_told() {
     member.run(&[Command::Compact { revision: 6 }]);
     let told = "6: -b a=5@6.1\n7: a=6@6.2\n";
     assert_eq!(member.events(6), told);
-    member.replica.db().compact_tables().unwrap();
+    member.replica.db().compact().unwrap();
     assert_eq!(member.events(6), told);
     let revisions = |key: &str| {
         let versions = member.replica.db().history(key).unwrap();

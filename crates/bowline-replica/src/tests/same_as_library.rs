@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use bowline_storage::TreeId;
 use bowline_testing::Seed;
+use bowline_types::Expected;
 
 use super::*;
 use bowline::{Error, Transaction};
@@ -202,7 +203,7 @@ impl Both {
             7 => {
                 let entry = tx.snapshot_revision();
                 let expected = entry.saturating_sub(1);
-                tx.expect_revision(&key, expected).unwrap();
+                tx.expect(&key, Expected::Revision(expected)).unwrap();
                 commit.expectations.push(Expectation {
                     key,
                     mod_revision: expected,
@@ -345,7 +346,9 @@ impl Both {
                 let entry = self.db.entry(&key).unwrap();
                 let right = entry.map_or(0, |entry| entry.mod_revision);
                 let expected = right + u64::from(self.random.u8(0..4) == 0);
-                let of_library = self.db.compare_and_swap(&key, expected, &value);
+                let of_library =
+                    self.db
+                        .compare_and_swap(&key, Expected::Revision(expected), &value);
                 let expectation = Expectation {
                     key: key.clone(),
                     mod_revision: expected,

@@ -209,7 +209,7 @@ fn what_grew_meanwhile_is_refused_alike() {
         member.run(&[txn_of(vec![Op::DeleteRange(gone)])]);
     }
     shaken.replica.db().flush().unwrap();
-    shaken.replica.db().compact_tables().unwrap();
+    shaken.replica.db().compact().unwrap();
     let commands = [Command::Txn(txn), txn_of(vec![Op::Put(put("after", "x"))])];
     let replies = steady.run(&commands);
     assert!(is_refused(&replies[0]), "{replies:?}");

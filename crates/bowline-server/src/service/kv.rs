@@ -198,7 +198,7 @@ impl Kv for KvService {
             let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
             let merged = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
-                db.compact_tables()
+                db.compact()
             })
             .await;
             merged

@@ -183,7 +183,7 @@ impl Maintenance for MaintenanceService {
         // Reads and writes go on meanwhile, so nobody has to wait for it.
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            if let Err(error) = db.compact_tables() {
+            if let Err(error) = db.compact() {
                 tracing::warn!(%error, "merging the tables failed");
             }
         });

@@ -79,7 +79,7 @@ impl Job {
         // What found no room the last time counts, or a watch that is woken often would gather ever more.
         let mut bytes: usize = self.pending.iter().map(bytes_of).sum();
         while self.pending.len() < TURN_MAX && bytes < bytes_max {
-            match self.watcher.poll()? {
+            match self.watcher.try_recv()? {
                 Some(changes) => {
                     bytes += bytes_of(&changes);
                     self.pending.push_back(changes);

@@ -270,7 +270,7 @@ impl Shard {
                 let mut failure = None;
                 let mut bytes = 0;
                 while batch.len() < BATCH_MAX && bytes < BATCH_BYTES {
-                    match feed.poll() {
+                    match feed.try_recv() {
                         Ok(Some(changes)) => {
                             bytes += bytes_of(&changes);
                             batch.push(changes);

@@ -4,7 +4,8 @@ use std::future::Future;
 
 use bowline_client::graph::{Block, BlockId, Direction, Edge, EdgeKey};
 use bowline_client::{
-    Client, Committed, Error, Isolation, KeyRange, Result, Touched, Transaction, TransactionOptions,
+    Client, Committed, Error, Expected, Isolation, KeyRange, Result, Touched, Transaction,
+    TransactionOptions,
 };
 
 use crate::{Cluster, number};
@@ -282,7 +283,8 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
     // A swap that fails takes everything with it, and says what it found.
     let revision = client.get("a").await.unwrap().entry().unwrap().mod_revision;
     let tx = client.begin();
-    tx.compare_and_swap("a", revision + 1, "mine").unwrap();
+    tx.compare_and_swap("a", Expected::Revision(revision + 1), "mine")
+        .unwrap();
     tx.put("d", "v").unwrap();
     match tx.commit().await {
         Err(Error::CompareFailed {
@@ -299,8 +301,9 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
     }
     assert!(client.get("d").await.unwrap().entry().is_none());
     let tx = client.begin();
-    tx.expect_revision("d", 0).unwrap();
-    tx.compare_and_swap("a", revision, "mine").unwrap();
+    tx.expect("d", Expected::Absent).unwrap();
+    tx.compare_and_swap("a", Expected::Revision(revision), "mine")
+        .unwrap();
     assert!(tx.commit().await.unwrap().changed);
     // What is missing at commit is told by name.
     let tx = client.begin();

@@ -12,6 +12,7 @@ use bowline_testing::{FaultVfs, SimDisk};
 use super::*;
 use crate::{Db, Durability};
 use bowline_core::options::Background;
+use bowline_types::Expected;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -59,10 +60,10 @@ fn open(vfs: &FaultVfs, durability: Durability) -> Db {
 /// What each outcome rests on a deletion that is in the same group, and is lost with its flush.
 fn after_a_deletion(db: &Db) -> Vec<Result<()>> {
     let put = db.put("k", "v").expect("a put");
-    let reader = db.begin();
+    let mut reader = db.begin();
     reader.get("k").expect("a read");
     reader.put("other", "v").expect("staged");
-    let graph = db.begin();
+    let mut graph = db.begin();
     graph.delete("nothing").expect("staged");
     in_one_group(
         db,
@@ -72,7 +73,10 @@ fn after_a_deletion(db: &Db) -> Vec<Result<()>> {
                 Ok(None) => Ok(()),
                 other => other.map(|_| panic!("it is deleted")),
             }),
-            Box::new(move || db.compare_and_swap("k", put, "w").map(drop)),
+            Box::new(move || {
+                db.compare_and_swap("k", Expected::Revision(put), "w")
+                    .map(drop)
+            }),
             Box::new(move || reader.commit().map(drop)),
             Box::new(move || graph.commit().map(drop)),
         ],

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use bowline::{Db, Error, Isolation, Result};
+use bowline::{Db, Error, Expected, Isolation, Result};
 
 use crate::support::{Disk, number};
 
@@ -27,7 +27,7 @@ fn readers_beside_a_writer_see_keys_of_one_moment() -> Result<()> {
             });
         }
         for value in 1..2_000u64 {
-            let put = |tx: &bowline::Transaction| {
+            let put = |tx: &mut bowline::Transaction| {
                 keys.iter()
                     .try_for_each(|key| tx.put(key, value.to_be_bytes()))
             };
@@ -75,7 +75,7 @@ fn one_of_many_threads_takes_a_free_lock() -> Result<()> {
         // All transactions begin before the first one commits.
         let all_read = Barrier::new(12);
         let attempt = |number: usize| {
-            let tx = db.begin();
+            let mut tx = db.begin();
             assert_eq!(tx.get(&key)?, None);
             all_read.wait();
             tx.put(&key, number.to_string())?;
@@ -94,7 +94,7 @@ fn one_of_many_threads_swaps_from_a_revision() -> Result<()> {
     let mut revision = 0;
     for round in 0..60 {
         let attempt = |number: usize| {
-            db.compare_and_swap("k", revision, format!("{number}"))
+            db.compare_and_swap("k", Expected::Revision(revision), format!("{number}"))
                 .map(drop)
         };
         let lost = |error: &Error| matches!(error, Error::CompareFailed { actual, .. } if *actual > revision);
@@ -116,7 +116,7 @@ fn many_threads_lose_no_increment() -> Result<()> {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        let add = |tx: &bowline::Transaction| {
+                        let add = |tx: &mut bowline::Transaction| {
                             let old = number(tx.get("counter")?);
                             tx.put("counter", (old + 1).to_be_bytes())
                         };
@@ -182,7 +182,7 @@ fn bank(isolation: Isolation, transfers: u64) -> Result<()> {
                     for _ in 0..transfers {
                         let (from, to) = (random.u64(..ACCOUNTS), random.u64(..ACCOUNTS));
                         let amount = random.u64(1..100);
-                        let transfer = |tx: &bowline::Transaction| {
+                        let transfer = |tx: &mut bowline::Transaction| {
                             let have = number(tx.get(account(from))?);
                             if have < amount || from == to {
                                 return Ok(());

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bowline::{
-    Block, BlockId, Db, Direction, Edge, Error, Range, Result, StorageError, check_files,
+    Block, BlockId, Db, Direction, Edge, Error, Expected, Range, Result, StorageError, check_files,
 };
 use bowline_testing::FaultVfs;
 use bowline_testing::fault::{Call, Failure, Rule};
@@ -45,13 +45,16 @@ fn an_empty_key_is_refused() -> Result<()> {
     let db = Disk::new().open(manual());
     assert_error!(db.put("", "v"), Error::EmptyKey);
     assert_error!(db.delete(""), Error::EmptyKey);
-    assert_error!(db.compare_and_swap("", 0, "v"), Error::EmptyKey);
+    assert_error!(
+        db.compare_and_swap("", Expected::Absent, "v"),
+        Error::EmptyKey
+    );
     assert_error!(db.put_with_lease("", "v", 0), Error::EmptyKey);
     assert_error!(db.history(""), Error::EmptyKey);
-    let tx = db.begin();
+    let mut tx = db.begin();
     assert_error!(tx.put("", "v"), Error::EmptyKey);
     assert_error!(tx.delete(""), Error::EmptyKey);
-    assert_error!(tx.expect_revision("", 0), Error::EmptyKey);
+    assert_error!(tx.expect("", Expected::Absent), Error::EmptyKey);
     assert_eq!(tx.get("")?, None, "no key is empty");
     assert!(!tx.commit()?.changed);
     assert_eq!((db.get("")?, db.entry("")?), (None, None));
@@ -90,7 +93,7 @@ fn a_range_that_ends_before_it_starts_is_refused() -> Result<()> {
     named(db.snapshot().range(backwards()).unwrap_err());
     named(db.delete_range(backwards()).unwrap_err());
     named(db.watch(backwards()).start().unwrap_err());
-    let tx = db.begin();
+    let mut tx = db.begin();
     named(tx.range(backwards()).unwrap_err());
     named(tx.delete_range(backwards()).unwrap_err());
     assert_eq!(db.stats().watchers, 0);
@@ -106,7 +109,7 @@ fn a_range_that_ends_before_it_starts_is_refused() -> Result<()> {
         assert_eq!(db.range(range())?.rev().count(), 0);
         assert_eq!(tx.range(range())?.count(), 0);
         assert_eq!(db.delete_range(range())?, 0);
-        assert_eq!(db.watch(range()).from(1).start()?.poll()?, None);
+        assert_eq!(db.watch(range()).from(1).start()?.try_recv()?, None);
     }
     tx.put("x", "v")?;
     tx.commit()?;
@@ -155,7 +158,10 @@ fn after_close_every_call_says_closed() -> Result<()> {
         assert_error!(db.put("k", "v"), Error::Closed);
         assert_error!(db.delete("k"), Error::Closed);
         assert_error!(db.delete_range(..), Error::Closed);
-        assert_error!(db.compare_and_swap("k", 0, "v"), Error::Closed);
+        assert_error!(
+            db.compare_and_swap("k", Expected::Absent, "v"),
+            Error::Closed
+        );
         assert_error!(db.transact(|tx| tx.put("k", "v")), Error::Closed);
         assert_error!(db.watch(..).start(), Error::Closed);
         assert_error!(db.grant_lease(Duration::from_secs(1)), Error::Closed);
@@ -164,13 +170,13 @@ fn after_close_every_call_says_closed() -> Result<()> {
         assert_error!(db.lease_keys(1), Error::Closed);
         assert_error!(db.expire_leases(), Error::Closed);
         assert_error!(db.sync(), Error::Closed);
-        assert_error!(db.compact(1), Error::Closed);
-        assert_error!(db.compact_tables(), Error::Closed);
+        assert_error!(db.trim_history(1), Error::Closed);
+        assert_error!(db.compact(), Error::Closed);
         assert_error!(db.flush(), Error::Closed);
         assert_error!(db.check(), Error::Closed);
         assert_error!(db.checkpoint("/copy"), Error::Closed);
     }
-    assert_error!(watcher.poll(), Error::Closed);
+    assert_error!(watcher.try_recv(), Error::Closed);
     Ok(())
 }
 

@@ -162,7 +162,7 @@ fn writers_readers_watchers_and_upkeep_together_keep_every_invariant() -> Result
         });
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
-                db.compact_tables().expect("a merge");
+                db.compact().expect("a merge");
                 thread::sleep(Duration::from_millis(20));
             }
         });
@@ -179,7 +179,7 @@ fn writers_readers_watchers_and_upkeep_together_keep_every_invariant() -> Result
             loop {
                 let ended = is_done.load(Ordering::Acquire);
                 let next = watcher
-                    .next_within(Duration::from_millis(20))
+                    .recv_timeout(Duration::from_millis(20))
                     .expect("no error");
                 let Some(changes) = next else {
                     if ended {
@@ -245,13 +245,13 @@ fn an_iterator_outlives_handles_merges_and_reopening() -> Result<()> {
         assert!(iter.next_back().is_some_and(|entry| entry.is_ok()));
     }
     db.delete_range(..)?;
-    db.compact_tables()?;
+    db.compact()?;
     drop(db);
     // Another one has the directory now, and has removed what the iterator still reads.
     let db = disk.open(manual());
     assert_eq!(db.range(..)?.count(), 0);
     db.put("new", "x")?;
-    db.compact_tables()?;
+    db.compact()?;
     let left = keys_of(iter)?;
     assert_eq!(left.len(), 1_980);
     assert_eq!((&left[0][..], &left[1_979][..]), ("k0010", "k1989"));
@@ -285,7 +285,7 @@ fn whatever_is_held_keeps_the_database_open_in_any_order() -> Result<()> {
     let db = disk.open(manual());
     db.put("k", "v")?;
     let snapshot = db.snapshot();
-    let tx = db.begin();
+    let mut tx = db.begin();
     drop(db);
     tx.put("k", "w")?;
     tx.commit()?;
@@ -458,13 +458,13 @@ fn a_commit_is_invisible_until_it_is_on_the_disk() -> Result<()> {
             assert_eq!(db.range(..)?.next().expect("one")?.value, b"old"[..]);
             assert_eq!(db.snapshot().get("k")?.as_deref(), Some(&b"old"[..]));
             assert_eq!(db.revision(), 2);
-            assert_eq!(watcher.poll()?, None);
+            assert_eq!(watcher.try_recv()?, None);
             assert_error!(db.snapshot_at(3), Error::FutureRevision { current: 2, .. });
         }
         drop(shut);
         assert_eq!(writer.join().expect("no panic")?, 3);
         assert_eq!(db.get("k")?.as_deref(), Some(&b"new"[..]));
-        assert!(watcher.poll()?.is_some());
+        assert!(watcher.try_recv()?.is_some());
         Ok(())
     })
 }
@@ -482,7 +482,7 @@ fn of_two_in_one_round_that_have_read_the_same_one_wins() -> Result<()> {
         db.put("counter", 0_u64.to_be_bytes())?;
         for round in 1..=ROUNDS {
             let add = || {
-                let tx = db.begin_with(isolation);
+                let mut tx = db.begin_with(isolation);
                 let old = number(tx.get("counter")?);
                 tx.put("counter", (old + 1).to_be_bytes())?;
                 tx.commit()

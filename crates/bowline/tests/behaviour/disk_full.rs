@@ -80,7 +80,7 @@ fn a_full_disk_refuses_writes_and_nothing_else() -> Result<()> {
         }
         assert!(db.revision() >= revision);
         // Flush and merge may fail for lack of space; they lose nothing.
-        for result in [db.flush(), db.compact_tables()] {
+        for result in [db.flush(), db.compact()] {
             if let Err(error) = result {
                 assert_error!(
                     Err::<(), _>(error),
@@ -95,7 +95,7 @@ fn a_full_disk_refuses_writes_and_nothing_else() -> Result<()> {
             db.put(format!("late{at}"), [2; 900])?;
             model.insert(format!("late{at}").into(), vec![2; 900]);
         }
-        db.compact_tables()?;
+        db.compact()?;
         assert_holds(&db, &model);
         let check = db.check()?;
         assert!(check.is_clean(), "space {space_bytes}: {check:?}");
@@ -198,7 +198,7 @@ fn a_failed_sync_stops_writes_until_reopened() -> Result<()> {
         assert_eq!(db.revision(), revision);
         assert_holds(&db, &model);
         let mut seen = 0;
-        while watcher.poll()?.is_some() {
+        while watcher.try_recv()?.is_some() {
             seen += 1;
         }
         assert_eq!(
@@ -240,7 +240,7 @@ fn any_failed_write_call_loses_nothing() -> Result<()> {
             }
             if at % 50 == 49 {
                 // Failures of upkeep are not the user's.
-                let _unimportant = db.compact_tables();
+                let _unimportant = db.compact();
             }
         }
         (model, refused)

@@ -127,13 +127,13 @@ fn an_edge_needs_both_of_its_blocks() -> Result<()> {
         let refused = db.transact(|tx| tx.put_edge(&Edge::new(id(source), "to", id(target))));
         assert_error!(refused, Error::MissingBlock { id: named } if named == id(missing));
     }
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.delete_block(id("a"))?;
     let refused = tx.put_edge(&Edge::new(id("a"), "to", id("a")));
     assert_error!(refused, Error::MissingBlock { .. });
     drop(tx);
     // The order inside a transaction counts.
-    let tx = db.begin();
+    let mut tx = db.begin();
     assert_error!(
         tx.put_edge(&Edge::new(id("a"), "to", id("new"))),
         Error::MissingBlock { .. }
@@ -155,7 +155,8 @@ fn a_block_is_not_deleted_under_a_new_edge() -> Result<()> {
             for edge_first in [true, false] {
                 let db = Disk::new().open(manual());
                 write(&db, &["a", "b"], &[])?;
-                let (tying, deleting) = (db.begin_with(isolation), db.begin_with(isolation));
+                let (mut tying, mut deleting) =
+                    (db.begin_with(isolation), db.begin_with(isolation));
                 tying.put_edge(&Edge::new(id("a"), "to", id("b")))?;
                 let gone = if target_goes { "b" } else { "a" };
                 assert!(deleting.delete_block(id(gone))?);
@@ -268,7 +269,7 @@ fn deleting_a_block_deletes_its_edges_in_both_directions() {
 fn own_writes_are_seen_by_deletions() -> Result<()> {
     let db = Disk::new().open(manual());
     write(&db, &["a", "b"], &[("a", "to", "b")])?;
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put_block(&Block::new(id("c"), "node"))?;
     tx.put_edge(&Edge::new(id("a"), "to", id("c")))?;
     tx.put_edge(&Edge::new(id("c"), "to", id("b")))?;
@@ -290,13 +291,13 @@ fn a_graph_transaction_that_changes_nothing_takes_no_revision() -> Result<()> {
     let db = Disk::new().open(manual());
     write(&db, &["a"], &[])?;
     let before = db.revision();
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put_block(&Block::new(id("new"), "node"))?;
     tx.put_edge(&Edge::new(id("a"), "to", id("new")))?;
     tx.delete_block(id("new"))?;
     let committed = tx.commit()?;
     assert_eq!((committed.revision, committed.changed), (before, false));
-    let tx = db.begin();
+    let mut tx = db.begin();
     assert!(!tx.delete_block(id("absent"))?);
     assert!(!tx.delete_edge(id("a"), "to", id("a"))?);
     assert!(!tx.delete_edge(id("a"), "never used", id("a"))?);
@@ -396,7 +397,7 @@ fn a_traversal_reads_one_snapshot() {
             let graph = db.snapshot().graph();
             // While a traversal's snapshot is held, deletions do not reach it.
             db.transact(|tx| tx.delete_block(b).map(drop))?;
-            db.compact_tables()?;
+            db.compact()?;
             let found = graph.traverse(a).max_depth(1).kinds(["to"]).run()?;
             assert_eq!(
                 (found.visits.len(), found.stop),
@@ -497,7 +498,7 @@ fn kinds_survive_and_are_validated() -> Result<()> {
             assert_eq!(found.kind, format!("kind{old}"));
         }
         if round == 1 {
-            db.compact_tables()?;
+            db.compact()?;
         }
         for bad in [String::new(), format!("{longest}k")] {
             let refused = db.transact(|tx| tx.put_block(&Block::new(block, bad.clone())));

@@ -49,7 +49,7 @@ fn history_ends_with_what_a_reader_at_the_floor_sees() {
             }
             db.delete("k")?; // 12
             db.put("other", "x")?; // 13
-            db.compact(7)
+            db.trim_history(7)
         },
         |db, (), stage| {
             let revisions = |key| -> Result<Vec<_>> {
@@ -60,7 +60,7 @@ fn history_ends_with_what_a_reader_at_the_floor_sees() {
                     .collect())
             };
             assert_eq!(revisions("k")?, [12, 11, 10, 9, 8, 7], "{stage:?}");
-            db.compact(13)?;
+            db.trim_history(13)?;
             assert!(
                 matches!(revisions("k")?[..], [12] | []),
                 "{stage:?}: the tombstone may stay until a compaction"
@@ -79,7 +79,7 @@ fn every_past_revision_reads_as_it_was() {
         // Index = revision; 0 is never read, 1 is empty.
         let mut states = vec![now.clone(), now.clone()];
         while states.len() < 120 {
-            let tx = db.begin();
+            let mut tx = db.begin();
             for _ in 0..random.usize(1..4) {
                 let key = format!("k{}", random.u8(..14)).into_bytes();
                 if random.u8(..3) == 0 {
@@ -144,14 +144,14 @@ fn revisions_out_of_bounds_are_refused_with_the_bounds() {
             for value in 0..9 {
                 db.put("k", value.to_string())?; // 2..=10
             }
-            db.compact(5)
+            db.trim_history(5)
         },
         |db, (), stage| {
             assert_eq!((db.oldest_revision(), db.revision()), (5, 10), "{stage:?}");
             for gone in [0, 1, 4] {
                 let refused = db.snapshot_at(gone);
                 assert_error!(refused, Error::Compacted { requested, oldest: 5, current: 10 } if requested == gone);
-                let refused = db.compact(gone);
+                let refused = db.trim_history(gone);
                 assert_error!(refused, Error::Compacted { requested, oldest: 5, current: 10 } if requested == gone);
                 let text = db.snapshot_at(gone).unwrap_err().to_string();
                 for number in [gone, 5, 10] {
@@ -161,15 +161,15 @@ fn revisions_out_of_bounds_are_refused_with_the_bounds() {
             for future in [11, u64::MAX] {
                 let refused = db.snapshot_at(future);
                 assert_error!(refused, Error::FutureRevision { requested, current: 10, oldest: 5 } if requested == future);
-                let refused = db.compact(future);
+                let refused = db.trim_history(future);
                 assert_error!(refused, Error::FutureRevision { requested, current: 10, oldest: 5 } if requested == future);
             }
             for (revision, value) in [(5, "3"), (10, "8")] {
                 let read = db.snapshot_at(revision)?.get("k")?;
                 assert_eq!(read.as_deref(), Some(value.as_bytes()), "{stage:?}");
             }
-            db.compact(5)?;
-            db.compact(10)?;
+            db.trim_history(5)?;
+            db.trim_history(10)?;
             assert_eq!(db.oldest_revision(), 10);
             Ok(())
         },
@@ -187,9 +187,9 @@ fn a_snapshot_stays_readable_after_compact_and_merges() -> Result<()> {
     db.put("k", "new")?;
     db.delete("deleted")?;
     db.put("later", "x")?;
-    db.compact(db.revision())?;
+    db.trim_history(db.revision())?;
     for _ in 0..3 {
-        db.compact_tables()?;
+        db.compact()?;
         for snapshot in [&snapshot, &twin, &snapshot.clone()] {
             assert_eq!(snapshot.get("k")?.as_deref(), Some(&b"old"[..]));
             assert_eq!(snapshot.get("deleted")?.as_deref(), Some(&b"old"[..]));
@@ -199,7 +199,7 @@ fn a_snapshot_stays_readable_after_compact_and_merges() -> Result<()> {
     }
     let at = snapshot.revision();
     drop((snapshot, twin));
-    db.compact_tables()?;
+    db.compact()?;
     assert_error!(db.snapshot_at(at), Error::Compacted { .. });
     Ok(())
 }
@@ -214,7 +214,7 @@ fn history_is_kept_as_long_as_the_setting_says() -> Result<()> {
     for value in 0..20 {
         db.put("k", value.to_string())?; // 2..=21
     }
-    db.compact_tables()?;
+    db.compact()?;
     assert_eq!(db.oldest_revision(), 16);
     for revision in 16..=21 {
         let read = db.snapshot_at(revision)?.get("k")?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bowline::vfs::{MemoryVfs, Vfs};
 use bowline::{
-    ChangeKind, CompactionOptions, Db, DbBuilder, Durability, Error, History, Ingest, Isolation,
-    Limits, Range, Result, StorageError,
+    ChangeKind, CompactionOptions, Db, DbBuilder, Durability, Error, Expected, History, Ingest,
+    Isolation, Limits, Range, Result, StorageError,
 };
 use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
@@ -189,19 +189,19 @@ fn who_has_read_what_it_changes_conflicts_and_it_never_does() -> Result<()> {
     let db = Disk::new().open(small());
     db.put(key(5), "old")?;
     let begin = || -> Result<_> {
-        let reads_key = db.begin();
+        let mut reads_key = db.begin();
         reads_key.get(key(5))?;
-        let reads_absent = db.begin();
+        let mut reads_absent = db.begin();
         reads_absent.get(key(7))?;
-        let reads_range = db.begin();
+        let mut reads_range = db.begin();
         reads_range
             .range(Range::prefix("key/00000"))?
             .for_each(drop);
-        let reads_elsewhere = db.begin();
+        let mut reads_elsewhere = db.begin();
         reads_elsewhere.get("other")?;
         reads_elsewhere.range("z"..)?.for_each(drop);
         let is_blind = db.begin();
-        let writes_it = db.begin_with(Isolation::Snapshot);
+        let mut writes_it = db.begin_with(Isolation::Snapshot);
         writes_it.put(key(8), "mine")?;
         Ok((
             [reads_key, reads_absent, reads_range, writes_it],
@@ -215,7 +215,7 @@ fn who_has_read_what_it_changes_conflicts_and_it_never_does() -> Result<()> {
         put_all(&mut ingest, 0..200, &format!("{round}"))?;
         db.put(key(5), "meanwhile")?;
         if round == 1 {
-            db.compact_tables()?;
+            db.compact()?;
         }
         let revision = ingest.commit()?.revision;
         assert_eq!(
@@ -223,22 +223,22 @@ fn who_has_read_what_it_changes_conflicts_and_it_never_does() -> Result<()> {
             revision
         );
         if round == 2 {
-            db.compact_tables()?;
+            db.compact()?;
         }
-        for (number, tx) in conflicting.into_iter().enumerate() {
+        for (number, mut tx) in conflicting.into_iter().enumerate() {
             tx.put("mark", "seen")?;
             assert_error!(tx.commit(), Error::Conflict { .. } if number < 4);
         }
-        for tx in free {
+        for mut tx in free {
             tx.put(key(5), "blind")?;
             tx.commit()?;
         }
         let expected = db.entry(key(6))?.expect("it is there").mod_revision;
         assert_error!(
-            db.compare_and_swap(key(6), expected - 1, "x"),
+            db.compare_and_swap(key(6), Expected::Revision(expected - 1), "x"),
             Error::CompareFailed { actual, .. } if actual == revision
         );
-        db.compare_and_swap(key(6), expected, "x")?;
+        db.compare_and_swap(key(6), Expected::Revision(expected), "x")?;
     }
     assert!(db.check()?.is_clean());
     Ok(())
@@ -330,7 +330,7 @@ fn watches_see_each_key_once_and_in_order() -> Result<()> {
             let late = db.watch(..).from(3).start()?;
             for watch in [&mut live, &mut { late }] {
                 let mut revisions = Vec::new();
-                while let Some(changes) = watch.poll()? {
+                while let Some(changes) = watch.try_recv()? {
                     revisions.push(changes.revision);
                     if changes.revision != revision {
                         assert_eq!(changes.changes.len(), 1);
@@ -357,7 +357,7 @@ fn watches_see_each_key_once_and_in_order() -> Result<()> {
                     .iter()
                     .all(|change| change.previous.is_none())
             );
-            assert!(part.poll()?.is_none());
+            assert!(part.try_recv()?.is_none());
         }
     }
     Ok(())
@@ -370,14 +370,14 @@ fn history_is_given_up_as_of_any_revision() -> Result<()> {
     let held = db.snapshot();
     ingest_all(&db, 0..300, "one")?; // 3
     ingest_all(&db, 0..300, "two")?; // 4
-    db.compact(4)?;
-    db.compact_tables()?;
+    db.trim_history(4)?;
+    db.compact()?;
     assert_error!(db.snapshot_at(3), Error::Compacted { oldest: 4, .. });
     assert_eq!(contents(&held).len(), 1, "but for who holds it");
     assert_eq!(held.get(key(1))?.as_deref(), Some(&b"old"[..]));
     assert_eq!(db.get(key(7))?.as_deref(), Some(&b"two 7"[..]));
     drop(held);
-    db.compact_tables()?;
+    db.compact()?;
     let stats = db.stats();
     let entries: u64 = stats.engine.levels[0]
         .iter()
@@ -571,7 +571,7 @@ fn it_stands_in_the_one_order_of_all_commits() -> Result<()> {
     let last = db.revision();
     assert!(revisions.keys().copied().eq(2..=last), "each revision once");
     for (revision, count) in &revisions {
-        let changes = watch.next_within(PATIENCE)?.expect("they come");
+        let changes = watch.recv_timeout(PATIENCE)?.expect("they come");
         assert_eq!(
             (changes.revision, changes.changes.len()),
             (*revision, *count)

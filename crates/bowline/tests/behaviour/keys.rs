@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
-use bowline::{Db, Entry, Error, History, Range, Result, Value};
+use bowline::{Db, Entry, Error, Expected, History, Range, Result, Value};
 
 use crate::support::{Disk, Stage, assert_error, contents, entry, in_every_stage, keys_of, manual};
 
@@ -27,8 +27,8 @@ fn each_changing_transaction_takes_exactly_the_next_revision() -> Result<()> {
     assert_eq!(db.put("a", "1")?, 2);
     assert_eq!(db.put("a", "1")?, 3, "the same value again is a change");
     assert_eq!(db.delete("a")?, Some(4));
-    assert_eq!(db.compare_and_swap("a", 0, "2")?, 5);
-    let tx = db.begin();
+    assert_eq!(db.compare_and_swap("a", Expected::Absent, "2")?, 5);
+    let mut tx = db.begin();
     for at in 0..100 {
         tx.put(format!("many/{at}"), "v")?;
     }
@@ -52,7 +52,7 @@ fn what_changes_nothing_takes_no_revision() -> Result<()> {
     assert_eq!(db.delete_range("x".."y")?, 0);
     let committed = db.begin().commit()?;
     assert_eq!((committed.revision, committed.changed), (before, false));
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("new", "v")?;
     assert!(tx.delete("new")?, "it is there, for the transaction");
     assert!(!tx.delete("absent")?);
@@ -61,8 +61,8 @@ fn what_changes_nothing_takes_no_revision() -> Result<()> {
         (committed.revision, committed.changed, committed.deleted),
         (before, false, 0)
     );
-    let tx = db.begin();
-    tx.expect_revision("a", before)?;
+    let mut tx = db.begin();
+    tx.expect("a", Expected::Revision(before))?;
     assert!(!tx.commit()?.changed);
     assert_eq!(db.revision(), before);
     assert_eq!(db.history("new")?, []);
@@ -101,7 +101,7 @@ fn entries_carry_etcds_metadata() {
                 Some(entry("b", "2", 12, 12, 1)),
                 "{stage:?}"
             );
-            let tx = db.begin();
+            let mut tx = db.begin();
             tx.delete("a")?;
             tx.put("a", "5")?;
             tx.commit()?;
@@ -156,7 +156,7 @@ fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
         match round % 6 {
             // Twice in one memtable, too.
             0 => {}
-            5 if round % 4 == 1 => db.compact_tables()?,
+            5 if round % 4 == 1 => db.compact()?,
             _ => db.flush()?,
         }
         if round == 20 {
@@ -189,7 +189,7 @@ fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
     }
     let mut watcher = db.watch(Range::key("k")).from(2).start()?;
     for entry in &expected {
-        let changes = watcher.poll()?.expect("it is in history");
+        let changes = watcher.try_recv()?.expect("it is in history");
         assert_eq!(&changes.changes[0].entry, entry);
     }
     drop(watcher);
@@ -231,7 +231,7 @@ fn a_delete_gives_the_key_a_new_life() {
                 db.flush()?;
                 db.delete("k")?;
                 if round % 2 == 0 {
-                    db.compact_tables()?;
+                    db.compact()?;
                 }
             }
             Ok(())
@@ -449,22 +449,34 @@ fn compare_and_swap_wins_on_the_expected_revision_and_names_the_actual_one() {
         },
         |db, _, stage| {
             for wrong in [0, 1, 3, 4, 99, u64::MAX] {
-                let lost = db.compare_and_swap("k", wrong, "no");
+                let lost = db.compare_and_swap("k", Expected::Revision(wrong), "no");
                 assert_error!(lost, Error::CompareFailed { expected, actual: 2, .. } if expected == wrong);
             }
-            let lost = db.compare_and_swap("gone", 3, "no");
+            let lost = db.compare_and_swap("gone", Expected::Revision(3), "no");
             assert_error!(lost, Error::CompareFailed { actual: 0, .. });
-            let lost = db.compare_and_swap("never", 1, "no");
+            let lost = db.compare_and_swap("never", Expected::Revision(1), "no");
             assert_error!(lost, Error::CompareFailed { actual: 0, .. });
             assert_eq!(
                 (db.revision(), db.get("k")?),
                 (4, Some(Value::from("1"))),
                 "{stage:?}"
             );
-            assert_eq!(db.compare_and_swap("k", 2, "2")?, 5, "{stage:?}");
-            assert_eq!(db.compare_and_swap("gone", 0, "back")?, 6, "{stage:?}");
-            assert_eq!(db.compare_and_swap("never", 0, "now")?, 7, "{stage:?}");
-            let lost = db.compare_and_swap("never", 0, "no");
+            assert_eq!(
+                db.compare_and_swap("k", Expected::Revision(2), "2")?,
+                5,
+                "{stage:?}"
+            );
+            assert_eq!(
+                db.compare_and_swap("gone", Expected::Absent, "back")?,
+                6,
+                "{stage:?}"
+            );
+            assert_eq!(
+                db.compare_and_swap("never", Expected::Absent, "now")?,
+                7,
+                "{stage:?}"
+            );
+            let lost = db.compare_and_swap("never", Expected::Absent, "no");
             assert_error!(
                 lost,
                 Error::CompareFailed {
@@ -473,7 +485,10 @@ fn compare_and_swap_wins_on_the_expected_revision_and_names_the_actual_one() {
                     ..
                 }
             );
-            let text = db.compare_and_swap("k", 2, "no").unwrap_err().to_string();
+            let text = db
+                .compare_and_swap("k", Expected::Revision(2), "no")
+                .unwrap_err()
+                .to_string();
             assert!(
                 text.contains("\"k\"") && text.contains('5') && text.contains('2'),
                 "{text}"
@@ -690,7 +705,7 @@ fn a_reopened_database_goes_on_where_it_was() -> Result<()> {
         }
         match round % 3 {
             0 => db.flush()?,
-            1 => db.compact_tables()?,
+            1 => db.compact()?,
             _ => {}
         }
     }

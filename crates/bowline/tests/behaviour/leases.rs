@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowline::{Db, DbBuilder, Error, History, LeaseId, Result};
+use bowline::{Db, DbBuilder, Error, Expected, History, LeaseId, Result};
 use bowline_testing::ManualClock;
 
 use crate::support::{Disk, PATIENCE, Stage, assert_error, in_every_stage, keys_of, manual, next};
@@ -110,7 +110,7 @@ fn ids_and_times_out_of_bounds_are_refused() -> Result<()> {
         db.put_with_lease("k", "v", -5),
         Error::LeaseNotFound { id: -5 }
     );
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put_with_lease("k", "v", 12_345)?;
     assert_error!(tx.commit(), Error::LeaseNotFound { id: 12_345 });
     assert_eq!(db.get("k")?, None);
@@ -185,7 +185,7 @@ fn a_key_belongs_to_the_lease_it_was_last_put_with() {
             db.put("freed", "2")?;
             db.delete("deleted")?;
             let revision = db.entry("swapped")?.expect("it is there").mod_revision;
-            db.compare_and_swap("swapped", revision, "2")?;
+            db.compare_and_swap("swapped", Expected::Revision(revision), "2")?;
             db.delete("again")?;
             db.put_with_lease("again", "2", 1)?;
             db.transact(|tx| {
@@ -271,7 +271,7 @@ fn reopening_keeps_leases_and_begins_their_time_anew() -> Result<()> {
         db.put_with_lease("k", "v", lease)?;
         clock.advance(SECOND * 9);
         if is_flushed {
-            db.compact_tables()?;
+            db.compact()?;
         }
         drop(db);
         let db = disk.open(settings);

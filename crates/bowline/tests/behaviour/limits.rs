@@ -1,6 +1,6 @@
 //! Sizes at and beyond the limits: each has an error of its own, and raised ones hold.
 
-use bowline::{Block, BlockId, Db, Edge, Error, Limits, Result};
+use bowline::{Block, BlockId, Db, Edge, Error, Expected, Limits, Result};
 
 use crate::support::{Disk, assert_error, manual};
 
@@ -25,13 +25,16 @@ fn keys_are_limited_to_64_kib() -> Result<()> {
     refuse(db.put(&too_long, "v").map(drop));
     refuse(db.put_with_lease(&too_long, "v", lease).map(drop));
     refuse(db.delete(&too_long).map(drop));
-    refuse(db.compare_and_swap(&too_long, 0, "v").map(drop));
+    refuse(
+        db.compare_and_swap(&too_long, Expected::Absent, "v")
+            .map(drop),
+    );
     refuse(db.history(&too_long).map(drop));
-    let tx = db.begin();
+    let mut tx = db.begin();
     refuse(tx.put(&too_long, "v"));
     refuse(tx.delete(&too_long).map(drop));
-    refuse(tx.compare_and_swap(&too_long, 0, "v"));
-    refuse(tx.expect_revision(&too_long, 0));
+    refuse(tx.compare_and_swap(&too_long, Expected::Absent, "v"));
+    refuse(tx.expect(&too_long, Expected::Absent));
     drop(tx);
     assert_eq!(db.get(&too_long)?, None, "reading it is no harm");
     assert_eq!(db.revoke_lease(lease)?, 1);
@@ -54,7 +57,7 @@ fn values_and_blocks_are_limited() -> Result<()> {
             limit: 1_000
         }
     );
-    let swap = db.compare_and_swap("k", 2, [0; 1_001]);
+    let swap = db.compare_and_swap("k", Expected::Revision(2), [0; 1_001]);
     assert_error!(
         swap,
         Error::ValueTooLarge {
@@ -63,7 +66,7 @@ fn values_and_blocks_are_limited() -> Result<()> {
         }
     );
     let id = BlockId(1);
-    let tx = db.begin();
+    let mut tx = db.begin();
     assert_error!(tx.put("k", [0; 1_001]), Error::ValueTooLarge { .. });
     let block = Block::new(id, "kind").content(vec![0; 1_000]);
     assert_error!(
@@ -92,7 +95,7 @@ fn raised_limits_hold_what_they_promise() -> Result<()> {
     let key = vec![b'k'; 1 << 20];
     let lease = db.grant_lease(std::time::Duration::from_secs(100))?;
     db.put_with_lease(&key, "v", lease)?;
-    db.compact_tables()?;
+    db.compact()?;
     db.put("small", "v")?;
     drop(db);
     let db = disk.open(manual().limits(limits));

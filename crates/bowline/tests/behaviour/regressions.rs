@@ -35,7 +35,7 @@ fn keys_between_two_merged_tables_are_found() {
     for key in ["m1", "m2"] {
         db.put(key, "between").expect("put");
     }
-    db.compact_tables().expect("merges into the lowest run");
+    db.compact().expect("merges into the lowest run");
     for key in ["a", "z"] {
         db.put(key, "outside").expect("put");
         db.flush().expect("makes a run");
@@ -91,19 +91,19 @@ fn an_interrupted_copy_is_not_opened_as_an_empty_database() {
 /// Found by the isolation histories, in the first ten revisions of a database.
 #[test]
 fn that_there_is_no_edge_of_a_new_kind_counts_as_read() {
-    let looks: [fn(&Transaction) -> bowline::Result<()>; 2] = [
+    let looks: [fn(&mut Transaction) -> bowline::Result<()>; 2] = [
         |tx| tx.edge(A, "ties", B).map(|edge| assert_eq!(edge, None)),
         |tx| tx.delete_edge(A, "ties", B).map(|gone| assert!(!gone)),
     ];
     for look in looks {
         let db = Db::in_memory().expect("in memory");
-        let blocks = |tx: &Transaction| {
+        let blocks = |tx: &mut Transaction| {
             tx.put_block(&Block::new(A, "node"))?;
             tx.put_block(&Block::new(B, "node"))
         };
         db.transact(blocks).expect("two blocks");
-        let tx = db.begin();
-        look(&tx).expect("there is none");
+        let mut tx = db.begin();
+        look(&mut tx).expect("there is none");
         tx.put("seen", "none").expect("put");
         let edge = Edge::new(A, "ties", B);
         db.transact(|tx| tx.put_edge(&edge)).expect("put edge");
@@ -115,7 +115,7 @@ fn that_there_is_no_edge_of_a_new_kind_counts_as_read() {
         // Who puts the first edge of a kind after looking for it is not in its own way, nor is
         // another edge of the kind.
         let kind = "ties anew";
-        let tx = db.begin();
+        let mut tx = db.begin();
         assert_eq!(tx.edge(A, kind, B).expect("a look"), None);
         let other = Edge::new(B, kind, A);
         db.transact(|tx| tx.put_edge(&other)).expect("another");

@@ -62,7 +62,7 @@ impl Stage {
         match self {
             Stage::Written | Stage::Reopened => {}
             Stage::Flushed => db.flush()?,
-            Stage::Compacted | Stage::CompactedAndReopened => db.compact_tables()?,
+            Stage::Compacted | Stage::CompactedAndReopened => db.compact()?,
         }
         if matches!(self, Stage::Written | Stage::Flushed | Stage::Compacted) {
             return Ok(db);
@@ -125,7 +125,7 @@ pub fn keys_of(entries: impl Iterator<Item = Result<Entry>>) -> Result<Vec<Strin
 /// The next changes, which must come.
 pub fn next(watcher: &mut Watcher) -> bowline::Changes {
     watcher
-        .next_within(PATIENCE)
+        .recv_timeout(PATIENCE)
         .expect("the watch goes on")
         .expect("changes come in time")
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use bowline::{Block, BlockId, Db, Edge, Error, Isolation, Limits, Range, Result, StorageError};
+use bowline::{
+    Block, BlockId, Db, Edge, Error, Expected, Isolation, Limits, Range, Result, StorageError,
+};
 
 use crate::support::{Disk, Stage, assert_error, keys_of, manual, number};
 
@@ -24,7 +26,7 @@ fn a_range_merges_own_writes_from_both_ends() -> Result<()> {
         }
         let stage = Stage::ALL[round % Stage::ALL.len()];
         let db = stage.reach(db, &disk, manual())?;
-        let tx = db.begin();
+        let mut tx = db.begin();
         for _ in 0..random.usize(..12) {
             let key = format!("{:02}", random.u8(..20));
             if random.bool() {
@@ -74,7 +76,7 @@ fn entries_of_a_range_keep_their_metadata_under_own_writes() -> Result<()> {
     db.put("a", "1")?;
     db.put("a", "2")?;
     db.put("b", "1")?;
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("a", "own")?;
     tx.put("c", "own")?;
     let entries: Result<Vec<_>> = tx.range(..)?.collect();
@@ -93,14 +95,14 @@ fn entries_of_a_range_keep_their_metadata_under_own_writes() -> Result<()> {
 #[test]
 fn rollback_and_drop_leave_nothing() -> Result<()> {
     let db = Disk::new().open(manual());
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("a", "1")?;
     tx.rollback();
     {
-        let tx = db.begin();
+        let mut tx = db.begin();
         tx.put("b", "1")?;
     }
-    let kept = db.begin();
+    let mut kept = db.begin();
     kept.put("c", "1")?;
     assert_eq!(kept.snapshot_revision(), 1);
     assert_eq!(db.revision(), 1);
@@ -120,7 +122,7 @@ fn phantoms_conflict() -> Result<()> {
         }
         let db = stage.reach(db, &disk, manual())?;
         let count =
-            |tx: &bowline::Transaction| tx.range(Range::prefix("job/")).map(Iterator::count);
+            |tx: &mut bowline::Transaction| tx.range(Range::prefix("job/")).map(Iterator::count);
 
         type Change = fn(&Db) -> Result<()>;
         let inside: [Change; 4] = [
@@ -130,8 +132,8 @@ fn phantoms_conflict() -> Result<()> {
             |db| db.put("job/", "the first of the range").map(drop),
         ];
         for change in inside {
-            let tx = db.begin();
-            let seen = count(&tx)?;
+            let mut tx = db.begin();
+            let seen = count(&mut tx)?;
             tx.put("count", seen.to_string())?;
             change(&db)?;
             db.flush()?;
@@ -143,8 +145,8 @@ fn phantoms_conflict() -> Result<()> {
             |db| db.delete("other").map(drop),
         ];
         for change in outside {
-            let tx = db.begin();
-            let seen = count(&tx)?;
+            let mut tx = db.begin();
+            let seen = count(&mut tx)?;
             tx.put("count", seen.to_string())?;
             change(&db)?;
             tx.commit()?;
@@ -156,7 +158,7 @@ fn phantoms_conflict() -> Result<()> {
 #[test]
 fn a_range_counts_as_read_even_where_it_was_empty_or_not_walked() -> Result<()> {
     let db = Disk::new().open(manual());
-    let tx = db.begin();
+    let mut tx = db.begin();
     drop(tx.range("a".."b")?);
     tx.put("result", "nothing there")?;
     db.put("a1", "x")?;
@@ -168,7 +170,7 @@ fn a_range_counts_as_read_even_where_it_was_empty_or_not_walked() -> Result<()> 
 fn snapshot_isolation_ignores_what_was_only_read() -> Result<()> {
     let db = Disk::new().open(manual());
     db.put("read", "1")?;
-    let tx = db.begin_with(Isolation::Snapshot);
+    let mut tx = db.begin_with(Isolation::Snapshot);
     assert!(tx.get("read")?.is_some());
     assert_eq!(tx.range(..)?.count(), 1);
     tx.put("written", "1")?;
@@ -178,7 +180,7 @@ fn snapshot_isolation_ignores_what_was_only_read() -> Result<()> {
 
     // What it writes is checked, deletions included.
     for is_delete in [false, true] {
-        let tx = db.begin_with(Isolation::Snapshot);
+        let mut tx = db.begin_with(Isolation::Snapshot);
         if is_delete {
             tx.delete("written")?;
         } else {
@@ -194,7 +196,7 @@ fn snapshot_isolation_ignores_what_was_only_read() -> Result<()> {
 fn a_transaction_that_only_reads_never_conflicts() -> Result<()> {
     let db = Disk::new().open(manual());
     db.put("k", "1")?;
-    let tx = db.begin();
+    let mut tx = db.begin();
     assert!(tx.get("k")?.is_some());
     assert_eq!(tx.range(..)?.count(), 1);
     let at = tx.snapshot_revision();
@@ -207,7 +209,7 @@ fn a_transaction_that_only_reads_never_conflicts() -> Result<()> {
 #[test]
 fn reading_an_own_write_is_no_read_of_the_database() -> Result<()> {
     let db = Disk::new().open(manual());
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("k", "mine")?;
     assert!(tx.get("k")?.is_some());
     db.put("k", "theirs")?;
@@ -238,7 +240,7 @@ fn transact_retries_conflicts_and_nothing_else() -> Result<()> {
     let failed = db.transact(|tx| -> Result<()> {
         runs.fetch_add(1, Ordering::Relaxed);
         tx.put("k", "x")?;
-        tx.compare_and_swap("k", 999, "y")
+        tx.compare_and_swap("k", Expected::Revision(999), "y")
     });
     assert_error!(failed, Error::CompareFailed { .. });
     assert_eq!((runs.load(Ordering::Relaxed), db.revision()), (1, before));
@@ -273,24 +275,21 @@ fn an_error_of_the_body_rolls_back() -> Result<()> {
 }
 
 #[test]
-fn transactions_work_across_threads() -> Result<()> {
+fn a_transaction_moves_from_thread_to_thread() -> Result<()> {
     let db = Disk::new().open(Db::builder());
-    let tx = db.begin();
-    thread::scope(|scope| {
-        for thread in 0..4 {
-            let tx = &tx;
-            scope.spawn(move || {
-                for at in 0..100 {
-                    tx.put(format!("{thread}/{at}"), "x").expect("staged");
-                    assert!(tx.get(format!("{thread}/{at}")).expect("read").is_some());
-                }
-            });
-        }
-    });
-    let committed = thread::spawn(move || tx.commit())
+    let mut tx = db.begin();
+    for thread in 0..4 {
+        tx = thread::spawn(move || {
+            for at in 0..100 {
+                tx.put(format!("{thread}/{at}"), "x").expect("staged");
+                assert!(tx.get(format!("{thread}/{at}")).expect("read").is_some());
+            }
+            tx
+        })
         .join()
-        .expect("no panic")?;
-    assert_eq!(committed.revision, 2);
+        .expect("no panic");
+    }
+    assert_eq!(tx.commit()?.revision, 2);
     assert_eq!(db.range(..)?.count(), 400);
     Ok(())
 }
@@ -300,7 +299,7 @@ fn keys_blocks_and_edges_share_one_revision() -> Result<()> {
     let disk = Disk::new();
     let db = disk.open(manual());
     let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("k", "v")?;
     tx.put_block(&Block::new(a, "kind").content("text"))?;
     tx.put_block(&Block::new(b, "kind"))?;
@@ -315,7 +314,7 @@ fn keys_blocks_and_edges_share_one_revision() -> Result<()> {
     assert!(after.graph().edge(a, "to", b)?.is_some());
 
     // And a conflict on one of them takes the others with it.
-    let tx = db.begin();
+    let mut tx = db.begin();
     assert!(tx.block(a)?.is_some());
     tx.put("k", "w")?;
     tx.put_edge(&Edge::new(b, "back", a))?;
@@ -341,7 +340,7 @@ fn limited(transaction_bytes: u64) -> Limits {
 #[test]
 fn a_transaction_over_the_limit_is_refused_and_can_go_on() -> Result<()> {
     let db = Disk::new().open(manual().limits(limited(100)));
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("a", [0; 49])?;
     tx.put("b", [0; 49])?;
     assert_error!(
@@ -366,7 +365,7 @@ fn a_transaction_over_the_limit_is_refused_and_can_go_on() -> Result<()> {
 #[test]
 fn what_a_transaction_overwrites_itself_does_not_count() -> Result<()> {
     let db = Disk::new().open(manual().limits(limited(100)));
-    let tx = db.begin();
+    let mut tx = db.begin();
     for round in 0..10 {
         tx.put("k", [round; 80])?;
     }
@@ -382,7 +381,7 @@ fn what_a_transaction_overwrites_itself_does_not_count() -> Result<()> {
 #[test]
 fn a_transaction_within_its_limit_commits_however_small_its_keys() -> Result<()> {
     let db = Disk::new().open(manual().limits(limited(100_000)));
-    let tx = db.begin();
+    let mut tx = db.begin();
     for at in 0..20_000u32 {
         tx.put(at.to_be_bytes(), "")?;
     }
@@ -417,7 +416,7 @@ fn a_single_put_over_the_transaction_limit_is_refused() -> Result<()> {
     for size in [1_000, 10_000, 1 << 20] {
         let refused = db.put("k", vec![0; size]);
         assert_error!(refused, Error::TransactionTooLarge { limit: 1_000, .. });
-        let refused = db.compare_and_swap("k", 0, vec![0; size]);
+        let refused = db.compare_and_swap("k", Expected::Absent, vec![0; size]);
         assert_error!(refused, Error::TransactionTooLarge { limit: 1_000, .. });
     }
     db.put("k", vec![0; 999])?;
@@ -428,7 +427,7 @@ fn a_single_put_over_the_transaction_limit_is_refused() -> Result<()> {
 #[test]
 fn after_close_a_transaction_does_not_commit() -> Result<()> {
     let db = Disk::new().open(manual());
-    let tx = db.begin();
+    let mut tx = db.begin();
     tx.put("k", "v")?;
     db.close()?;
     assert_error!(

@@ -138,7 +138,7 @@ fn a_checkpoint_under_load_is_a_prefix() -> Result<()> {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(writer);
                 while !is_done.load(Ordering::Relaxed) {
-                    let change = |tx: &bowline::Transaction| {
+                    let change = |tx: &mut bowline::Transaction| {
                         let sum = number(tx.get("sum")?);
                         let key = format!("k{}", random.u8(..40));
                         let old = number(tx.get(&key)?);
@@ -152,7 +152,7 @@ fn a_checkpoint_under_load_is_a_prefix() -> Result<()> {
         }
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
-                db.compact_tables().expect("a merge");
+                db.compact().expect("a merge");
             }
         });
         for number in 0..5 {
@@ -229,7 +229,7 @@ fn a_check_counts_what_it_saw() -> Result<()> {
         let check = db.check()?;
         assert!(check.is_clean(), "{check:?}");
         assert_eq!((check.keys, check.blocks, check.edges), (1, 2, 1));
-        db.compact_tables()?;
+        db.compact()?;
     }
     assert!(
         db.check()?
@@ -273,7 +273,7 @@ fn statistics_tell_what_was_done() -> Result<()> {
     assert_eq!(entries, 1_000);
 
     db.delete_range(..)?;
-    db.compact_tables()?;
+    db.compact()?;
     let stats = db.stats().engine;
     assert!(
         stats.counters.compactions >= 1 && stats.counters.compaction_bytes_read > 0,
@@ -298,13 +298,13 @@ fn deleted_data_gives_its_space_back() -> Result<()> {
         fastrand::Rng::with_seed(at.into()).fill(&mut value);
         db.put(at.to_be_bytes(), &value)?;
     }
-    db.compact_tables()?;
+    db.compact()?;
     let stats = db.stats().engine;
     assert!(stats.blob_bytes > 5_000_000 && stats.table_bytes < 100_000);
     db.delete_range(..)?;
-    db.compact_tables()?;
+    db.compact()?;
     db.put("one", "x")?;
-    db.compact_tables()?;
+    db.compact()?;
     let stats = db.stats().engine;
     assert!(stats.table_bytes < 50_000, "{}", stats.table_bytes);
     assert_eq!((stats.blob_bytes, stats.blob_files), (0, 0));
@@ -421,7 +421,7 @@ fn a_database_in_memory_leaves_no_files() -> Result<()> {
     for at in 0..1_000 {
         db.put(format!("k{at}"), vec![0; 1_000])?;
     }
-    db.compact_tables()?;
+    db.compact()?;
     assert_eq!(db.range(..)?.count(), 1_000);
     assert!(db.check()?.is_clean());
     drop(db);

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowline::{
-    Background, Block, BlockId, ChangeKind, Changes, Db, Error, History, Range, Result, Watcher,
+    Background, Block, BlockId, ChangeKind, Changes, Db, Error, Expected, History, Range, Result,
+    Watcher,
 };
 
 use crate::support::{Disk, assert_error, in_every_stage, manual, next};
@@ -29,7 +30,7 @@ fn show(changes: &Changes) -> String {
 /// Everything that is there already.
 fn drain(watcher: &mut Watcher) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    while let Some(changes) = watcher.poll()? {
+    while let Some(changes) = watcher.try_recv()? {
         found.push(show(&changes));
     }
     Ok(found)
@@ -41,12 +42,12 @@ fn a_watch_begins_with_the_next_change() -> Result<()> {
     db.put("before", "x")?;
     let mut watcher = db.watch(..).start()?;
     assert_eq!(watcher.next_revision(), 3);
-    assert_eq!(watcher.poll()?, None);
-    assert_eq!(watcher.next_within(Duration::ZERO)?, None);
+    assert_eq!(watcher.try_recv()?, None);
+    assert_eq!(watcher.recv_timeout(Duration::ZERO)?, None);
     db.put("a", "1")?;
     db.delete("before")?;
     db.delete("absent")?;
-    db.compare_and_swap("b", 0, "2")?;
+    db.compare_and_swap("b", Expected::Absent, "2")?;
     assert_eq!(drain(&mut watcher)?, ["3: a=1", "4: -before", "5: b=2"]);
     assert_eq!(watcher.next_revision(), 6);
     Ok(())
@@ -110,7 +111,7 @@ fn the_past_carries_whole_entries() {
             let mut watcher = db.watch(..).from(2).with_previous().start()?;
             let mut previous = None;
             for (revision, create, version) in [(2, 2, 1), (3, 2, 2), (4, 0, 0), (5, 5, 1)] {
-                let changes = watcher.poll()?.expect("it is there");
+                let changes = watcher.try_recv()?.expect("it is there");
                 let change = &changes.changes[0];
                 let meta = (
                     change.entry.create_revision,
@@ -123,7 +124,7 @@ fn the_past_carries_whole_entries() {
             }
             // Live, too.
             db.delete("k")?;
-            let changes = watcher.poll()?.expect("it is there");
+            let changes = watcher.try_recv()?.expect("it is there");
             assert_eq!(changes.changes[0].previous, previous, "{stage:?}");
             assert_eq!(
                 changes.changes[0].entry.value,
@@ -141,7 +142,7 @@ fn a_watch_in_the_future_waits_for_its_revision() -> Result<()> {
     let mut watcher = db.watch(..).from(5).start()?;
     for value in ["2", "3", "4"] {
         db.put("k", value)?;
-        assert_eq!(watcher.next_within(Duration::ZERO)?, None);
+        assert_eq!(watcher.recv_timeout(Duration::ZERO)?, None);
     }
     db.flush()?;
     db.put("k", "5")?;
@@ -173,7 +174,7 @@ fn a_watch_of_keys_costs_nothing_while_only_the_graph_changes() -> Result<()> {
     let start = Instant::now();
     for id in 0..1_000 {
         db.transact(|tx| tx.put_block(&Block::new(BlockId(id), "kind")))?;
-        assert_eq!(watcher.poll()?, None);
+        assert_eq!(watcher.try_recv()?, None);
     }
     // A thousand scans of a hundred thousand keys take far longer.
     assert!(
@@ -220,7 +221,7 @@ fn a_watcher_resumes_where_another_ended() -> Result<()> {
         let mut watcher = db.watch(..).from(from).start()?;
         // Takes some, not all.
         for _ in 0..3 + round % 4 {
-            if let Some(changes) = watcher.poll()? {
+            if let Some(changes) = watcher.try_recv()? {
                 seen.push(show(&changes));
             }
         }
@@ -228,7 +229,7 @@ fn a_watcher_resumes_where_another_ended() -> Result<()> {
         drop(watcher);
         match round % 4 {
             0 => db.flush()?,
-            1 => db.compact_tables()?,
+            1 => db.compact()?,
             2 => {
                 drop(db);
                 db = disk.open(settings());
@@ -255,10 +256,10 @@ fn a_slow_watcher_gets_everything_from_history() -> Result<()> {
         let revision = db.put(&key, at.to_string())?;
         expected.push(format!("{revision}: {key}={at}"));
         if at % 1_000 == 700 {
-            db.compact_tables()?;
+            db.compact()?;
             // It takes a few, and the rest stays for later.
             for _ in 0..10 {
-                assert!(slow.poll()?.is_some());
+                assert!(slow.try_recv()?.is_some());
             }
         }
     }
@@ -285,13 +286,13 @@ fn history_is_read_in_chunks_without_gaps() -> Result<()> {
     }
     let mut watcher = db.watch(..).from(2).start()?;
     for at in 0..60u8 {
-        let changes = watcher.poll()?.expect("it is there");
+        let changes = watcher.try_recv()?.expect("it is there");
         assert_eq!(
             (changes.revision, changes.changes[0].entry.value[0]),
             (u64::from(at) + 2, at)
         );
     }
-    assert_eq!(watcher.poll()?, None);
+    assert_eq!(watcher.try_recv()?, None);
     Ok(())
 }
 
@@ -303,7 +304,7 @@ fn a_start_in_compacted_history_is_refused_with_the_oldest_revision() {
             for value in 0..9 {
                 db.put("k", value.to_string())?; // 2..=10
             }
-            db.compact(6)
+            db.trim_history(6)
         },
         |db, (), stage| {
             for from in [0, 1, 5] {
@@ -333,8 +334,8 @@ fn a_deletion_at_the_oldest_revision_is_still_told() -> Result<()> {
     db.put("other", "1")?;
     db.delete("k")?; // 4
     db.put("other", "2")?;
-    db.compact(4)?;
-    db.compact_tables()?;
+    db.trim_history(4)?;
+    db.compact()?;
     let mut watcher = db.watch(..).from(4).start()?;
     assert_eq!(drain(&mut watcher)?, ["4: -k", "5: other=2"]);
     Ok(())
@@ -347,9 +348,9 @@ fn a_running_watch_that_loses_its_history_says_so() -> Result<()> {
     for value in 0..100 {
         db.put("k", value.to_string())?;
     }
-    db.compact(90)?;
+    db.trim_history(90)?;
     assert_error!(
-        watcher.poll(),
+        watcher.try_recv(),
         Error::Compacted {
             requested: 2,
             oldest: 90,
@@ -357,7 +358,7 @@ fn a_running_watch_that_loses_its_history_says_so() -> Result<()> {
         }
     );
     assert_error!(
-        watcher.next_within(SHORT),
+        watcher.recv_timeout(SHORT),
         Error::Compacted { oldest: 90, .. }
     );
     assert_eq!(watcher.next_revision(), 2, "nothing was skipped in silence");
@@ -377,9 +378,9 @@ fn a_watch_that_lags_beyond_the_limit_loses_its_history() -> Result<()> {
         if value % 10 == 0 {
             db.flush()?;
         }
-        assert!(fast.poll()?.is_some());
+        assert!(fast.try_recv()?.is_some());
     }
-    let error = slow.poll().expect_err("200 revisions behind");
+    let error = slow.try_recv().expect_err("200 revisions behind");
     let Error::Compacted {
         requested: 2,
         oldest,
@@ -389,7 +390,7 @@ fn a_watch_that_lags_beyond_the_limit_loses_its_history() -> Result<()> {
         panic!("another error: {error:?}");
     };
     assert!((140..=201).contains(&oldest), "{oldest}");
-    assert_eq!(fast.poll()?, None);
+    assert_eq!(fast.try_recv()?, None);
 
     // Within the limit nothing is lost.
     let db = Disk::new().open(settings());
@@ -398,7 +399,7 @@ fn a_watch_that_lags_beyond_the_limit_loses_its_history() -> Result<()> {
         db.put("k", value.to_string())?;
         db.flush()?;
     }
-    db.compact_tables()?;
+    db.compact()?;
     assert_eq!(drain(&mut slow)?.len(), 45);
     Ok(())
 }
@@ -408,7 +409,7 @@ fn waiting_ends_at_the_timeout_or_with_the_change() -> Result<()> {
     let db = Disk::new().open(Db::builder());
     let mut watcher = db.watch(Range::prefix("in/")).start()?;
     let start = Instant::now();
-    assert_eq!(watcher.next_within(Duration::from_millis(80))?, None);
+    assert_eq!(watcher.recv_timeout(Duration::from_millis(80))?, None);
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(80), "{waited:?}");
     assert!(waited < Duration::from_secs(5), "{waited:?}");
@@ -421,7 +422,7 @@ fn waiting_ends_at_the_timeout_or_with_the_change() -> Result<()> {
             db.put("in/k", "x").expect("a put");
         });
         // Without any bound: a wait of all time must not overflow.
-        let changes = watcher.next_within(Duration::MAX)?.expect("a change");
+        let changes = watcher.recv_timeout(Duration::MAX)?.expect("a change");
         assert_eq!(show(&changes), "3: in/k=x");
         Ok(())
     })
@@ -433,7 +434,7 @@ fn close_wakes_a_waiting_watcher_with_closed() -> Result<()> {
     let mut watcher = db.watch(..).start()?;
     thread::scope(|scope| {
         let waiting = scope.spawn(move || {
-            let result = watcher.next_within(Duration::from_secs(60));
+            let result = watcher.recv_timeout(Duration::from_secs(60));
             (result, Instant::now(), watcher)
         });
         thread::sleep(Duration::from_millis(50));
@@ -443,7 +444,7 @@ fn close_wakes_a_waiting_watcher_with_closed() -> Result<()> {
         assert_error!(result, Error::Closed);
         let took = ended.saturating_duration_since(start);
         assert!(took < Duration::from_secs(2), "{took:?}");
-        assert_error!(watcher.poll(), Error::Closed);
+        assert_error!(watcher.try_recv(), Error::Closed);
         assert_error!(db.watch(..).start(), Error::Closed);
         Ok(())
     })
@@ -502,13 +503,13 @@ fn under_load_every_change_comes_once_and_in_order() -> Result<()> {
                         _ => {}
                     }
                 }
-                assert_eq!(watcher.next_within(SHORT).expect("no error"), None);
+                assert_eq!(watcher.recv_timeout(SHORT).expect("no error"), None);
             }));
         }
         let is_done = &is_done;
         let upkeep = scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
-                db.compact_tables().expect("a merge");
+                db.compact().expect("a merge");
                 thread::sleep(Duration::from_millis(10));
             }
         });

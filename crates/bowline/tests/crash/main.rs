@@ -620,7 +620,7 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             if rng.u8(0..3) == 0 {
                 // With the log synced already, the syncs of tables and of the manifest come first.
                 run.disk.fail_syncs_after(rng.u64(0..8), 1);
-                drop(run.db().compact_tables());
+                drop(run.db().compact());
             }
             let mut stopped = false;
             let mut before = (run.model.clone(), run.steps.len());

@@ -282,7 +282,7 @@ impl<'a> Verifier<'a> {
         number += 1;
         match rng.u8(0..12) {
             0 => in_words("a flush", db.flush())?,
-            1 => in_words("a merge", db.compact_tables())?,
+            1 => in_words("a merge", db.compact())?,
             2..4 => {
                 for _ in 0..3 {
                     put(number, &mut promises)?;

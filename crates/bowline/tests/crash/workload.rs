@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bowline::{
-    Background, BlobOptions, CountersSnapshot, Db, DbBuilder, Durability, Error, History, Revision,
+    Background, BlobOptions, CountersSnapshot, Db, DbBuilder, Durability, Error, Expected, History,
+    Revision,
 };
 use bowline_testing::disk::{Inode, Operation};
 use bowline_testing::model::Change;
@@ -282,9 +283,9 @@ impl Run {
                     changes.push(Change::put(&shared, &random_value(&mut rng, 100)));
                 }
                 let issued_at = disk.point();
-                let transaction = db.begin();
+                let mut transaction = db.begin();
                 for change in &changes {
-                    stage(&transaction, change).expect("it is staged");
+                    stage(&mut transaction, change).expect("it is staged");
                 }
                 let committed = transaction.commit().expect("blind writes do not conflict");
                 let revision = committed.revision;
@@ -303,7 +304,7 @@ impl Run {
                 .collect();
             for _ in 0..3 {
                 db.flush().expect("nothing fails on a sound disk");
-                db.compact_tables().expect("nothing fails on a sound disk");
+                db.compact().expect("nothing fails on a sound disk");
             }
             for writer in writers {
                 written.extend(writer.join().expect("a writer panicked"));
@@ -545,7 +546,7 @@ impl Run {
             Action::Compact => self.compact(),
             Action::Ingest => self.ingest(),
             Action::Flush => self.db().flush(),
-            Action::CompactTables => self.db().compact_tables(),
+            Action::CompactTables => self.db().compact(),
             Action::Checkpoint => self.checkpoint(),
             Action::Reopen => {
                 self.close();
@@ -619,10 +620,14 @@ impl Run {
         if self.rng.u8(0..4) > 0 {
             let change = Change::put(&key, &value);
             return self.commit(&[change], |db| {
-                db.compare_and_swap(&key, actual, &value).map(drop)
+                db.compare_and_swap(&key, Expected::Revision(actual), &value)
+                    .map(drop)
             });
         }
-        match self.db().compare_and_swap(&key, actual + 1, &value) {
+        match self
+            .db()
+            .compare_and_swap(&key, Expected::Revision(actual + 1), &value)
+        {
             Err(Error::CompareFailed { actual: found, .. }) if found == actual => Ok(()),
             Err(error) => Err(error),
             Ok(revision) => panic!("a wrong compare-and-swap committed at {revision}"),
@@ -739,7 +744,7 @@ impl Run {
             ..self.last().clone()
         };
         self.steps.push(step);
-        self.db().compact(floor)?;
+        self.db().trim_history(floor)?;
         self.acknowledged();
         Ok(())
     }

@@ -74,7 +74,7 @@ fn delete_all(db: &Db, model: &mut Model) {
                 assert!(in_a_row > 0, "stuck with {} keys", model.len());
                 in_a_row = 0;
                 // A merge needs room for what remains of what it merges.
-                if let Err(error) = db.compact_tables() {
+                if let Err(error) = db.compact() {
                     assert!(is_no_space(&error), "{error}");
                 }
             }
@@ -115,7 +115,7 @@ fn deletions_and_compaction_go_on_and_give_space_back() {
                 vfs.lift_space_limit();
             }
             delete_all(&db, &mut model);
-            db.compact_tables().expect("compaction goes on");
+            db.compact().expect("compaction goes on");
             let left_bytes = vfs.space_left_bytes().unwrap_or(0);
             println!("{background:?}, {space_bytes} bytes filled: {left_bytes} bytes came back");
             // Without a byte from outside.
@@ -299,7 +299,7 @@ fn a_full_disk_at_reopening_lets_read_and_delete() {
             assert_holds(&db, &model);
             vfs.lift_space_limit();
             db.put("new", "v").expect("there is room");
-            db.compact_tables().expect("compaction goes on");
+            db.compact().expect("compaction goes on");
             assert!(db.check().expect("a check").is_clean());
         }
     }

@@ -350,7 +350,7 @@ fn after_a_failed_switch_no_manifest_grows() {
         (disk, vfs, db)
     };
     let (_, vfs, db) = prepared();
-    db.compact_tables().expect("a merge");
+    db.compact().expect("a merge");
     let is_switch = |call: &Traced| {
         call.call == Call::Rename && call.paths.last().is_some_and(|to| to.ends_with("BOWLINE"))
     };
@@ -364,7 +364,7 @@ fn after_a_failed_switch_no_manifest_grows() {
             true => rule.fail_after(Failure::Io),
             false => rule.fail(Failure::Io),
         });
-        db.compact_tables().expect("its edit is durable");
+        db.compact().expect("its edit is durable");
         assert_eq!(vfs.injected().len(), 1);
         let manifests = || -> Vec<(String, u64)> {
             let names = disk.read_dir(Path::new("db")).expect("a list").into_iter();
@@ -380,7 +380,7 @@ fn after_a_failed_switch_no_manifest_grows() {
         assert_eq!(before.len(), 2, "{before:?}");
         let revision = db.put("after", "v").expect("the log still takes writes");
         assert_poisoned(&db.flush());
-        assert_poisoned(&db.compact(revision));
+        assert_poisoned(&db.trim_history(revision));
         assert_eq!(manifests(), before, "a manifest grew after a failed switch");
         assert!(db.get("after").expect("reads go on").is_some());
         for left in [disk.after_kill(), disk.after_power_loss()] {

@@ -136,19 +136,19 @@ impl Run {
         self.phase("merge");
         self.random_commit();
         self.delete_range();
-        self.upkeep("compact_tables", |db| db.compact_tables());
+        self.upkeep("compact_tables", |db| db.compact());
         self.see();
         self.phase("trim");
         for _ in 0..4 {
             self.random_commit();
         }
         self.upkeep("sync", Db::sync);
-        self.upkeep("compact", |db| match db.compact(db.revision()) {
+        self.upkeep("compact", |db| match db.trim_history(db.revision()) {
             // The floor in memory rose before the disk failed.
             Err(Error::Compacted { .. }) => Ok(()),
             other => other,
         });
-        self.upkeep("compact_tables", |db| db.compact_tables());
+        self.upkeep("compact_tables", |db| db.compact());
         self.see();
         self.phase("checkpoint");
         self.random_commit();
@@ -189,7 +189,7 @@ impl Run {
         self.see();
         self.delete_range();
         self.phase("replace the manifest");
-        self.upkeep("compact_tables", |db| db.compact_tables());
+        self.upkeep("compact_tables", |db| db.compact());
         self.see();
         self.phase("append to the new one");
         self.random_commit();
@@ -224,7 +224,7 @@ impl Run {
         self.ingest(25, true);
         self.see();
         self.phase("merge");
-        self.upkeep("compact_tables", |db| db.compact_tables());
+        self.upkeep("compact_tables", |db| db.compact());
         self.see();
         self.phase("close");
         self.close();

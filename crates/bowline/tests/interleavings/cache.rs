@@ -40,7 +40,7 @@ fn a_page_is_the_one_that_was_asked_for() {
                 })
             })
             .collect();
-        db.compact_tables().expect("a merge");
+        db.compact().expect("a merge");
         for reader in readers {
             reader.join().expect("no panic");
         }

@@ -49,7 +49,7 @@ fn a_close_leaves_nobody_waiting_and_loses_nothing() {
             let mut watcher = db.watch(Range::all()).start().expect("a watch");
             let watching = thread::spawn(move || {
                 let error = loop {
-                    if let Err(error) = watcher.next_within(Duration::from_secs(1 << 30)) {
+                    if let Err(error) = watcher.recv_timeout(Duration::from_secs(1 << 30)) {
                         break error;
                     }
                 };

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bowline::{Db, Error};
+use bowline::{Db, Error, Expected};
 use bowline_storage::sync::atomic::{AtomicU64, Ordering};
 use bowline_storage::sync::thread;
 use bowline_storage::vfs::MemoryVfs;
@@ -29,7 +29,11 @@ fn every_committer_gets_its_own_outcome() {
                     let first = db.put(&own, bytes(number)).expect("a put");
                     assert!(db.revision() >= first, "visible before it is acknowledged");
                     assert_eq!(get(&db, &own), number);
-                    let won = match db.compare_and_swap("shared", start, bytes(number)) {
+                    let won = match db.compare_and_swap(
+                        "shared",
+                        Expected::Revision(start),
+                        bytes(number),
+                    ) {
                         Ok(revision) => {
                             assert!(revision > first);
                             let entry = db.entry("shared").expect("a read").expect("it is there");

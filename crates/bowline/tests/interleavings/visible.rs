@@ -120,7 +120,7 @@ fn reads_beside_flush_and_merge_never_go_back() {
             let db = db.clone();
             thread::spawn(move || {
                 db.flush().expect("a flush");
-                db.compact_tables().expect("a merge");
+                db.compact().expect("a merge");
             })
         };
         let reader = {
@@ -172,7 +172,7 @@ fn a_pin_holds_its_versions_whenever_it_is_taken() {
                 let db = db.clone();
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        db.compact_tables().expect("a merge");
+                        db.compact().expect("a merge");
                     }
                 })
             };
@@ -190,7 +190,7 @@ fn a_pin_holds_its_versions_whenever_it_is_taken() {
             writer.join().expect("no panic");
             keeper.join().expect("no panic");
             held.iter().for_each(read);
-            db.compact_tables().expect("a merge");
+            db.compact().expect("a merge");
             held.iter().for_each(read);
         },
     );

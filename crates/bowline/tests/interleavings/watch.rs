@@ -25,7 +25,10 @@ fn follow(mut watcher: Watcher, from: u64, last: u64) {
     for revision in from..=last {
         let seen = loop {
             // A wait may end early, as if its time were over.
-            if let Some(seen) = watcher.next_within(FOR_EVER).expect("nothing was given up") {
+            if let Some(seen) = watcher
+                .recv_timeout(FOR_EVER)
+                .expect("nothing was given up")
+            {
                 break seen;
             }
         };
@@ -36,7 +39,7 @@ fn follow(mut watcher: Watcher, from: u64, last: u64) {
         // The first one is at revision 2. Whatever was not looked up when it was written is known here.
         assert_eq!((entry.create_revision, entry.version), (2, revision - 1));
     }
-    assert!(watcher.poll().expect("nothing was given up").is_none());
+    assert!(watcher.try_recv().expect("nothing was given up").is_none());
 }
 
 fn spawn_writer(db: &Db, from: u64) -> JoinHandle<()> {
@@ -88,7 +91,7 @@ fn a_watcher_that_begins_beside_merges_misses_nothing() {
             let db = db.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    db.compact_tables().expect("a merge");
+                    db.compact().expect("a merge");
                 }
             })
         };

@@ -21,9 +21,9 @@ fn change(key: impl AsRef<[u8]>, value: u64) -> Change {
 /// graph that repeats its balance, and a key that repeats their sum.
 fn round(run: &mut Run) {
     let (from, to) = (run.rng.u128(1..=BLOCKS), run.rng.u128(1..=BLOCKS));
-    let tx = run.db().begin_with(Isolation::Snapshot);
-    let have = number(tx_value(&tx, account(from)).expect("read"));
-    let other = number(tx_value(&tx, account(to)).expect("read"));
+    let mut tx = run.db().begin_with(Isolation::Snapshot);
+    let have = number(tx_value(&mut tx, account(from)).expect("read"));
+    let other = number(tx_value(&mut tx, account(to)).expect("read"));
     if from == to || have == 0 {
         return;
     }
@@ -49,11 +49,11 @@ fn round(run: &mut Run) {
         ));
     }
     // Another one moves from the same account at the same time; the first to commit wins.
-    let late = run.db().begin_with(Isolation::Snapshot);
+    let mut late = run.db().begin_with(Isolation::Snapshot);
     late.delete(account(from)).expect("staged");
     late.put(account(9), have.to_string()).expect("staged");
     for change in &changes {
-        crate::support::stage(&tx, change).expect("staged");
+        crate::support::stage(&mut tx, change).expect("staged");
     }
     run.commit(tx, &changes);
     run.upkeep();

@@ -161,7 +161,7 @@ impl Run {
         self.upkeep += 1;
         match self.upkeep % 4 {
             1 => self.db().flush().expect("it flushes"),
-            3 => self.db().compact_tables().expect("it merges"),
+            3 => self.db().compact().expect("it merges"),
             _ => {}
         }
     }
@@ -349,7 +349,7 @@ impl Found<'_> {
     pub fn stir(&mut self) -> Outcome {
         match self.number % 4 {
             1 => self.db.flush()?,
-            2 => self.db.compact_tables()?,
+            2 => self.db.compact()?,
             3 => {
                 self.db.close()?;
                 self.db = self.open(&self.disk)?;
@@ -501,7 +501,7 @@ pub fn value(db: &Db, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
 }
 
 /// A key's value as a transaction sees it.
-pub fn tx_value(tx: &Transaction, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+pub fn tx_value(tx: &mut Transaction, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
     Ok(tx.get(key)?.map(|value| value.to_vec()))
 }
 
@@ -517,7 +517,7 @@ pub fn number(value: Option<Vec<u8>>) -> u64 {
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The keys and values that a transaction sees.
-pub fn tx_range(tx: &Transaction) -> Result<Pairs, Error> {
+pub fn tx_range(tx: &mut Transaction) -> Result<Pairs, Error> {
     tx.range(..)?
         .map(|entry| entry.map(|entry| (entry.key.to_vec(), entry.value.to_vec())))
         .collect()

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bowline::{BlockId, Db, Error, Transaction as Tx};
+use bowline::{BlockId, Db, Error, Expected, Transaction as Tx};
 use bowline_testing::isolation::{Op, Outcome, Seen, Transaction, Version};
 
 use crate::keys::{
@@ -56,7 +56,7 @@ impl Attempt {
     /// Commits, or gives up by choice.
     pub fn finish(self, session: &mut Session<'_>) {
         let Attempt {
-            tx,
+            mut tx,
             mut record,
             writes,
             ..
@@ -213,7 +213,7 @@ impl Attempt {
                     return;
                 };
                 let seen = seen_entry(&key, Some(&entry));
-                let expected = entry.mod_revision;
+                let expected = Expected::Revision(entry.mod_revision);
                 session.pause();
                 let op = Op::Expect {
                     key: key.clone(),
@@ -226,7 +226,7 @@ impl Attempt {
                     swap.expect("it is decided at commit");
                     self.note_write(&key, Version::Value(number));
                 } else {
-                    self.tx.expect_revision(&key, expected).expect("expect");
+                    self.tx.expect(&key, expected).expect("expect");
                 }
             }
             _ => self.delete_range(session, register),

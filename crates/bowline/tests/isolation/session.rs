@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bowline::{BlockId, Committed, Db, Direction, Error, Range, Snapshot};
+use bowline::{BlockId, Committed, Db, Direction, Error, Expected, Range, Snapshot};
 use bowline_testing::isolation::{Op, Outcome, Transaction};
 
 use crate::keys::{
@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
                 let entry = self.db.entry(&key).expect("entry");
                 let seen = seen_entry(&key, entry.as_ref());
                 self.pause();
-                let expected = seen.revision.unwrap_or(0);
+                let expected = Expected::from(seen.revision);
                 let result = self.db.compare_and_swap(&key, expected, &value);
                 let expect = Op::Expect {
                     key: key.clone(),

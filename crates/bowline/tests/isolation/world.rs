@@ -325,11 +325,11 @@ fn upkeep(db: &Db, seed: u64, stop: &AtomicBool, keeps_all: bool) {
     while !stop.load(Ordering::Relaxed) {
         match rng.u8(0..8) {
             0 => db.flush().expect("flush"),
-            1 => db.compact_tables().expect("compact"),
+            1 => db.compact().expect("compact"),
             2 if !keeps_all => {
                 let newest = db.revision();
                 // It may have gone up since, which is a refusal.
-                let _ = db.compact(newest.saturating_sub(rng.u64(0..50)).max(1));
+                let _ = db.trim_history(newest.saturating_sub(rng.u64(0..50)).max(1));
             }
             _ => {}
         }

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bowline::vfs::{Metadata, OpenMode, OsVfs, Vfs, VfsFile, VfsLock};
 use bowline::{
-    Background, Block, BlockId, CompactionOptions, Db, DbBuilder, Edge, Range, Result, Revision,
-    Strategy,
+    Background, Block, BlockId, CompactionOptions, Db, DbBuilder, Edge, Expected, Range, Result,
+    Revision, Strategy,
 };
 use bowline_testing::Seed;
 
@@ -190,14 +190,15 @@ fn carry_out(db: &Db, path: &Path, step: u64) -> Result<()> {
             .map(drop),
         4 => db.delete(key).map(drop),
         5 => db.delete_range(Range::from("k2".."k5")).map(drop),
-        6 if step > 50 => db.compact(db.revision() - 3),
-        7 if step > 30 => db.compact_tables(),
+        6 if step > 50 => db.trim_history(db.revision() - 3),
+        7 if step > 30 => db.compact(),
         9 if step > 40 => db.checkpoint(checkpoint_of(path, step)).map(drop),
         10 if step > 20 => db.revoke_lease(lease).map(drop),
         11 => db.flush(),
         12 => {
             let revision = db.entry(&key)?.map_or(0, |entry| entry.mod_revision);
-            db.compare_and_swap(&key, revision, &value).map(drop)
+            db.compare_and_swap(&key, Expected::Revision(revision), &value)
+                .map(drop)
         }
         13 if step > 40 => db.transact(|tx| {
             let id = BlockId::from_name(&format!("{}", step - 29));

@@ -105,8 +105,8 @@ fn upkeep(db: &Db, path: &Path) {
     for turn in 0u64.. {
         let done = match turn % 4 {
             0 => db.flush(),
-            1 => db.compact_tables(),
-            2 => match db.compact(db.revision()) {
+            1 => db.compact(),
+            2 => match db.trim_history(db.revision()) {
                 Err(bowline::Error::Compacted { .. }) => Ok(()),
                 result => result,
             },
@@ -160,7 +160,7 @@ fn writer() {
                         .expect("a number")
                 });
                 for count in start + 1.. {
-                    let tx = db.begin();
+                    let mut tx = db.begin();
                     tx.put(&key, count.to_string()).expect("a put");
                     let block = block_id(thread, count);
                     tx.put_block(&Block::new(block, "count").content(vec![7; 200]))

@@ -6,8 +6,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use bowline::{
-    BlobOptions, CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, History, Range,
-    Revision, Snapshot, Strategy,
+    BlobOptions, CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, Expected, History,
+    Range, Revision, Snapshot, Strategy,
 };
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
@@ -183,7 +183,7 @@ impl Case {
             3 => {
                 self.note("compact tables");
                 self.did("merge");
-                self.db.compact_tables().expect("compact");
+                self.db.compact().expect("compact");
             }
             _ => {}
         }
@@ -318,7 +318,7 @@ impl Case {
             }
             1 => {
                 self.did("ingestion beside a merge");
-                self.db.compact_tables().expect("compact");
+                self.db.compact().expect("compact");
             }
             _ => {}
         }
@@ -366,7 +366,10 @@ impl Case {
             "swap {} if at {expected} (is {actual})",
             key.escape_ascii()
         ));
-        match self.db.compare_and_swap(&key, expected, &value) {
+        match self
+            .db
+            .compare_and_swap(&key, Expected::Revision(expected), &value)
+        {
             Ok(revision) if expected == actual => {
                 self.did("swap");
                 self.committed(&[Change::put(&key, &value)], revision);
@@ -395,7 +398,8 @@ impl Case {
             }
         }
         self.note(&format!("{changes:?}"));
-        let stage_all = |tx: &bowline::Transaction| changes.iter().try_for_each(|c| stage(tx, c));
+        let stage_all =
+            |tx: &mut bowline::Transaction| changes.iter().try_for_each(|c| stage(tx, c));
         self.db.transact(stage_all).expect("it is valid");
         self.committed(&changes, self.db.revision());
     }
@@ -496,7 +500,7 @@ impl Case {
         let revision = self.rng.u64(0..=self.model.revision() + 2);
         self.note(&format!("compact {revision}"));
         let (oldest, newest) = (self.db.oldest_revision(), self.model.revision());
-        match self.db.compact(revision) {
+        match self.db.trim_history(revision) {
             Ok(()) => {
                 assert!((oldest..=newest).contains(&revision));
                 self.compacted = revision;

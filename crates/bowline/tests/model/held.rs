@@ -101,7 +101,7 @@ impl Watch {
             }
         }
         for (revision, wanted) in expected {
-            let changes = match self.watcher.poll() {
+            let changes = match self.watcher.try_recv() {
                 Ok(Some(changes)) => changes,
                 Ok(None) => panic!("the changes of {revision} are missing"),
                 Err(Error::Compacted {
@@ -140,7 +140,7 @@ impl Watch {
             }
             self.next = revision + 1;
         }
-        match self.watcher.poll() {
+        match self.watcher.try_recv() {
             Ok(None) => {}
             Err(Error::Compacted {
                 requested, oldest, ..

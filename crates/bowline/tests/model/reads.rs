@@ -66,7 +66,7 @@ impl Case {
             if self.rng.u8(0..30) == 0 {
                 // It owns what it reads from.
                 self.did("range with a merge inside");
-                self.db.compact_tables().expect("compact");
+                self.db.compact().expect("compact");
             }
         }
         assert!(

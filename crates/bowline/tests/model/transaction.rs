@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use bowline::{BlockId, Error, Isolation, Range, Revision, Transaction};
+use bowline::{BlockId, Error, Expected, Isolation, Range, Revision, Transaction};
 use bowline_testing::model::{Change, Entry};
 
 use crate::case::Case;
@@ -128,7 +128,7 @@ impl OpenTransaction {
                 let held = case.model.get(&key, case.model.revision());
                 let actual = held.map_or(0, |entry| entry.mod_revision);
                 self.transaction
-                    .expect_revision(&key, actual)
+                    .expect(&key, Expected::Revision(actual))
                     .expect("expect");
                 self.expectations.push((key, actual));
                 format!("expect {shown} at {actual}")
@@ -136,7 +136,7 @@ impl OpenTransaction {
             10 => {
                 let (id, content) = (case.rng.u128(1..=BLOCKS), random_value(&mut case.rng, 60));
                 let change = Change::put_block(id, "service", &content);
-                stage(&self.transaction, &change).expect("block");
+                stage(&mut self.transaction, &change).expect("block");
                 self.blocks.insert(id, content);
                 format!("put block {id}")
             }
@@ -153,7 +153,9 @@ impl OpenTransaction {
                 let held = case.model.get(&key, case.model.revision());
                 let actual = held.map_or(0, |entry| entry.mod_revision);
                 let value = random_value(&mut case.rng, 60);
-                let swap = self.transaction.compare_and_swap(&key, actual, &value);
+                let swap =
+                    self.transaction
+                        .compare_and_swap(&key, Expected::Revision(actual), &value);
                 swap.expect("it is decided at commit");
                 self.expectations.push((key.clone(), actual));
                 self.writes.insert(key, Some(value));

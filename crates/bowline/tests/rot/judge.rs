@@ -313,7 +313,7 @@ impl<'a> Judge<'a> {
                 .collect()
         };
         let before = tables(disk);
-        let merged = or_damage("merge", db.compact_tables())?;
+        let merged = or_damage("merge", db.compact())?;
         if !merged && tables(disk) != before {
             return Err("a merge failed and its damaged input is gone".to_owned());
         }

@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
         };
         let mut wanted = wanted.into_iter();
         loop {
-            let Some(next) = self.answer(&what, watcher.poll())? else {
+            let Some(next) = self.answer(&what, watcher.try_recv())? else {
                 return Ok(());
             };
             let next = next.map(|changes| {

@@ -203,7 +203,7 @@ impl Work {
                     self.db().flush().expect("flush");
                     self.keep_versions();
                 }
-                self.db().compact_tables().expect("merge");
+                self.db().compact().expect("merge");
                 self.mixed(25);
             }
             Shape::Reopened => {
@@ -235,11 +235,11 @@ impl Work {
             self.mixed(55);
             self.db().flush().expect("flush");
             self.keep_versions();
-            self.db().compact_tables().expect("merge");
+            self.db().compact().expect("merge");
         }
         let revision = self.model.revision();
         self.db()
-            .compact(revision / 3)
+            .trim_history(revision / 3)
             .expect("history is given up");
         self.mixed(50);
         self.db().flush().expect("flush");

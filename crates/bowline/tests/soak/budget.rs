@@ -90,7 +90,7 @@ fn pass_through(path: &Path, bytes: u64) -> Result<()> {
     // One that never looks: it must cost the ring and no more.
     let mut idle = db.watch(..).start()?;
     for commit in 0..commits {
-        let tx = db.begin();
+        let mut tx = db.begin();
         for _ in 0..PUTS_PER_COMMIT {
             let key = rng.u64(..KEYS);
             written.insert(key);
@@ -101,9 +101,9 @@ fn pass_through(path: &Path, bytes: u64) -> Result<()> {
             assert_eq!(scan(&db)?, written.len() as u64);
         }
     }
-    assert!(idle.next_within(Duration::ZERO)?.is_some());
+    assert!(idle.recv_timeout(Duration::ZERO)?.is_some());
     drop(idle);
-    db.compact_tables()?;
+    db.compact()?;
     assert_eq!(scan(&db)?, written.len() as u64);
     for _ in 0..10_000 {
         let key = rng.u64(..KEYS);

@@ -357,8 +357,8 @@ fn stalled_watchers_and_large_commits_hold_no_memory() -> Result<()> {
             db.put(format!("{}", number % 100), vec![number as u8; 10_000])?;
         }
         db.delete_range(..)?;
-        db.compact(db.revision())?;
-        db.compact_tables()
+        db.trim_history(db.revision())?;
+        db.compact()
     };
     write(500)?;
     let before = heap_bytes();

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowline::{Block, BlockId, ChangeKind, Db, Direction, Edge, Error, Range, Result, Revision};
+use bowline::{
+    Block, BlockId, ChangeKind, Db, Direction, Edge, Error, Expected, Range, Result, Revision,
+};
 
 const ACCOUNTS: u64 = 60;
 const TOTAL: u64 = ACCOUNTS * 100;
@@ -170,7 +172,7 @@ impl<'a> Work<'a> {
         while self.goes_on() {
             let (from, to) = (rng.u64(0..ACCOUNTS), rng.u64(0..ACCOUNTS));
             let amount = rng.u64(1..20);
-            let tx = self.db.begin();
+            let mut tx = self.db.begin();
             let balance = number(&tx.get(account(from))?.expect("an account"));
             if from == to || balance < amount {
                 continue;
@@ -194,7 +196,10 @@ impl<'a> Work<'a> {
             let (value, revision) =
                 entry.map_or((0, 0), |entry| (number(&entry.value), entry.mod_revision));
             let next = (value + 1).to_be_bytes();
-            match self.db.compare_and_swap(counter(at), revision, next) {
+            match self
+                .db
+                .compare_and_swap(counter(at), Expected::Revision(revision), next)
+            {
                 Ok(_) => {
                     bump(&self.swaps[at]);
                     bump(&self.commits);
@@ -377,7 +382,7 @@ impl<'a> Work<'a> {
                 if !self.goes_on() {
                     break;
                 }
-                match watcher.next_within(Duration::from_millis(50)) {
+                match watcher.recv_timeout(Duration::from_millis(50)) {
                     Ok(None) => {}
                     Ok(Some(changes)) => {
                         assert!(changes.revision >= next);
@@ -428,8 +433,8 @@ impl<'a> Work<'a> {
             }
             match turn % 5 {
                 0 => self.db.flush()?,
-                1 => self.db.compact_tables()?,
-                2 => match self.db.compact(self.db.revision()) {
+                1 => self.db.compact()?,
+                2 => match self.db.trim_history(self.db.revision()) {
                     Ok(()) | Err(Error::Compacted { .. }) => {}
                     Err(error) => return Err(error),
                 },
@@ -484,7 +489,7 @@ pub fn clean_up(db: &Db) -> Result<()> {
     for id in blocks {
         db.transact(|tx| tx.delete_block(id).map(drop))?;
     }
-    db.compact(db.revision())?;
-    db.compact_tables()?;
-    db.compact_tables()
+    db.trim_history(db.revision())?;
+    db.compact()?;
+    db.compact()
 }

@@ -102,7 +102,7 @@ pub fn small_database(disk: &SimDisk, clock: &ManualClock) -> DbBuilder {
 }
 
 /// Stages one change of the model.
-pub fn stage(tx: &Transaction, change: &Change) -> Result<(), Error> {
+pub fn stage(tx: &mut Transaction, change: &Change) -> Result<(), Error> {
     match change {
         Change::Put { key, value, lease } => tx.put_with_lease(key, value, *lease),
         Change::Delete { key } => tx.delete(key).map(drop),

@@ -97,7 +97,7 @@ fn judge(
             }
         };
         let mut found = Vec::new();
-        while let Some(changes) = watcher.poll().map_err(|error| error.to_string())? {
+        while let Some(changes) = watcher.try_recv().map_err(|error| error.to_string())? {
             found.push(Seen::new(&changes, &range, true, db.oldest_revision()));
         }
         truth.judge(&range, from, newest + 1, &found)?;
@@ -109,7 +109,7 @@ fn judge(
         return Err(format!("{revision} came after {newest}"));
     }
     for (range, watcher) in &mut watchers {
-        let next = watcher.poll().map_err(|error| error.to_string())?;
+        let next = watcher.try_recv().map_err(|error| error.to_string())?;
         let expected = range.contains(b"b/zz").then_some(revision);
         if next.as_ref().map(|changes| changes.revision) != expected {
             return Err(format!("{range:?}: {next:?} follows {newest}"));
@@ -168,7 +168,7 @@ fn what_a_watcher_saw_survives_a_power_loss() {
                 _ => writers::write_once(&db, &mut rng, &notes).expect("a commit"),
             }
             for watcher in &mut watchers {
-                while let Some(changes) = watcher.poll().expect("they keep up") {
+                while let Some(changes) = watcher.try_recv().expect("they keep up") {
                     disk.mark(changes.revision);
                 }
             }
@@ -263,7 +263,7 @@ fn nothing_is_seen_before_it_is_flushed() {
                 scope.spawn(move || {
                     let wait = Duration::from_millis(5);
                     while writing.load(Ordering::SeqCst) > 0 {
-                        if let Some(changes) = watcher.next_within(wait).expect("it keeps up") {
+                        if let Some(changes) = watcher.recv_timeout(wait).expect("it keeps up") {
                             disk.mark(changes.revision);
                         }
                     }

@@ -344,11 +344,11 @@ fn stalled_watchers_hold_up_no_writer() {
                 db.put(format!("{}", number % 50), number.to_be_bytes())
                     .expect("a put");
             }
-            db.compact_tables().expect("a merge");
+            db.compact().expect("a merge");
             for watcher in stalled.iter_mut().take(5) {
                 let mut expected = 2;
                 loop {
-                    match watcher.poll() {
+                    match watcher.try_recv() {
                         Ok(Some(changes)) => {
                             assert_eq!(changes.revision, expected);
                             expected += 1;
@@ -382,12 +382,12 @@ fn what_is_read_ahead_keeps_what_was_before_it() -> bowline::Result<()> {
         db.put("k", number.to_string())?;
     }
     for number in 0..50 {
-        let changes = watcher.poll()?.expect("it is there");
+        let changes = watcher.try_recv()?.expect("it is there");
         let previous = changes.changes[0].previous.as_ref();
         let value = previous.map(|entry| entry.value.to_vec());
         let expected = (number > 0).then(|| (number - 1).to_string().into_bytes());
         assert_eq!(value, expected, "before {number}");
-        db.compact_tables()?;
+        db.compact()?;
     }
     Ok(())
 }
@@ -403,11 +403,11 @@ fn a_watcher_that_is_gone_holds_no_history() -> bowline::Result<()> {
     for number in 0..20u64 {
         db.put("k", number.to_be_bytes())?;
     }
-    db.compact_tables()?;
+    db.compact()?;
     assert!(db.oldest_revision() < from, "it holds what it has not seen");
     drop(watcher);
     db.put("k", "last")?;
-    db.compact_tables()?;
+    db.compact()?;
     assert_eq!(db.oldest_revision(), db.revision());
     Ok(())
 }

@@ -197,9 +197,9 @@ impl Watching {
             let watcher = self.watcher.as_mut().expect("it is started");
             let next = watcher.next_revision();
             let found = if taken == 0 && !wait.is_zero() {
-                watcher.next_within(wait)
+                watcher.recv_timeout(wait)
             } else {
-                watcher.poll()
+                watcher.try_recv()
             };
             match found {
                 Ok(Some(changes)) => {

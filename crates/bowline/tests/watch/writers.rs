@@ -52,7 +52,7 @@ pub fn write_once(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
         58..80 => in_transaction(db, rng, notes)?,
         80..87 => delete_range(db, rng, notes)?,
         87..95 => {
-            let expected = db.entry(&key)?.map_or(0, |entry| entry.mod_revision);
+            let expected = db.entry(&key)?.map(|entry| entry.mod_revision).into();
             match db.compare_and_swap(&key, expected, &value) {
                 Ok(revision) => notes
                     .lock()
@@ -63,7 +63,7 @@ pub fn write_once(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
         }
         _ => {
             // A revision without keys.
-            let tx = db.begin();
+            let mut tx = db.begin();
             tx.put_block(&Block::new(BlockId(rng.u128(1..9)), "kind").content(value))?;
             notes.lock().told(tx.commit()?.revision, Vec::new());
         }
@@ -88,7 +88,7 @@ fn note(
 
 fn in_transaction(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Result<()> {
     let keys: BTreeSet<_> = (0..rng.usize(2..8)).map(|_| random_key(rng)).collect();
-    let tx = db.begin();
+    let mut tx = db.begin();
     let mut changes = Vec::new();
     for key in keys {
         if rng.u8(0..4) > 0 {
@@ -106,7 +106,7 @@ fn delete_range(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Resul
     let prefix = PREFIXES[rng.usize(0..PREFIXES.len() - 1)];
     let start = rng.u32(0..KEYS_EACH);
     let range = Range::from(format!("{prefix}{start:02}")..format!("{prefix}{:02}", start + 4));
-    let tx = db.begin();
+    let mut tx = db.begin();
     let mut changes = Vec::new();
     for entry in tx.range(range.clone())? {
         changes.push(Wanted::delete(&entry?.key));
@@ -131,7 +131,7 @@ pub fn one_lease(
     let id = db.grant_lease(ttl)?;
     let mut attached = BTreeSet::new();
     for _ in 0..rng.usize(1..4) {
-        let tx = db.begin();
+        let mut tx = db.begin();
         let mut changes = Vec::new();
         let keys: BTreeSet<_> = (0..rng.usize(1..5)).map(|_| rng.u32(0..10)).collect();
         for number in &keys {
@@ -188,11 +188,11 @@ pub fn upkeep(
 ) -> Result<()> {
     match rng.u8(0..4) {
         0 => db.flush()?,
-        1 => db.compact_tables()?,
+        1 => db.compact()?,
         _ if compacts => {
             let revision: Revision = db.revision().saturating_sub(rng.u64(0..120)).max(1);
             given_up.fetch_max(revision, Ordering::SeqCst);
-            match db.compact(revision) {
+            match db.trim_history(revision) {
                 Ok(()) | Err(Error::Compacted { .. }) => {}
                 Err(error) => return Err(error),
             }

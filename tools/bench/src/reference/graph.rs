@@ -82,7 +82,7 @@ fn blocks(place: &Place) -> Vec<Row<'_>> {
             let flushes = db.stats().engine.counters.log_syncs;
             let before = db.stats().engine.memtable_bytes;
             let timed = run_for(turn.sample, 1, || {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 tx.put_block(&block(next.replace(next.get() + 1)))?;
                 check(tx.commit()?.changed, "a block that changed nothing")
             })?;
@@ -106,7 +106,7 @@ fn blocks(place: &Place) -> Vec<Row<'_>> {
         let db = deleted.get(turn.contestant, || place.open("deleted", turn.contestant))?;
         let prepare = || write_blocks(db, MANY);
         let timed = run_prepared(turn.sample, MANY, prepare, |at| {
-            let tx = db.begin();
+            let mut tx = db.begin();
             tx.delete_block(id(at))?;
             check(tx.commit()?.changed, "nothing was deleted")
         })?;
@@ -191,7 +191,7 @@ fn block_reads(place: &Place) -> Vec<Row<'_>> {
         let path = place.directory.join("block-tables");
         let db = place.builder(BATCHED).cache_bytes(1 << 30).open(path)?;
         write_blocks(&db, place.scale.blocks)?;
-        db.compact_tables()?;
+        db.compact()?;
         Ok(db)
     };
     let warm = {
@@ -218,7 +218,7 @@ fn block_reads(place: &Place) -> Vec<Row<'_>> {
             // A cache that holds nothing to speak of.
             let db = place.builder(BATCHED).cache_bytes(1).open(&path)?;
             write_blocks(&db, place.scale.blocks)?;
-            db.compact_tables()?;
+            db.compact()?;
             db.sync()?;
             Ok(db)
         })?;
@@ -334,7 +334,7 @@ fn edges(place: &Place) -> Vec<Row<'_>> {
             let db = both.get(BATCHED, open)?;
             let first = next.get();
             let timed = run_for(turn.sample, 1, || {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 tx.put_edge(&edge(next.replace(next.get() + 1), blocks))?;
                 check(tx.commit()?.changed, "an edge that changed nothing")
             })?;

@@ -163,7 +163,7 @@ fn compactions(place: &Place) -> Vec<Row<'_>> {
             }
             if is_by_hand {
                 start = Instant::now();
-                db.compact_tables()?;
+                db.compact()?;
             } else {
                 // The fourth run makes the level full.
                 wait_for_compaction(&db, &before)?;

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bowline::{Db, Error};
+use bowline::{Db, Error, Expected};
 use fastrand::Rng;
 
 use super::common::{Both, Kind, Place, row};
@@ -263,7 +263,7 @@ fn commits<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             databases,
             (name, Kind::Durable, published, here),
             move |all, db, _| {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 for _ in 0..puts {
                     let number = all.new_key();
                     tx.put(key(number), value(number))?;
@@ -277,7 +277,7 @@ fn commits<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             databases,
             (name, Kind::Unflushed, published, here),
             move |_, db, rng| {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 for _ in 0..reads {
                     check(tx.get(key(rng.u64(..keys)))?.is_some(), "a key is missing")?;
                 }
@@ -300,7 +300,7 @@ fn commits<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
                 4_300.0,
             ),
             |_, db, _| {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 check(tx.get(key(7))?.is_some(), "a key is missing")?;
                 tx.put(key(7), value(7))?;
                 check(tx.commit()?.changed, "a commit changed nothing")
@@ -321,7 +321,7 @@ fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
         let db = sequential.ordinary(turn.contestant)?;
         let mut expected = revision_of(db)?;
         let timed = run_for(turn.sample, 1, || {
-            expected = db.compare_and_swap(key(7), expected, value(7))?;
+            expected = db.compare_and_swap(key(7), Expected::Revision(expected), value(7))?;
             Ok(())
         })?;
         Ok(Sample::time(timed))
@@ -345,7 +345,8 @@ fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             ),
             |_, db, _| {
                 // No revision is as high as this.
-                let result = db.compare_and_swap(key(7), u64::MAX >> 1, value(7));
+                let result =
+                    db.compare_and_swap(key(7), Expected::Revision(u64::MAX >> 1), value(7));
                 let is_refused = matches!(result, Err(Error::CompareFailed { .. }));
                 check(is_refused, "a wrong expectation was not refused")
             },
@@ -355,7 +356,7 @@ fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             ("txn_cas/create_new_key", Kind::Durable, "5.57 ms", 1.34e6),
             |all, db, _| {
                 let number = all.new_key();
-                db.compare_and_swap(key(number), 0, value(number))?;
+                db.compare_and_swap(key(number), Expected::Absent, value(number))?;
                 Ok(())
             },
         ),
@@ -369,7 +370,11 @@ fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             ),
             move |_, db, _| {
                 loop {
-                    match db.compare_and_swap(key(7), revision_of(db)?, value(7)) {
+                    match db.compare_and_swap(
+                        key(7),
+                        Expected::Revision(revision_of(db)?),
+                        value(7),
+                    ) {
                         Ok(_) => return Ok(()),
                         Err(Error::CompareFailed { .. }) => {}
                         Err(error) => return Err(error.into()),
@@ -439,7 +444,7 @@ fn snapshots<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             ),
             |all, db, _| {
                 let number = all.new_key();
-                let tx = db.begin();
+                let mut tx = db.begin();
                 tx.put(key(number), value(number))?;
                 check(tx.get(key(number))?.is_some(), "its own write is missing")?;
                 check(tx.commit()?.changed, "a commit changed nothing")
@@ -449,7 +454,7 @@ fn snapshots<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             databases,
             ("snapshot/read_only_10", Kind::Read, "1.55 ms", 2.96e6),
             move |_, db, rng| {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 for _ in 0..10 {
                     check(tx.get(key(rng.u64(..keys)))?.is_some(), "a key is missing")?;
                 }
@@ -501,7 +506,7 @@ fn contend(db: &Db, turn: Turn, threads: usize, is_same: bool) -> Fallible<Sampl
         let lost = &lost;
         Ok(move || {
             loop {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 check(tx.get(key(number))?.is_some(), "a key is missing")?;
                 tx.put(key(number), value(number))?;
                 match tx.commit() {
@@ -540,7 +545,7 @@ fn race(databases: &Databases<'_>, turn: Turn) -> Fallible<Sample> {
                     let mut failure = None;
                     for number in first..first + races {
                         barrier.wait();
-                        match db.compare_and_swap(key(number), 0, value(number)) {
+                        match db.compare_and_swap(key(number), Expected::Absent, value(number)) {
                             Ok(_) => wins += 1,
                             Err(Error::CompareFailed { .. }) => {}
                             // The others wait at the barrier: go on.

@@ -61,7 +61,7 @@ impl Store for Bowline {
     }
 
     fn settle(&self) -> Fallible<()> {
-        Ok(self.db.compact_tables()?)
+        Ok(self.db.compact()?)
     }
 
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {

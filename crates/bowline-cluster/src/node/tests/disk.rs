@@ -126,7 +126,7 @@ async fn what_goes_on(client: &LocalClient, acknowledged: &mut Vec<String>) {
     assert_eq!(compacted.reply.result, Ok(Outcome::Done));
     // What a client asks for to free space does not stop the member, whatever comes of it.
     let db = client.db().clone();
-    let merged = tokio::task::spawn_blocking(move || db.compact_tables()).await;
+    let merged = tokio::task::spawn_blocking(move || db.compact()).await;
     match merged.unwrap() {
         Ok(()) | Err(bowline::Error::Storage(bowline_storage::Error::NoSpace { .. })) => {}
         Err(error) => panic!("{error:?}"),

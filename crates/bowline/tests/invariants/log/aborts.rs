@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline::{Db, Error, History};
+use bowline::{Db, Error, Expected, History};
 use bowline_testing::model::Change;
 
 use super::put;
@@ -13,23 +13,23 @@ const ABORTED: &str = "aborted";
 
 /// Aborts a transaction in one of five ways; it staged keys and an overwrite of `kept`.
 fn abort(run: &mut Run, way: usize) {
-    let stage = |tx: &bowline::Transaction| -> Result<(), Error> {
+    let stage = |tx: &mut bowline::Transaction| -> Result<(), Error> {
         tx.put(format!("{ABORTED}/{way}"), ABORTED)?;
         tx.put("kept", ABORTED)?;
         tx.delete("always").map(drop)
     };
     match way % 5 {
         0 => {
-            let tx = run.db().begin();
-            stage(&tx).expect("staged");
+            let mut tx = run.db().begin();
+            stage(&mut tx).expect("staged");
             tx.rollback();
         }
-        1 => stage(&run.db().begin()).expect("staged"),
+        1 => stage(&mut run.db().begin()).expect("staged"),
         2 => {
             let error = run.refused(|db| {
                 db.transact(|tx| {
                     stage(tx)?;
-                    tx.compare_and_swap("kept", 1 << 40, ABORTED)
+                    tx.compare_and_swap("kept", Expected::Revision(1 << 40), ABORTED)
                 })
             });
             assert!(matches!(error, Error::CompareFailed { .. }), "{error}");
@@ -44,9 +44,9 @@ fn abort(run: &mut Run, way: usize) {
             assert!(matches!(error, Error::EmptyKey), "{error}");
         }
         _ => {
-            let tx = run.db().begin();
+            let mut tx = run.db().begin();
             tx.get("changing").expect("read");
-            stage(&tx).expect("staged");
+            stage(&mut tx).expect("staged");
             run.put("changing", way.to_string());
             let error = run.refused(|_| tx.commit());
             assert!(matches!(error, Error::Conflict { .. }), "{error}");
@@ -146,7 +146,7 @@ fn mid_transaction_error_no_partial_state() {
     );
 }
 
-fn stage_failure(tx: &bowline::Transaction, way: u64) -> Result<(), Error> {
+fn stage_failure(tx: &mut bowline::Transaction, way: u64) -> Result<(), Error> {
     use bowline::{Block, BlockId, Edge};
     match way % 4 {
         0 => tx.put("", "an empty key"),
@@ -155,7 +155,7 @@ fn stage_failure(tx: &bowline::Transaction, way: u64) -> Result<(), Error> {
             tx.put_edge(&Edge::new(BlockId(1), "calls", BlockId(99)))
         }
         2 => tx.put_with_lease("leased", "x", 12345),
-        _ => tx.expect_revision("a", 1 << 40),
+        _ => tx.expect("a", Expected::Revision(1 << 40)),
     }
 }
 
@@ -164,7 +164,7 @@ fn stage_failure(tx: &bowline::Transaction, way: u64) -> Result<(), Error> {
 fn many_aborted_transactions_no_traces() {
     const EACH: usize = 40;
     let give_up = |db: &Db, at: usize| -> Result<(), Error> {
-        let tx = db.begin();
+        let mut tx = db.begin();
         tx.put(format!("{ABORTED}/{at}"), ABORTED)?;
         tx.put("kept", ABORTED)?;
         if at.is_multiple_of(2) {
@@ -225,7 +225,7 @@ fn aborted_transaction_leaves_no_trace_after_recovery() {
             run.put("always", "here");
             for round in 0..20 {
                 run.put("kept", round.to_string());
-                let tx = run.db().begin();
+                let mut tx = run.db().begin();
                 tx.put_with_lease("kept", ABORTED, LEASE).expect("staged");
                 tx.put_with_lease(format!("{ABORTED}/{round}"), ABORTED, LEASE)
                     .expect("staged");
@@ -274,7 +274,7 @@ fn aborted_transaction_leaves_no_trace_after_recovery() {
 fn multiple_aborts_no_accumulation() {
     let abort_many = |db: &Db| -> Result<(), Error> {
         for at in 0..30 {
-            let tx = db.begin();
+            let mut tx = db.begin();
             tx.get("k")?;
             tx.put(format!("{ABORTED}/{at}"), [7; 200])?;
             drop(tx);
@@ -322,7 +322,7 @@ fn multiple_aborts_no_accumulation() {
             for at in 0..4 {
                 found.db.put("k", at.to_string())?;
             }
-            found.db.compact_tables()?;
+            found.db.compact()?;
             let levels = found.db.stats().engine.levels;
             let entries: u64 = levels[0].iter().map(|level| level.entries).sum();
             same!(entries, 1, "versions kept of the one key");

@@ -115,7 +115,7 @@ fn interleaved_writes_global_order() {
                     (0..3).map(|writer| (writer, run.db().begin())).collect();
                 let mut waiting = transactions;
                 while !waiting.is_empty() {
-                    let (writer, tx) = waiting.swap_remove(run.rng.usize(..waiting.len()));
+                    let (writer, mut tx) = waiting.swap_remove(run.rng.usize(..waiting.len()));
                     sequence += 1;
                     let own = put(format!("w{writer}/{round:02}"), sequence.to_string());
                     let shared = put("last", sequence.to_string());

@@ -18,7 +18,7 @@ fn deletes_are_durable() {
             for at in 0..KEYS {
                 run.put(format!("k{at:02}"), "x");
             }
-            run.db().compact_tables().expect("merged");
+            run.db().compact().expect("merged");
             run.begin_recording();
             for at in 0..KEYS - 6 {
                 run.delete(format!("k{at:02}"));
@@ -107,7 +107,7 @@ fn version_counter_persistence() {
                 // The newest revision may be one of which nothing is left but the number.
                 run.delete(format!("gone{round}"));
                 match round % 6 {
-                    2 => run.db().compact_tables().expect("merged"),
+                    2 => run.db().compact().expect("merged"),
                     3 => run.reopen(),
                     4 => run.kill(),
                     _ => {}

@@ -20,7 +20,7 @@ fn write_skew_scenario_doctors_on_call() {
         };
         let (alice, bob) = (format!("{ward}/alice"), format!("{ward}/bob"));
         run.transact(&[put(&alice, "yes"), put(&bob, "yes")]);
-        let on_call = |tx: &bowline::Transaction| {
+        let on_call = |tx: &mut bowline::Transaction| {
             let range = tx.range(bowline::Range::prefix(ward)).expect("read");
             range
                 .flatten()
@@ -30,8 +30,8 @@ fn write_skew_scenario_doctors_on_call() {
         let mut leaving: Vec<_> = [alice, bob]
             .into_iter()
             .map(|name| {
-                let tx = run.db().begin_with(isolation);
-                assert_eq!(on_call(&tx), 2);
+                let mut tx = run.db().begin_with(isolation);
+                assert_eq!(on_call(&mut tx), 2);
                 tx.put(&name, "no").expect("staged");
                 (name, tx)
             })
@@ -45,12 +45,12 @@ fn write_skew_scenario_doctors_on_call() {
             Isolation::Serializable => {
                 let error = run.refused(|_| second.commit());
                 assert!(matches!(error, Error::Conflict { .. }), "{error}");
-                assert_eq!(on_call(&run.db().begin()), 1);
+                assert_eq!(on_call(&mut run.db().begin()), 1);
             }
             Isolation::Snapshot => {
                 run.commit(second, &[put(second_name, "no")]);
                 assert_eq!(
-                    on_call(&run.db().begin()),
+                    on_call(&mut run.db().begin()),
                     0,
                     "snapshot isolation allows it"
                 );
@@ -185,12 +185,12 @@ fn bank_transfer_sum_invariant() {
         for _ in 0..2 {
             let (from, to) = (run.rng.u64(..ACCOUNTS), run.rng.u64(..ACCOUNTS));
             let amount = run.rng.u64(1..20);
-            let tx = run.db().begin();
-            let have = number(tx_value(&tx, account(from)).expect("read"));
+            let mut tx = run.db().begin();
+            let have = number(tx_value(&mut tx, account(from)).expect("read"));
             if have < amount || from == to {
                 continue;
             }
-            let other = number(tx_value(&tx, account(to)).expect("read"));
+            let other = number(tx_value(&mut tx, account(to)).expect("read"));
             let writes = [(from, have - amount), (to, other + amount)];
             for (number, balance) in writes {
                 tx.put(account(number), balance.to_string())
@@ -302,7 +302,7 @@ fn aborted_transaction_no_keys_present() {
     const KEYS: usize = 120;
     fn round(run: &mut Run) {
         let name = run.model.revision().to_string();
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         tx.get("read").expect("read");
         for at in 0..KEYS {
             tx.put(format!("aborted/{at:03}"), &name).expect("staged");

@@ -1,6 +1,6 @@
 //! Who wins and who is refused: conflicts, blind writes, compare-and-swap, absent keys.
 
-use bowline::{Error, History, Isolation, Transaction};
+use bowline::{Error, Expected, History, Isolation, Transaction};
 
 use super::{put, some};
 use crate::harness::{Run, check, holds, number, refused, same, tx_value};
@@ -18,8 +18,8 @@ fn exactly_one_winner() {
     fn contend(run: &mut Run, lock: &str) -> usize {
         let mut contenders = Vec::new();
         for name in 0..CONTENDERS {
-            let tx = run.db().begin();
-            if tx_value(&tx, lock).expect("read").is_none() {
+            let mut tx = run.db().begin();
+            if tx_value(&mut tx, lock).expect("read").is_none() {
                 tx.put(lock, name.to_string()).expect("staged");
                 contenders.push((name, tx));
             }
@@ -84,9 +84,13 @@ fn cas_exactly_one_winner() {
         let version = held.map_or(0, |entry| entry.version);
         let winner = run.rng.usize(..6).to_string();
         let change = [put("k", &winner)];
-        let won = run.step(&change, |db| db.compare_and_swap("k", expected, &winner));
+        let won = run.step(&change, |db| {
+            db.compare_and_swap("k", Expected::Revision(expected), &winner)
+        });
         for loser in 0..6 {
-            let error = run.refused(|db| db.compare_and_swap("k", expected, loser.to_string()));
+            let error = run.refused(|db| {
+                db.compare_and_swap("k", Expected::Revision(expected), loser.to_string())
+            });
             assert!(
                 matches!(error, Error::CompareFailed { expected: e, actual, .. }
                     if e == expected && actual == won),
@@ -116,7 +120,9 @@ fn cas_exactly_one_winner() {
             // Those whose answer the crash took try again with what they knew.
             let actual = entry.map_or(0, |entry| entry.mod_revision);
             for stale in (1..found.revision).rev().take(3) {
-                let again = found.db.compare_and_swap("k", stale, "stale");
+                let again = found
+                    .db
+                    .compare_and_swap("k", Expected::Revision(stale), "stale");
                 refused!(again, Error::CompareFailed { actual: a, .. } if a == actual);
             }
             found.run_on(|run| (0..2).for_each(|_| round(run)))
@@ -129,8 +135,8 @@ fn cas_exactly_one_winner() {
 fn read_write_conflict_detected() {
     fn round(run: &mut Run) {
         let name = run.model.revision().to_string();
-        let tx = run.db().begin();
-        let read = tx_value(&tx, "read").expect("read");
+        let mut tx = run.db().begin();
+        let read = tx_value(&mut tx, "read").expect("read");
         assert_eq!(read, run.value("read"));
         tx.put("written", &name).expect("staged");
         let snapshot = tx.snapshot_revision();
@@ -142,7 +148,7 @@ fn read_write_conflict_detected() {
                 if *revision == changed_at && *at == snapshot && what.contains("read")),
             "{error}"
         );
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         tx.get("read").expect("read");
         tx.put("written/well", &name).expect("staged");
         run.put("unrelated", &name);
@@ -180,11 +186,11 @@ fn write_write_conflict_detected() {
     fn round(run: &mut Run) {
         for isolation in [Isolation::Snapshot, Isolation::Serializable] {
             let name = run.model.revision();
-            let (first, second) = (
+            let (mut first, mut second) = (
                 run.db().begin_with(isolation),
                 run.db().begin_with(isolation),
             );
-            for (tx, who) in [(&first, "first"), (&second, "second")] {
+            for (tx, who) in [(&mut first, "first"), (&mut second, "second")] {
                 if isolation == Isolation::Serializable {
                     tx.get("k").expect("read");
                 }
@@ -217,7 +223,7 @@ fn write_write_conflict_detected() {
 #[test]
 fn blind_write_both_succeed_last_wins() {
     fn round(run: &mut Run) {
-        let (first, second) = (run.db().begin(), run.db().begin());
+        let (mut first, mut second) = (run.db().begin(), run.db().begin());
         first.put("k", "began first").expect("staged");
         second.put("k", "began second").expect("staged");
         run.commit(second, &[put("k", "began second")]);
@@ -257,22 +263,25 @@ fn blind_write_both_succeed_last_wins() {
 fn cas_does_not_add_to_read_set() {
     fn round(run: &mut Run) {
         // The key changes after the snapshot, to just the revision that is expected at commit.
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         let expected = run.model.revision() + 1;
-        tx.compare_and_swap("k", expected, "mine").expect("staged");
+        tx.compare_and_swap("k", Expected::Revision(expected), "mine")
+            .expect("staged");
         assert_eq!(run.put("k", "theirs"), expected);
         run.upkeep();
         run.commit(tx, &[put("k", "mine")]);
         // Another key changes.
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         let held = run.model.revision();
-        tx.compare_and_swap("k", held, "again").expect("staged");
+        tx.compare_and_swap("k", Expected::Revision(held), "again")
+            .expect("staged");
         run.put("other", held.to_string());
         let swapped = run.commit(tx, &[put("k", "again")]);
         // And it does check its own.
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         tx.put("beside", "x").expect("staged");
-        tx.compare_and_swap("k", held, "late").expect("staged");
+        tx.compare_and_swap("k", Expected::Revision(held), "late")
+            .expect("staged");
         let error = run.refused(|_| tx.commit());
         assert!(
             matches!(error, Error::CompareFailed { actual, .. } if actual == swapped),
@@ -311,7 +320,7 @@ fn version_0_means_never_existed() {
     let create = |run: &mut Run, key: &str| {
         let is_there = run.model.get(key.as_bytes(), run.model.revision()).cloned();
         if let Some(entry) = is_there {
-            let error = run.refused(|db| db.compare_and_swap(key, 0, "again"));
+            let error = run.refused(|db| db.compare_and_swap(key, Expected::Absent, "again"));
             assert!(
                 matches!(error, Error::CompareFailed { actual, .. } if actual == entry.mod_revision),
                 "{error}"
@@ -320,14 +329,15 @@ fn version_0_means_never_existed() {
         }
         // One that is not there has no other revision either.
         for other in [1, run.model.revision(), run.model.revision() + 1] {
-            let error = run.refused(|db| db.compare_and_swap(key, other, "other"));
+            let error =
+                run.refused(|db| db.compare_and_swap(key, Expected::Revision(other), "other"));
             assert!(
                 matches!(error, Error::CompareFailed { actual: 0, .. }),
                 "{error}"
             );
         }
-        let tx = run.db().begin();
-        tx.expect_revision(key, 0).expect("staged");
+        let mut tx = run.db().begin();
+        tx.expect(key, Expected::Absent).expect("staged");
         tx.put(key, "created").expect("staged");
         run.commit(tx, &[put(key, "created")]);
         let entry = run.db().entry(key).expect("read").expect("it was created");
@@ -397,7 +407,11 @@ fn tombstone_vs_never_existed() {
                         "{key}, turn {turn}"
                     );
                     if expected != 1 {
-                        let swap = found.db.compare_and_swap(&key, found.revision, "x");
+                        let swap = found.db.compare_and_swap(
+                            &key,
+                            Expected::Revision(found.revision),
+                            "x",
+                        );
                         refused!(swap, Error::CompareFailed { actual: 0, .. });
                     }
                 }
@@ -406,7 +420,10 @@ fn tombstone_vs_never_existed() {
                     [],
                     "changes of a key that never was"
                 );
-                let swap = found.db.compare_and_swap("never", found.revision, "x");
+                let swap =
+                    found
+                        .db
+                        .compare_and_swap("never", Expected::Revision(found.revision), "x");
                 refused!(swap, Error::CompareFailed { actual: 0, .. });
                 found.stir()?;
             }
@@ -415,7 +432,7 @@ fn tombstone_vs_never_existed() {
                 if found.value(key)?.is_none() {
                     next += 1;
                     same!(
-                        found.db.compare_and_swap(key, 0, "2")?,
+                        found.db.compare_and_swap(key, Expected::Absent, "2")?,
                         next,
                         "a swap of {key} from 0"
                     );
@@ -437,8 +454,8 @@ fn tombstone_vs_never_existed() {
 #[test]
 fn tombstone_read_causes_conflict() {
     fn read_absent(run: &Run) -> Transaction {
-        let tx = run.db().begin();
-        assert_eq!(tx_value(&tx, "k").expect("read"), None);
+        let mut tx = run.db().begin();
+        assert_eq!(tx_value(&mut tx, "k").expect("read"), None);
         tx.put("result", "k was absent").expect("staged");
         tx
     }
@@ -453,8 +470,8 @@ fn tombstone_read_causes_conflict() {
         let error = run.refused(|_| tx.commit());
         assert!(is_conflict(&error), "{error}");
         // A key that was read and is deleted meanwhile.
-        let tx = run.db().begin();
-        assert!(tx_value(&tx, "k").expect("read").is_some());
+        let mut tx = run.db().begin();
+        assert!(tx_value(&mut tx, "k").expect("read").is_some());
         tx.put("result", "k was there").expect("staged");
         run.delete("k");
         run.upkeep();
@@ -468,7 +485,7 @@ fn tombstone_read_causes_conflict() {
         let error = run.refused(|_| tx.commit());
         assert!(is_conflict(&error), "{error}");
         // And unchanged it is no conflict.
-        let tx = read_absent(run);
+        let mut tx = read_absent(run);
         tx.put("well", "k was absent").expect("staged");
         tx.delete("result").expect("staged");
         run.commit(tx, &[put("well", "k was absent")]);
@@ -486,7 +503,7 @@ fn tombstone_read_causes_conflict() {
             same!(found.value("k")?, found.expected_value("k"), "the key");
             if found.value("k")?.is_none() {
                 // A tombstone (or nothing) that was read before the crash's recovery moved it.
-                let tx = found.db.begin();
+                let mut tx = found.db.begin();
                 tx.get("k")?;
                 tx.put("result", "k was absent")?;
                 found.run_on(|run| {
@@ -503,7 +520,7 @@ fn tombstone_read_causes_conflict() {
 /// number of increments that were acknowledged, or one more.
 #[test]
 fn lost_update_prevented_counter_increment() {
-    fn increment(tx: &Transaction, key: &str) -> u64 {
+    fn increment(tx: &mut Transaction, key: &str) -> u64 {
         let next = number(tx_value(tx, key).expect("read")) + 1;
         tx.put(key, next.to_string()).expect("staged");
         next
@@ -513,12 +530,12 @@ fn lost_update_prevented_counter_increment() {
             (Isolation::Serializable, "ser"),
             (Isolation::Snapshot, "snap"),
         ] {
-            let (first, second) = (
+            let (mut first, mut second) = (
                 run.db().begin_with(isolation),
                 run.db().begin_with(isolation),
             );
-            let next = increment(&first, key);
-            assert_eq!(increment(&second, key), next);
+            let next = increment(&mut first, key);
+            assert_eq!(increment(&mut second, key), next);
             run.commit(first, &[put(key, next.to_string())]);
             run.upkeep();
             let error = run.refused(|_| second.commit());

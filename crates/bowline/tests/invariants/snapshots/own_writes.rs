@@ -6,7 +6,7 @@ use bowline::History;
 use super::{delete, put, some};
 use crate::harness::{Run, check, same, tx_range, tx_value};
 
-fn tx_range_keys(tx: &bowline::Transaction) -> Vec<(String, String)> {
+fn tx_range_keys(tx: &mut bowline::Transaction) -> Vec<(String, String)> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     let pairs = tx_range(tx).expect("read").into_iter();
     pairs.map(|(key, value)| (text(key), text(value))).collect()
@@ -16,12 +16,12 @@ fn tx_range_keys(tx: &bowline::Transaction) -> Vec<(String, String)> {
 fn sees_own_puts() {
     fn round(run: &mut Run) {
         let new = format!("k{}", run.model.revision());
-        let others = tx_range_keys(&run.db().begin());
-        let tx = run.db().begin();
-        assert_eq!(tx_value(&tx, &new).expect("read"), None);
+        let others = tx_range_keys(&mut run.db().begin());
+        let mut tx = run.db().begin();
+        assert_eq!(tx_value(&mut tx, &new).expect("read"), None);
         tx.put(&new, "own").expect("staged");
         assert_eq!(
-            tx_value(&tx, &new).expect("read"),
+            tx_value(&mut tx, &new).expect("read"),
             some("own"),
             "its own put"
         );
@@ -33,9 +33,9 @@ fn sees_own_puts() {
         let mut expected = others.clone();
         expected.push((new.clone(), "own".to_owned()));
         expected.sort();
-        assert_eq!(tx_range_keys(&tx), expected, "its own put in a range");
+        assert_eq!(tx_range_keys(&mut tx), expected, "its own put in a range");
         assert_eq!(
-            tx_range_keys(&run.db().begin()),
+            tx_range_keys(&mut run.db().begin()),
             others,
             "in another transaction's range"
         );
@@ -62,16 +62,16 @@ fn sees_own_overwrites() {
     fn round(run: &mut Run) {
         let revision = run.model.revision();
         let before = run.model.get(b"k", revision).cloned().expect("it is there");
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         assert_eq!(
-            tx_value(&tx, "k").expect("read").as_ref(),
+            tx_value(&mut tx, "k").expect("read").as_ref(),
             Some(&before.value)
         );
         for at in 0..3 {
             let own = format!("{revision}.{at}");
             tx.put("k", &own).expect("staged");
             assert_eq!(
-                tx_value(&tx, "k").expect("read"),
+                tx_value(&mut tx, "k").expect("read"),
                 some(&own),
                 "its last overwrite"
             );
@@ -87,7 +87,7 @@ fn sees_own_overwrites() {
                 "those of before"
             );
             assert_eq!(
-                tx_range_keys(&tx),
+                tx_range_keys(&mut tx),
                 [("k".to_owned(), own)],
                 "its last overwrite in a range"
             );
@@ -121,10 +121,14 @@ fn sees_own_deletes() {
     fn round(run: &mut Run) {
         run.transact(&[put("k", "v"), put("l", "v"), put("m", "v")]);
         run.upkeep();
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         assert!(tx.delete("k").expect("staged"), "it was there");
         assert!(!tx.delete("k").expect("staged"), "gone already");
-        assert_eq!(tx_value(&tx, "k").expect("read"), None, "its own deletion");
+        assert_eq!(
+            tx_value(&mut tx, "k").expect("read"),
+            None,
+            "its own deletion"
+        );
         assert_eq!(
             tx.entry("k").expect("read"),
             None,
@@ -167,7 +171,7 @@ fn complex_ryw_sequence() {
         });
         run.transact(&[put("a", "0"), put("b", "0"), put("c", "0")]);
         run.upkeep();
-        let tx = run.db().begin();
+        let mut tx = run.db().begin();
         let staged = |result: bowline::Result<()>| result.expect("staged");
         staged(tx.put("b", "1"));
         staged(tx.delete("a").map(drop));
@@ -180,7 +184,7 @@ fn complex_ryw_sequence() {
         staged(tx.put("bb", "1"));
         let expected = [("a", &name[..]), ("bb", "1"), ("c", "2")];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(tx_range_keys(&tx), expected, "what it sees of a range");
+        assert_eq!(tx_range_keys(&mut tx), expected, "what it sees of a range");
         let single = [
             ("a", some(&name)),
             ("b", None),
@@ -190,7 +194,7 @@ fn complex_ryw_sequence() {
         ];
         for (key, value) in single {
             assert_eq!(
-                tx_value(&tx, key).expect("read"),
+                tx_value(&mut tx, key).expect("read"),
                 value,
                 "what it sees of {key}"
             );
@@ -206,7 +210,7 @@ fn complex_ryw_sequence() {
             ],
         );
         assert_eq!(
-            tx_range_keys(&run.db().begin()),
+            tx_range_keys(&mut run.db().begin()),
             expected,
             "what others see after the commit"
         );

@@ -1,6 +1,6 @@
 //! Snapshots do not change, show one moment, and nothing that is not committed.
 
-use bowline::{Error, History, Snapshot};
+use bowline::{Error, Expected, History, Snapshot};
 
 use super::{delete, put, some};
 use crate::harness::{Outcome, Run, check, holds, number, same, tx_range, tx_value, value};
@@ -18,7 +18,7 @@ fn repeated_reads_return_same_value() {
     fn round(run: &mut Run) {
         let before = run.model.get(b"k", run.model.revision()).cloned();
         let before = before.map(|entry| entry.value);
-        let (snapshot, tx) = (run.db().snapshot(), run.db().begin());
+        let (snapshot, mut tx) = (run.db().snapshot(), run.db().begin());
         let past = snapshot.revision();
         for at in 0..4 {
             if at == 2 && run.value("k").is_some() {
@@ -28,7 +28,11 @@ fn repeated_reads_return_same_value() {
             }
             run.upkeep();
             assert_eq!(snapshot_value(&snapshot, "k"), before, "a snapshot");
-            assert_eq!(tx_value(&tx, "k").expect("read"), before, "a transaction");
+            assert_eq!(
+                tx_value(&mut tx, "k").expect("read"),
+                before,
+                "a transaction"
+            );
             let again = run.db().snapshot_at(past).expect("it is kept");
             assert_eq!(snapshot_value(&again, "k"), before, "the past");
         }
@@ -145,7 +149,7 @@ fn uncommitted_writes_invisible() {
         let name = run.model.revision().to_string();
         let staged = format!("staged/{name}");
         run.put("k", &name);
-        let (tx, other) = (run.db().begin(), run.db().begin());
+        let (mut tx, mut other) = (run.db().begin(), run.db().begin());
         tx.put("k", "staged").expect("staged");
         tx.put(&staged, "x").expect("staged");
         for _ in 0..2 {
@@ -154,7 +158,7 @@ fn uncommitted_writes_invisible() {
                 some(&name),
                 "another reads the staged value"
             );
-            assert_eq!(tx_value(&other, "k").expect("read"), some(&name));
+            assert_eq!(tx_value(&mut other, "k").expect("read"), some(&name));
             assert_eq!(run.value(&staged), None);
             let listed = run.db().range("staged/".."staged0").expect("read");
             assert!(
@@ -168,7 +172,7 @@ fn uncommitted_writes_invisible() {
         run.commit(tx, &[put("k", "staged"), put(&staged, "x")]);
         assert_eq!(run.value("k"), some("staged"));
         assert_eq!(
-            tx_value(&other, "k").expect("read"),
+            tx_value(&mut other, "k").expect("read"),
             some(&name),
             "an older snapshot sees it"
         );
@@ -178,7 +182,7 @@ fn uncommitted_writes_invisible() {
         History::All,
         |run| {
             (0..10).for_each(|_| round(run));
-            let tx = run.db().begin();
+            let mut tx = run.db().begin();
             tx.put("k", "never").expect("staged");
             tx.put("never", "never").expect("staged");
             run.put("beside", "the last commit before the end");
@@ -227,7 +231,7 @@ fn aborted_writes_never_visible() {
         let name = run.model.revision().to_string();
         run.put("k", &name);
         for way in 0..4 {
-            let tx = run.db().begin();
+            let mut tx = run.db().begin();
             tx.get("k").expect("read");
             tx.put("k", "aborted").expect("staged");
             tx.put(format!("x{way}"), "aborted").expect("staged");
@@ -237,7 +241,7 @@ fn aborted_writes_never_visible() {
                 1 => drop(tx),
                 2 => {
                     tx.delete("k").expect("staged");
-                    tx.expect_revision("k", 0).expect("staged");
+                    tx.expect("k", Expected::Absent).expect("staged");
                     let error = run.refused(|_| tx.commit());
                     assert!(matches!(error, Error::CompareFailed { .. }), "{error}");
                 }
@@ -277,16 +281,16 @@ fn multi_key_reads_see_consistent_snapshot() {
             format!("{}+", run.model.revision()),
         );
         run.transact(&both(&old));
-        let tx = run.db().begin();
-        assert_eq!(tx_value(&tx, "a").expect("read"), some(&old));
+        let mut tx = run.db().begin();
+        assert_eq!(tx_value(&mut tx, "a").expect("read"), some(&old));
         run.transact(&both(&new));
         run.upkeep();
         assert_eq!(
-            tx_value(&tx, "b").expect("read"),
+            tx_value(&mut tx, "b").expect("read"),
             some(&old),
             "the b of another moment than the a"
         );
-        let pair: Vec<_> = tx_range(&tx)
+        let pair: Vec<_> = tx_range(&mut tx)
             .expect("read")
             .into_iter()
             .map(|(_, value)| value)
@@ -295,9 +299,9 @@ fn multi_key_reads_see_consistent_snapshot() {
         tx.put("c", "x").expect("staged");
         let error = run.refused(|_| tx.commit());
         assert!(matches!(error, Error::Conflict { .. }), "{error}");
-        let tx = run.db().begin();
-        assert_eq!(tx_value(&tx, "a").expect("read"), some(&new));
-        assert_eq!(tx_value(&tx, "b").expect("read"), some(&new));
+        let mut tx = run.db().begin();
+        assert_eq!(tx_value(&mut tx, "a").expect("read"), some(&new));
+        assert_eq!(tx_value(&mut tx, "b").expect("read"), some(&new));
     }
     check(
         "multi_key_reads_see_consistent_snapshot",

@@ -1,0 +1,35 @@
+//! What a compare-and-swap expects.
+
+/// The state that a key must have, so that a write goes through.
+///
+/// ```
+/// use bowline_types::Expected;
+///
+/// assert_eq!(Expected::Revision(7).mod_revision(), 7);
+/// assert_eq!(Expected::Absent.mod_revision(), 0);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Expected {
+    /// The key is not there.
+    Absent,
+    /// The key is there, and this revision was the last to change it. No key has revision 0.
+    Revision(u64),
+}
+
+impl Expected {
+    /// The modification revision as the wire compares it, which is 0 for an absent key.
+    #[must_use]
+    pub fn mod_revision(self) -> u64 {
+        match self {
+            Expected::Absent => 0,
+            Expected::Revision(revision) => revision,
+        }
+    }
+}
+
+/// As expected of a key whose modification revision was looked up: `None` when it was absent.
+impl From<Option<u64>> for Expected {
+    fn from(revision: Option<u64>) -> Expected {
+        revision.map_or(Expected::Absent, Expected::Revision)
+    }
+}
