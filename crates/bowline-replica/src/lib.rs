@@ -444,7 +444,7 @@ impl Replica {
         self.core().clock()
     }
 
-    // --- leases: who leads keeps time ---
+    // --- leases: the leader keeps their time ---
 
     /// Restarts the time of every lease, on a new leader, which does not know the last renewals. Each gets
     /// its recorded remaining time or its TTL, plus `extension`.

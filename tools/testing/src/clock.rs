@@ -6,7 +6,7 @@ use std::time::Duration;
 use bowline_storage::Clock;
 use parking_lot::Mutex;
 
-/// Time that passes only when told. Clones are the same clock.
+/// A clock that only the test advances. Clones are the same clock.
 ///
 /// ```
 /// use bowline_storage::Clock;

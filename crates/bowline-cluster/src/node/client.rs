@@ -369,7 +369,7 @@ impl LocalClient {
         self.core.ask_leader(question).await
     }
 
-    // --- what there is to know ---
+    // --- status ---
 
     /// The status of this member.
     #[must_use]

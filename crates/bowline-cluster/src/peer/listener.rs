@@ -144,7 +144,7 @@ async fn connection<S>(
         let path = request.uri().path();
         let allowed = allowed(path, &connected, message_bytes_max);
         let is_stream = path.ends_with(APPEND);
-        // A stream's service knows its sender; `Members` and `Ask` are open to anybody.
+        // A stream's service reports its sender; `Members` and `Ask` also accept those about to join.
         let is_of_a_member = !is_stream && !path.ends_with("Members") && !path.ends_with("Ask");
         let connected = connected.clone();
         let mut request = request

@@ -130,7 +130,7 @@ impl Planner<'_> {
         })
     }
 
-    // --- what must be unchanged ---
+    // --- validation ---
 
     fn check_unchanged(&self, commit: &Commit) -> Result<(), Stop> {
         let since = commit.read_revision;

@@ -106,7 +106,7 @@ impl HttpBody for JsonReply {
             },
         };
         if text.is_err() {
-            // What was sent is no whole text, so the client notices.
+            // The text so far is incomplete, so the client detects it.
             this.at = At::End;
         }
         Poll::Ready(Some(text.map(|text| Frame::data(text.into()))))

@@ -78,7 +78,7 @@ pub(crate) struct Watches {
 /// The open streams.
 #[derive(Debug, Default)]
 struct OpenStreams {
-    /// Each with whether it ends when there is no leader.
+    /// Their queues, each with whether the stream needs a leader.
     open: Vec<(Weak<StreamQueue>, bool)>,
     /// Whether all were ended; a stream that is opened now ends at once.
     is_over: bool,

@@ -25,7 +25,7 @@ use file::FaultFile;
 use rule::Effect;
 pub use rule::{Call, Counts, Failure, Rule};
 
-/// A `Vfs` that goes wrong when told to. Clones share their rules and counts.
+/// A `Vfs` with injected faults. Clones share their rules and counts.
 ///
 /// ```
 /// use bowline_storage::vfs::{OpenMode, Vfs};
