@@ -16,21 +16,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The members agreed on the command, and that it cannot be done.
+    /// The command was committed, and applying it refused it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// No member leads: a majority is down or cannot be reached, or an election is going on.
+    /// There is no leader: a majority is down or unreachable, or an election is under way.
     #[error(
         "no member leads the cluster now: try again; if it stays so, a majority is unreachable"
     )]
     NoLeader,
-    /// The leader changed while the command was under way. Whether it was carried out is unknown.
+    /// The leader changed while the command was under way. The outcome is unknown.
     #[error("the leader changed before the outcome was known: read before you try again")]
     LeaderChanged,
-    /// This member does not lead, and the call is for the leader itself.
+    /// This member is not the leader, and the call is for the leader itself.
     #[error("this member does not lead")]
     NotLeader,
-    /// No answer in time. Whether the command was carried out is unknown.
+    /// No reply in time. The outcome of a command is unknown.
     #[error("no answer in time: the outcome is unknown; read before you try again")]
     Timeout,
     /// The node is closing, or has failed.
@@ -39,10 +39,10 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// More commands wait than are let in.
+    /// Too many commands are queued.
     #[error("too many requests wait: try again later")]
     TooManyRequests,
-    /// A command is larger than a log entry may be.
+    /// A command is too large for a log entry.
     #[error("a command of {size} bytes is over the limit of {limit} bytes: split it")]
     RequestTooLarge {
         /// Its size in bytes.
@@ -50,50 +50,50 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
-    /// Transactions within transactions are deeper than they may be.
+    /// Nested transactions are too deep.
     #[error("transactions within transactions are over the limit of {limit} levels")]
     RequestTooDeep {
         /// The limit.
         limit: usize,
     },
-    /// The command is newer than what some member can apply.
+    /// The command needs a newer version than some member can apply.
     #[error(
         "the command needs version {version} of commands, and member {member:x} reads up to version \
          {known}: run the newer program on every member first"
     )]
     CommandTooNew {
-        /// The version that it needs.
+        /// The version that the command needs.
         version: u8,
-        /// A member that does not read it.
+        /// A member that does not support it.
         member: NodeId,
-        /// The version which that member reads.
+        /// The newest version that this member supports.
         known: u8,
     },
-    /// The leader did not take the command. Nothing was done.
+    /// The leader refused the proposal. Nothing was done.
     #[error("the leader refused the command: {reason}")]
     ProposalRefused {
         /// Why.
         reason: String,
     },
-    /// A change would leave fewer voters than a cluster needs.
+    /// The change would leave too few started voters.
     #[error("the change would leave too few started members: add another one first")]
     NotEnoughStarted,
-    /// A change would leave a majority that does not answer.
+    /// The change would leave a majority that is not reachable.
     #[error(
         "the change would leave a cluster whose majority does not answer: start those members, or \
          remove first the ones that are down"
     )]
     Unhealthy,
-    /// This member is a learner, and the call is for members that vote.
+    /// This member is a learner, and the call is for voters.
     #[error("this member is a learner, which does not serve this call")]
     Learner,
-    /// The member to be promoted votes already.
+    /// The member to be promoted is already a voter.
     #[error("member {id:x} is no learner")]
     NotLearner {
         /// Its id.
         id: NodeId,
     },
-    /// The place of a member is another directory's.
+    /// The member's id is bound to another directory.
     #[error(
         "the place of member {id:x} belongs to another directory: remove that member and add it \
          again, and start it with an empty directory"
@@ -111,13 +111,13 @@ pub enum Error {
     /// Another member has this URL.
     #[error("another member has this peer URL")]
     PeerUrlExists,
-    /// The learner lags too far behind to be promoted.
+    /// The learner lags too far behind for promotion.
     #[error("the learner has not caught up with the leader yet: try again later")]
     LearnerNotReady,
-    /// There are as many learners as are let in.
+    /// The limit of learners is reached.
     #[error("the cluster has too many learners: promote or remove one first")]
     TooManyLearners,
-    /// Leadership cannot be given to this member.
+    /// Leadership cannot be transferred to this member.
     #[error("member {id:x} cannot take over: it is down, lags behind, or is no voter")]
     BadTransferee {
         /// The id given.
@@ -132,15 +132,15 @@ pub enum Error {
     /// The log failed.
     #[error(transparent)]
     Log(#[from] LogStoreError),
-    /// A setting cannot be right.
+    /// A setting is invalid.
     #[error("{setting}: {reason}")]
     Config {
-        /// Which.
+        /// The setting.
         setting: &'static str,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// The data directory is not what the settings say.
+    /// The data directory does not match the settings.
     #[error("{}: {reason}", path.display())]
     Directory {
         /// The directory.
@@ -148,8 +148,8 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Files of this member are damaged or gone. It may have acknowledged what was in them, so it does
-    /// not vote.
+    /// Files of this member are damaged or missing. They may have held acknowledged entries, so the member
+    /// does not vote.
     #[error(
         "{source}; this member may lack what it acknowledged, so it does not start: remove it from its \
          cluster and add it again with an empty directory in place of {} (with no other member left, \
@@ -159,29 +159,29 @@ pub enum Error {
     Damaged {
         /// The data directory.
         path: PathBuf,
-        /// Which file, where, and what is wrong with it.
+        /// The file, the place and the damage.
         source: bowline::Error,
     },
-    /// An address cannot be listened at.
+    /// The system refused a listening address.
     #[error("cannot listen at {address}: {reason}; is it in use?")]
     Bind {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// Another member cannot be reached, or refuses.
+    /// Another member is unreachable, or refuses.
     #[error("member at {url}: {reason}")]
     Peer {
         /// Its URL.
         url: String,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Error {
-    /// Whether the same call may succeed later, and certainly did nothing now.
+    /// Whether the call certainly did nothing, and may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -195,7 +195,7 @@ impl Error {
         }
     }
 
-    /// The error of a member whose database could not be opened.
+    /// The error for a database that could not be opened.
     pub(crate) fn of_opening(dir: &Path, error: bowline::Error) -> Error {
         match &error {
             bowline::Error::Storage(cause) if cause.is_corruption() => Error::Damaged {
@@ -230,7 +230,7 @@ pub enum LogStoreError {
     /// The engine's log, or the member's file, failed.
     #[error(transparent)]
     Storage(#[from] bowline_storage::Error),
-    /// A record of the log cannot be read.
+    /// A record of the log cannot be decoded.
     #[error("the log entry {index} cannot be read")]
     Record {
         /// Its Raft index.
@@ -238,15 +238,15 @@ pub enum LogStoreError {
         /// Why.
         source: RecordError,
     },
-    /// What the log and its owner say does not fit together.
+    /// The log contradicts its owner's state.
     #[error("the Raft log contradicts the database: {0}; restore the member from its cluster")]
     Contradiction(String),
-    /// A call that leaves a hole, or reads one.
+    /// A call would leave a hole in the log, or reads one.
     #[error("the Raft log has no entry {index}: it {held}")]
     Hole {
         /// The Raft index in question.
         index: u64,
-        /// What is there instead.
+        /// The log's contents there.
         held: String,
     },
     /// An earlier write failed, or the store is closed.
@@ -255,7 +255,8 @@ pub enum LogStoreError {
 }
 
 impl LogStoreError {
-    /// Whether the log lacked room or a file to open, nothing was done, and the same can be tried again.
+    /// Whether the log lacked disk space or a file descriptor. Nothing was done then, and a retry may
+    /// succeed.
     pub(crate) fn is_shortage(&self) -> bool {
         matches!(self, LogStoreError::Storage(error) if error.is_shortage())
     }

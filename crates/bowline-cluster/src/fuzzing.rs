@@ -1,5 +1,5 @@
-//! What fuzzers call; see the modules of the same name in `bowline` and `bowline-storage`. It
-//! exists in tests and with `--cfg fuzzing` only.
+//! Entry points of fuzzers; see the modules of the same name in `bowline` and `bowline-storage`. Only in
+//! tests and with `--cfg fuzzing`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,8 +51,8 @@ pub fn raft_record_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A byte that says what, and a slot of the file `MEMBER`, a member's mark, what one member tells
-/// another, or a proposal.
+/// A byte that selects the format, then a slot of the file `MEMBER`, a state machine's mark, a peer message,
+/// or a proposal.
 pub fn member(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else {
         return;
@@ -67,7 +67,7 @@ pub fn member(data: &[u8]) {
     }
 }
 
-/// One of each.
+/// One seed per format.
 #[must_use]
 pub fn member_seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![(0, member_file::fuzz_seed())];

@@ -1,29 +1,29 @@
 //! A latency histogram with fixed buckets.
 //!
-//! Recording is two additions to counters that exist from the start: no lock, no allocation.
+//! Recording is two additions to existing counters: no lock, no allocation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How many bounds there are.
+/// The number of bounds.
 const BOUNDS: usize = 17;
 
 /// A histogram of times.
 #[derive(Debug, Default)]
 pub struct Histogram {
-    /// One more than bounds: the last has none.
+    /// One more than bounds: the last is unbounded.
     buckets: [AtomicU64; BOUNDS + 1],
     sum_ns: AtomicU64,
 }
 
-/// A histogram as it was when it was read.
+/// The contents of a histogram.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// How many took up to each of [`Histogram::BOUNDS_US`].
+    /// The number of times up to each of [`Histogram::BOUNDS_US`].
     pub upto: [u64; BOUNDS],
-    /// How many there are.
+    /// The number of all times.
     pub count: u64,
-    /// How long all of them took together, in nanoseconds.
+    /// The sum of all times, in nanoseconds.
     pub sum_ns: u64,
 }
 
@@ -34,7 +34,7 @@ impl Histogram {
         1_000_000, 2_500_000, 5_000_000, 10_000_000,
     ];
 
-    /// Counts something that took `time`.
+    /// Records a time.
     pub fn record(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = Histogram::BOUNDS_US.partition_point(|bound| *bound < us);
@@ -43,7 +43,7 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// What has been counted. Not one atomic moment, but each bucket is exact.
+    /// Reads the contents: no atomic snapshot, but each bucket is exact.
     #[must_use]
     pub fn read(&self) -> HistogramSnapshot {
         let mut read = HistogramSnapshot::default();

@@ -2,8 +2,8 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does `work` on this thread. What may be long lets the tasks that wait for the thread go to
-/// another one, where the runtime has several.
+/// Runs `work` on this thread. If it may be long, the tasks queued on the thread move to another one, on a
+/// runtime with several threads.
 pub(crate) fn in_place<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
     let has_others = || {
         let runtime = Handle::try_current();

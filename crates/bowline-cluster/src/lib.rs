@@ -1,15 +1,15 @@
-//! One database on several nodes that agree through Raft.
+//! One database replicated by Raft on several nodes.
 //!
-//! The protocol is `openraft`'s, behind one adapter; here is what it runs on:
+//! The protocol is `openraft`'s, behind one adapter; this crate has the rest:
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`types`] | members, proposals, and the names of Raft's values |
-//! | [`record`] | how an entry looks, on disk and on the wire |
+//! | [`record`] | the encoding of an entry, on disk and on the wire |
 //! | [`raft`] | the adapter of openraft: log, state machine, network, calls |
-//! | [`peer`] | what members say to each other |
-//! | [`read_turn`] | how much a connection reads before others run |
-//! | [`member_file`] | which member a data directory is, and what it has voted |
+//! | [`peer`] | connections and messages between members |
+//! | [`read_turn`] | the read budget of a connection |
+//! | [`member_file`] | the identity and the vote of a member's directory |
 
 pub mod error;
 #[cfg(any(test, fuzzing))]

@@ -1,18 +1,18 @@
-//! A limit on how often one message is logged.
+//! A rate limit for repeated log messages.
 //!
-//! Whatever is tried again and again, and logs that it failed, has one of these.
+//! Each operation that is retried indefinitely and logs its failures has one.
 //!
-//! Invariant: within [`WINDOW`] at most one message is let through, and the next one says how many
-//! were left out since.
+//! Invariant: within [`WINDOW`] at most one message is logged, and the next one has the count of those left
+//! out since.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// One message is logged in so long.
+/// The minimum time between two messages.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Limits the messages of one kind about one subject.
+/// The limit of one kind of message about one subject.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     last: Option<Instant>,
@@ -20,7 +20,7 @@ pub(crate) struct LogLimit {
 }
 
 impl LogLimit {
-    /// Whether a message is to be logged at `now`: then, how many like it were left out before it.
+    /// Whether to log a message at `now`; if so, the count of messages left out before it.
     pub(crate) fn admit(&mut self, now: Instant) -> Option<u64> {
         if self
             .last
@@ -34,18 +34,18 @@ impl LogLimit {
     }
 }
 
-/// A [`LogLimit`] that is shared.
+/// A shared [`LogLimit`].
 #[derive(Debug, Default)]
 pub(crate) struct SharedLogLimit(Mutex<LogLimit>);
 
 impl SharedLogLimit {
-    /// Whether a message is to be logged now: then, what it says of those that were left out before it.
+    /// Whether to log a message now; if so, the text about those left out before it.
     pub(crate) fn admit_now(&self) -> Option<String> {
         self.0.lock().admit(Instant::now()).map(and_more)
     }
 }
 
-/// What a message says of those that were left out before it: nothing when there were none.
+/// The text about messages left out; empty when there were none.
 pub(crate) fn and_more(left_out: u64) -> String {
     match left_out {
         0 => String::new(),
@@ -60,7 +60,7 @@ pub(crate) fn and_more(left_out: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A message that comes thousands of times a second is logged once per window, with a count.
+    /// A message repeated thousands of times a second is logged once per window, with a count.
     #[test]
     fn repeated_messages_are_counted_and_not_logged() {
         let mut limit = LogLimit::default();

@@ -1,38 +1,36 @@
-//! The file `MEMBER`: which member of which cluster a data directory is, who began the cluster if
-//! this member is one of those, which life of the directory this is, and what it has voted.
+//! The file `MEMBER`: the identity of a member's directory (cluster, member, incarnation), the founders if it
+//! is one of them, and its vote.
 //!
-//! A directory without it is an embedded database's; its appearance turns the directory into a
-//! member's. It is two *slots* of 4096 bytes with the same content, so that no single damaged
-//! sector can take a vote back.
+//! A directory without the file is an embedded database's; the file turns it into a member's. It consists of
+//! two *slots* of 4096 bytes with the same content, so that no single damaged sector can revoke a vote.
 //!
 //! ```text
 //! magic 8 │ version u32 │ crc32c u32 │ sequence u64 │ cluster u64 │ member u64 │ vote 18 │
 //! database 16 │ incarnation u64 │ owed 25 │ length u32 │ founders │ zeros
-//! vote: there is one u8 │ term u64 │ node u64 │ committed u8
-//! owed: there is one u8 │ term u64 │ node u64 │ index u64
+//! vote: present u8 │ term u64 │ node u64 │ committed u8
+//! owed: present u8 │ term u64 │ node u64 │ index u64
 //! ```
 //!
-//! Version 1 has neither `incarnation` nor `owed`, and reads as if they were 0. A directory without an
-//! incarnation, from before there were any, is written as version 1 as long as it owes nothing.
+//! Version 1 has neither `incarnation` nor `owed`; they read as 0. A directory without an incarnation, from
+//! before there were any, is written as version 1 while it owes nothing.
 //!
-//! `incarnation` is the number of the directory's life: chosen at random when the file is made, and
-//! agreed in the membership. An emptied directory becomes another incarnation, which the cluster
-//! does not take for the member. `owed` is an entry that this member has acknowledged and has lost,
-//! as an older copy of a directory does: it votes only after its log has come up to it again.
+//! `incarnation` is the directory's random number, chosen when the file is created and recorded in the
+//! membership. An emptied directory gets another incarnation, which the cluster does not accept as the
+//! member. `owed` is an entry that this member acknowledged and lost, as an older copy of a directory does:
+//! the member votes only after its log has reached the entry again.
 //!
-//! `founders` is a membership as in a record of the log; a length of 0 means that the member
-//! joined, and learns from the others who they are. What a member was told of the founders when its
-//! directory was made holds from then on: settings that say something else at a later start could
-//! make one member begin a cluster of its own.
+//! `founders` is a membership encoded as in a record of the log; with length 0 the member joined a cluster,
+//! and learns the membership from the others. The founders recorded at the creation of the directory stay in
+//! force: other settings at a later start could make one member found a cluster of its own.
 //!
-//! Integers are little-endian; the checksum is of all other bytes of the slot. A change writes
-//! slot A and syncs, then slot B and syncs. Of two valid slots the one with the higher sequence
-//! counts. Opening writes both again before the vote is used: what it read may be in the page
-//! cache only, from a process that was killed before its sync or whose sync failed.
+//! Integers are little-endian; the checksum covers all other bytes of the slot. A change writes slot A and
+//! syncs, then slot B and syncs. Of two valid slots the one with the higher sequence counts. Opening writes
+//! both again before the vote is used: they may be in the page cache only, from a process that was killed
+//! before its sync or whose sync failed.
 //!
-//! Invariants: a vote is answered only when both slots hold it durably, hence it survives the loss
-//! of either; after a failed write nothing is promised any more; two damaged slots are an error,
-//! because a member that has forgotten its vote must not vote.
+//! Invariants: a vote is answered only when both slots hold it durably, hence it survives the loss of either;
+//! after a failed write nothing is promised any more; two damaged slots are an error, because a member that
+//! has forgotten its vote must not vote.
 
 use std::fmt;
 use std::io;
@@ -50,40 +48,40 @@ use crate::types::{LeaderId, LogId, Membership, NodeId, Vote, log_id};
 
 /// The name of the file in the data directory.
 pub const MEMBER_FILE: &str = "MEMBER";
-/// The name it is made under.
+/// The temporary name during creation.
 const NEW_NAME: &str = "MEMBER.new";
 const MAGIC: &[u8; 8] = b"bowlmemb";
-/// Of a directory without an incarnation.
+/// The version without an incarnation.
 const VERSION_PLAIN: u32 = 1;
 const VERSION: u32 = 2;
 const SLOT_BYTES: usize = 4096;
 const CRC_RANGE: Range<usize> = 12..16;
 const VOTE_END: usize = 58;
-/// How many bytes the founders may take, encoded: what is left of a slot.
+/// The most bytes of the encoded founders: the remainder of a slot.
 pub const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 111;
 const FOUNDERS_BYTES_MAX_PLAIN: usize = SLOT_BYTES - 78;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberState {
-    /// The cluster the directory belongs to.
+    /// The directory's cluster.
     pub cluster_id: u64,
-    /// The member it is.
+    /// The directory's member.
     pub member_id: NodeId,
-    /// The id of the database that all members of the cluster have.
+    /// The id of the database, which all members of the cluster share.
     pub database_id: u128,
-    /// The membership that begins the cluster, if this member is one of those that begin it.
+    /// The founding membership, if this member is a founder.
     pub founders: Option<Membership>,
-    /// What it has voted, if it has.
+    /// The last vote.
     pub vote: Option<Vote>,
-    /// Which life of the directory this is; 0 for one from before there were incarnations.
+    /// The directory's incarnation; 0 from before there were incarnations.
     pub incarnation: u64,
-    /// An entry that this member has acknowledged and does not have any more.
+    /// An entry that this member acknowledged and lost.
     pub owed: Option<LogId>,
 }
 
 impl MemberState {
-    /// A member that has not voted, and joins: of no founders, with no database of its own yet.
+    /// A joining member: no vote, no founders, and no database yet.
     #[must_use]
     pub fn new(cluster_id: u64, member_id: NodeId) -> MemberState {
         MemberState {
@@ -98,7 +96,7 @@ impl MemberState {
     }
 }
 
-/// The open file. Saving is for one thread at a time; the others wait.
+/// The open file. One thread saves at a time; the others wait.
 pub struct MemberFile {
     path: PathBuf,
     state: RwLock<MemberState>,
@@ -121,7 +119,7 @@ impl fmt::Debug for MemberFile {
 }
 
 impl MemberFile {
-    /// Whether the directory `dir` is a member's.
+    /// Whether `dir` is a member's directory.
     pub fn exists(vfs: &dyn Vfs, dir: &Path) -> Result<bool> {
         let path = dir.join(MEMBER_FILE);
         let found = vfs.metadata(&path);
@@ -130,8 +128,8 @@ impl MemberFile {
             .map_err(|error| Error::io("stat", &path, error))
     }
 
-    /// What the file in `dir` says, without a change to it: for who does not hold the directory's
-    /// lock. `None` when there is no such file.
+    /// Reads the file in `dir` without a change to it, so the directory's lock is not needed. `None` when
+    /// there is no such file.
     ///
     /// # Errors
     /// As [`MemberFile::open`].
@@ -146,7 +144,7 @@ impl MemberFile {
         read_newest(&*file, &path).map(|(_, state, _)| Some(state))
     }
 
-    /// Turns `dir` into the directory of a member, durably. For who holds the directory's lock.
+    /// Turns `dir` into a member's directory, durably. The caller must hold the directory's lock.
     ///
     /// # Errors
     /// `Io`; `Internal` for founders of more than [`FOUNDERS_BYTES_MAX`] bytes.
@@ -176,17 +174,17 @@ impl MemberFile {
         Ok(MemberFile::new(path, file, 1, state))
     }
 
-    /// Opens the file in `dir`. Damage of one slot is mended, damage of both is an error. For who
-    /// holds the directory's lock: it writes what it read.
+    /// Opens the file in `dir`. Damage of one slot is repaired, damage of both is an error. The caller must
+    /// hold the directory's lock: both slots are rewritten.
     pub fn open(vfs: &dyn Vfs, dir: &Path) -> Result<MemberFile> {
         let path = dir.join(MEMBER_FILE);
         let file = vfs
             .open(&path, OpenMode::ReadWrite)
             .map_err(|error| Error::io("open", &path, error))?;
         let (sequence, state, newest) = read_newest(&*file, &path)?;
-        // The name, too, may have been made by a process that did not get to sync it.
+        // The process that created the name may have died before its sync.
         vfs::sync_parent(vfs, &path)?;
-        // The other one first: the one that counts is whole until it has a second.
+        // The other slot first: the valid one stays intact until there is a second.
         let bytes = encode(sequence, &state)?;
         for slot in [1 - newest, newest] {
             write_slot(&*file, &path, slot, &bytes)?;
@@ -207,30 +205,30 @@ impl MemberFile {
         }
     }
 
-    /// What the file says, from memory.
+    /// The contents, from memory.
     #[must_use]
     pub fn state(&self) -> MemberState {
         self.state.read().clone()
     }
 
-    /// What was voted last, from memory.
+    /// The last vote, from memory.
     #[must_use]
     pub fn read_vote(&self) -> Option<Vote> {
         self.state.read().vote
     }
 
-    /// Saves a vote; it is durable, twice, when this returns.
+    /// Saves a vote; both copies are durable when this returns.
     pub fn save_vote(&self, vote: &Vote) -> Result<()> {
         self.save(|state| state.vote = Some(*vote))
     }
 
-    /// What was acknowledged and lost, from memory.
+    /// The owed entry, from memory.
     #[must_use]
     pub fn read_owed(&self) -> Option<LogId> {
         self.state.read().owed
     }
 
-    /// Saves that `last` was acknowledged and lost; durable when this returns. Tells whether that is news.
+    /// Saves `last` as owed; durable when this returns. Returns whether it was new.
     pub fn add_owed(&self, last: LogId) -> Result<bool> {
         let mut is_news = false;
         self.save(|state| {
@@ -240,7 +238,7 @@ impl MemberFile {
         Ok(is_news)
     }
 
-    /// Saves that everything up to `last` is there again.
+    /// Saves that the log has reached `last` again.
     pub fn settle_owed(&self, last: LogId) -> Result<()> {
         self.save(|state| state.owed = state.owed.filter(|owed| *owed > last))
     }
@@ -324,11 +322,11 @@ fn encode(sequence: u64, state: &MemberState) -> Result<Vec<u8>> {
     Ok(slot)
 }
 
-/// The slot that counts: its sequence, what it says, and which of the two it is.
+/// The valid slot with the highest sequence: its sequence, its contents, and its number.
 fn read_newest(file: &dyn VfsFile, path: &Path) -> Result<(u64, MemberState, usize)> {
     let slots = [0, 1].map(|slot| read_slot(file, path, slot));
     let [a, b] = slots;
-    // Slot A is written first: with both valid, the newer one or the same.
+    // Slot A is written first, so it is the newer one, or both are equal.
     match (a, b) {
         (Ok(a), Ok(b)) if b.0 > a.0 => Ok((b.0, b.1, 1)),
         (Ok(a), _) => Ok((a.0, a.1, 0)),
@@ -336,7 +334,7 @@ fn read_newest(file: &dyn VfsFile, path: &Path) -> Result<(u64, MemberState, usi
             tracing::warn!(%error, "one copy of the member's vote is damaged; it is mended");
             Ok((b.0, b.1, 1))
         }
-        // A newer format, or a disk that does not read, is told from damage.
+        // A newer format and a read error are not damage.
         (Err(error @ (Error::NewerFormat { .. } | Error::Io { .. })), Err(_)) => Err(error),
         (Err(a), Err(b)) => {
             let reason = format!(
@@ -432,7 +430,7 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
     Ok((sequence, state))
 }
 
-/// Reads a slot of which the first bytes are given, with the checksum it should have.
+/// Decodes a slot from its first bytes, after correcting the checksum.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_slot(data: &[u8]) {
     let path = Path::new("MEMBER");
@@ -545,7 +543,7 @@ mod tests {
         assert!(MemberFile::create(&disk, dir(), state(77, 5)).is_err());
     }
 
-    /// Every crash, then the loss or tearing of either slot: a vote that was answered is there.
+    /// After every crash, and the loss or tearing of either slot, an answered vote is still there.
     #[test]
     fn an_answered_vote_is_never_rolled_back() {
         let disk = disk();
@@ -560,7 +558,7 @@ mod tests {
             let answered = image.marks().into_iter().max();
             let crashed = image.build();
             let Some(answered) = answered else {
-                // There may be no file yet; when there is one, it is whole.
+                // There may be no file yet; if there is one, it is complete.
                 if MemberFile::exists(&crashed, dir()).expect("stat") {
                     MemberFile::open(&crashed, dir()).expect("whole");
                 }
@@ -569,11 +567,11 @@ mod tests {
             images += 1;
             let file = MemberFile::open(&crashed, dir()).expect("open");
             assert!(number(&file) >= answered - 100, "{image}");
-            // Whatever is answered after this opening holds, too, after another crash.
+            // What this opening returns must survive another crash.
             let shown = number(&file);
             let again = MemberFile::open(&crashed.after_power_loss(), dir()).expect("open");
             assert_eq!(number(&again), shown, "{image}");
-            // Either slot is lost, wholly or in part. An opening that has not mended anything.
+            // Either slot is lost, wholly or in part, before any opening has repaired it.
             let path = dir().join(MEMBER_FILE);
             if image.pending().is_empty() {
                 for lost in [
@@ -685,8 +683,8 @@ mod tests {
         }
     }
 
-    /// A directory from before there were incarnations is read, and stays as it was: also one whose
-    /// founders take all the room that version 1 has for them.
+    /// A directory from before there were incarnations is read, and stays as it was, even if its founders
+    /// take all the room of version 1.
     #[test]
     fn a_file_of_version_1_stays_one() {
         let plain = MemberState {

@@ -1,8 +1,8 @@
-//! The read budget of a connection: how much it reads before others run.
+//! The read budget of a connection: how much it reads before other tasks run.
 //!
-//! tokio lets a task make 128 calls of its input and output before the task has to yield, however much each call moves. A
-//! connection whose client sends as fast as it can may read 64 KiB at each call, and so 8 MiB before other connections
-//! and Raft run on its thread. Here a read is charged by its bytes.
+//! tokio lets a task make 128 I/O calls before it must yield, whatever their size. A connection whose client
+//! sends at full speed may read 64 KiB per call, so 8 MiB before other connections and Raft run on its
+//! thread. Here a read is charged by its bytes.
 //!
 //! Invariant: a task yields after [`TURN_BYTES`] and one read.
 
@@ -10,18 +10,18 @@ use std::task::{Context, Poll};
 
 use tokio::task::coop::poll_proceed;
 
-/// How many bytes a task may read in one turn.
+/// The most bytes that a task reads in one turn.
 pub const TURN_BYTES: usize = 512 << 10;
 /// tokio's budget of a turn.
 const TURN_CALLS: usize = 128;
 const CALL_BYTES: usize = TURN_BYTES / TURN_CALLS;
 
-/// Charges a read of so many bytes to the turn of the task that is polled. The call itself is charged by tokio.
+/// Charges a read of so many bytes to the polled task's turn. tokio itself charges the call.
 pub fn charge_read(task: &mut Context<'_>, bytes: usize) {
     for _ in 0..bytes / CALL_BYTES {
         match poll_proceed(task) {
             Poll::Ready(charged) => charged.made_progress(),
-            // The turn is over, and the task is woken for its next.
+            // The turn is over; tokio has scheduled the task's next one.
             Poll::Pending => break,
         }
     }
@@ -36,8 +36,8 @@ mod tests {
 
     use super::*;
 
-    /// A task read 128 times before others ran, however much that was. Read in the source, beside a crowd that sends as
-    /// fast as it can: the p99.9 of a good client fell with this bound, its p99 did not.
+    /// A task read 128 times before others ran, whatever the size. Found in the source. Beside a crowd that
+    /// sends at full speed, this bound lowered the p99.9 of a good client, not its p99.
     #[tokio::test]
     async fn a_task_that_always_has_something_to_read_yields() {
         const READ_BYTES: usize = 64 << 10;

@@ -1,28 +1,27 @@
-//! The record: how an entry of the Raft log looks in the engine's log and on the wire.
+//! The record: the encoding of a Raft log entry in the engine's log and on the wire.
 //!
 //! ```text
 //! 0x52 │ version │ term │ node │ committed + 1 │ kind │ payload
-//!  u8  │   u8    │ varint…              varint │  u8  │ all that is left
+//!  u8  │   u8    │ varint…              varint │  u8  │ the rest
 //! ```
 //!
-//! The first byte tells it from the batches that the database writes while it is embedded.
-//! The index is not in it: the log knows it (engine index = Raft index + 1). `committed` is what
-//! was known to be committed when the record was written, 0 for nothing: a lower bound that costs
-//! no write of its own. Kind 0 is blank and kind 1 a proposal, as it is; kind 2 is a membership:
+//! The first byte distinguishes it from the batches of an embedded database. The index is not included: the
+//! log has it (engine index = Raft index + 1). `committed` is the commit index known when the record was
+//! written, 0 for none: a lower bound that costs no write of its own. Kind 0 is blank; kind 1 is a proposal,
+//! unchanged; kind 2 is a membership:
 //!
 //! ```text
 //! configs │ (voters │ (node)*)*  │ members │ (node │ name │ peer URLs │ client URLs │ wants vote)*
 //! varint  │  varint │  varint    │ varint  │varint │bytes │ n, bytes… │  n, bytes…  │ u8
 //! ```
 //!
-//! A membership of version 2 begins with the byte 0x42, and after the last byte of each member come
-//! two varints: its incarnation and its version of commands. A membership in which all of these
-//! are 0 is written as version 1, so that members of the version before read it. The version of a
-//! record is that of its payload: 1 for everything but a membership of version 2.
+//! A membership of version 2 begins with the byte 0x42, and each member has two more varints at its end: its
+//! incarnation and its command version. A membership in which all of these are 0 is written as version 1, so
+//! that members of the previous version can read it. A record's version is that of its payload: 1 except for
+//! a membership of version 2.
 //!
-//! Invariants: every record has one encoding; decoding never panics, allocates no more than a
-//! small multiple of what it reads, and refuses voters that are not members, empty configs, and
-//! numbers out of order.
+//! Invariants: every record has one encoding; decoding never panics, allocates no more than a small multiple
+//! of its input, and refuses voters that are not members, empty configs, and numbers out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,11 +32,11 @@ use crate::types::{Entry, LeaderId, LogId, Member, Membership, NodeId, Payload, 
 
 /// The first byte of every record.
 pub const FORMAT: u8 = 0x52;
-/// The version of everything but memberships that tell of incarnations or versions of commands.
+/// The version of everything except memberships with incarnations or command versions.
 const VERSION_PLAIN: u8 = 1;
 /// The newest version.
 const VERSION: u8 = 2;
-/// The first byte of a membership of version 2: more than the configs of any of version 1.
+/// The first byte of a membership of version 2: above any number of configs in version 1.
 const MEMBERSHIP_2: u8 = 0x42;
 const KIND_BLANK: u8 = 0;
 const KIND_NORMAL: u8 = 1;
@@ -48,7 +47,7 @@ const MEMBERS_MAX: usize = 4096;
 const URLS_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Why bytes are not a record.
+/// Why bytes are not a valid record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -69,12 +68,12 @@ pub enum RecordError {
     Malformed(&'static str),
 }
 
-/// What stands before the payload of a record.
+/// The part of a record before its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHead {
-    /// Who proposed the entry.
+    /// The leader that proposed the entry.
     pub leader: LeaderId,
-    /// The Raft index known to be committed when the record was written.
+    /// The commit index known when the record was written.
     pub committed: Option<u64>,
     version: u8,
     kind: u8,
@@ -97,7 +96,7 @@ fn version_of(payload: &Payload) -> u8 {
     }
 }
 
-/// Appends what stands before the payload of `entry`.
+/// Appends the head of the record of `entry`.
 pub fn encode_head(entry: &Entry, committed: Option<u64>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[FORMAT, version_of(&entry.payload)]);
     put_varint(out, entry.log_id.leader_id.term);
@@ -111,7 +110,7 @@ pub fn encode_head(entry: &Entry, committed: Option<u64>, out: &mut Vec<u8>) {
     });
 }
 
-/// The payload of `entry`, as it stands in its record; of a proposal it is not a copy.
+/// The encoded payload of `entry`; a proposal is not copied.
 #[must_use]
 pub fn payload(entry: &Entry) -> Bytes {
     match &entry.payload {
@@ -125,7 +124,7 @@ pub fn payload(entry: &Entry) -> Bytes {
     }
 }
 
-/// About how long the payload of `entry` is, without encoding it.
+/// The approximate length of the payload of `entry`, without encoding it.
 #[must_use]
 pub fn payload_bytes(entry: &Entry) -> usize {
     match &entry.payload {
@@ -157,7 +156,7 @@ pub fn is_record(bytes: &[u8]) -> bool {
     bytes.first() == Some(&FORMAT)
 }
 
-/// Reads what stands before the payload; returns how many bytes that is.
+/// Decodes the head; returns its length, too.
 pub fn decode_head(bytes: &[u8]) -> Result<(RecordHead, usize), RecordError> {
     let mut reader = Reader::new(bytes);
     let format = reader.u8();
@@ -185,13 +184,13 @@ pub fn decode_head(bytes: &[u8]) -> Result<(RecordHead, usize), RecordError> {
     Ok((head, reader.position()))
 }
 
-/// Reads the record of the entry at the Raft index `index`. A proposal is a slice of `bytes`.
+/// Decodes the record of the entry at the Raft index `index`. A proposal is a slice of `bytes`.
 pub fn decode(index: u64, bytes: &Bytes) -> Result<(Entry, RecordHead), RecordError> {
     let (head, len) = decode_head(bytes)?;
     Ok((decode_payload(index, head, bytes.slice(len..))?, head))
 }
 
-/// Reads a record whose head and payload are apart, as on the wire.
+/// Decodes a record whose head and payload are separate, as on the wire.
 pub fn decode_parts(index: u64, head: &[u8], payload: Bytes) -> Result<Entry, RecordError> {
     let (decoded, len) = decode_head(head)?;
     if len != head.len() {
@@ -240,7 +239,7 @@ pub fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what is known of one member.
+/// Appends a member.
 fn encode_member(member: &Member, version: u8, out: &mut Vec<u8>) {
     put_bytes(out, member.name.as_bytes());
     for urls in [&member.peer_urls, &member.client_urls] {
@@ -256,7 +255,7 @@ fn encode_member(member: &Member, version: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a membership; all of `bytes`.
+/// Decodes a membership that takes all of `bytes`.
 pub fn decode_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
     let (version, bytes) = match bytes.split_first() {
         Some((&MEMBERSHIP_2, rest)) => (VERSION, rest),
@@ -319,7 +318,7 @@ fn decode_member(reader: &mut Reader<'_>, version: u8) -> Result<Member, RecordE
 
 fn count(reader: &mut Reader<'_>, limit: usize) -> Result<usize, RecordError> {
     let count = malformed(reader.varint_usize(), "no count")?;
-    // Each of what is counted takes a byte at least.
+    // Each counted item takes at least one byte.
     if count > limit.min(reader.remaining()) {
         return Err(RecordError::Malformed("more than can be"));
     }
@@ -347,13 +346,13 @@ fn text(reader: &mut Reader<'_>) -> Result<String, RecordError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| RecordError::Malformed("a text not in UTF-8"))
 }
 
-/// A membership that is being changed, with members of every kind.
+/// A membership during a change, with members of every kind.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn sample_membership() -> Membership {
     sample_membership_of(1 << 63, 7)
 }
 
-/// The same, of which one member has this incarnation and knows commands of this version.
+/// The same, where one member has this incarnation and this command version.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn sample_membership_of(incarnation: u64, command_version: u32) -> Membership {
     let member = |name: &str| Member {
@@ -439,16 +438,16 @@ mod tests {
         );
         let malformed = [
             &b"\x52\x00\x01\x01\0\0"[..],
-            // A blank with bytes, an unknown kind.
+            // A blank with a payload, an unknown kind.
             b"\x52\x01\x01\x01\0\0x",
             b"\x52\x01\x01\x01\0\x03",
-            // A voter that is no member; an empty config; members out of order; too many configs.
+            // A voter that is not a member; an empty config; members out of order; too many configs.
             b"\x52\x01\x01\x01\0\x02\x01\x01\x05\x00",
             b"\x52\x01\x01\x01\0\x02\x01\x00\x00",
             b"\x52\x01\x01\x01\0\x02\x00\x02\x02\0\0\0\0\x01\0\0\0\0",
             b"\x52\x01\x01\x01\0\x02\xff\xff\x03",
-            // Of version 2: a blank; a membership of version 1; one that needs no version 2; one in a
-            // record of version 1; a version of commands of 33 bits.
+            // In version 2: a blank; a membership of version 1; one that needs no version 2; one in a record
+            // of version 1; a command version of 33 bits.
             b"\x52\x02\x01\x01\0\0",
             b"\x52\x02\x01\x01\0\x02\x01\x01\x05\x01\x05\0\0\0\0",
             b"\x52\x02\x01\x01\0\x02\x42\x01\x01\x05\x01\x05\0\0\0\0\0\0",
@@ -463,8 +462,8 @@ mod tests {
         }
     }
 
-    /// A cluster from before there were incarnations goes on: its memberships are read, and written
-    /// as they were, so that members of both versions understand each other.
+    /// A cluster from before there were incarnations continues: its memberships are read and written
+    /// unchanged, so that members of both versions understand each other.
     #[test]
     fn a_membership_of_version_1_stays_one() {
         let old = b"\x52\x01\x01\x01\0\x02\x01\x01\x05\x01\x05\x01a\0\0\x01";
@@ -477,7 +476,7 @@ mod tests {
         let mut again = Vec::new();
         encode(&entry, head.committed, &mut again);
         assert_eq!(again, old);
-        // What tells of an incarnation is refused by a program of version 1, not misread by it.
+        // A program of version 1 refuses a membership with an incarnation, and does not misread it.
         let mut new = Vec::new();
         let payload = Payload::Membership(sample_membership_of(5, 0));
         encode(&Entry { payload, ..entry }, None, &mut new);

@@ -15,26 +15,25 @@ pub use crate::raft::types::{
 /// A member's number, unique in its cluster for ever.
 pub type NodeId = u64;
 
-/// What a cluster knows of one of its members.
+/// The attributes of a member.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Member {
-    /// A name for people.
+    /// A human-readable name.
     pub name: String,
-    /// Where the other members reach it.
+    /// The URLs for the other members.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it.
+    /// The URLs for clients.
     pub client_urls: Vec<String>,
-    /// A learner that is to be promoted when it has caught up.
+    /// A learner that is promoted when it has caught up.
     pub wants_vote: bool,
-    /// The life of the directory that this member is: the number that its file `MEMBER` holds. 0 for
-    /// a place that no directory has taken yet, and for a member of a cluster from before there were
-    /// incarnations.
+    /// The incarnation of the member's directory, as in its file `MEMBER`. 0 for a member whose directory has
+    /// not joined yet, and in a cluster from before there were incarnations.
     pub incarnation: u64,
-    /// The newest version of commands that this member understands; 0 as long as that is not known.
+    /// The newest command version that this member supports; 0 while it is unknown.
     pub command_version: u32,
 }
 
-/// An encoded batch of commands: what a log entry carries. Opaque to this layer.
+/// An encoded batch of commands: the payload of a log entry. Opaque to this layer.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Proposal(pub Bytes);
 
@@ -50,7 +49,7 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// What applying an entry gave, for who proposed it.
+/// The result of applying an entry, for its proposer.
 #[derive(Clone, Default)]
 pub struct Applied(pub Option<Arc<dyn Any + Send + Sync>>);
 

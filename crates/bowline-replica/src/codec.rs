@@ -1,4 +1,4 @@
-//! Commands as the log and the wire between members carry them.
+//! The encoding of commands, in the log and on the wire between members.
 //!
 //! ```text
 //! commands   | version u8 | count varint | (length varint, command) * count |
@@ -9,18 +9,18 @@
 //! duration   | ms varint |
 //! commit     | read revision | isolation u8 | reads: count, each | expectations: count, each |
 //!            | writes: count, each |
-//! read       | what u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
-//! write      | what u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
+//! read       | kind u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
+//! write      | kind u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
 //! ```
 //!
-//! The version is the newest that one of the commands needs ([`Command::version`]). A program reads
-//! every version up to [`COMMAND_VERSION`]. Whoever adds a kind of command, or a field, raises it, and
-//! has the new command need the new version: the members do not propose it before each of them has
-//! said that it reads it.
+//! The version is the newest that one of the commands needs ([`Command::version`]). A program decodes every
+//! version up to [`COMMAND_VERSION`]. A change that adds a kind of command, or a field, raises it, and makes
+//! the new command need the new version: no member proposes it before every member has announced that
+//! version.
 //!
-//! A decoder takes exactly what an encoder makes: what is unknown, too deep, left over or out of the
-//! order of its names is refused, and no count is believed further than the bytes that are there. A command of a tag that this
-//! version does not know must stop the member rather than be skipped: the others may know it.
+//! The decoder accepts exactly the encoder's output: unknown tags, excess depth, trailing bytes and unsorted
+//! names are refused, and a count is bounded by the remaining bytes. A command with an unknown tag must stop
+//! the member rather than be skipped: the other members may know it.
 
 use std::time::Duration;
 
@@ -37,14 +37,14 @@ use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
 use bowline_types::{EdgeKey, GraphWrite};
 
-/// The newest version of commands that this program reads and writes.
+/// The newest command version that this program encodes and decodes.
 pub const COMMAND_VERSION: u8 = 1;
 
-/// How many commands may come together. Who proposes takes no more into one entry.
+/// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
 
-/// How deep transactions may stand within transactions: no message of etcd's API that is read holds
-/// more, as each takes two levels of the hundred that are read.
+/// The greatest depth of nested transactions. No decoded message of etcd's API is deeper: each level takes
+/// two of the decoder's hundred.
 pub const TXN_DEPTH_MAX: usize = 50;
 
 const TAG_UNBOUNDED_TXN: u8 = 1;
@@ -82,19 +82,19 @@ const WRITE_DELETE: u8 = 2;
 const WRITE_DELETE_RANGE: u8 = 3;
 const WRITE_GRAPH: u8 = 4;
 
-/// Bytes that are no commands, or none that this version knows.
+/// Bytes that are not commands of a known version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// They contradict themselves.
+    /// The bytes are invalid.
     #[error("commands do not decode at byte {at}: {reason}; run the same version on every member")]
     Malformed {
-        /// Where, in bytes.
+        /// The offset in bytes.
         at: usize,
         /// What was expected.
         reason: &'static str,
     },
-    /// A newer program made them.
+    /// The bytes are from a newer program.
     #[error(
         "commands of version {found}, this program reads up to version {COMMAND_VERSION}: run a newer \
          program on this member"
@@ -105,7 +105,7 @@ pub enum DecodeError {
     },
 }
 
-/// The version of encoded commands; `None` when there are none.
+/// The version of encoded commands; `None` for no bytes.
 #[must_use]
 pub fn commands_version(bytes: &[u8]) -> Option<u8> {
     bytes.first().copied()
@@ -131,7 +131,7 @@ pub fn encode_commands<'a>(
     }
 }
 
-/// Reads commands back. Values share the buffer.
+/// Decodes commands. Values share the buffer.
 ///
 /// # Errors
 /// [`DecodeError`] for bytes that [`encode_commands`] of this version does not make.
@@ -432,7 +432,7 @@ type Decoded<T> = Result<T, &'static str>;
 struct Decoder<'a> {
     buffer: &'a Bytes,
     reader: Reader<'a>,
-    /// Where in the buffer the reader's bytes begin.
+    /// The offset of the reader's bytes in the buffer.
     base: usize,
 }
 
@@ -483,7 +483,7 @@ impl<'a> Decoder<'a> {
         self.number().map(Duration::from_millis)
     }
 
-    /// How many follow, of which each takes at least one byte.
+    /// A count of items, each of which takes at least one byte.
     fn count(&mut self) -> Decoded<usize> {
         let count = self.reader.varint_usize().ok_or(CUT)?;
         match count <= self.reader.remaining() {

@@ -1,7 +1,7 @@
-//! What the members of a cluster agree on: commands, and what becomes of them.
+//! Commands, on which the members of a cluster agree, and their outcomes.
 //!
-//! A command says everything that decides its outcome. Ids and times are chosen by who proposes it,
-//! never by who applies it, so that every member comes to the same state and the same reply.
+//! A command contains everything that determines its outcome. The proposer chooses ids and times, so that
+//! every member reaches the same state and the same reply.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use bowline_types::{BlockId, GraphWrite, Touched, show_key};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Command {
-    /// Reads and writes of keys at one revision, in etcd's manner. Refused when it looks at more than
+    /// Reads and writes of keys at one revision, as in etcd. Refused when it looks at more than
     /// [`TXN_KEYS_MAX`](super::TXN_KEYS_MAX) keys or [`TXN_BYTES_MAX`](super::TXN_BYTES_MAX) bytes.
     Txn(Txn),
-    /// What [`Command::Txn`] was before it knew a bound. Nobody proposes it; logs may have it.
+    /// [`Command::Txn`] from before there was a bound. Not proposed any more; logs may contain it.
     UnboundedTxn(Txn),
-    /// Makes a lease.
+    /// Grants a lease.
     LeaseGrant {
-        /// Its id, above 0; chosen by who proposes it.
+        /// Its id, above 0; chosen by the proposer.
         id: LeaseId,
         /// Its time to live.
         ttl: Duration,
@@ -33,45 +33,45 @@ pub enum Command {
         /// Its id.
         id: LeaseId,
     },
-    /// Ends a lease whose time is over. Does nothing when the lease was renewed or granted by a
-    /// leader of another term than the one that found it expired.
+    /// Ends an expired lease. Does nothing when the lease was renewed or granted in another term than that of
+    /// the leader that found it expired.
     LeaseExpire {
         /// Its id.
         id: LeaseId,
         /// The term of the leader that found it expired.
         term: u64,
-        /// The entry that granted it, 0 for a lease that none did; does nothing to another lease of
-        /// this id. `None` is any, as earlier versions had it.
+        /// The entry that granted it, 0 for a lease of the embedded time; does nothing to another lease with
+        /// this id. `None` is any, as in earlier versions.
         granted: Option<Index>,
     },
-    /// What [`Command::LeaseRemaining`] was before it knew terms. Nobody proposes it.
+    /// [`Command::LeaseRemaining`] from before it had terms. Not proposed any more.
     LeaseCheckpoint {
-        /// Leases, and what they have left.
+        /// Leases and their remaining times.
         remaining: Vec<(LeaseId, Duration)>,
     },
-    /// Tells every member how long leases have left, for the leader that comes next. Does nothing in
-    /// another term than that of the leader that tells it.
+    /// Records the remaining times of leases on every member, for the next leader. Does nothing in another
+    /// term than that of its leader.
     LeaseRemaining {
-        /// The term of that leader.
+        /// The term of the leader.
         term: u64,
         /// The leases.
         leases: Vec<LeaseLeft>,
     },
-    /// Gives up the revisions below one.
+    /// Trims the history below a revision.
     Compact {
         /// The oldest revision that stays readable.
         revision: Revision,
     },
     /// Writes of blocks and edges at one revision, in order.
     Graph(Vec<GraphWrite>),
-    /// The end of a transaction: what it has read must be as it was, then its writes are carried out
-    /// at one revision.
+    /// The commit of a transaction: if what it has read is unchanged, its writes are executed at one
+    /// revision.
     Commit(Commit),
     /// Raises or clears an alarm of a member.
     Alarm {
-        /// Whose.
+        /// The member.
         member: u64,
-        /// Which.
+        /// The kind of alarm.
         kind: AlarmKind,
         /// Whether it is raised.
         is_raised: bool,
@@ -79,8 +79,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether a client asks for it, rather than the members themselves: then it is refused while the
-    /// data of members are known to differ. Alarms can be ended even then.
+    /// Whether a client requests it, rather than a member: then it is refused while the data of members is
+    /// known to differ. Alarms can be cleared even then.
     pub(crate) fn is_asked_for(&self) -> bool {
         match self {
             Command::Txn(_)
@@ -97,7 +97,7 @@ impl Command {
         }
     }
 
-    /// The version of commands that a member must know to apply it.
+    /// The command version that a member must support to apply it.
     #[must_use]
     pub fn version(&self) -> u8 {
         match self {
@@ -128,60 +128,60 @@ impl Command {
     }
 }
 
-/// Conditions, and what is done if all of them hold, or if not. All writes have one revision.
+/// Conditions, and two branches of operations. All writes have one revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Txn {
     /// The conditions.
     pub compares: Vec<Compare>,
-    /// Done when all conditions hold.
+    /// Executed when all conditions hold.
     pub success: Vec<Op>,
-    /// Done otherwise.
+    /// Executed otherwise.
     pub failure: Vec<Op>,
 }
 
 /// An operation of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// Reads.
+    /// A read.
     Range(RangeOp),
-    /// Sets a key.
+    /// A put.
     Put(PutOp),
-    /// Deletes keys.
+    /// A deletion.
     DeleteRange(DeleteRangeOp),
-    /// A transaction within; it has its part of the same revision.
+    /// A nested transaction, at the same revision.
     Txn(Txn),
 }
 
 /// A condition on a key, or on every key of a range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compare {
-    /// The key, or the first of the range.
+    /// The key, or the first key of the range.
     pub key: Vec<u8>,
-    /// As in etcd: empty is the key alone, `[0]` is every key from `key` on, otherwise the first
-    /// key beyond the range.
+    /// As in etcd: empty for the key alone, `[0]` for every key from `key` on, otherwise the first key beyond
+    /// the range.
     pub range_end: Vec<u8>,
-    /// What must hold.
+    /// The required relation.
     pub relation: Relation,
-    /// What is compared, and with what.
+    /// The compared attribute and the given value.
     pub target: Target,
 }
 
-/// How a key's side relates to the given one.
+/// The relation of a key's attribute to the given value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Relation {
-    /// Is the same.
+    /// Equal.
     Equal = 0,
-    /// Is larger.
+    /// Greater.
     Greater = 1,
-    /// Is smaller.
+    /// Less.
     Less = 2,
-    /// Is another.
+    /// Not equal.
     NotEqual = 3,
 }
 
-/// What of a key is compared, with the other side. A key that is absent has 0 for each number, and
-/// no value: then no condition on its value holds.
+/// The compared attribute, with the given value. An absent key has 0 for each number, and no value: then no
+/// condition on its value holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     /// The number of writes since its creation.
@@ -196,7 +196,7 @@ pub enum Target {
     Lease(LeaseId),
 }
 
-/// What a range is sorted by.
+/// The sort key of a range.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SortTarget {
@@ -213,7 +213,7 @@ pub enum SortTarget {
     Value = 4,
 }
 
-/// In which order.
+/// The sort order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SortOrder {
@@ -226,21 +226,21 @@ pub enum SortOrder {
     Descend = 2,
 }
 
-/// Reads a key or a range. Bounds of 0 do not bound.
+/// A read of a key or a range. A bound of 0 is no bound.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RangeOp {
-    /// The key, or the first of the range.
+    /// The key, or the first key of the range.
     pub key: Vec<u8>,
     /// See [`Compare::range_end`].
     pub range_end: Vec<u8>,
-    /// How many entries at most; 0 is all.
+    /// The most entries; 0 is all.
     pub limit: u64,
-    /// The revision to read at; 0 is the newest. Above what a signed number holds, it is one below
-    /// 0 of who asked: in a transaction that is below every revision there is.
+    /// The revision to read at; 0 is the newest. A number above the signed maximum is a negative one of the
+    /// client: in a transaction it is below every revision.
     pub revision: Revision,
-    /// What to sort by.
+    /// The sort key.
     pub sort_target: SortTarget,
-    /// In which order.
+    /// The sort order.
     pub sort_order: SortOrder,
     /// Without values.
     pub keys_only: bool,
@@ -263,41 +263,41 @@ pub struct PutOp {
     pub key: Vec<u8>,
     /// The value.
     pub value: Value,
-    /// The lease it goes with; 0 is none.
+    /// The lease of the key; 0 is none.
     pub lease: LeaseId,
-    /// Whether the reply tells what was there before.
+    /// Whether the reply has the previous entry.
     pub prev_kv: bool,
-    /// Keeps the value that is there; refused when the key is absent.
+    /// Keeps the present value; refused when the key is absent.
     pub ignore_value: bool,
-    /// Keeps the lease that is there; refused when the key is absent.
+    /// Keeps the present lease; refused when the key is absent.
     pub ignore_lease: bool,
 }
 
-/// Deletes a key or a range.
+/// A deletion of a key or a range.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeleteRangeOp {
-    /// The key, or the first of the range.
+    /// The key, or the first key of the range.
     pub key: Vec<u8>,
     /// See [`Compare::range_end`].
     pub range_end: Vec<u8>,
-    /// Whether the reply tells what was there.
+    /// Whether the reply has the deleted entries.
     pub prev_kv: bool,
 }
 
-/// What a transaction has read and wants to write, as [`bowline::Transaction`] has it: optimistic, decided
-/// when it is applied.
+/// The read set and the writes of a transaction, as in [`bowline::Transaction`]: optimistic, validated when
+/// it is applied.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commit {
-    /// The revision at which everything was read; 0 when nothing was, and then nothing is compared with
-    /// it. Below the last compaction the commit is refused.
+    /// The revision of all reads; 0 without reads, and then nothing is validated against it. Below the last
+    /// compaction the commit is refused.
     pub read_revision: Revision,
-    /// What must be unchanged since: what was read, or what is written.
+    /// What must be unchanged since: the reads, or the writes.
     pub isolation: Isolation,
-    /// What was read.
+    /// The read set.
     pub reads: Vec<CommitRead>,
     /// Conditions under either isolation.
     pub expectations: Vec<Expectation>,
-    /// What is written, in order. Of several writes of one key the last counts.
+    /// The writes, in order. Of several writes of one key the last counts.
     pub writes: Vec<CommitWrite>,
 }
 
@@ -311,12 +311,12 @@ impl Commit {
     }
 }
 
-/// What a transaction has read, present or absent.
+/// A read of a transaction, of a present or an absent item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommitRead {
     /// A key.
     Key(Vec<u8>),
-    /// Every key of a range, also those that are not there.
+    /// Every key of a range, including absent ones.
     Range {
         /// The first key.
         key: Vec<u8>,
@@ -327,20 +327,20 @@ pub enum CommitRead {
     Block(BlockId),
     /// An edge.
     Edge {
-        /// From.
+        /// The source block.
         source: BlockId,
         /// Its kind.
         kind: String,
-        /// To.
+        /// The target block.
         target: BlockId,
     },
-    /// The edges that leave a block, also those that are not there.
+    /// The outgoing edges of a block, including absent ones.
     EdgesOut(BlockId),
-    /// The edges that arrive at a block, also those that are not there.
+    /// The incoming edges of a block, including absent ones.
     EdgesIn(BlockId),
 }
 
-/// A key that must be at a revision, for fencing.
+/// A condition on a key's revision, for fencing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
     /// The key.
@@ -358,7 +358,7 @@ pub enum CommitWrite {
         key: Vec<u8>,
         /// The value.
         value: Value,
-        /// The lease it goes with; 0 is none.
+        /// The lease of the key; 0 is none.
         lease: LeaseId,
     },
     /// Deletes a key; does nothing when it is absent.
@@ -373,63 +373,64 @@ pub enum CommitWrite {
         /// See [`Compare::range_end`].
         range_end: Vec<u8>,
     },
-    /// Writes a block or an edge.
+    /// A write of a block or an edge.
     Graph(GraphWrite),
 }
 
-/// What an alarm tells of.
+/// The kinds of alarms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum AlarmKind {
-    /// The member's space is used up: what takes space is refused.
+    /// The member's space is used up: commands that take space are refused.
     NoSpace = 1,
-    /// The member's data differs from that of the others.
+    /// The member's data differs from the others'.
     Corrupt = 2,
 }
 
-/// What became of a command: the same on every member.
+/// The result of a command: the same on every member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     /// The newest revision after the command.
     pub revision: Revision,
-    /// What it did, or why it did nothing.
+    /// Its outcome, or the reason of its refusal.
     pub result: Result<Outcome, Refusal>,
 }
 
-/// What a command did.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// Of [`Command::Txn`].
     Txn(TxnReply),
-    /// Of the commands that tell nothing.
+    /// The outcome of commands without details.
     Done,
-    /// Of [`Command::LeaseRevoke`] and [`Command::LeaseExpire`]: how many keys went.
+    /// Of [`Command::LeaseRevoke`] and [`Command::LeaseExpire`].
     LeaseEnded {
-        /// Keys that were deleted.
+        /// The number of deleted keys.
         deleted: u64,
     },
-    /// Of [`Command::Graph`]: for each write, whether it found (for a deletion) or made something.
+    /// Of [`Command::Graph`]: for each write, whether it created something or, for a deletion, found
+    /// something.
     Graph(Vec<bool>),
     /// Of [`Command::Commit`].
     Committed {
-        /// How many present keys it deleted.
+        /// The number of present keys that it deleted.
         deleted: u64,
         /// Whether it changed anything, and so has a revision.
         is_changed: bool,
     },
 }
 
-/// What a transaction did.
+/// The result of a transaction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TxnReply {
     /// Whether all conditions held.
     pub succeeded: bool,
-    /// One for each operation of the branch that was taken. Empty on a member where nobody asked.
+    /// One per operation of the executed branch. Empty on a member without a waiter.
     pub replies: Vec<OpReply>,
 }
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -438,48 +439,48 @@ pub struct TxnReply {
 pub enum OpReply {
     /// Of a read.
     Range(RangeReply),
-    /// Of a put: what was there before, when it was asked for.
+    /// Of a put: the previous entry, if requested.
     Put(Option<Entry>),
-    /// Of a deletion: how many, and what was there, when it was asked for.
+    /// Of a deletion.
     DeleteRange {
-        /// How many keys.
+        /// The number of deleted keys.
         deleted: u64,
-        /// What was there.
+        /// The deleted entries, if requested.
         previous: Vec<Entry>,
     },
-    /// Of a transaction within.
+    /// Of a nested transaction.
     Txn(TxnReply),
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RangeReply {
-    /// The entries, sorted as asked; without values when only keys were asked for.
+    /// The entries in the requested order; without values when only keys were requested.
     pub entries: Vec<Entry>,
-    /// How many entries the range has, whatever the limit.
+    /// The number of entries in the range, whatever the limit.
     pub count: u64,
     /// Whether the limit left some out.
     pub more: bool,
 }
 
-/// Why a command did nothing: the same on every member.
+/// Why a command was refused: the same on every member.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The revision has been given up.
+    /// The revision is trimmed.
     #[error("revision {revision} has been compacted: the oldest one is {oldest}")]
     Compacted {
-        /// Asked for.
+        /// The requested revision.
         revision: Revision,
-        /// The oldest there is.
+        /// The oldest readable one.
         oldest: Revision,
     },
     /// The revision does not exist yet.
     #[error("revision {revision} is in the future: the newest one is {newest}")]
     FutureRevision {
-        /// Asked for.
+        /// The requested revision.
         revision: Revision,
-        /// The newest there is.
+        /// The newest one.
         newest: Revision,
     },
     /// There is no such lease.
@@ -488,7 +489,7 @@ pub enum Refusal {
         /// Its id.
         id: LeaseId,
     },
-    /// There is such a lease already.
+    /// The lease exists already.
     #[error("lease {id:x} exists already")]
     LeaseExists {
         /// Its id.
@@ -503,10 +504,10 @@ pub enum Refusal {
     /// A member's space is used up.
     #[error("the space is used up: delete and compact, then clear the alarm")]
     NoSpace,
-    /// A member's data differs from that of the others.
+    /// A member's data differs from the others'.
     #[error("the data of members differ: find out which is right, then clear the alarm")]
     Corrupt,
-    /// An edge needs a block that is not there.
+    /// An edge needs a block that does not exist.
     #[error("block {id} does not exist: put it before its edges")]
     MissingBlock {
         /// Its id.
@@ -515,22 +516,22 @@ pub enum Refusal {
     /// The name of a kind is empty or too long.
     #[error("{name:?} is no name of a kind: it has 1 to 256 bytes")]
     InvalidKind {
-        /// The name, cut.
+        /// The name, shortened.
         name: String,
     },
-    /// Something that a transaction has read, or under snapshot isolation written, was changed since.
+    /// Something in the transaction's read set or, under snapshot isolation, in its writes was changed since.
     #[error(
         "conflict: {what} was changed at revision {revision}, after this transaction's snapshot {snapshot}: run the transaction again"
     )]
     Conflict {
-        /// The first that was, in the order of the command.
+        /// The first such item, in the order of the command.
         what: Touched,
-        /// When it was changed last.
+        /// The revision of its last change.
         revision: Revision,
-        /// The revision the transaction has read at.
+        /// The revision of the transaction's reads.
         snapshot: Revision,
     },
-    /// A transaction expected a key at another revision.
+    /// A key is not at the expected revision.
     #[error(
         "key {} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry", show_key(.key)
     )]
@@ -539,23 +540,23 @@ pub enum Refusal {
         key: Vec<u8>,
         /// The expected revision of its last write; 0 = absent.
         expected: Revision,
-        /// The one it has; 0 = absent.
+        /// The present revision; 0 = absent.
         actual: Revision,
     },
-    /// A transaction looks at more than one may.
+    /// A transaction exceeds the bound of work.
     #[error(
         "the transaction looks at more than {keys} keys or {bytes} bytes: read large ranges outside of transactions, a page at a time, and write in several"
     )]
     TooMuchWork {
-        /// How many keys it may look at.
+        /// The most keys.
         keys: u64,
-        /// How many bytes it may look at.
+        /// The most bytes.
         bytes: u64,
     },
-    /// Something is over a limit.
+    /// Something exceeds a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
     TooLarge {
-        /// What.
+        /// Its name.
         what: String,
         /// Its size in bytes.
         size: u64,
@@ -565,7 +566,7 @@ pub enum Refusal {
 }
 
 impl Txn {
-    /// One operation without conditions.
+    /// A transaction of one operation without conditions.
     #[must_use]
     pub fn of(op: Op) -> Txn {
         Txn {
@@ -574,7 +575,7 @@ impl Txn {
         }
     }
 
-    /// Whether no branch of it writes.
+    /// Whether neither branch writes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         let reads = |op: &Op| match op {
@@ -585,7 +586,7 @@ impl Txn {
         self.success.iter().chain(&self.failure).all(reads)
     }
 
-    /// Whether a branch of it puts a key, and so takes space.
+    /// Whether a branch puts a key, and so takes space.
     #[must_use]
     pub fn takes_space(&self) -> bool {
         let puts = |op: &Op| match op {

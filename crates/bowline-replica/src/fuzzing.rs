@@ -1,5 +1,5 @@
-//! What fuzzers call for commands and the records of members; see the module of the same name in
-//! `bowline-storage`. It exists in tests and with `--cfg fuzzing` only.
+//! Entry points of fuzzers for commands and members' records; see the module of the same name in
+//! `bowline-storage`. Only in tests and with `--cfg fuzzing`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     decode_commands, encode_commands,
 };
 
-/// A byte that says what, and what members agree on, or remember of it.
+/// A byte that selects the format, then commands or a member's record.
 pub fn replicated(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else {
         return;

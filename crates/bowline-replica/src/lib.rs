@@ -1,10 +1,9 @@
-//! The database as a member of a cluster holds it: a state machine that others feed.
+//! The database as a replicated state machine.
 //!
-//! The members agree on a log of entries; each entry is a list of [`Command`]s. A [`Replica`]
-//! applies them in order, and all replicas come to the same state at the same revisions, and to the
-//! same [`Reply`]s. It knows nothing of the agreement: the log, opened, is given to its owner, and
-//! what the owner wants to remember with each entry (its term, the membership) is an opaque *mark*,
-//! written in the same round as the entry's changes.
+//! The members agree on a log of entries; each entry is a list of [`Command`]s. A [`Replica`] applies them in
+//! order, and all replicas reach the same state at the same revisions, and the same [`Reply`]s. It knows
+//! nothing of the consensus: its owner receives the opened log, and the owner's data for each entry (its
+//! term, the membership) is an opaque *mark*, written in the same round as the entry's changes.
 //!
 //! ```text
 //! owner ──entry(index, term, commands, mark)──► Planner ──batch──► Round ──► memtable
@@ -12,14 +11,14 @@
 //!                                                  └── Reply         └─ applied record: (mark, part)
 //! ```
 //!
-//! Reading goes through a [`DbReader`], the part of [`Db`] that reads.
+//! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
 //! Invariants:
 //!
-//! - The applied record and the changes it speaks of are in one round, so in one memtable, so in
-//!   one edit of the manifest: an entry is applied exactly once, whatever is lost.
-//! - Nothing of a round is visible before all of it is, and replies are given out after that.
-//! - Applying reads no clock and no setting of this member (`plan.rs`).
+//! - The applied record and the changes that it describes are in one round, so in one memtable, so in one
+//!   edit of the manifest: an entry is applied exactly once, whatever is lost.
+//! - A round becomes visible as a whole, and replies are given out after that.
+//! - Applying reads no clock and no setting of this member (`plan`).
 
 mod codec;
 mod command;
@@ -71,17 +70,17 @@ use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
 use range::refusal;
 use work::Work;
 
-/// How a member's database is opened.
+/// Options for opening a member's database.
 pub struct ReplicaOptions<'a> {
-    /// The id of a database that has to be created: the same for all members of the cluster.
+    /// The id of a newly created database: the same for all members of the cluster.
     pub database_id: u128,
-    /// The number below those of the tables that a new database makes; another one for each member,
-    /// with the lower 32 bits zero.
+    /// The number below those of a new database's tables; different for each member, with the lower 32 bits
+    /// zero.
     pub file_id_base: u64,
-    /// Is called once the directory is locked, before anything else is made in it, with whether it
-    /// holds a database: nobody else opens or makes one now.
+    /// Called once the directory is locked, before anything else is created in it, with whether it holds a
+    /// database: no other process can open or create one then.
     pub locked: &'a mut dyn FnMut(bool) -> bowline_storage::Result<()>,
-    /// Is shown every entry of the log behind the flushed ones, in order, as it was written.
+    /// Visits every log entry behind the flushed ones, in order, as it was written.
     pub visit: &'a mut dyn FnMut(Index, &[u8]) -> bowline_storage::Result<()>,
 }
 
@@ -96,12 +95,12 @@ impl std::fmt::Debug for ReplicaOptions<'_> {
 pub struct Replica {
     db: DbReader,
     state: Mutex<ApplyState>,
-    /// What is asked beside whoever applies: whether an alarm for space is raised, and the rest.
+    /// Whether an alarm for space is raised. Read without the lock of the applier.
     is_out_of_space: AtomicBool,
     shown: Mutex<Shown>,
 }
 
-/// What is known besides the trees, for those who ask while entries are applied.
+/// State outside the trees, for readers while entries are applied.
 #[derive(Debug, Default)]
 struct Shown {
     alarms: Vec<(u64, AlarmKind)>,
@@ -117,7 +116,7 @@ struct ApplyState {
 }
 
 impl Replica {
-    /// Opens the database in `path`, creating it when there is none. The log belongs to the caller.
+    /// Opens the database in `path`, or creates it. The log belongs to the caller.
     ///
     /// # Errors
     /// As [`DbBuilder::open`].
@@ -149,7 +148,7 @@ impl Replica {
         Ok((replica, log))
     }
 
-    /// Reads what is known besides the trees.
+    /// Loads the state outside the trees.
     fn load(&self, state: &mut ApplyState) -> Result<()> {
         let engine = &self.core().engine;
         let read = |key: &[u8]| {
@@ -180,11 +179,11 @@ impl Replica {
             state.known.alarms.insert(alarm);
         }
         self.show(&state.known);
-        // What the tables contain has agreed on no more: what comes next may ask what was changed since.
+        // The tables contain no later compaction: commits may be validated against changes since this one.
         let compacted = state.known.compacted.unwrap_or(0);
         engine.hold_tombstones(compacted);
         state.index = engine.flushed_index();
-        // A crash may have come between a compaction's command and what it does to history.
+        // A crash may have come between a compaction's command and its trim of the history.
         if engine.history_floor() < compacted {
             give_up_history(engine, compacted)?;
         }
@@ -200,23 +199,23 @@ impl Replica {
         };
     }
 
-    /// Whether flush and merging are behind, so that applying may be held back.
+    /// Whether flush and compaction are behind, so that applying may be slowed.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.core().engine.pressure() > 0.0
     }
 
-    /// Whether an alarm for space is raised: what needs space is refused. Waits for nobody.
+    /// Whether an alarm for space is raised: commands that take space are refused. Does not block.
     #[must_use]
     pub fn is_out_of_space(&self) -> bool {
         self.is_out_of_space.load(Ordering::Acquire)
     }
 
-    /// Ends the time in which a database was embedded: what history it has given up is recorded as a
-    /// compaction, as the members are to agree on what can be read, and everything is flushed.
+    /// Ends the embedded time of a database: its trimmed history is recorded as a compaction, because the
+    /// members must agree on what is readable, and everything is flushed.
     ///
-    /// The record is written, not taken from the floor of the engine's history at each opening: after
-    /// a crash the floor can be ahead of the entries that are applied once more.
+    /// The record is written, not taken from the engine's history floor at each opening: after a crash the
+    /// floor can be ahead of the entries that are applied again.
     ///
     /// # Errors
     /// `Storage` when the disk fails or is full.
@@ -233,19 +232,19 @@ impl Replica {
         self.db.core()
     }
 
-    /// The database, to be read.
+    /// The database's reader.
     #[must_use]
     pub fn db(&self) -> &DbReader {
         &self.db
     }
 
-    /// How far the log has been applied.
+    /// The position up to which the log has been applied.
     #[must_use]
     pub fn applied(&self) -> AppliedMark {
         self.state.lock().applied.clone()
     }
 
-    /// The last entry of the log that the tables contain: what a restart does not need any more.
+    /// The last log entry in the tables: a restart does not need it any more.
     #[must_use]
     pub fn flushed_index(&self) -> Index {
         self.core().engine.flushed_index()
@@ -257,7 +256,7 @@ impl Replica {
         self.shown.lock().alarms.clone()
     }
 
-    /// The revision given to the last compaction; 0 when there was none.
+    /// The revision of the last compaction; 0 when there was none.
     #[must_use]
     pub fn compacted_revision(&self) -> Revision {
         self.shown.lock().compacted.unwrap_or(0)
@@ -278,8 +277,8 @@ impl Replica {
         }
     }
 
-    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would. With it comes the
-    /// newest revision of which it holds: whoever goes on to watch from the next one misses nothing.
+    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would. Also returns the newest
+    /// revision for which the result holds: a watch from the next one misses nothing.
     ///
     /// # Errors
     /// A refusal for a revision that cannot be read.
@@ -305,7 +304,7 @@ impl Replica {
         }
     }
 
-    /// One key at the newest revision: without a pin, as nothing can change under a single read.
+    /// Reads one key at the newest revision: without a pin, as a single read is consistent by itself.
     fn read_key(&self, op: &RangeOp) -> Result<(Revision, RangeReply)> {
         let engine = &self.core().engine;
         let overlay = Overlay::default();
@@ -315,7 +314,7 @@ impl Replica {
                 Err(Error::Storage(bowline_storage::Error::Replaced { .. })) => {
                     std::thread::yield_now();
                 }
-                // What was superseded since may have been merged away: then it is read again.
+                // Versions that were superseded since may have been merged away: then it is read again.
                 result if engine.visible() == at || engine.history_floor() <= at => {
                     return result.map(|reply| (at, reply));
                 }
@@ -324,7 +323,7 @@ impl Replica {
         }
     }
 
-    /// Evaluates a transaction that only reads, at the newest revision.
+    /// Evaluates a read-only transaction at the newest revision.
     ///
     /// # Errors
     /// A refusal as of [`Command::Txn`]. `NotSupported` for one that writes.
@@ -344,13 +343,14 @@ impl Replica {
         Ok((at, range::read_txn(engine, txn, at, compacted, &work)?))
     }
 
-    /// Whether a transaction has to be [weighed](Replica::weigh) before it is proposed.
+    /// Whether a transaction must be [weighed](Replica::weigh) before it is proposed.
     #[must_use]
     pub fn may_exceed(txn: &Txn) -> bool {
         work::may_exceed(txn)
     }
 
-    /// Refuses a transaction that, by this member's state, looks at more than one may. Who applies it decides again.
+    /// Refuses a transaction that exceeds the bound of work on this member's state. The applying members
+    /// check it again.
     ///
     /// # Errors
     /// `Storage` when the disk fails; `Closed`.
@@ -362,9 +362,9 @@ impl Replica {
         work::weigh(engine, txn, pin.revision(), compacted)
     }
 
-    /// Hashes every tree, and returns the log index of the last entry in what was hashed. Members
-    /// with the same index have the same hashes. Entries are applied meanwhile, but for the system
-    /// tree, which is small.
+    /// Hashes every tree, and returns the log index of the last hashed entry. Members with the same index
+    /// have the same hashes. Entries are applied meanwhile, except while the system tree, which is small, is
+    /// hashed.
     ///
     /// # Errors
     /// `Storage` when something cannot be read.
@@ -379,8 +379,8 @@ impl Replica {
         Ok((index, snapshot.tree_hashes_with(system)?))
     }
 
-    /// Flushes, and pins the tables: a copy of the state for another member, with the mark of the
-    /// last entry in it. Nothing is applied meanwhile.
+    /// Flushes, and pins the tables: a copy of the state for another member, with the mark of its last entry.
+    /// Nothing is applied meanwhile.
     ///
     /// # Errors
     /// `Storage` when the disk fails or is full.
@@ -390,8 +390,8 @@ impl Replica {
         Ok((frozen, state.applied.mark.clone()))
     }
 
-    /// [`Replica::freeze`] of the last flush, which a full disk cannot refuse: what is trimmed from
-    /// the log is in it all the same. `None` when no entry of the log is in tables yet.
+    /// [`Replica::freeze`] at the last flush, which works on a full disk: it includes everything trimmed from
+    /// the log. `None` when no entry of the log is in tables yet.
     ///
     /// # Errors
     /// `Storage` when the disk fails.
@@ -405,18 +405,18 @@ impl Replica {
         Ok(Some((frozen, applied.mark)))
     }
 
-    /// Which files belong to what [`Replica::freeze`] of another member gave away, so that they can be
-    /// checked before they are installed. `source` is what errors name.
+    /// The files of another member's [`Replica::freeze`], so that they can be checked before they are
+    /// installed. Errors name `source`.
     ///
     /// # Errors
-    /// `Storage`, when it is no such state.
+    /// `Storage` for an invalid state.
     pub fn arriving_files(source: &Path, frozen: &[u8]) -> Result<ArrivingFiles> {
         Ok(ArrivingFiles::of_state(source, frozen, trees::COUNT)?)
     }
 
-    /// Replaces the state by that of another member, whose files lie in `directory`; see
-    /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then starts the
-    /// log anew behind the returned index, and calls [`Replica::log_restarted`].
+    /// Replaces the state by another member's, whose files are in `directory`; see
+    /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then restarts the log
+    /// behind the returned index, and calls [`Replica::log_restarted`].
     ///
     /// # Errors
     /// `Storage`, when the files are damaged or do not fit.
@@ -431,7 +431,7 @@ impl Replica {
         Ok(installed)
     }
 
-    /// Says that the log goes on behind an installed state.
+    /// Records that the log continues behind an installed state.
     ///
     /// # Errors
     /// `Storage` when the disk fails or is full.
@@ -439,21 +439,21 @@ impl Replica {
         Ok(self.core().engine.log_restarted()?)
     }
 
-    /// What tells the time here.
+    /// The clock.
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
         self.core().clock()
     }
 
-    // --- leases: who leads keeps time ---
+    // --- leases: the leader keeps their time ---
 
-    /// Begins the time of every lease anew: of a new leader, which cannot know when they were kept
-    /// alive last. Each gets what it was known to have left, and `extension` on top.
+    /// Restarts the time of every lease, on a new leader, which does not know the last renewals. Each gets
+    /// its recorded remaining time or its TTL, plus `extension`.
     ///
     /// # Errors
     /// `Storage` when they cannot be read.
     pub fn extend_leases(&self, extension: Duration) -> Result<()> {
-        // While a round is under way the table is ahead of what can be read.
+        // During a round the table of leases is ahead of the visible state.
         let _state = self.state.lock();
         let core = self.core();
         core.leases.reload(&core.engine, self.core().clock())?;
@@ -461,47 +461,46 @@ impl Replica {
         Ok(())
     }
 
-    /// Begins a lease's time anew, leading. `None` when there is no such lease in what is applied here.
+    /// Renews a lease, on the leader. `None` when there is no such lease in the applied state.
     ///
-    /// While something [is recorded](Renewal::Recorded) of what it had left, the next leader would
-    /// believe that: the holder is not told, the record is taken back ([`Replica::leases_to_clear`]),
-    /// and the lease is renewed again.
+    /// While a remaining time [is recorded](Renewal::Recorded), the next leader would use it: the holder gets
+    /// no answer, the record is cleared ([`Replica::leases_to_clear`]), and the lease is renewed again.
     #[must_use]
     pub fn renew_lease(&self, id: LeaseId) -> Option<Renewal> {
         let now = self.core().clock().monotonic();
         self.core().leases.renew(id, now)
     }
 
-    /// What is recorded of what a lease has left: what the next leader would believe.
+    /// The recorded remaining time of a lease, which the next leader would use.
     #[must_use]
     pub fn recorded_lease(&self, id: LeaseId) -> Option<Duration> {
         self.core().leases.recorded(id)
     }
 
-    /// Leases that were renewed and of which something is recorded: what a leader has to take back by
-    /// [`Command::LeaseRemaining`]. At most so many.
+    /// Renewed leases with a record, which the leader has to clear by [`Command::LeaseRemaining`]; at most
+    /// `most`.
     #[must_use]
     pub fn leases_to_clear(&self, most: usize) -> Vec<LeaseLeft> {
         self.core().leases.awaited(most)
     }
 
-    /// Leases that have less left than the next leader would believe, by `interval` or more: what a
-    /// leader has to tell by [`Command::LeaseRemaining`]. At most so many. Until
-    /// [`Replica::end_checkpoint`] their renewals are not final.
+    /// Leases whose remaining time is below the next leader's estimate by `interval` or more, which the
+    /// leader has to record by [`Command::LeaseRemaining`]; at most `most`. Until [`Replica::end_checkpoint`]
+    /// their renewals are not final.
     #[must_use]
     pub fn begin_checkpoint(&self, interval: Duration, most: usize) -> Vec<LeaseLeft> {
         let now = self.core().clock().monotonic();
         self.core().leases.begin_telling(now, interval, most)
     }
 
-    /// The command that tells of these leases has been applied here, or is in no log and never will
-    /// be. When neither is known, leave it: [`Replica::extend_leases`] begins anew.
+    /// Ends a checkpoint: its command has been applied here, or is in no log and never will be. If neither is
+    /// known, do not call this: [`Replica::extend_leases`] starts anew.
     pub fn end_checkpoint(&self, told: &[LeaseLeft]) {
         self.core().leases.end_telling(told);
     }
 
-    /// The leases whose time is over, by the clock of this member; they cannot be kept alive any
-    /// more. Each with the entry that granted it, 0 if none did.
+    /// The expired leases, by this member's clock; they cannot be renewed any more. Each with the entry that
+    /// granted it, 0 if there is none.
     #[must_use]
     pub fn expired_leases(&self) -> Vec<(LeaseId, Index)> {
         let core = self.core();
@@ -517,13 +516,13 @@ fn invalid(what: &'static str, key: &[u8]) -> Error {
     }
 }
 
-/// Gives up the history below `revision`, as a command that is in the state asks for.
+/// Trims the history below `revision`, as a command of the log requires.
 ///
-/// On a full disk only in memory: nobody can ask for it any more, and the next flush, merge or opening
-/// records it. To stop for that would make an end of what is to free space.
+/// On a full disk only in memory: the history is unreadable at once, and the next flush, merge or opening
+/// records it. An error would stop what is meant to free space.
 fn give_up_history(engine: &Engine, revision: Revision) -> Result<()> {
     match engine.compact_history(revision) {
-        // Already given up when the entry is applied again.
+        // Already trimmed when the entry is applied again.
         Ok(Ok(()) | Err(_)) => Ok(()),
         Err(error @ bowline_storage::Error::NoSpace { .. }) => {
             tracing::warn!(%error, "that history was given up is recorded later");
@@ -545,18 +544,18 @@ fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
 
 /// Applies entries of the log, in order. Made by [`Replica::apply`].
 ///
-/// What it has taken becomes visible with [`Applier::finish`], and now and then before. Dropped
-/// unfinished with something in it, it stops all writing, as a half-way round does.
+/// Its entries become visible with [`Applier::finish`], and some before. If it is dropped unfinished with
+/// entries in it, all writing stops, as for a round left half-way.
 pub struct Applier<'a> {
     replica: &'a Replica,
     db: &'a DbReader,
     state: MutexGuard<'a, ApplyState>,
     round: Option<Round<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
-    /// What the leases of the round become once it can be seen.
+    /// The effects on leases, applied when the round is visible.
     leases: Vec<(LeaseId, LeaseEffect)>,
     last: Revision,
-    /// Whether the round holds writes that no applied record in it speaks of yet.
+    /// Whether the round holds writes that no applied record in it covers yet.
     is_unrecorded: bool,
 }
 
@@ -568,10 +567,10 @@ impl std::fmt::Debug for Applier<'_> {
     }
 }
 
-/// How much room a round is begun with at least, so that it can take many commands.
+/// The minimum room of a new round, so that it can take many commands.
 const ROUND_BYTES: u64 = 64 << 10;
 const ROUND_OPERATIONS: u64 = 256;
-/// What is kept for the applied record: more than a membership takes.
+/// The reserve for the applied record: more than a membership takes.
 const MARK_BYTES: u64 = 16 << 10;
 
 impl<'a> Applier<'a> {
@@ -579,11 +578,11 @@ impl<'a> Applier<'a> {
         self.db.core()
     }
 
-    /// Applies one entry. `index` is its index in the log, `mark` what is to be remembered once all
-    /// of it is applied. With `wants_replies` the result has one reply for each command.
+    /// Applies one entry. `index` is its index in the log, `mark` is stored once all of it is applied. With
+    /// `wants_replies` the result has one reply per command.
     ///
     /// # Errors
-    /// This member failed: it must stop. A command that is refused is no error.
+    /// This member failed and must stop. A refused command is no error.
     pub fn entry(
         &mut self,
         index: Index,
@@ -645,7 +644,7 @@ impl<'a> Applier<'a> {
             let bytes = batch.len() as u64;
             let has_room = |round: &Round<'_>| round.has_room(operations + 1, bytes + MARK_BYTES);
             if !self.round.as_ref().is_some_and(has_room) {
-                // A part of the entry is published: it is remembered how much.
+                // A part of the entry is published: its length is recorded.
                 if number > self.state.applied.commands {
                     self.write_part(number)?;
                 }
@@ -653,7 +652,7 @@ impl<'a> Applier<'a> {
                 self.begin(operations, bytes)?;
             }
             let round = self.round.as_mut().ok_or_else(no_round)?;
-            // Until the entry is whole, the index is that of the one before.
+            // Until the entry is complete, the index is that of the one before.
             round.apply_at(self.state.index.min(index), &batch)?;
             self.is_unrecorded = true;
             if is_watched && revision > self.last {
@@ -671,8 +670,8 @@ impl<'a> Applier<'a> {
         let operations = operations.max(ROUND_OPERATIONS) + 1;
         let bytes = bytes.max(ROUND_BYTES) + MARK_BYTES;
         let engine = &self.core().engine;
-        // A full disk holds up flushes. Then the memtable takes what was agreed all the same, or
-        // this member would be left behind.
+        // A full disk holds up flushes. Then the memtable takes committed entries all the same, or this
+        // member would fall behind.
         let round = engine.begin_freeing_round(1, operations, bytes)?;
         self.round = Some(round);
         Ok(())
@@ -695,13 +694,13 @@ impl<'a> Applier<'a> {
             .is_some_and(|round| round.has_room(1, bytes))
         {
             if self.is_unrecorded {
-                // Room was kept for this, unless the mark is a giant.
+                // There is a reserve for this, unless the mark is huge.
                 return Err(Error::NotSupported {
                     what: "a mark of this size",
                     why: "it does not fit beside what it speaks of",
                 });
             }
-            // Entries that change nothing may have filled the round with their records.
+            // Entries without changes may have filled the round with their records.
             self.publish()?;
             self.begin(1, bytes)?;
         }
@@ -730,7 +729,7 @@ impl<'a> Applier<'a> {
             Effect::Compacted(revision) => {
                 self.state.known.compacted = Some(revision);
                 self.replica.show(&self.state.known);
-                // It speaks of what is visible.
+                // The record covers what is visible.
                 self.write_part(commands)?;
                 self.publish()?;
                 core.engine.hold_tombstones_later(index, revision);
@@ -740,7 +739,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Makes what was taken visible.
+    /// Makes the applied entries visible.
     fn publish(&mut self) -> Result<()> {
         let Some(round) = self.round.take() else {
             return Ok(());
@@ -770,7 +769,7 @@ impl<'a> Applier<'a> {
         self.publish()?;
         let core = self.core();
         if let Err(error) = core.engine.run_background_if_manual() {
-            // What was applied stands; the next round meets the failure itself.
+            // What was applied stands; the next round reports the failure itself.
             tracing::error!(%error, "flush or compaction failed");
         }
         Ok(self.last)
@@ -781,7 +780,7 @@ fn no_round() -> Error {
     Error::Storage(bowline_storage::Error::Internal("no round".to_owned()))
 }
 
-/// A lease's shortest and longest time to live.
+/// Whether a TTL is within the bounds.
 #[must_use]
 pub fn is_valid_ttl(ttl: Duration) -> bool {
     lease::check_ttl(ttl).is_ok()

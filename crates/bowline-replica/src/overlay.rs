@@ -1,4 +1,4 @@
-//! What a command has written so far and nobody else sees yet, over the trees.
+//! The uncommitted writes of a command, over the trees.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use bowline_core::trees;
 use bowline_core::write::lookup::{Lookup, Newest};
 use bowline_core::write::writer::Journal;
 
-/// One write: the record as the tree will hold it, or a deletion.
+/// One write: the new record of the tree, or a deletion.
 #[derive(Debug)]
 pub(crate) enum Write {
     Put { bytes: Vec<u8>, revision: Revision },
@@ -20,7 +20,7 @@ pub(crate) enum Write {
 }
 
 impl Write {
-    /// Of the kv tree: the entry.
+    /// The kv entry of a write.
     pub(crate) fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
         match self {
             Write::Delete => Ok(None),
@@ -39,11 +39,11 @@ impl Write {
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     writes: BTreeMap<(TreeId, Value), Write>,
-    /// How many writes the batch has.
+    /// The number of writes in the batch.
     pub(crate) operations: u64,
     /// Whether one of them takes a revision: leases, kinds and alarms do not.
     pub(crate) is_numbered: bool,
-    /// Nobody reads what is written from now on, so it need not be kept.
+    /// Later writes are not read by this command, so they need not be stored.
     pub(crate) is_last: bool,
 }
 
@@ -94,7 +94,7 @@ impl Journal for Overlay {
     }
 }
 
-/// The newest state with the writes of a command on top.
+/// The newest state with a command's writes on top.
 pub(crate) struct Overlaid<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) overlay: &'a Overlay,

@@ -1,4 +1,4 @@
-//! Reading a range the way etcd does: bounds, filters, order, limit, count.
+//! Range reads as in etcd: bounds, filters, order, limit, count.
 
 use std::ops::Bound;
 
@@ -15,12 +15,12 @@ use bowline_core::error::Result;
 use bowline_core::kv::{Entry, record};
 use bowline_core::trees;
 
-/// What keys a key and a range end name, in etcd's manner.
+/// The keys of a key and a range end, as in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Span {
     /// One key.
     Key(Vec<u8>),
-    /// From the first bound to the second, which is excluded; none is the end.
+    /// From the first bound to the second, exclusive; `None` is the end.
     Range(Vec<u8>, Option<Vec<u8>>),
 }
 
@@ -34,8 +34,8 @@ impl Span {
     }
 }
 
-/// Visits the entries of a span at `at`, with what a transaction has written on top, in order of
-/// keys, until `visit` says no.
+/// Visits the entries of a span at `at`, with a transaction's own writes on top, in the order of keys, until
+/// `visit` returns false.
 pub(crate) fn for_each_entry(
     engine: &Engine,
     overlay: &Overlay,
@@ -46,7 +46,7 @@ pub(crate) fn for_each_entry(
     for_each(engine, overlay, span, at, true, visit)
 }
 
-/// [`for_each_entry`], of which those of a range may do without their values.
+/// [`for_each_entry`] with optional values.
 pub(crate) fn for_each(
     engine: &Engine,
     overlay: &Overlay,
@@ -122,7 +122,7 @@ pub(crate) fn read(
     at: Revision,
 ) -> Result<RangeReply> {
     let reply = read_within(engine, overlay, op, at, &Work::unlimited())?;
-    // Nothing exceeds what has no limit.
+    // An unlimited budget is never exceeded.
     Ok(reply.unwrap_or_default())
 }
 
@@ -141,8 +141,8 @@ pub(crate) fn read_within(
         || op.min_create_revision != 0
         || op.max_create_revision != 0;
     let limit = usize::try_from(op.limit).unwrap_or(usize::MAX);
-    // In the order of keys the limit can be applied while reading. etcd does the same when a target
-    // is given and no order, and sorts what it has read, the entry beyond the limit with it.
+    // In the order of keys the limit applies during the read. etcd does the same for a target without an
+    // order, and sorts what it has read, including the entry beyond the limit.
     let by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
     let early = (by_key || op.sort_order == SortOrder::None) && !is_filtered && limit > 0;
     let read_max = limit.saturating_add(usize::from(!by_key));
@@ -193,8 +193,7 @@ fn passes(op: &RangeOp, entry: &Entry) -> bool {
         && below(op.max_create_revision, entry.create_revision)
 }
 
-/// Entries that are equal in what they are sorted by stay in the order of their keys, also from the
-/// largest to the smallest.
+/// Entries with equal sort keys stay in the order of their keys, also in descending order.
 fn sort(op: &RangeOp, entries: &mut [Entry]) {
     let order = |a: &Entry, b: &Entry| match op.sort_target {
         SortTarget::Key => a.key.cmp(&b.key),
@@ -211,8 +210,8 @@ fn sort(op: &RangeOp, entries: &mut [Entry]) {
     }
 }
 
-/// Whether a condition holds of every key of its span; without any, what an absent key holds decides, as in etcd.
-/// What it looks at is taken from `work`, which then is to be checked.
+/// Whether a condition holds for every key of its span; as in etcd, without any key the comparison with an
+/// absent one decides. The work is charged to `work`, which the caller must check.
 pub(crate) fn holds(
     engine: &Engine,
     overlay: &Overlay,
@@ -237,7 +236,7 @@ pub(crate) fn holds(
     Ok(holds)
 }
 
-/// Evaluates a transaction as far as it reads, at a pinned revision.
+/// Evaluates the reads of a transaction at a pinned revision.
 pub(crate) fn read_txn(
     engine: &Engine,
     txn: &Txn,
@@ -245,7 +244,7 @@ pub(crate) fn read_txn(
     compacted: Option<Revision>,
     work: &Work,
 ) -> Result<Result<TxnReply, Refusal>> {
-    /// Gives a refusal back as what the evaluation came to.
+    /// Returns a refusal as the result of the evaluation.
     macro_rules! unless_refused {
         ($result:expr) => {
             match $result {
@@ -306,7 +305,7 @@ pub(crate) fn read_txn(
     Ok(Ok(TxnReply { succeeded, replies }))
 }
 
-/// Takes what a deletion looks at.
+/// Charges the work of a deletion.
 pub(crate) fn walk_deletion(
     engine: &Engine,
     delete: &DeleteRangeOp,
@@ -326,7 +325,7 @@ pub(crate) fn walk_deletion(
     Ok(walked.map(drop))
 }
 
-/// The refusal of a revision that cannot be read.
+/// The refusal for a revision that cannot be read.
 pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError) -> Refusal {
     use bowline_storage::tree::PinError;
     match error {
@@ -338,7 +337,7 @@ pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError
     }
 }
 
-/// Whether a condition holds of a key, present or absent.
+/// Whether a condition holds for a key, present or absent.
 pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
     let ordering = match &compare.target {
         Target::Value(value) => match entry {
@@ -358,12 +357,12 @@ pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
     }
 }
 
-/// Whether a read of this revision in a transaction is one of the newest; see `Known::is_newest`.
+/// Whether a read of this revision in a transaction is of the newest; see `Known::is_newest`.
 pub(crate) fn is_newest(revision: Revision, compacted: Option<Revision>) -> bool {
     revision == 0 || compacted.is_none() && revision as i64 == -1
 }
 
-/// Whether a revision is one below 0 of etcd's signed numbers.
+/// Whether a revision is a negative number of etcd's.
 pub(crate) fn is_below_all(revision: Revision) -> bool {
     i64::try_from(revision).is_err()
 }

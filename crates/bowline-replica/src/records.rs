@@ -1,24 +1,24 @@
-//! What a replica keeps in the system tree besides leases and kinds.
+//! Records of a replica in the system tree, besides leases and kinds.
 //!
 //! ```text
 //! applied    | version 1 | commands varint | mark bytes until the end |
 //! compacted  | revision varint |
 //! ```
 //!
-//! The mark is the owner's: what it needs to know of the last entry that was applied as a whole.
-//! `commands` counts how many of the next entry's commands are in the state already: an entry whose
-//! commands do not fit into one memtable is applied in parts.
+//! The mark is the owner's data for the last entry that was applied as a whole. `commands` is the number of
+//! commands of the next entry that are in the state already: an entry whose commands do not fit into one
+//! memtable is applied in parts.
 
 use bowline_storage::codec::{Reader, put_varint};
 
 const VERSION: u8 = 1;
 
-/// How far the log has been applied.
+/// The position up to which the log has been applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AppliedMark {
-    /// What the owner of the log gave with the last entry; empty when there was none yet.
+    /// The owner's mark of the last entry; empty before the first.
     pub mark: Vec<u8>,
-    /// How many commands of the entry behind it have been applied, too.
+    /// The number of applied commands of the entry after it.
     pub commands: u64,
 }
 

@@ -1,8 +1,8 @@
-//! The database of a new cluster's member, of the tables that [`Replica::freeze`](super::Replica::freeze)
-//! gave away.
+//! Restore: the database of a new cluster's member, from the tables of
+//! [`Replica::freeze`](super::Replica::freeze).
 //!
-//! Everything stays, except what is of the old cluster: the mark of its last entry is replaced by that of
-//! the new owner, and the alarms of its members are taken back.
+//! Everything stays, except the state of the old cluster: the mark of its last entry is replaced by the new
+//! owner's, and the alarms of its members are cleared.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -17,19 +17,19 @@ use super::AppliedMark;
 use bowline_core::error::Error;
 use bowline_core::trees;
 
-/// Where a restore gets everything from.
+/// The source of a restore.
 pub struct FrozenSource<'a> {
-    /// What errors name.
+    /// The path for error messages.
     pub path: &'a Path,
-    /// The last entry of the log in it.
+    /// The index of the last log entry in it.
     pub index: Index,
-    /// The revision it ends with.
+    /// The newest revision in it.
     pub revision: Revision,
-    /// How the tables belong together.
+    /// The structure of the tables.
     pub state: &'a [u8],
     /// The tables' names and lengths.
     pub tables: &'a [(String, u64)],
-    /// The tables, one after the other.
+    /// The tables' contents in order.
     pub contents: &'a mut dyn Read,
 }
 
@@ -43,23 +43,23 @@ impl std::fmt::Debug for FrozenSource<'_> {
     }
 }
 
-/// Who the restored database is.
+/// The identity of the restored database.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoredAs<'a> {
     /// Its id: the same for all members of the new cluster.
     pub database_id: u128,
     /// As of [`ReplicaOptions`](super::ReplicaOptions).
     pub file_id_base: u64,
-    /// What the new owner wants to remember with the last entry.
+    /// The new owner's mark of the last entry.
     pub mark: &'a [u8],
 }
 
-/// Makes a member's database in `path`, which must not exist or be empty. Before the directory becomes a
-/// database, `own_files` lets the owner write its own files into it. When anything fails, no file stays.
+/// Creates a member's database in `path`, which must be absent or empty. Before the directory becomes a
+/// database, `own_files` writes the owner's files into it. After a failure no file stays.
 ///
 /// # Errors
-/// `Storage`, when the source is damaged, the directory holds something, or the disk fails; and what
-/// `own_files` returns.
+/// `Storage`, when the source is damaged, the directory is not empty, or the disk fails; and what `own_files`
+/// returns.
 pub fn restore<E: From<Error>>(
     vfs: Arc<dyn Vfs>,
     path: &Path,
@@ -67,7 +67,7 @@ pub fn restore<E: From<Error>>(
     restored: &RestoredAs<'_>,
     own_files: impl FnOnce() -> Result<(), E>,
 ) -> Result<(), E> {
-    /// What the engine reports goes through the database's error.
+    /// The engine's errors are converted to the database's.
     enum Failed<E> {
         Engine(bowline_storage::Error),
         Owner(E),

@@ -1,31 +1,31 @@
-//! Which spans of keys a command has walked over already, so that none is walked over twice.
+//! The spans of keys that a command has visited, so that none is visited twice.
 //!
-//! A command may name the same keys in any number of ranges: each takes a few bytes, and a walk takes as long as the
-//! database is large. What a walk finds in the state before the command does not change within it. So of each range only
-//! the parts are walked that no range before it had.
+//! A command may name the same keys in any number of ranges: each range takes a few bytes, and a visit takes
+//! time in proportion to the database. The state before the command does not change within it. So only those
+//! parts of each range are visited that no earlier range had.
 //!
 //! ```text
 //!  walked        [b---d)      [g---k)
-//!  add [a, h)  ► [a-b)  [d----g)            the parts that are new
+//!  add [a, h)  ► [a-b)  [d----g)            the new parts
 //!  walked      [a------------------k)
 //! ```
 //!
-//! Invariants: the spans are disjoint and do not touch; all parts that [`Walked::add`] ever gave are disjoint, and
-//! together they are what was added.
+//! Invariants: the spans are disjoint and do not touch; all parts that [`Walked::add`] ever returned are
+//! disjoint, and their union is what was added.
 
 use std::collections::BTreeMap;
 
-/// A span: its first key, and the first behind it; without one it goes on to the last key.
+/// A span: its first key, and its exclusive end; `None` is the end of all keys.
 pub(crate) type Part = (Vec<u8>, Option<Vec<u8>>);
 
-/// See the module.
+/// The visited spans.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     spans: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
 impl Walked {
-    /// Adds a span. Gives the parts of it that are new, in order.
+    /// Adds a span. Returns its new parts, in order.
     pub(crate) fn add(&mut self, from: &[u8], end: Option<&[u8]>) -> Vec<Part> {
         if end.is_some_and(|end| from >= end) {
             return Vec::new();
@@ -41,7 +41,7 @@ impl Walked {
             Some((start, _)) => (start.clone(), Some(from.to_vec())),
             None => (from.to_vec(), Some(from.to_vec())),
         };
-        // How far everything is walked; `None` is to the last key.
+        // The end of the visited keys so far; `None` is the end of all keys.
         let mut parts = Vec::new();
         while let Some(at) = merged.1.clone() {
             let next = self.spans.range(merged.0.clone()..).next();
@@ -70,7 +70,7 @@ impl Walked {
 mod tests {
     use super::*;
 
-    /// Beside a model that knows each key by itself.
+    /// Compared with a model of single keys.
     #[test]
     fn every_key_is_in_one_part() {
         let mut random = fastrand::Rng::with_seed(11);

@@ -1,31 +1,31 @@
-//! How much one transaction may look at: a budget of keys and bytes.
+//! The bound of a transaction's work: a budget of keys and bytes.
 //!
-//! A request of a few bytes can ask for much work. A condition on a range looks at each of its keys, and transactions
-//! within transactions hold tens of thousands of conditions and operations. All of that is done where entries are applied,
-//! one after the other, on every member: it held up the whole cluster.
+//! A request of a few bytes can cause much work. A condition on a range visits each of its keys, and nested
+//! transactions hold tens of thousands of conditions and operations. All of that runs where entries are
+//! applied, one after the other, on every member: it delayed the whole cluster.
 //!
-//! | what | takes |
+//! | what | costs |
 //! |---|---|
 //! | a condition, an operation | [`LOOK_UP_KEYS`] keys |
-//! | a key that a condition, a range or a deletion of a range walks over | a key, and its bytes |
+//! | a key visited by a condition, a range or a deletion of a range | a key, and its bytes |
 //! | a value that is read: for a condition on values, for a reply | its bytes |
 //!
-//! A deletion of a range that is all there is in a transaction takes nothing, unless its reply tells what was there: it
-//! is bounded by what a command may write.
+//! A transaction of a single deletion of a range costs nothing, unless its reply has the deleted entries: it
+//! is bounded by the writes of a command.
 //!
-//! It is decided twice, by the same rules. Who proposes evaluates the transaction against its own state ([`weigh`]), so
-//! that one that asks for too much costs nobody else anything. Meanwhile the state may have grown: therefore every member
-//! decides again when it applies the command, and that counts.
+//! The check is made twice, by the same rules. The proposing member evaluates the transaction against its own
+//! state ([`weigh`]), so that an excessive one costs the other members nothing. Meanwhile the state may have
+//! grown: so every member checks again when it applies the command, and that decides.
 //!
 //! Invariants:
 //!
-//! - What is decided where the command is applied depends on the command and the replicated state alone. So the
-//!   budget is a part of what [`Command::Txn`] means: another budget would need another command. Numbers that differ
-//!   between members are not counted: tombstones, versions, bytes of records.
-//! - It is decided before anything is done.
-//! - Of a range at an old revision only the look-up is counted where the command is applied, as a member that
-//!   applies it again after a crash may have trimmed that history. What was there at a revision does not grow: who
-//!   proposes has counted all of it.
+//! - The check on applying depends on the command and the replicated state alone. So the budget is a part of
+//!   the meaning of [`Command::Txn`]: another budget would need another command. Numbers that differ between
+//!   members are not counted: tombstones, versions, bytes of records.
+//! - The check precedes every write.
+//! - Of a range at an old revision only the look-up is counted on applying, as a member that applies it again
+//!   after a crash may have trimmed that history. The state at a revision does not grow: the proposing member
+//!   has counted all of it.
 //!
 //! [`Command::Txn`]: super::Command::Txn
 
@@ -40,14 +40,14 @@ use bowline_core::error::Result;
 use bowline_core::kv::record;
 use bowline_core::trees;
 
-/// How many keys a transaction may look at.
+/// The most keys that a transaction may visit.
 pub const TXN_KEYS_MAX: u64 = 1_000_000;
-/// How many bytes of keys and values a transaction may look at.
+/// The most bytes of keys and values that a transaction may read.
 pub const TXN_BYTES_MAX: u64 = 64 << 20;
-/// What a look-up counts: it costs about as much as so many steps of a walk.
+/// The cost of a look-up, in keys: about as much as so many steps of a scan.
 pub(crate) const LOOK_UP_KEYS: u64 = 16;
 
-/// What is left of a budget.
+/// The remainder of a budget.
 #[derive(Debug)]
 pub(crate) struct Work {
     keys_left: Cell<u64>,
@@ -61,7 +61,7 @@ impl Work {
         Work::new(TXN_KEYS_MAX, TXN_BYTES_MAX)
     }
 
-    /// Never exceeded.
+    /// A budget without a bound.
     pub(crate) fn unlimited() -> Work {
         Work::new(u64::MAX, u64::MAX)
     }
@@ -74,12 +74,12 @@ impl Work {
         }
     }
 
-    /// Whether it counts at all.
+    /// Whether there is a bound.
     pub(crate) fn is_limited(&self) -> bool {
         self.keys_left.get() <= TXN_KEYS_MAX
     }
 
-    /// Takes so much; whether there was as much left.
+    /// Charges keys and bytes; returns whether enough was left.
     pub(crate) fn take(&self, keys: u64, bytes: u64) -> bool {
         let keys = self.keys_left.get().checked_sub(keys);
         let bytes = self.bytes_left.get().checked_sub(bytes);
@@ -92,13 +92,13 @@ impl Work {
         !self.is_exceeded.get()
     }
 
-    /// Takes what a condition or an operation counts.
+    /// Charges a condition or an operation.
     pub(crate) fn look_up(&self) -> Result<(), Refusal> {
         self.take(LOOK_UP_KEYS, 0);
         self.check()
     }
 
-    /// Refuses what has taken more than there was.
+    /// Refuses if more was charged than there was.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         match self.is_exceeded.get() {
             true => Err(Refusal::TooMuchWork {
@@ -115,17 +115,17 @@ pub(crate) fn reads_values(compare: &Compare) -> bool {
     matches!(compare.target, Target::Value(_))
 }
 
-/// Whether a transaction is a deletion of a range and nothing else, which tells how many keys went.
+/// Whether a transaction is a single deletion of a range, with only a count in the reply.
 pub(crate) fn is_plain_deletion(txn: &Txn) -> bool {
     txn.compares.is_empty()
         && matches!(&txn.success[..], [Op::DeleteRange(delete)] if !delete.prev_kv)
 }
 
-/// Whether a transaction may look at more than it may: to be told apart from the others at a glance.
+/// A cheap check whether a transaction may exceed the bound.
 pub(crate) fn may_exceed(txn: &Txn) -> bool {
-    /// Values of this size are larger than those of any request that is taken by default.
+    /// Values of this size are larger than any request that is accepted by default.
     const VALUE_BYTES: u64 = 2 << 20;
-    /// Counts look-ups and values that are read, in all branches; false when there is a range.
+    /// Counts look-ups and read values in all branches; false when there is a range.
     fn count(txn: &Txn, look_ups: &mut u64, values: &mut u64) -> bool {
         *look_ups += txn.compares.len() as u64;
         for compare in &txn.compares {
@@ -153,12 +153,12 @@ pub(crate) fn may_exceed(txn: &Txn) -> bool {
             || values * VALUE_BYTES > TXN_BYTES_MAX)
 }
 
-/// Whether a put needs the value that is there.
+/// Whether a put reads the previous entry.
 pub(crate) fn reads_previous(put: &PutOp) -> bool {
     put.prev_kv || put.ignore_value
 }
 
-/// How long a key's newest value is; 0 when there is none. A large value is not read for that.
+/// The length of a key's newest value; 0 when there is none. A large value is not read for that.
 pub(crate) fn value_bytes(engine: &Engine, key: &[u8]) -> Result<u64> {
     engine.peek_since(trees::KV, key, 0, |found| {
         let Some(found) = found.filter(|found| found.kind == EntryKind::Put) else {
@@ -170,8 +170,8 @@ pub(crate) fn value_bytes(engine: &Engine, key: &[u8]) -> Result<u64> {
     })?
 }
 
-/// Evaluates a transaction at a revision, and refuses it when that takes more than the budget. Whatever else would be
-/// refused is left to who applies it.
+/// Evaluates a transaction at a revision, and refuses it if it exceeds the budget. Other refusals are left to
+/// the applying members.
 pub(crate) fn weigh(
     engine: &Engine,
     txn: &Txn,

@@ -1,7 +1,7 @@
-//! What every service has at hand: the node, the limits, and what is known of the leader.
+//! State shared by all services: the node, the limits, and the leader's status.
 //!
-//! Whether there is a leader and whether this member is a learner is asked of every request, so
-//! both are flags that [`Context::follow_node`] keeps up to date, not questions to the node.
+//! Every request checks whether there is a leader and whether this member is a learner. So both are flags,
+//! which [`Context::follow_node`] keeps up to date.
 
 use std::io;
 use std::sync::Arc;
@@ -27,35 +27,35 @@ use crate::watch::Watches;
 const READ: HeaderName = HeaderName::from_static("bowline-read");
 const APPLIED: HeaderName = HeaderName::from_static("bowline-applied");
 
-/// How many snapshots are sent at once.
+/// The most snapshots sent at once.
 const SNAPSHOTS_MAX: usize = 8;
 
-/// See the module.
+/// State shared by all services.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) client: LocalClient,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
     pub(crate) watches: Arc<Watches>,
-    /// What clients make the server hold.
+    /// The memory budget of clients.
     pub(crate) memory: Arc<Memory>,
-    /// The turn of what reads or writes everything: hashes, defragmentation, compaction of tables.
+    /// The turn of operations that read or write the whole database: hash, defragmentation, table compaction.
     pub(crate) maintenance: Arc<Semaphore>,
-    /// The threads that read ranges which are answered at once.
+    /// Threads for ranges that fit into one reply.
     pub(crate) wide_reads: Arc<ReadThreads>,
-    /// The threads that read long ranges: others than those above, so that those who ask for everything leave time for
-    /// the others.
+    /// Threads for long ranges. They are separate, so that clients which read everything do not delay short
+    /// ranges.
     pub(crate) long_reads: Arc<ReadThreads>,
-    /// The turns of snapshots that are sent: each keeps files, and a thread while its client is slow.
+    /// The turns of outgoing snapshots. Each holds files, and a thread while its client is slow.
     pub(crate) snapshots: Arc<Semaphore>,
     cluster_id: u64,
     member_id: u64,
     leadership: watch::Receiver<Leadership>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
-    /// Counts how often there was no leader for so long that streams that need one ended.
+    /// Incremented when there was no leader for so long that the streams which need one end.
     leader_losses: watch::Sender<u64>,
-    /// Whether there is a leader, and the server does not stop.
+    /// Whether there is a leader and the server is not stopping.
     serving: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
 }
@@ -99,7 +99,7 @@ impl Context {
         })
     }
 
-    /// The header of a reply about the node as it is now.
+    /// The reply header for the node's present state.
     pub(crate) fn header_now(&self) -> Option<ResponseHeader> {
         self.header(self.client.db().revision(), self.term())
     }
@@ -124,7 +124,7 @@ impl Context {
         self.is_learner.load(Ordering::Relaxed)
     }
 
-    /// Changes when streams that need a leader have to end.
+    /// Changes when the streams that need a leader must end.
     pub(crate) fn leader_losses(&self) -> watch::Receiver<u64> {
         self.leader_losses.subscribe()
     }
@@ -139,12 +139,12 @@ impl Context {
         self.set_serving(false);
     }
 
-    /// Whether this member can serve; changes with it.
+    /// Whether this member can serve.
     pub(crate) fn serving(&self) -> watch::Receiver<bool> {
         self.serving.subscribe()
     }
 
-    /// Who stops says so before it comes here, so a server that stops never serves again.
+    /// `stopping` is set before this is called, so a stopping server never serves again.
     fn set_serving(&self, has_leader: bool) {
         self.serving.send_if_modified(|serving| {
             let now = has_leader && !*self.stopping.borrow();
@@ -152,13 +152,13 @@ impl Context {
         });
     }
 
-    /// Keeps the flags up to date until the server stops.
+    /// Updates the flags until the server stops.
     pub(crate) async fn follow_node(self: Arc<Context>) {
-        /// Whether a member is a learner changes without its leader changing.
+        /// A member's role can change without a change of the leader.
         const REFRESH: Duration = Duration::from_millis(200);
         let mut leadership = self.client.leadership();
         let mut stopping = self.stopping();
-        let patience = self.settings.election_timeout * 3;
+        let loss_timeout = self.settings.election_timeout * 3;
         let mut leaderless_since = None;
         loop {
             let has_leader = leadership.borrow_and_update().leader.is_some();
@@ -172,9 +172,9 @@ impl Context {
                 REFRESH
             } else {
                 let since = *leaderless_since.get_or_insert(now);
-                let left = patience.saturating_sub(now - since);
+                let left = loss_timeout.saturating_sub(now - since);
                 if left.is_zero() {
-                    // Once for each time; streams that begin later are refused at once.
+                    // Once per loss: streams that begin later are refused at once.
                     self.leader_losses.send_modify(|count| *count += 1);
                     self.watches.end_those_that_need_a_leader();
                     leaderless_since = Some(now);
@@ -184,7 +184,7 @@ impl Context {
             tokio::select! {
                 changed = leadership.changed() => {
                     if changed.is_err() {
-                        // The node is gone, and with it its leader.
+                        // The node has stopped, so there is no leader.
                         self.has_leader.store(false, Ordering::Relaxed);
                         self.set_serving(false);
                         return;
@@ -199,11 +199,11 @@ impl Context {
 
 /// Waits until the server stops.
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // Without a sender, the server is gone.
+    // An error means that the sender was dropped: the server is gone.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// The level a request asks for: `serializable` in the message, or `bowline-read` in its metadata.
+/// The requested read level: `serializable` in the message, or `bowline-read` in the metadata.
 pub(crate) fn read_level(metadata: &MetadataMap, serializable: bool) -> Result<ReadLevel, Status> {
     if serializable {
         return Ok(ReadLevel::Eventual);
@@ -221,7 +221,7 @@ pub(crate) fn read_level(metadata: &MetadataMap, serializable: bool) -> Result<R
     }
 }
 
-/// A reply that says where it was read.
+/// A reply with the point at which it was read.
 pub(crate) fn respond_read<T>(message: T, point: &ReadPoint) -> Response<T> {
     let level = match point.level {
         ReadLevel::Linearizable => "linearizable",
@@ -234,11 +234,11 @@ pub(crate) fn respond_read<T>(message: T, point: &ReadPoint) -> Response<T> {
     response
 }
 
-/// A reply that says which index was applied.
+/// A reply with the applied index.
 pub(crate) fn respond_applied<T>(message: T, index: u64) -> Response<T> {
     let mut response = Response::new(message);
     let mut value = HeaderValue::from(index);
-    // It differs in every reply: not worth a place in the connection's table of headers.
+    // The value differs in every reply: keep it out of the connection's HPACK table.
     value.set_sensitive(true);
     response.metadata_mut().as_mut().insert(APPLIED, value);
     response

@@ -1,5 +1,4 @@
-//! What fuzzers call: what a server reads that is not its own. It exists in tests and with
-//! `--cfg fuzzing` only.
+//! Entry points of fuzzers, for foreign input that a server parses. Only in tests and with `--cfg fuzzing`.
 
 use std::path::Path;
 
@@ -13,10 +12,10 @@ use crate::convert;
 use crate::gateway::fuzzed;
 use crate::snapshot_file::SnapshotFile;
 
-/// etcd's.
+/// etcd's limit.
 const OPERATIONS_MAX: usize = 128;
 
-/// A byte that says what, and the head of a snapshot, a configuration or a request.
+/// A byte that selects the format, then a snapshot's head, a configuration or a request.
 pub fn server_input(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else {
         return;
@@ -52,7 +51,7 @@ pub fn server_input(data: &[u8]) {
 }
 
 fn decoded<T: Message + Default>(data: &[u8]) -> Option<T> {
-    // As a server takes it: keys and values share the buffer.
+    // As in a server: keys and values share the buffer.
     T::decode(Bytes::copy_from_slice(data)).ok()
 }
 
@@ -67,7 +66,7 @@ fn proposed(op: Op) {
     agreed(Command::Txn(txn));
 }
 
-/// Whatever is taken from a client can be agreed on: the log carries it as it is.
+/// An accepted command is encoded in the log and decoded unchanged.
 fn agreed(command: Command) {
     let mut bytes = Vec::new();
     encode_commands(std::slice::from_ref(&command).iter(), &mut bytes);
@@ -111,7 +110,7 @@ fn flags(data: &[u8]) {
     in_effect(&layers);
 }
 
-/// What is printed as being in effect is in effect when it is used as a file.
+/// The printed effective configuration has the same effect when it is used as a file.
 fn in_effect(layers: &Layers) {
     let mut again = Layers::default();
     let printed = layers.to_toml();
@@ -127,8 +126,8 @@ fn in_effect(layers: &Layers) {
     }
 }
 
-/// What the gateway reads: a byte that says whether it is a request, a stream of them, or a reply, a
-/// byte that says of which method, and the body.
+/// Input of the gateway: a byte that selects request, stream of requests or reply, a byte for the method, and
+/// the body.
 pub fn gateway_input(data: &[u8]) {
     let [which, method, body @ ..] = data else {
         return;
@@ -142,7 +141,7 @@ pub fn gateway_input(data: &[u8]) {
     }
 }
 
-/// A few requests as clients write them, a stream that is nearly one, and a reply.
+/// A few requests as clients write them, an almost correct stream, and a reply.
 #[must_use]
 pub fn gateway_input_seeds() -> Vec<Vec<u8>> {
     let requests = [
@@ -198,7 +197,7 @@ pub fn gateway_input_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// One of each.
+/// One seed per format.
 #[must_use]
 pub fn server_input_seeds() -> Vec<Vec<u8>> {
     let head = SnapshotFile {

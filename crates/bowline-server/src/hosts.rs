@@ -1,19 +1,19 @@
-//! The hosts by which HTTP requests may call the server.
+//! The host names that HTTP requests may use for this server.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Which names of hosts are the server's own.
+/// A set of host names.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
-    /// Whether every name is.
+    /// Whether every name is allowed.
     any: bool,
-    /// In small letters.
+    /// In lower case.
     names: HashSet<String>,
 }
 
 impl Hosts {
-    /// The hosts of the server's URLs, without ports, and those that `--host-whitelist` names; `*` is every name.
+    /// The hosts of the server's URLs, without ports, and those of `--host-whitelist`; `*` allows every name.
     pub(crate) fn new<'a>(own: impl Iterator<Item = &'a str>, listed: &str) -> Hosts {
         let listed = listed.split(',').map(str::trim);
         let listed: Vec<&str> = listed.filter(|name| !name.is_empty()).collect();
@@ -26,7 +26,7 @@ impl Hosts {
         }
     }
 
-    /// Whether a host, with or without a port, is the server's.
+    /// Whether a host, with or without a port, is in the set.
     pub(crate) fn contain(&self, authority: &str) -> bool {
         let host = host_of(authority);
         self.any
@@ -37,7 +37,7 @@ impl Hosts {
     }
 }
 
-/// A host without its port. An address of IPv6 keeps its brackets.
+/// A host without its port. An IPv6 address keeps its brackets.
 fn host_of(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,

@@ -1,31 +1,31 @@
-//! Serves a node of Bowline to clients of etcd v3, and its graph to those of `bowline.v1`.
+//! The server: etcd v3 and `bowline.v1` (graph, store, leases) over a node of Bowline.
 //!
 //! ```text
 //!  connection ──▶ transport::Dispatch ──▶ service::* ──▶ convert ──▶ bowline_cluster::LocalClient
 //!                       │                     │
-//!                       ├── gateway           └── watch (its own threads, see there)
+//!                       ├── gateway           └── watch (threads of its own)
 //!                       ├── http
 //!                       └── metrics
 //! ```
 //!
-//! Arrows only point down:
+//! Modules use only modules below them:
 //!
 //! ```text
 //!  run, server          the node and its ports
 //!  transport            connections and calls
 //!  gateway, http        JSON, checks, metrics
-//!  service              the calls of gRPC
-//!  context              what they all have at hand
+//!  service              the gRPC services
+//!  context              state shared by the services
 //!  watch, convert
 //!  memory, metrics      budgets and counters
 //!  settings, hosts, status, version
 //! ```
 //!
-//! Nothing in here stores or agrees on anything: a service checks a request, turns it into the
-//! node's own types, and turns the answer back. What clients compare byte for byte, codes and texts
-//! of errors, is one table ([`Fault`]).
+//! The server has no storage and no consensus. A service checks a request, converts it to the node's types,
+//! and converts the result back. The error codes and texts, which clients compare byte for byte, are one
+//! table ([`Fault`]).
 
-// The futures of a call into the consensus are nested deeply.
+// Calls into the consensus have deeply nested futures.
 #![recursion_limit = "256"]
 
 pub mod config;

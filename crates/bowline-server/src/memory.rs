@@ -1,23 +1,23 @@
-//! The memory that clients can make the server hold: one budget for the server, a part of it for each
+//! The memory that clients can make the server hold: one budget for the server, and a share for each
 //! connection.
 //!
-//! Whatever is kept *because a client has not finished* is charged to the connection that caused it, and with
-//! it to the server: requests of which a part has arrived, requests that wait for the cluster, replies that
-//! are not read, parts of streams, watches. A call that is answered at once is never charged.
+//! Memory that is held *because a client has not finished* is charged to its connection and to the server:
+//! requests that have partly arrived, requests that wait for the cluster, unread replies, parts of streams,
+//! watches. A call that is answered at once is never charged.
 //!
 //! ```text
 //!  Charge ──▶ Account (of a connection) ──▶ Memory (of the server) ◀── queues of watches
 //! ```
 //!
-//! A connection may have at most its own limit, and at most half of what the other connections leave. So a few
-//! greedy clients cannot take everything, and the sum stays below the budget. The first [`FLOOR_BYTES`] of each
-//! connection are not counted: ordinary requests are served beside any crowd, and cost nothing that
-//! connections share.
+//! A connection may hold at most its own limit, and at most half of what the other connections leave. So a
+//! few greedy clients cannot take everything, and the sum stays below the budget. The first [`FLOOR_BYTES`]
+//! of each connection are not counted: ordinary requests are served beside any crowd, and write no shared
+//! counter.
 //!
 //! Invariants:
 //!
-//! - What connections have beyond [`FLOOR_BYTES`] each is in sum at most the budget.
-//! - What was charged is given back exactly once, when its [`Charge`] is dropped.
+//! - The sum of what connections hold above [`FLOOR_BYTES`] each is at most the budget.
+//! - Each charge is released exactly once, when its [`Charge`] is dropped.
 //! - Charging takes no lock.
 
 use std::cell::{Cell, RefCell};
@@ -36,22 +36,23 @@ use crate::metrics::Counter;
 use crate::read_threads::wide_threads_max;
 use crate::status::Fault;
 
-/// What each connection may have in any case, and is not counted.
+/// The uncounted allowance of each connection.
 pub(crate) const FLOOR_BYTES: usize = 64 << 10;
 
-/// The budget of the server.
+/// The memory budget of the server.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes_max: usize,
     connection_bytes_max: usize,
     used: AtomicUsize,
-    /// What waits in the queues of watches. They have a bound of their own, and share of what is left here.
+    /// Bytes in the queues of watches. They have a bound of their own, and also share the rest of this
+    /// budget.
     pub(crate) watches: AtomicUsize,
-    /// Charges that were refused.
+    /// Refused charges.
     pub(crate) refused: Counter,
-    /// Requests that did not arrive in time.
+    /// Requests that missed the deadline for their arrival.
     pub(crate) late_requests: Counter,
-    /// Calls that were ended since their client did not read the reply.
+    /// Calls that were ended because the client did not read the reply.
     pub(crate) unread_replies: Counter,
 }
 
@@ -97,30 +98,32 @@ impl Memory {
     }
 }
 
-/// What one connection is charged for.
+/// The charges of one connection.
 #[derive(Debug)]
 pub(crate) struct Account {
     memory: Arc<Memory>,
     used: AtomicUsize,
-    /// Replies that were handed to the connection and are not on their way yet, by the period in which they
-    /// were: even or odd.
+    /// Replies handed to the connection and not sent yet, by the parity of the period in which they were
+    /// handed over.
     unsent: [AtomicUsize; 2],
     period: AtomicUsize,
-    /// A charge was refused since this was asked last.
+    /// Whether a charge was refused since the last check.
     was_refused: AtomicBool,
-    /// The turns of ranges of many keys, from when one is read until its reply is made, or, if that is long, taken.
+    /// The turns of wide ranges, held until the reply is made or, if it is long, until the client has taken
+    /// it.
     wide_reads: Arc<Semaphore>,
 }
 
 impl Account {
-    /// Waits until this connection may read a range of many keys. Beyond as many as there are threads that read, a
-    /// client gains nothing by asking; one that does not read its long replies costs the server no more than those.
+    /// Waits until this connection may read a wide range. The turns are as many as the threads that read:
+    /// more would not help a client, and a client that does not read its long replies costs the server no
+    /// more than those.
     pub(crate) async fn wide_read(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
+        // An error is impossible: the semaphore is never closed.
         self.wide_reads.clone().acquire_owned().await.ok()
     }
 
-    /// Counts a reply that is handed to the connection, until it is on its way.
+    /// Counts a reply from its hand-over to the connection until it is sent.
     pub(crate) fn hand_over(self: &Arc<Account>) -> Unsent {
         let slot = self.period.load(Ordering::Relaxed) % 2;
         self.unsent[slot].fetch_add(1, Ordering::Relaxed);
@@ -130,7 +133,7 @@ impl Account {
         }
     }
 
-    /// Ends a period. Says whether a reply of the one before is not on its way yet: then it has waited for at
+    /// Ends a period. Returns whether a reply of the period before is still unsent: it has then waited for at
     /// least a whole period.
     pub(crate) fn end_period(&self) -> bool {
         let before = (self.period.load(Ordering::Relaxed) + 1) % 2;
@@ -142,9 +145,9 @@ impl Account {
         false
     }
 
-    /// Whether a charge was refused since this was asked last.
+    /// Whether a charge was refused since the last call.
     pub(crate) fn take_refusal(&self) -> bool {
-        // The common case writes nothing.
+        // The common case is a read without a write.
         self.was_refused.load(Ordering::Relaxed) && self.was_refused.swap(false, Ordering::Relaxed)
     }
 
@@ -191,7 +194,7 @@ fn above_floor(bytes: usize) -> usize {
     bytes.saturating_sub(FLOOR_BYTES)
 }
 
-/// See [`Account::hand_over`].
+/// A reply that was handed over and is not sent yet; see [`Account::hand_over`].
 #[derive(Debug)]
 pub(crate) struct Unsent {
     account: Arc<Account>,
@@ -204,7 +207,7 @@ impl Drop for Unsent {
     }
 }
 
-/// The connection, or the server, holds as much for clients as it may.
+/// The limit of the connection or of the server is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverBudget;
 
@@ -214,7 +217,7 @@ impl From<OverBudget> for Status {
     }
 }
 
-/// Memory that is held for a connection, until this is dropped.
+/// Memory held for a connection until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,
@@ -222,7 +225,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// An empty charge.
     pub(crate) fn none(account: Arc<Account>) -> Charge {
         Charge { account, bytes: 0 }
     }
@@ -241,7 +244,7 @@ impl Charge {
         &self.account
     }
 
-    /// Changes how much it is. When that is refused, it stays as it was.
+    /// Changes the size. If that is refused, the old size stays.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), OverBudget> {
         match bytes.checked_sub(self.bytes) {
             Some(0) => return Ok(()),
@@ -260,18 +263,18 @@ impl Drop for Charge {
 }
 
 thread_local! {
-    /// The connection whose call this thread polls now.
+    /// The connection whose call this thread is polling.
     static CURRENT: RefCell<Option<Arc<Account>>> = const { RefCell::new(None) };
-    /// How many bytes of whole requests the call that is polled now has received.
+    /// The bytes of complete requests that the polled call has received.
     static RECEIVED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Polls a call of a connection; gives also how many bytes of whole requests it has received meanwhile.
+/// Polls a call in the account of its connection. Also returns the bytes of complete requests it received.
 pub(crate) fn in_account<T>(
     account: &mut Option<Arc<Account>>,
     poll: impl FnOnce() -> T,
 ) -> (T, usize) {
-    // The reference moves there and back, so that nothing is counted.
+    // The reference is moved in and out, so the reference count is not touched.
     let swap = |account: &mut Option<Arc<Account>>| {
         CURRENT.with_borrow_mut(|current| std::mem::swap(current, account));
     };
@@ -283,21 +286,21 @@ pub(crate) fn in_account<T>(
     (polled, received)
 }
 
-/// The account of the connection whose call is polled now. A call without a connection has one of its own.
+/// The account of the call being polled; a new account for a call without a connection.
 pub(crate) fn current_account(memory: &Arc<Memory>) -> Arc<Account> {
     CURRENT
         .with_borrow(Option::clone)
         .unwrap_or_else(|| memory.account())
 }
 
-/// A request has arrived as a whole, so the call holds it from now on.
+/// Notes that a complete request has arrived; the call holds it from now on.
 pub(crate) fn received(bytes: usize) {
     RECEIVED.set(RECEIVED.get() + bytes);
 }
 
-/// A request, or a message of it, of which a part has arrived: it is charged, and has a deadline.
+/// A partly received request or message: it is charged, and it has a deadline.
 ///
-/// The deadline runs from the first time that the server waits for more of it. What arrives does not move it.
+/// The deadline runs from the first time that the server waits for more; bytes that arrive do not move it.
 #[derive(Debug)]
 pub(crate) struct Partial {
     charge: Charge,
@@ -314,14 +317,14 @@ impl Partial {
         }
     }
 
-    /// It is there as a whole.
+    /// Notes that the request is complete.
     pub(crate) fn is_complete(&mut self) {
         self.deadline = None;
-        // To give back is never refused.
+        // A release is never refused.
         let _ = self.charge.set(0);
     }
 
-    /// More of it is waited for, of which so many bytes are here.
+    /// Notes that the server waits for more, with so many bytes received.
     pub(crate) fn wait(&mut self, task: &mut Context<'_>, bytes: usize) -> Result<(), Status> {
         self.charge.set(bytes)?;
         let timeout = self.timeout;
@@ -354,7 +357,7 @@ mod tests {
         assert_eq!(counted[..5], [4, 4, 4, 2, 1].map(|mib| mib * MIB));
         assert_eq!(memory.used(), counted.iter().sum::<usize>());
         assert!(memory.used() <= 16 * MIB);
-        // Who comes last is served, too.
+        // The last one is served, too.
         assert_eq!(charges[39].bytes(), FLOOR_BYTES);
         assert_eq!(charges[39].bytes(), greedy[39].used());
         assert!(memory.refused.get() >= 40);

@@ -1,26 +1,25 @@
-//! The files that the process may have open, and how they are divided.
+//! The limit of open files, and its division.
 //!
-//! A connection is an open file, and so are the log, the tables and the connections to the other members. When
-//! connections have all of them, the next segment of the log cannot be made. So the limit is raised to the most that
-//! the system allows, and a part of it is never given to connections. The rest is divided between the client port and
-//! the peer port:
+//! Connections, log segments and tables all take open files. If connections took all of them, the next log
+//! segment could not be created. So the limit is raised to the system's maximum, and a part of it is never
+//! given to connections. The rest is divided between the client port and the peer port:
 //!
 //! | for | files |
 //! |---|---|
-//! | the log, the tables, connections to other members | half of the limit; 192 at least, 65,536 at most |
-//! | connections to the peer port | a quarter of the rest, or as many as it takes |
-//! | connections to the client port | what is left, or as many as it takes |
+//! | log, tables, connections to other members | half of the limit; 192 at least, 65,536 at most |
+//! | connections to the peer port | a quarter of the rest, or as many as are wanted |
+//! | connections to the client port | what is left, or as many as are wanted |
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The least and the most that the log, the tables and connections to other members have for themselves.
+/// The bounds of the reserve for the log, the tables and connections to other members.
 const RESERVED_MIN: u64 = 192;
 const RESERVED_MAX: u64 = 64 << 10;
-/// So many connections each port takes however few files there are: without any, nobody could ask what is wrong, and
-/// no member could reach another.
+/// The minimum of each port. Without connections, no operator could see what is wrong, and no member could
+/// reach another.
 const CONNECTIONS_MIN: u64 = 16;
 
-/// Raises the limit to the most that is allowed.
+/// Raises the limit to the allowed maximum.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -34,12 +33,12 @@ pub(crate) fn raise() {
     }
 }
 
-/// How many files the process may have open.
+/// The limit of open files of this process.
 pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many connections each port may have.
+/// The connection limits of both ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Connections {
     pub(crate) clients_max: u64,
@@ -47,7 +46,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// As many as are wanted, of so many open files.
+    /// Reduces the wanted limits to what `files_max` open files allow.
     pub(crate) fn divide(wanted: Connections, files_max: u64) -> Connections {
         let reserved = (files_max / 2).clamp(RESERVED_MIN, RESERVED_MAX);
         let left = files_max.saturating_sub(reserved);
@@ -64,7 +63,7 @@ impl Connections {
 mod tests {
     use super::*;
 
-    /// The two ports had limits of their own, which together were all files that there were.
+    /// The two ports had separate limits, whose sum was the whole limit of open files.
     #[test]
     fn connections_never_have_what_the_member_needs() {
         let divide = |clients_max, files_max| {

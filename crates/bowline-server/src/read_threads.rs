@@ -1,9 +1,9 @@
-//! Threads that read ranges: few, and always the same ones.
+//! A bounded pool of threads that read ranges.
 //!
-//! A read of many keys may wait for the disk, so it runs where it may block. tokio starts another thread for that
-//! whenever none is idle: a burst of reads, a few at a time, made fifteen of them, and each has a heap of its own in
-//! the system's allocator, which keeps the most that it ever held. So the readers have a pool of tokio's with a bound,
-//! and a turn each, which is given up when the one who waits for it goes away.
+//! A read of many keys may wait for the disk, so it runs where it may block. tokio starts another blocking
+//! thread whenever none is idle: a burst of reads, a few at a time, started fifteen, and each keeps a heap in
+//! the system's allocator at its maximum size. So reads use a bounded pool and a semaphore; a queued read is
+//! dropped when its caller goes away.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tonic::Status;
 
 use crate::status::Fault;
 
-/// How many threads read ranges that are answered at once: more than processors, as some wait for the disk.
+/// Threads for ranges answered at once: more than processors, because some wait for the disk.
 pub(crate) fn wide_threads_max() -> usize {
     2 * cpus()
 }
 
-/// How many threads read long ranges.
+/// Threads for long ranges.
 pub(crate) fn long_threads_max() -> usize {
     cpus()
 }
@@ -28,16 +28,16 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// See the module.
+/// A bounded pool of threads.
 #[derive(Debug)]
 pub(crate) struct ReadThreads {
     turns: Arc<Semaphore>,
-    /// Only its threads that may block are used.
+    /// Only its blocking threads are used.
     runtime: Option<Runtime>,
 }
 
 impl ReadThreads {
-    /// Threads of this name, so many at most. They start when they are needed.
+    /// At most `threads_max` threads with this name; they start on demand.
     pub(crate) fn new(name: &str, threads_max: usize) -> io::Result<Arc<ReadThreads>> {
         let runtime = Builder::new_current_thread()
             .max_blocking_threads(threads_max)
@@ -49,18 +49,18 @@ impl ReadThreads {
         }))
     }
 
-    /// Reads, when its turn has come. Who goes away before that is not read for.
+    /// Runs `read` when its turn has come. It does not run if the caller goes away first.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        // Never closed.
+        // An error is impossible: the semaphore is never closed.
         let turn = self.turns.clone().acquire_owned().await;
         let Some(runtime) = &self.runtime else {
             return Err(Fault::Internal("its threads have ended".to_owned()).into());
         };
         let read = runtime.spawn_blocking(move || {
-            // A client that goes away does not end it, so it keeps the turn.
+            // The read goes on when the client goes away, so it keeps the turn.
             let _turn = turn;
             read()
         });
@@ -72,7 +72,7 @@ impl ReadThreads {
 impl Drop for ReadThreads {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Where this is dropped nobody may wait. A read that is under way ends by itself.
+            // A drop must not wait. A read under way ends by itself.
             runtime.shutdown_background();
         }
     }
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// A burst of two hundred ranges, eight at a time, was read by more than thirty threads.
+    /// A burst of two hundred ranges, eight at a time, used more than thirty threads.
     #[tokio::test]
     async fn a_burst_is_read_by_few_threads_and_not_for_who_has_gone() {
         const THREADS_MAX: usize = 2;
@@ -112,12 +112,12 @@ mod tests {
             assert!(burst.join_next().await.expect("one of them").is_ok());
         }
         burst.shutdown().await;
-        // What is asked now has its turn after what is under way.
+        // A new read runs after those under way.
         for _ in 0..THREADS_MAX {
             threads.run(|| ()).await.expect("it is read");
         }
         let reads = reads.load(Ordering::Relaxed);
-        // When it was ended, fifty were read, and those that had their turn were under way.
+        // At the abort, fifty had been read, and those with a turn were running.
         assert!(reads < 100, "nobody waits for the rest: {reads}");
         let used = used.lock().unwrap().len();
         assert!((1..=THREADS_MAX).contains(&used), "{used}");

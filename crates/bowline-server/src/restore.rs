@@ -1,8 +1,8 @@
-//! What can be done with the file of a snapshot: look into it, and make a member's directory of it.
+//! Inspection of a snapshot file, and restore of a member's directory from it.
 //!
-//! A file is read twice. First all of it is checked, so that a damaged one is refused before anything is
-//! made; then the tables are copied, each verified in its place. See [`SnapshotFile`] for the format, and
-//! [`bowline_cluster::restore`] for what a restore means.
+//! A file is read twice. First all of it is checked, so that a damaged file is refused before anything is
+//! created. Then the tables are copied, each verified at its place. [`SnapshotFile`] has the format,
+//! [`bowline_cluster::restore`] the meaning of a restore.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -17,24 +17,24 @@ use crate::snapshot_file::{BadSnapshot, SnapshotFile};
 const HASH_BYTES: u64 = 32;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a file holds.
+/// The contents of a snapshot file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotSummary {
-    /// The SHA-256 with which it ends.
+    /// The SHA-256 at the end of the file.
     pub sha256: [u8; 32],
-    /// The newest entry of the cluster's log in it.
+    /// The index of the newest log entry in it.
     pub index: u64,
     /// The revision.
     pub revision: u64,
-    /// Entries of all trees, every version counted.
+    /// Entries of all trees, with every version.
     pub entries: u64,
-    /// How many tables there are.
+    /// The number of tables.
     pub tables: u64,
     /// The size of the file.
     pub bytes: u64,
 }
 
-/// Why there is no restore.
+/// Why a restore failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -43,29 +43,29 @@ pub enum RestoreError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is not a whole snapshot.
+    /// The file is not a complete snapshot.
     #[error("{} is damaged, or no snapshot of Bowline: {bad}; take another copy", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where, and what should be there.
+        /// The offset, and what was expected there.
         bad: BadSnapshot,
     },
-    /// The directory that is to become the member's has something in it.
+    /// The target directory is not empty.
     #[error("{} is not an empty directory: choose another one, or move it away", path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
     },
-    /// The settings cannot be right, the copy is damaged in itself, or the disk failed.
+    /// The settings are wrong, the copy is damaged inside, or the disk failed.
     #[error(transparent)]
     Node(#[from] bowline_cluster::Error),
 }
 
-/// A file that has been checked.
+/// A checked file.
 struct Checked {
     file: File,
     head: SnapshotFile,
@@ -74,7 +74,7 @@ struct Checked {
     sha256: [u8; 32],
 }
 
-/// Checks a file, and says what it holds.
+/// Checks a file, and returns its contents in numbers.
 ///
 /// # Errors
 /// `Unreadable`, `Damaged`.
@@ -98,11 +98,11 @@ pub fn snapshot_summary(path: &Path) -> Result<SnapshotSummary, RestoreError> {
     })
 }
 
-/// Makes a directory of a file, of which a server makes a member of a new cluster. Which directory, member
-/// and cluster is said by the settings of the server.
+/// Creates a directory from a file; a server then starts it as a member of a new cluster. The server's
+/// settings determine directory, member and cluster.
 ///
 /// # Errors
-/// `Unreadable`, `Damaged`, `NotEmpty`; `Node` for what only shows when the directory is made. No file is
+/// `Unreadable`, `Damaged`, `NotEmpty`; `Node` for what only the creation of the directory shows. No file is
 /// left then.
 pub fn restore_snapshot(path: &Path, config: &Config) -> Result<Restored, RestoreError> {
     let directory = &config.node.data_dir;
@@ -127,14 +127,14 @@ pub fn restore_snapshot(path: &Path, config: &Config) -> Result<Restored, Restor
     };
     let restored = bowline_cluster::restore(&mut saved, &config.node);
     if restored.is_err() && !was_there {
-        // Only what is empty goes; the first error counts.
+        // Only empty directories are removed; the first error counts.
         let _ = fs::remove_dir(directory.join("tables"));
         let _ = fs::remove_dir(directory);
     }
     Ok(restored?)
 }
 
-/// Whether there is such a directory; one with something in it is refused.
+/// Whether the directory exists. A directory that is not empty is refused.
 fn is_there(directory: &Path) -> Result<bool, RestoreError> {
     let mut found = match fs::read_dir(directory) {
         Ok(found) => found,
@@ -204,7 +204,7 @@ enum Unread {
     Bad(BadSnapshot),
 }
 
-/// The head, and how long it is. How much of the file that takes is known only when it is decoded.
+/// The head and its length, which is known only after decoding.
 fn read_head(file: &mut File, bytes: u64) -> Result<(SnapshotFile, u64), Unread> {
     /// The lists of a million tables take less.
     const HEAD_BYTES_MAX: u64 = 1 << 30;
@@ -216,19 +216,19 @@ fn read_head(file: &mut File, bytes: u64) -> Result<(SnapshotFile, u64), Unread>
         read.map_err(Unread::System)?;
         match SnapshotFile::decode_head(&start) {
             Ok((head, len)) => return Ok((head, len as u64)),
-            // A wrong beginning does not get better.
+            // Wrong magic: more bytes cannot help.
             Err(bad) if bad.offset == 0 => return Err(Unread::Bad(bad)),
             Err(bad) if start.len() as u64 >= bytes.min(HEAD_BYTES_MAX) => {
                 return Err(Unread::Bad(bad));
             }
-            // It grew while it was read, or shrank.
+            // The file grew or shrank while it was read.
             Err(bad) if (start.len() as u64) < wanted => return Err(Unread::Bad(bad)),
             Err(_) => wanted *= 4,
         }
     }
 }
 
-/// The hash of the first `content` bytes, and the one that follows them.
+/// The hash of the first `content` bytes, and the stored hash after them.
 fn hash(file: &mut File, content: u64) -> io::Result<([u8; 32], [u8; 32])> {
     file.seek(SeekFrom::Start(0))?;
     let mut hash = Sha256::new();

@@ -1,4 +1,4 @@
-//! A server as a process: its log, its threads, its signals.
+//! The server as a process: its log, threads and signals.
 
 use std::io;
 
@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::open_files;
 use crate::server::{ServeError, Server};
 
-/// Serves until SIGTERM or SIGINT, and then ends cleanly. A second signal ends it at once.
+/// Serves until SIGTERM or SIGINT, then shuts down cleanly. A second signal ends the process at once.
 ///
 /// # Errors
 /// See [`ServeError`].
@@ -35,7 +35,7 @@ pub fn run(config: Config) -> Result<(), ServeError> {
             source,
         })?;
     let served = runtime.block_on(serve(config));
-    // A walk that is under way yet asks a database that is closed: nobody waits for it.
+    // A traversal still under way reads a closed database and fails: no need to wait for it.
     runtime.shutdown_background();
     served
 }
@@ -52,7 +52,7 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     tokio::select! {
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
-        // Its disk failed, say. Another process may do better; this one would only refuse.
+        // For example, its disk failed. Another process may succeed; this one would only refuse.
         reason = server.node_stopped() => return Err(ServeError::NodeStopped { reason }),
     }
     tracing::info!("stopping");
@@ -65,11 +65,10 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Which events are logged at `level`.
+/// The events logged at `level`.
 ///
-/// What libraries tell of their daily work is for who asks for details. Raft and the transport call
-/// it a warning or an error when a peer is down or a request is refused, and say so each time: what
-/// matters of that is told by our own events, once.
+/// Routine events of libraries are logged at the debug level only. Raft and the transport emit a warning or
+/// error each time a peer is down or a request is refused; our own events report what matters of it, once.
 fn log_levels(level: LevelFilter) -> Targets {
     const SILENT: [&str; 4] = ["openraft", "h2", "hyper", "tonic"];
     let asks_for_details = level >= LevelFilter::DEBUG;
@@ -92,13 +91,13 @@ fn start_log(config: &Config) {
     let lines = lines(config.log_json, has_colours, io::stderr);
     let registry = tracing_subscriber::registry();
     if let Err(error) = registry.with(lines.with_filter(levels)).try_init() {
-        // The process has a log of its own already.
+        // The process has already installed a log.
         tracing::debug!(%error, "the log was started before");
     }
 }
 
-/// The lines of the log. What a field holds may come from a client or a peer, so it is escaped: an event is one
-/// line, and no line commands the terminal that shows it.
+/// The log's lines. Fields may hold text of a client or a peer, so they are escaped: an event is one line,
+/// and no line sends commands to a terminal.
 fn lines<S, W>(is_json: bool, has_colours: bool, open: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -122,7 +121,7 @@ where
     Box::new(lines)
 }
 
-/// Makes writers of JSON in which everything is plain.
+/// A writer of JSON in which control characters are escaped.
 struct PlainJson<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for PlainJson<W> {
@@ -134,7 +133,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for PlainJson<W> {
 }
 
 impl<W: io::Write> io::Write for PlainJson<W> {
-    /// An event comes as a whole.
+    /// Each call has one whole event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let json = String::from_utf8_lossy(event);
         self.0.write_all(text::in_json(&json).as_bytes())?;
@@ -168,8 +167,8 @@ mod tests {
         }
     }
 
-    /// A peer's error message was written to the log as it came: it could begin a line of its own, look like an event
-    /// of this server, and clear the terminal of who read the log.
+    /// A peer's error message was logged unescaped: it could begin a new line, look like an event of this
+    /// server, and clear the reader's terminal.
     #[test]
     fn an_event_is_one_line_whatever_its_fields_hold() {
         let evil = "x\nINFO bowline: all is well\u{1B}[2J\u{9B}2J\u{202E}\u{2028}\u{7F}";
@@ -185,7 +184,7 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             assert_eq!(text.lines().count(), 1, "{text:?}");
             assert!(text.contains("a peer failed"), "{text}");
-            // Colours are the log's own.
+            // Colours come from the log itself.
             let is_shown = |c: char| text::is_plain(c) || has_colours && c == '\x1B';
             assert!(text.trim_end().chars().all(is_shown), "{text:?}");
             assert!(!text.contains("\x1B[2J"), "{text:?}");
@@ -199,7 +198,7 @@ mod tests {
     }
 
     /// Raft logged every attempt to reach a dead follower, thousands a second, and called an ordinary
-    /// bootstrap an error: its own words are for who asks for details.
+    /// bootstrap an error. Its events are for the debug level.
     #[test]
     fn libraries_are_silent_unless_asked_for() {
         let ordinary = log_levels(LevelFilter::INFO);

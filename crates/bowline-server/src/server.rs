@@ -1,4 +1,4 @@
-//! A server: a node, its ports, and their end.
+//! A server: start and shutdown of a node and its ports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use crate::open_files;
 use crate::transport::{ConnectionOptions, Dispatch, Listener};
 use crate::watch::{WatchOptions, Watches};
 
-/// Why a server did not start, or ended.
+/// Why a server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {url}: {source}")]
     Bind {
         /// The URL.
@@ -29,7 +29,7 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
-    /// A host has no address.
+    /// A host name has no address.
     #[error("cannot find the address of {url}: {reason}")]
     Resolve {
         /// The URL.
@@ -40,23 +40,23 @@ pub enum ServeError {
     /// The node did not start, or did not close.
     #[error(transparent)]
     Node(#[from] bowline_cluster::Error),
-    /// The node stopped by itself: its disk failed, or what it holds is damaged.
+    /// The node stopped by itself: its disk failed, or its data is damaged.
     #[error("the node has stopped: {reason}")]
     NodeStopped {
         /// Why.
         reason: String,
     },
-    /// The system refused a thread, or a signal.
+    /// The system refused a thread or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
-        /// What.
+        /// The refused resource.
         what: &'static str,
         /// Why.
         source: io::Error,
     },
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     node: Node,
@@ -64,19 +64,19 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     metrics_addresses: Vec<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
-    /// Ends when the last connection has.
+    /// Closes when the last connection has ended.
     drained: mpsc::Receiver<()>,
     drain_timeout: Duration,
 }
 
 impl Server {
-    /// Waits until the node stops by itself; returns why.
+    /// Waits until the node stops by itself; returns the reason.
     pub async fn node_stopped(&self) -> String {
         self.node.client().stopped().await
     }
 
-    /// Starts the node, and serves it. The ports are taken first: a server that cannot listen does
-    /// not touch the data.
+    /// Starts the node and its ports. The ports are bound first: a server that cannot listen does not touch
+    /// the data.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -139,34 +139,34 @@ impl Server {
         })
     }
 
-    /// Where clients are listened to.
+    /// The addresses of the client ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where metrics and health alone are served.
+    /// The addresses of the ports for metrics and health only.
     #[must_use]
     pub fn metrics_addresses(&self) -> &[SocketAddr] {
         &self.metrics_addresses
     }
 
-    /// The node, without a socket between.
+    /// An in-process client of the node.
     #[must_use]
     pub fn client(&self) -> LocalClient {
         self.context.client.clone()
     }
 
-    /// Takes no more connections, ends streams, lets requests under way finish, and closes the node.
+    /// Stops accepting, ends streams, lets requests under way finish, and closes the node.
     ///
     /// # Errors
     /// When the node does not close.
     pub async fn shutdown(mut self) -> Result<(), ServeError> {
         self.context.stop();
         self.context.watches.end_all();
-        // Every sender of the channel goes with its connection, the listeners' own with them.
-        let patience = self.drain_timeout + Duration::from_secs(1);
-        if tokio::time::timeout(patience, self.drained.recv())
+        // Each connection and each listener holds a sender of this channel.
+        let timeout = self.drain_timeout + Duration::from_secs(1);
+        if tokio::time::timeout(timeout, self.drained.recv())
             .await
             .is_err()
         {
@@ -187,7 +187,7 @@ impl Server {
     }
 }
 
-/// Lowers the limits of both ports to what the limit of open files allows.
+/// Lowers the connection limits of both ports to what the limit of open files allows.
 fn divide_open_files(clients: &mut ConnectionOptions, peers: &mut PortLimits) {
     let wanted = open_files::Connections {
         clients_max: clients.connections_max,
@@ -205,12 +205,12 @@ fn divide_open_files(clients: &mut ConnectionOptions, peers: &mut PortLimits) {
     }
     clients.connections_max = divided.clients_max;
     peers.connections_max = usize::try_from(divided.peers_max).unwrap_or(usize::MAX);
-    // No address has all of them.
+    // No single address may take all of them.
     let address_max = peers.connections_max * 3 / 4;
     peers.connections_per_address_max = peers.connections_per_address_max.min(address_max);
 }
 
-/// Listens on every address of a URL's host.
+/// Listens on every address of the URL's host.
 async fn bind(url: &Url) -> Result<Vec<Listener>, ServeError> {
     let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
     let addresses: Vec<SocketAddr> = found
@@ -224,7 +224,7 @@ async fn bind(url: &Url) -> Result<Vec<Listener>, ServeError> {
     for address in addresses {
         match Listener::bind(address) {
             Ok(listener) => listeners.push(listener),
-            // A machine without IPv6 still resolves localhost to its address.
+            // A machine without IPv6 may still resolve localhost to `::1`.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = Some(error),
             Err(source) if is_unsupported(&source) => failure = Some(source),
             Err(source) => {
@@ -245,7 +245,7 @@ async fn bind(url: &Url) -> Result<Vec<Listener>, ServeError> {
     Ok(listeners)
 }
 
-/// Whether the system does not know this kind of address at all.
+/// Whether the system does not support this address family.
 fn is_unsupported(error: &io::Error) -> bool {
     /// `EAFNOSUPPORT` on Linux.
     const UNSUPPORTED: i32 = 97;

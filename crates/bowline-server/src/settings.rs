@@ -1,4 +1,4 @@
-//! What the services need to know of the configuration.
+//! The part of the configuration that services use.
 
 use std::time::Duration;
 
@@ -13,36 +13,36 @@ pub struct Settings {
     pub txn_operations_max: usize,
     /// The most blocks a traversal of the graph visits.
     pub traversal_blocks_max: u64,
-    /// How long a follower waits for a leader; leases live at least one and a half times as long.
+    /// A follower's timeout for a leader; a lease's TTL is at least one and a half times as long.
     pub election_timeout: Duration,
-    /// How often an idle watch that asked for it is told how far it is.
+    /// The interval of progress notifications to an idle watch that asked for them.
     pub watch_progress_interval: Duration,
-    /// How many bytes of events wait for one client, before its watches fall behind.
+    /// The bound of one client's queue of events; beyond it, its watches fall behind.
     pub watch_queue_bytes: usize,
-    /// The most bytes that clients may make the server hold.
+    /// The memory budget of all clients.
     pub client_bytes_max: usize,
-    /// The same of one connection.
+    /// The memory limit of one connection.
     pub connection_bytes_max: usize,
-    /// How long a client may take to send what it has begun.
+    /// The deadline for a request or message to arrive completely, from its first byte.
     pub partial_timeout: Duration,
-    /// The most bytes the database may take, as `Status` reports it.
+    /// The quota that `Status` reports.
     pub quota_bytes: u64,
-    /// The hosts by which HTTP requests may call the server.
+    /// The host names that HTTP requests may use.
     pub hosts: Hosts,
-    /// Whether reflection is served. Who does not need it has less that can be asked of the port.
+    /// Whether reflection is served. Turning it off reduces what the port exposes.
     pub reflection: bool,
 }
 
 impl Settings {
-    /// What the rest of a request may take besides what [`Settings::request_bytes_max`] counts.
+    /// The allowance for a request's other bytes, which [`Settings::request_bytes_max`] does not count.
     pub(crate) const REQUEST_OVERHEAD_BYTES: usize = 512 << 10;
 
-    /// The largest message that is taken.
+    /// The largest accepted message.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.request_bytes_max + Settings::REQUEST_OVERHEAD_BYTES
     }
 
-    /// The shortest time to live of a lease.
+    /// The shortest TTL of a lease.
     pub(crate) fn lease_ttl_min(&self) -> Duration {
         const LEAST: Duration = Duration::from_secs(2);
         LEAST.max(self.election_timeout * 3 / 2)

@@ -1,8 +1,8 @@
-//! The file that `Maintenance.Snapshot` sends.
+//! The snapshot file: the stream of `Maintenance.Snapshot`.
 //!
 //! ```text
 //! magic            8 bytes, "BOWLSNP1"
-//! index            u64, the newest entry of the cluster's log in it
+//! index            u64, of the newest log entry in it
 //! revision         u64
 //! state length     u64
 //! table count      u32
@@ -13,44 +13,43 @@
 //! SHA-256          32 bytes, of everything before it
 //! ```
 //!
-//! Numbers are little-endian. What the state and the tables are, only the storage knows; they are
-//! as it wrote them, with their own checksums. The size is 32 more than a multiple of 512, which is
-//! by what etcd's tools know a whole snapshot.
+//! Numbers are little-endian. State and tables are opaque here: the storage wrote them, with checksums of
+//! their own. The size is a multiple of 512, plus 32: etcd's tools recognize a complete snapshot by that.
 
 use bowline_cluster::Frozen;
 
 /// The head of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotFile {
-    /// The newest entry of the log in it.
+    /// The index of the newest log entry in it.
     pub index: u64,
     /// The revision.
     pub revision: u64,
-    /// What is not in tables.
+    /// The state outside the tables.
     pub state: Vec<u8>,
     /// Names and lengths of the tables, in their order.
     pub tables: Vec<(String, u64)>,
 }
 
-/// Why a file is no snapshot.
+/// Why a file is not a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {expected}")]
 pub struct BadSnapshot {
-    /// Where.
+    /// The offset of the error.
     pub offset: usize,
-    /// What should be there.
+    /// What was expected there.
     pub expected: &'static str,
 }
 
 impl SnapshotFile {
-    /// What its first bytes are.
+    /// The first bytes.
     pub const MAGIC: &'static [u8; 8] = b"BOWLSNP1";
-    /// Its size without the hash is a multiple of this.
+    /// The size without the hash is a multiple of this.
     pub const ALIGNMENT: u64 = 512;
-    /// The most tables taken from a file.
+    /// The most tables accepted.
     const TABLES_MAX: u32 = 1 << 20;
 
-    /// The head of a copy.
+    /// The head for a frozen state.
     #[must_use]
     pub fn of(frozen: &Frozen) -> SnapshotFile {
         let tables = frozen.tables.iter();
@@ -64,10 +63,10 @@ impl SnapshotFile {
         }
     }
 
-    /// Everything that comes before the tables.
+    /// Encodes everything before the tables.
     ///
     /// # Errors
-    /// When there are more tables, or longer names, than the format has room for.
+    /// When there are more tables, or longer names, than the format allows.
     pub fn encode_head(&self) -> Result<Vec<u8>, String> {
         let mut out = Vec::with_capacity(64 + self.state.len() + self.tables.len() * 64);
         out.extend_from_slice(SnapshotFile::MAGIC);
@@ -88,10 +87,10 @@ impl SnapshotFile {
         Ok(out)
     }
 
-    /// Takes a head apart, from the first bytes of a file; also tells how long it is.
+    /// Decodes a head from the first bytes of a file; also returns its length.
     ///
     /// # Errors
-    /// With the offset of what is wrong, or missing.
+    /// With the offset of what is wrong or missing.
     pub fn decode_head(bytes: &[u8]) -> Result<(SnapshotFile, usize), BadSnapshot> {
         let mut reader = Reader { bytes, offset: 0 };
         if reader.take(8, "the magic number")? != SnapshotFile::MAGIC {

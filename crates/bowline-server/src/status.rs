@@ -1,7 +1,7 @@
-//! What a call is refused with: the one table of gRPC codes and texts.
+//! The errors of calls: one table of gRPC codes and texts.
 //!
-//! Clients of etcd compare these texts byte for byte, so each is written once, here, and a test
-//! holds the table. [`Fault::parts`] is exhaustive: a new fault does not compile without its code.
+//! etcd's clients compare these texts byte for byte, so each is written once, here, and a test checks the
+//! table. [`Fault::parts`] is exhaustive: a new fault does not compile without its code.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 pub enum Fault {
     /// A request names no key.
     KeyNotProvided,
-    /// A put that keeps value or lease found no key; or an operation says nothing.
+    /// A put that keeps value or lease found no key, or an operation is empty.
     KeyNotFound,
     /// A put keeps the value and gives one.
     ValueProvided,
@@ -25,7 +25,7 @@ pub enum Fault {
     TooManyOperations,
     /// A transaction writes a key twice.
     DuplicateKey,
-    /// There is no such order or target of a sort.
+    /// The sort order or target is unknown.
     InvalidSort,
     /// The request is too large.
     RequestTooLarge,
@@ -33,67 +33,67 @@ pub enum Fault {
     UserNameEmpty,
     /// Name or password are wrong.
     AuthenticationFailed,
-    /// The URLs of a member cannot be used.
+    /// The peer URLs of a member are invalid.
     InvalidMemberUrls,
-    /// A revision was given up.
+    /// The revision is trimmed.
     Compacted,
     /// A revision does not exist yet.
     FutureRevision,
-    /// A lease would live too long.
+    /// The TTL of a lease is too large.
     TtlTooLarge,
-    /// The space is used up.
+    /// The quota is used up, or the disk is full.
     NoSpace,
-    /// Too much is under way.
+    /// Too many requests are under way.
     TooManyRequests,
-    /// A transaction looks at more than one may.
+    /// A transaction exceeds the bound of work.
     TooMuchWork,
-    /// Clients make the server hold as much memory as they may.
+    /// Clients use up their memory budget.
     OutOfMemory,
     /// A reply is too long for one message.
     TooLong,
-    /// A request was begun, and did not arrive in time.
+    /// A request did not arrive completely in time.
     PartialRequest(Duration),
     /// There is no such lease.
     LeaseNotFound,
     /// There is no such member.
     MemberNotFound,
-    /// There is such a lease already.
+    /// The lease exists already.
     LeaseExists,
-    /// Only the leader does this.
+    /// Only the leader can do this.
     NotLeader,
-    /// Only a learner is promoted.
+    /// Only a learner can be promoted.
     NotLearner,
     /// The learner is too far behind.
     LearnerNotReady,
     /// There are too many learners.
     TooManyLearners,
-    /// A learner does not serve this.
+    /// A learner does not serve this call.
     LearnerUnsupported,
-    /// A change of the membership would leave too few members.
+    /// The change of membership would leave too few started members.
     NotEnoughStarted,
-    /// A change of the membership would leave a majority that does not answer.
+    /// The change of membership would leave a majority that is not reachable.
     Unhealthy,
-    /// Leadership cannot go there.
+    /// The target of a leadership transfer is invalid.
     BadTransferee,
-    /// A member has this peer URL.
+    /// Another member has this peer URL.
     PeerUrlExists,
     /// Authentication is off.
     AuthNotEnabled,
     /// There is no leader.
     NoLeader,
-    /// The leader changed meanwhile.
+    /// The leader changed during the request.
     LeaderChanged,
-    /// The server stops.
+    /// The server is stopping.
     Stopped,
-    /// It took too long.
+    /// The request timed out.
     Timeout,
-    /// The user may not.
+    /// The user has no permission.
     PermissionDenied,
-    /// The token is not valid (any more).
+    /// The token is not or no longer valid.
     InvalidToken,
-    /// A watch was ended.
+    /// The watch was canceled.
     WatchCanceled,
-    /// The data of members differ.
+    /// The data of the members differs.
     CorruptCluster,
     /// There is no such user.
     UserNotFound,
@@ -101,38 +101,38 @@ pub enum Fault {
     RoleNameEmpty,
     /// There is no such role.
     RoleNotFound,
-    /// A role is to be given no permission.
+    /// A grant to a role names no permission.
     PermissionNotGiven,
-    /// What to go back to is no version.
+    /// The target of a downgrade is not a version.
     DowngradeVersionMalformed,
-    /// One cannot go back to that version.
+    /// A downgrade to that version is not possible.
     DowngradeVersionInvalid,
-    /// There is nothing of this number to be done.
+    /// The action has an unknown number.
     UnknownMethod,
-    /// The lease that a lock was waited for with has ended.
+    /// The lease ended while it waited for a lock.
     SessionExpired,
-    /// Who speaks for the leader of an election is not, or no more.
+    /// The caller is not, or no longer, the leader of the election.
     NotElected,
-    /// An election has no leader.
+    /// The election has no leader.
     NobodyElected,
-    /// A request does not say which leader it is about.
+    /// The request names no leader key.
     LeaderKeyMissing,
-    /// The request makes no sense to this server; says which part.
+    /// A part of the request is invalid; names it.
     Invalid(&'static str),
-    /// The request could never succeed; says why.
+    /// The request could never succeed; names the reason.
     Malformed(String),
-    /// What the request needs is not there; says what.
+    /// Something that the request needs is missing; names it.
     Missing(String),
-    /// What is stored does not allow it; says what.
+    /// The stored data does not allow it; names the reason.
     Unfit(String),
     /// Not offered.
     Unsupported(&'static str),
-    /// This node failed; says how.
+    /// This node failed; names the reason.
     Internal(String),
 }
 
 impl Fault {
-    /// Code and text.
+    /// The gRPC code and text.
     #[must_use]
     pub fn parts(&self) -> (Code, Cow<'static, str>) {
         let (code, text) = match self {
@@ -214,7 +214,7 @@ impl Fault {
                 "etcdserver: rpc not supported for learner",
             ),
             Fault::NotEnoughStarted => (
-                // What etcd makes of it on the way out.
+                // etcd sends it with this code.
                 Code::Unknown,
                 "etcdserver: re-configuration failed due to not enough started members",
             ),
@@ -254,7 +254,7 @@ impl Fault {
                 Code::InvalidArgument,
                 "etcdserver: invalid downgrade target version",
             ),
-            // These four etcd's server says in the words of its client's library, without a code.
+            // etcd's server sends these four in the words of its client library, without a code.
             Fault::SessionExpired => (Code::Unknown, "mutex: session is expired"),
             Fault::NotElected => (Code::Unknown, "election: not leader"),
             Fault::NobodyElected => (Code::Unknown, "election: no leader"),
@@ -290,7 +290,7 @@ impl From<Refusal> for Fault {
             Refusal::Corrupt => Fault::CorruptCluster,
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
             Refusal::TooMuchWork { .. } => Fault::TooMuchWork,
-            // In the words of the library, so that a program reads the same in both places.
+            // The library's text, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
             Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),
             other => Fault::Internal(other.to_string()),
@@ -319,7 +319,7 @@ impl From<bowline::Error> for Fault {
     }
 }
 
-/// The text of an error, cut so that it fits into the head of an answer: some name all there is.
+/// An error's text, cut so that it fits into a response header: some errors list every id.
 fn short(error: &bowline::Error) -> String {
     const CHARACTERS_MAX: usize = 1_000;
     let text = error.to_string();
@@ -348,7 +348,7 @@ impl From<Error> for Fault {
             Error::TooManyLearners => Fault::TooManyLearners,
             Error::BadTransferee { .. } => Fault::BadTransferee,
             Error::NotEnoughStarted => Fault::NotEnoughStarted,
-            // While one change is under way etcd lets another wait until its time is over.
+            // While one change is under way, etcd lets another wait until its deadline.
             Error::MembershipChanging => Fault::Timeout,
             Error::Unhealthy => Fault::Unhealthy,
             Error::RequestTooDeep { .. } => Fault::TooManyOperations,
@@ -358,8 +358,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// The words of etcd's library of gRPC where that of this server has its own: for a message that is
-/// larger than can be received.
+/// Replaces this gRPC library's text for a message above the size limit by that of etcd's library.
 pub(crate) fn in_words_of_etcd(status: Status) -> Status {
     const FOUND: &str = "Error, decoded message length too large: found ";
     const LIMIT: &str = " bytes, the limit is: ";
@@ -373,7 +372,7 @@ pub(crate) fn in_words_of_etcd(status: Status) -> Status {
     Status::resource_exhausted(text)
 }
 
-/// The status of an error of the node.
+/// The status for an error of the node.
 pub(crate) fn status(error: impl Into<Fault>) -> Status {
     let fault: Fault = error.into();
     fault.into()
@@ -385,7 +384,7 @@ mod tests {
 
     #[test]
     fn codes_and_texts_are_those_that_clients_know() {
-        // Beginning `etcdserver: ` left out.
+        // Without the prefix `etcdserver: `.
         let table: &[(Fault, Code, &str)] = &[
             (
                 Fault::KeyNotProvided,

@@ -1,9 +1,9 @@
-//! The versions of etcd that replies and metrics name.
+//! The etcd versions in replies and metrics.
 
-/// The version of etcd whose behaviour this is. Clients decide by it what they may ask for:
-/// Kubernetes asks for progress from 3.5.13 on, and streams of ranges exist from 3.7 on.
+/// The etcd version that this server behaves like. Clients derive features from it: Kubernetes requests
+/// progress from 3.5.13 on, and range streams exist from 3.7 on.
 pub(crate) const VERSION: &str = "3.7.3";
-/// The version on which all members agree, and that of the storage's format: etcd's have no patch.
+/// The cluster version and the storage version: etcd's have no patch level.
 pub(crate) const CLUSTER_VERSION: &str = "3.7.0";
-/// The same as a reply about downgrades and a metric say it.
+/// The same in a downgrade reply and in a metric.
 pub(crate) const CLUSTER_VERSION_SHORT: &str = "3.7";

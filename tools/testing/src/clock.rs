@@ -1,4 +1,4 @@
-//! A clock that a test moves by hand.
+//! A manual clock for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use bowline_storage::Clock;
 use parking_lot::Mutex;
 
-/// Time that passes only when told. Clones are the same clock.
+/// A clock that only the test advances. Clones are the same clock.
 ///
 /// ```
 /// use bowline_storage::Clock;
@@ -28,13 +28,13 @@ pub struct ManualClock {
 #[derive(Debug)]
 struct Now {
     monotonic: Duration,
-    /// Kept as a duration: milliseconds would lose what is left over at each advance.
+    /// Kept as a duration: milliseconds would lose the remainder of each advance.
     wall: Duration,
     suspended: Duration,
 }
 
 impl ManualClock {
-    /// What the wall clock shows at first: 2024-01-01 00:00 UTC, in milliseconds.
+    /// The initial wall time: 2024-01-01 00:00 UTC, in milliseconds.
     pub const START_WALL_MS: u64 = 1_704_067_200_000;
 
     /// A clock at monotonic time 0 and wall time [`ManualClock::START_WALL_MS`].
@@ -50,14 +50,14 @@ impl ManualClock {
         }
     }
 
-    /// Lets time pass, on both clocks.
+    /// Advances both clocks.
     pub fn advance(&self, by: Duration) {
         let mut now = self.now.lock();
         now.monotonic += by;
         now.wall += by;
     }
 
-    /// Lets the machine be suspended: monotonic time stands still.
+    /// Simulates a suspension of the machine: monotonic time stands still.
     pub fn suspend(&self, by: Duration) {
         let mut now = self.now.lock();
         now.suspended += by;

@@ -1,16 +1,16 @@
-//! The programs of etcd that tests compare with.
+//! Etcd programs for comparison in tests.
 
 use std::path::PathBuf;
 
-/// The version that is the reference. `checks/etcd/build` builds it.
+/// The reference version. `checks/etcd/build` builds it.
 pub const REFERENCE_VERSION: &str = "3.7.3";
 
-/// What to do where there is none, for the reason of a skip.
+/// The advice in a skip's reason when there is none.
 pub const MISSING: &str =
     "there is no etcd: `checks/etcd/build` builds 3.7.3, apt has etcd-server, ETCD names a program";
 
-/// Every etcd on this machine, the reference first: what `ETCD` names (several as in `PATH`) and nothing
-/// else, or what `checks/etcd/build` has built and what is on the `PATH`.
+/// Every etcd on this machine, the reference first: only those that `ETCD` names (several as in `PATH`), or
+/// else the one from `checks/etcd/build` and those on the `PATH`.
 #[must_use]
 pub fn programs() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os("ETCD") {
@@ -23,13 +23,13 @@ pub fn programs() -> Vec<PathBuf> {
     found
 }
 
-/// The reference, or another where that was not built.
+/// The reference, or another if it was not built.
 #[must_use]
 pub fn program() -> Option<PathBuf> {
     programs().into_iter().next()
 }
 
-/// Where `checks/etcd/build` puts it: in the target folder, three levels above a test program.
+/// The output of `checks/etcd/build`: in the target folder, three levels above a test program.
 fn built() -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let target = test.ancestors().nth(3)?;

@@ -1,55 +1,54 @@
-//! Test tools for Bowline: a disk that forgets, a disk that fails, a clock that stands still, and
-//! a model that is too simple to be wrong. Nothing here is shipped.
+//! Test tools for Bowline: simulated disks, injected faults, a manual clock, a reference model, and checkers
+//! of histories. Nothing here is shipped.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`disk`] | [`SimDisk`]: a file system in memory that records every operation |
-//! | [`crash`] | [`Images`]: every state a power loss could leave, from such a record |
+//! | [`disk`] | [`SimDisk`]: an in-memory file system that records every operation |
+//! | [`crash`] | [`Images`]: every state that a power loss could leave, from such a recording |
 //! | [`fault`] | [`FaultVfs`]: errors, short reads and writes, and a full disk, on any `Vfs` |
-//! | [`clock`] | [`ManualClock`]: time that passes only when told |
-//! | [`model`] | [`Model`]: what a database must answer, in plain maps |
-//! | [`isolation`] | [`isolation::check`]: which anomalies a history of transactions shows |
-//! | [`linear`] | [`linear::check`]: whether a history of keys of a cluster is linearizable |
-//! | [`ports`] | ports for servers, that no other socket is given in between |
-//! | [`seed`] | [`Seed`]: random tests that say how to repeat themselves |
-//! | [`vitals`] | what an operator sees of a process, held against bounds |
-//! | [`skip`](mod@skip) | tests that cannot run on a machine say so, and are counted |
-//! | [`etcd`] | the programs of etcd that tests compare with |
+//! | [`clock`] | [`ManualClock`]: time that only the test advances |
+//! | [`model`] | [`Model`]: the answers of a correct database, in plain maps |
+//! | [`isolation`] | [`isolation::check`]: the anomalies in a history of transactions |
+//! | [`linear`] | [`linear::check`]: whether a history of a cluster's keys is linearizable |
+//! | [`ports`] | ports for servers that no other socket gets in between |
+//! | [`seed`] | [`Seed`]: seeds of random tests, with the command that repeats them |
+//! | [`vitals`] | the resource use of a process, compared with bounds |
+//! | [`skip`](mod@skip) | skipped tests, reported and counted |
+//! | [`etcd`] | the etcd programs for comparison |
 //!
 //! # What the disk models
 //!
-//! A power loss after any operation of the record (a *point*), at which
+//! A power loss after any operation of the recording (a *point*), at which
 //!
-//! - data that a `sync_data` covered is there; each later write or change of length is there or
-//!   missing, independently of all others, so that writes reach the disk in any order;
-//! - an unsynced write may be torn: each sector of 512 (or 4,096) bytes is old or new, the file
-//!   may have its new length without its new bytes (they read as zeros), or a length in between;
-//! - a created, renamed or removed name that a `sync_dir` of its directory covered is there; each
-//!   later one is there or missing, independently. Syncing a file does not sync its name, and
-//!   syncing a directory does not sync the directory's own name. A rename is atomic: one that is
-//!   lost leaves the old name and the old target. An operation that cannot be, because one before
-//!   it is missing (the rename of a file whose creation is lost), is missing too. A rename between
-//!   two directories is safe when both are synced;
-//! - after a sync that *failed* ([`SimDisk::fail_syncs`]), the data it should have covered may be
-//!   missing for good, even when a later sync succeeds, as on Linux;
+//! - data that a `sync_data` covered is there; each later write or change of length is there or missing,
+//!   independently of all others, so that writes reach the disk in any order;
+//! - an unsynced write may be torn: each sector of 512 (or 4,096) bytes is old or new, the file may have its
+//!   new length without its new bytes (they read as zeros), or a length in between;
+//! - a created, renamed or removed name that a `sync_dir` of its directory covered is there; each later one
+//!   is there or missing, independently. Syncing a file does not sync its name, and syncing a directory does
+//!   not sync the directory's own name. A rename is atomic: a lost one leaves the old name and the old
+//!   target. An operation that is impossible, because one before it is missing (the rename of a file whose
+//!   creation is lost), is missing, too. A rename between two directories is safe when both are synced;
+//! - after a sync that *failed* ([`SimDisk::fail_syncs`]), the data it should have covered may be missing for
+//!   good, even when a later sync succeeds, as on Linux;
 //! - a process that is killed without a power loss keeps every operation
 //!   ([`Faults::AllKept`](crash::Faults::AllKept)).
 //!
 //! # What it does not model
 //!
 //! - An `fsync` that lies. The engine assumes that it does not.
-//! - A sync that takes time: a write on another thread comes wholly before it, and is covered, or
-//!   wholly after it.
+//! - A sync that takes time: a write on another thread comes wholly before it, and is covered, or wholly
+//!   after it.
 //! - Garbage: a sector that was never written reads as zeros, not as another file's old bytes.
 //! - A sector that is half old and half new; sectors are atomic.
-//! - Decay of data at rest, unless asked for: see [`SimDisk::damaged`].
+//! - Decay of data at rest, unless requested: see [`SimDisk::damaged`].
 //! - A name that is half renamed, hard links, permissions, removal of directories.
 //! - A `sync_dir` that fails and loses names for good; [`FaultVfs`] makes it fail and keep them.
 //!
 //! # Example
 //!
-//! A file is replaced by writing a new one and renaming it. Whatever the crash, one of the two
-//! is there, whole:
+//! A file is replaced by writing a new one and renaming it. After any crash, one of the two is there,
+//! complete:
 //!
 //! ```
 //! use bowline_storage::vfs::{OpenMode, Vfs};

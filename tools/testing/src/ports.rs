@@ -1,22 +1,22 @@
 //! Ports for servers whose addresses must be known before they listen, such as the members of a cluster.
 //!
-//! To bind port 0 and close the socket again gives a port that was free *a moment ago*: until the server binds it,
-//! any other socket of the machine may be given the same one, as the local end of a connection, too. The more
-//! tests run beside each other, the more often that happens (docs/bugs.md). So these ports come from below the range
-//! that the kernel gives away (`ip_local_port_range`), where a socket only gets a port that it asks for by number.
+//! Binding port 0 and closing the socket yields a port that was free *a moment ago*: until the server binds
+//! it, any other socket of the machine may get it, even as the local end of a connection. The more tests run
+//! in parallel, the more often that happens (docs/bugs.md). So these ports come from below the kernel's
+//! ephemeral range (`ip_local_port_range`), where a socket only gets a port that it requests by number.
 //!
-//! Processes share them in blocks. Whoever listens at the first port of a block has the others of the block, until
-//! its process ends; nobody else looks at them. Within a process a port is handed out once.
+//! Processes share them in blocks. A process that listens at the first port of a block owns the block until
+//! it ends; others skip it. Within a process a port is handed out once.
 
 use std::net::{Ipv4Addr, TcpListener};
 
 use parking_lot::Mutex;
 
-/// Ports of a block, with the one that stands for the block.
+/// The number of ports in a block, including the first one, which claims the block.
 const BLOCK_PORTS: u16 = 64;
-/// Below it are the ports of services that people run.
+/// Lower ports are used by ordinary services.
 const FIRST_PORT: u16 = 10_240;
-/// The lowest port that Linux gives away unless told otherwise.
+/// The start of Linux's default ephemeral range.
 const USUAL_EPHEMERAL_FROM: u16 = 32_768;
 
 static PORTS: Mutex<Ports> = Mutex::new(Ports {
@@ -25,16 +25,16 @@ static PORTS: Mutex<Ports> = Mutex::new(Ports {
     end: 0,
 });
 
-/// What this process has.
+/// The ports of this process.
 struct Ports {
-    /// One listener for each block, at its first port.
+    /// One listener for each owned block, at its first port.
     claims: Vec<TcpListener>,
-    /// The ports of the newest block that were not handed out yet.
+    /// The next port of the newest block.
     next: u16,
     end: u16,
 }
 
-/// A port of the loopback that nobody listens at and nobody else is given.
+/// A free loopback port that no other caller gets.
 ///
 /// # Panics
 ///
@@ -43,7 +43,7 @@ pub fn free_port() -> u16 {
     free_ports(1)
 }
 
-/// The first of so many ports in a row, as [`free_port`].
+/// The first of `count` consecutive ports, as [`free_port`].
 ///
 /// # Panics
 ///
@@ -57,7 +57,7 @@ pub fn free_ports(count: u16) -> u16 {
     loop {
         while ports.end - ports.next >= count {
             let first = ports.next;
-            // A program that knows nothing of blocks may listen in the middle of one.
+            // A foreign program may listen in the middle of a block.
             match (first..first + count).rfind(|port| !is_free(*port)) {
                 None => {
                     ports.next = first + count;
@@ -73,7 +73,7 @@ pub fn free_ports(count: u16) -> u16 {
 impl Ports {
     fn claim(&mut self) {
         let blocks = (ephemeral_from() - FIRST_PORT) / BLOCK_PORTS;
-        // Processes begin at different ones, so that they rarely meet.
+        // Processes start at different blocks, so that they rarely compete.
         let own = u16::try_from(std::process::id() % u32::from(blocks)).expect("less than blocks");
         let first = |number: u16| FIRST_PORT + (own + number) % blocks * BLOCK_PORTS;
         let claimed = (0..blocks)
@@ -85,14 +85,14 @@ impl Ports {
     }
 }
 
-/// The lowest port that the kernel gives to sockets that ask for none. Above it nothing can be promised.
+/// The start of the ephemeral range. Ports above it may be taken at any time.
 fn ephemeral_from() -> u16 {
     let told = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let lowest = told
         .ok()
         .and_then(|range| range.split_whitespace().next()?.parse().ok())
         .unwrap_or(USUAL_EPHEMERAL_FROM);
-    // A machine that gives away nearly all of them: then these are as good as any.
+    // The ephemeral range covers nearly all ports: then these are as good as any.
     if lowest < FIRST_PORT + 4 * BLOCK_PORTS {
         USUAL_EPHEMERAL_FROM
     } else {
@@ -124,7 +124,7 @@ mod tests {
         given.sort_unstable();
         given.dedup();
         assert_eq!(given.len(), count);
-        // No process that asks the same way gets into a block that is taken.
+        // No process with this scheme takes a port of a claimed block.
         for claim in &PORTS.lock().claims {
             let port = claim.local_addr().unwrap().port();
             assert!(!is_free(port), "{port} stands for a block");

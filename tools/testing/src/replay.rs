@@ -1,8 +1,8 @@
-//! Replays fuzzed inputs without a fuzzer: seeds, a kept corpus, and mutations of both.
+//! Replays fuzzed inputs without a fuzzer: seeds, a stored corpus, and mutations of both.
 //!
-//! A fuzzer that is guided by coverage needs its own build and minutes. What it found stays in a
-//! corpus of small files, packed by `tar`; running those, and some thousand random mutations of them, takes
-//! milliseconds with any compiler, and holds what was found once.
+//! A coverage-guided fuzzer needs its own build and minutes. Its findings are in a corpus of small files,
+//! packed by `tar`; running those, and some thousand random mutations of them, takes milliseconds with any
+//! compiler, and protects from regressions.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,18 +16,18 @@ use tar::Archive;
 
 use crate::Seed;
 
-/// The environment variable that says how many mutations each target gets.
+/// The environment variable for the number of mutations per target.
 const CASES_VARIABLE: &str = "BOWLINE_FUZZ_CASES";
-/// When it is set, seeds are written to where `tools/fuzz/run` keeps what it finds.
+/// When set, seeds are written to the directory in which `tools/fuzz/run` stores its findings.
 const WRITE_VARIABLE: &str = "BOWLINE_FUZZ_WRITE_SEEDS";
 const CASES: u64 = 4_000;
-/// Inputs do not grow beyond this.
+/// The largest input.
 const INPUT_BYTES_MAX: usize = 16 << 10;
 
-/// A step that takes longer than this does not end: its input is some kilobytes.
+/// A step that takes longer counts as hanging: its input is some kilobytes.
 const STEP: Duration = Duration::from_secs(120);
 
-/// Ends the process when a step of a test does not end, since a thread cannot be stopped.
+/// Ends the process when a step of a test hangs, since a thread cannot be stopped.
 #[derive(Debug)]
 pub struct Watchdog {
     steps: mpsc::Sender<Vec<u8>>,
@@ -57,16 +57,16 @@ impl Watchdog {
 
     /// Begins the next step, whose input is printed if it hangs.
     pub fn step(&self, input: &[u8]) {
-        // The thread is there as long as this is.
+        // An error is impossible: the thread lives as long as this.
         let _ = self.steps.send(input.to_vec());
     }
 }
 
-/// Runs `target` on `seeds`, on every file in the archive `corpus`, if there is one, and on mutations of these.
+/// Runs `target` on `seeds`, on every file in the archive `corpus`, if it exists, and on mutations of these.
 ///
 /// # Panics
-/// When `target` does, after printing the input and how to repeat it. An input that takes two
-/// minutes ends the process.
+/// When `target` does, after printing the input and how to repeat it. An input that takes two minutes ends
+/// the process.
 pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: impl Fn(&[u8])) {
     let seed = Seed::from_env_or(0xf0_22);
     let cases: u64 = std::env::var(CASES_VARIABLE).map_or(CASES, |text| {
@@ -91,7 +91,7 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
                 Some(case) if case < cases => {
                     eprintln!("{seed} {test} (case {case} of {cases})");
                 }
-                // Told when it was chosen.
+                // The fresh seed was printed when it was chosen.
                 Some(case) => eprintln!("{test}: case {} of the fresh seed", case - cases),
             }
             eprintln!("input of {} bytes: {}", input.len(), input.escape_ascii());
@@ -102,7 +102,7 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
         run(input, None);
     }
     let mut random = seed.rng();
-    // A tenth more is new in each run.
+    // A tenth more has a fresh seed in each run.
     let fresh = Seed::fresh(test);
     let fresh_cases = if fresh.is_some() { cases / 10 } else { 0 };
     for case in 0..cases + fresh_cases {
@@ -145,7 +145,7 @@ fn write_seeds(test: &str, corpus: &Path, seeds: &[Vec<u8>]) {
     }
 }
 
-/// Changes an input in one of the ways in which a decoder may be led astray.
+/// Changes an input in one of the ways that may mislead a decoder.
 fn mutate(input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut fastrand::Rng) {
     const NUMBERS: [u64; 12] = [
         0,

@@ -1,7 +1,7 @@
-//! Seeds of random tests: fixed ones, a fresh one in each run, or the one that the environment names.
+//! Seeds of random tests: fixed ones, a fresh one in each run, or the one that the environment sets.
 //!
-//! Fixed seeds make a run that failed fail again, and are what the catalog of mutants relies on. But they
-//! try the same cases for ever. So each suite also tries a fresh seed in each run, in a smaller size. It is
+//! With a fixed seed a failed run fails again, and the catalog of mutants relies on that. But fixed seeds
+//! only try the same cases. So each suite also tries a fresh seed in each run, in a smaller size. It is
 //! printed when it is chosen, so that it is known however the process ends.
 
 use std::fmt;
@@ -10,13 +10,13 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::thread;
 
-/// The environment variable that chooses the seed.
+/// The environment variable that sets the seed.
 const VARIABLE: &str = "BOWLINE_SEED";
 
-/// The environment variable that, set to `0`, leaves fresh seeds out: where one run must be as the last.
+/// The environment variable that, set to `0`, disables fresh seeds, for repeatable runs.
 const FRESH_VARIABLE: &str = "BOWLINE_FRESH_SEED";
 
-/// The seed of a random test. Shown as the command line that repeats the test.
+/// The seed of a random test. Displayed as the command line that repeats the test.
 ///
 /// ```
 /// use bowline_testing::Seed;
@@ -33,8 +33,8 @@ impl Seed {
     /// The seed in `BOWLINE_SEED` (decimal, or hexadecimal after `0x`), else `default`.
     ///
     /// # Panics
-    /// When the variable is set to something else: a test must not quietly run with another seed
-    /// than the one it was asked to repeat.
+    /// When the variable is set to something else: a test must not silently run with another seed than the
+    /// requested one.
     #[must_use]
     pub fn from_env_or(default: u64) -> Seed {
         Seed::named().unwrap_or(Seed(default))
@@ -56,8 +56,8 @@ impl Seed {
         }
     }
 
-    /// The seed of a test that is for fresh ones: the one in `BOWLINE_SEED`, else [`Seed::fresh`]; `None` where no
-    /// fresh one is wanted.
+    /// The seed of a test that is for fresh ones: the one in `BOWLINE_SEED`, else [`Seed::fresh`]; `None` if
+    /// fresh ones are disabled.
     ///
     /// # Panics
     /// As [`Seed::from_env_or`].
@@ -66,8 +66,8 @@ impl Seed {
         Seed::named().or_else(|| Seed::fresh(test))
     }
 
-    /// The fresh seed of this process, told with the name of the test, or what runs it; `None` when `BOWLINE_SEED`
-    /// names another, or `BOWLINE_FRESH_SEED` is `0`.
+    /// The fresh seed of this process, printed with the name of the test, or its runner; `None` when
+    /// `BOWLINE_SEED` sets another, or `BOWLINE_FRESH_SEED` is `0`.
     #[must_use]
     pub fn fresh(test: &str) -> Option<Seed> {
         static FRESH: OnceLock<u64> = OnceLock::new();
@@ -75,15 +75,15 @@ impl Seed {
         if is_unwanted || std::env::var_os(VARIABLE).is_some() {
             return None;
         }
-        // The keys of a hasher come from the randomness of the system.
+        // A hasher's keys come from the system's randomness.
         let seed = Seed(*FRESH.get_or_init(|| RandomState::new().hash_one(0)));
-        // Past the runner, which hides what a passing test prints. Whether anybody reads it does not matter.
+        // Past the runner, which hides the output of a passing test. A write error does not matter.
         let line = format!("fresh seed of {test}: {VARIABLE}={}\n", seed.0);
         let _ = io::stderr().write_all(line.as_bytes());
         Some(seed)
     }
 
-    /// The seeds of a test that takes a moment: [`Seed::from_env_or`] and [`Seed::fresh`].
+    /// The seeds of a short test: [`Seed::from_env_or`] and [`Seed::fresh`].
     ///
     /// # Panics
     /// As [`Seed::from_env_or`].
@@ -105,7 +105,7 @@ impl Seed {
         Seed(random.u64(..))
     }
 
-    /// Prints how to repeat the test when the guard is dropped while the test panics.
+    /// Prints how to repeat the test if the guard is dropped by a panic.
     pub fn print_on_failure(self, test: &'static str) -> SeedGuard {
         SeedGuard { seed: self, test }
     }
@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    /// A test that is for fresh seeds repeats the one that it is given, and tries none where none is wanted. Runs itself
-    /// as a process, once for each.
+    /// A test of fresh seeds repeats the given one, and tries none where they are disabled. Runs itself as a
+    /// process, once for each.
     #[test]
     fn a_test_of_fresh_seeds_repeats_the_one_that_is_named() {
         const CHILD: &str = "BOWLINE_TEST_SEEDS";

@@ -1,8 +1,8 @@
-//! Tests that cannot run on a machine say so, in a form that the pipeline counts.
+//! Reports of tests that cannot run on a machine, in a form that the pipeline counts.
 //!
-//! Each writes one line, `SKIPPED: …`, past the test runner, which hides what a passing test prints.
-//! `.ci/run` ends with their number, and does not count a skipped test as passed. With
-//! `BOWLINE_STRICT=1` each is a failure: where everything is installed nothing may be skipped.
+//! Each writes one line, `SKIPPED: …`, past the test runner, which hides the output of a passing test.
+//! `.ci/run` ends with their number, and does not count a skipped test as passed. With `BOWLINE_STRICT=1`
+//! each is a failure: where everything is installed nothing may be skipped.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::thread;
 /// The environment variable that makes a skip a failure.
 const STRICT: &str = "BOWLINE_STRICT";
 
-/// Says that the test that calls it does nothing on this machine, and why. The caller returns next.
+/// Reports that the calling test does nothing on this machine, and why. The caller returns next.
 ///
 /// # Panics
 /// When `BOWLINE_STRICT` is `1`.
@@ -20,7 +20,7 @@ pub fn skip(why: impl Display) {
     say(&format!("test {}: {why}", name()));
 }
 
-/// Says that the test that calls it leaves out a part on this machine, and why.
+/// Reports that the calling test skips a part on this machine, and why.
 ///
 /// # Panics
 /// When `BOWLINE_STRICT` is `1`.
@@ -29,7 +29,7 @@ pub fn skip_part(why: impl Display) {
     say(&format!("a part of {}: {why}", name()));
 }
 
-/// The name of the test: the runner gives it to the thread.
+/// The name of the test, from its thread.
 fn name() -> String {
     thread::current().name().unwrap_or("a thread").to_owned()
 }
@@ -39,7 +39,7 @@ fn say(what: &str) {
     let what = what.replace('\n', " ");
     let is_strict = std::env::var_os(STRICT).is_some_and(|value| value == "1");
     assert!(!is_strict, "{STRICT}=1 allows no skip: {what}");
-    // Whether anybody reads it is not what is tested.
+    // A write error does not matter.
     let _ = io::stderr().write_all(format!("SKIPPED: {what}\n").as_bytes());
 }
 
@@ -50,8 +50,8 @@ mod tests {
     /// Set in the process that skips.
     const CHILD: &str = "BOWLINE_TEST_SKIPS";
 
-    /// A skip is one line past the runner, and a failure where it is not allowed. Runs itself as a
-    /// process, with and without the variable.
+    /// A skip is one line past the runner, and a failure where it is not allowed. Runs itself as a process,
+    /// with and without the variable.
     #[test]
     fn a_skip_is_told_and_fails_where_it_is_not_allowed() {
         if std::env::var_os(CHILD).is_some() {

@@ -1,15 +1,16 @@
-//! What an operator sees of a running process: processor time, log, memory, threads, open files and disk, each held
-//! against a bound.
+//! The resource use of a running process: processor time, log, memory, threads, open files and disk, each
+//! compared with a bound.
 //!
-//! Tests that judge answers alone pass a server that takes a whole core, or writes megabytes of log a second, while it
-//! answers rightly. A [`Sample`] is what the kernel tells at one moment; two samples and [`Bounds`] make a judgement.
+//! Tests that check answers alone pass a server that uses a whole core, or writes megabytes of log a second,
+//! with correct answers. A [`Sample`] is the kernel's data at one moment; two samples and [`Bounds`] make a
+//! judgement.
 //!
 //! Invariants:
 //!
-//! - processor time is what the process used (`utime + stime`), not what passed: another load of the machine does not
-//!   make a judgement worse;
-//! - every bound that is exceeded is named, with what was measured and for how long, not the first one only;
-//! - two samples of different processes are not compared: a process that was started again between them is an error.
+//! - processor time is what the process used (`utime + stime`), not elapsed time: other load of the machine
+//!   does not make a judgement worse;
+//! - every exceeded bound is named, with the measurement and its duration, not the first one only;
+//! - two samples of different processes are not compared: a restart between them is an error.
 
 use std::fmt;
 use std::fs;
@@ -17,105 +18,105 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Ticks of `/proc/PID/stat` in a second. Linux shows processes this number whatever its own timer does.
+/// The unit of `/proc/PID/stat`, in ticks per second. Linux exports this one whatever its own timer does.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// A process that is looked at.
+/// An observed process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: String,
     /// Its process id.
     pub pid: u32,
-    /// The file to which its log goes, if it has one.
+    /// Its log file, if it has one.
     pub log: Option<PathBuf>,
     /// Its data directory, if it has one.
     pub data: Option<PathBuf>,
 }
 
-/// What a process uses at one moment.
+/// The resource use of a process at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which process, and when it was started in ticks since the machine was: a process id may be given again.
+    /// The process id, and the start time in ticks since boot: a process id may be reused.
     identity: (u32, u64),
-    /// When the sample was taken.
+    /// The time of the sample.
     pub at: Instant,
-    /// Processor time since it was started.
+    /// Processor time since its start.
     pub cpu: Duration,
     /// The length of its log.
     pub log_bytes: u64,
-    /// What of it is in memory.
+    /// Its resident memory.
     pub resident_bytes: u64,
     /// Its threads.
     pub threads: u64,
     /// Its open files and sockets.
     pub open_files: u64,
-    /// The bytes that its data directory takes on disk.
+    /// The disk usage of its data directory.
     pub disk_bytes: u64,
 }
 
-/// The most that a process may use between two samples.
+/// The bounds of a process between two samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Processor time, in cores.
     pub cores: f64,
-    /// What it writes to its log.
+    /// Bytes written to its log.
     pub log_bytes_per_minute: u64,
-    /// What of it is in memory, at the second sample.
+    /// Its resident memory, at the second sample.
     pub resident_bytes: u64,
     /// Its threads, at the second sample.
     pub threads: u64,
     /// Its open files and sockets, at the second sample.
     pub open_files: u64,
-    /// What its data directory takes, at the second sample.
+    /// The disk usage of its data directory, at the second sample.
     pub disk_bytes: u64,
 }
 
-/// One bound that was exceeded.
+/// An exceeded bound.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Excess {
-    /// What was measured: "processor time", say.
+    /// The measured quantity, for example "processor time".
     pub what: &'static str,
-    /// How much it was, with its unit.
+    /// The measurement, with its unit.
     pub measured: String,
-    /// The most that it may be, with its unit.
+    /// The bound, with its unit.
     pub bound: String,
 }
 
-/// What a process used between two samples.
+/// The resource use between two samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Usage {
-    /// How long.
+    /// The time between the samples.
     pub lasted: Duration,
     /// Processor time, in cores.
     pub cores: f64,
-    /// What it wrote to its log.
+    /// Bytes written to its log.
     pub log_bytes_per_minute: f64,
-    /// What of it is in memory.
+    /// Its resident memory.
     pub resident_bytes: u64,
     /// Its threads.
     pub threads: u64,
     /// Its open files and sockets.
     pub open_files: u64,
-    /// What its data directory takes.
+    /// The disk usage of its data directory.
     pub disk_bytes: u64,
 }
 
-/// Why a process was not found well.
+/// A failed judgement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Unwell {
-    /// Which process.
+    /// The process.
     pub who: String,
-    /// In which situation.
+    /// The situation.
     pub when: String,
-    /// How long it was looked at.
+    /// The time of observation.
     pub lasted: Duration,
-    /// Every bound that it exceeded.
+    /// Every exceeded bound.
     pub excesses: Vec<Excess>,
 }
 
 impl Process {
-    /// What it uses now.
+    /// The present resource use.
     ///
     /// # Errors
     /// Those of `/proc`: `NotFound` when the process is gone.
@@ -123,7 +124,7 @@ impl Process {
         let root = PathBuf::from(format!("/proc/{}", self.pid));
         let (started, ticks) = times(&fs::read_to_string(root.join("stat"))?)?;
         let status = fs::read_to_string(root.join("status"))?;
-        // A tick is a part of a second that divides it.
+        // The divisor is exact: a tick is a whole number of milliseconds.
         let cpu = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
         Ok(Sample {
             identity: (self.pid, started),
@@ -140,10 +141,10 @@ impl Process {
         })
     }
 
-    /// Holds what was used since `from` against bounds.
+    /// Compares the use since `from` with bounds.
     ///
     /// # Errors
-    /// [`Unwell`] with every bound that was exceeded.
+    /// [`Unwell`] with every exceeded bound.
     ///
     /// # Panics
     /// When `from` is a sample of another process, or the process is gone: that is no judgement.
@@ -187,7 +188,7 @@ impl Usage {
         })
     }
 
-    /// Every bound that is exceeded.
+    /// Every exceeded bound.
     #[must_use]
     pub fn excesses(&self, bounds: &Bounds) -> Vec<Excess> {
         let mut found = Vec::new();
@@ -249,9 +250,9 @@ impl fmt::Display for Unwell {
 
 impl std::error::Error for Unwell {}
 
-/// When a process was started and the processor time it used, in ticks, from its `stat`.
+/// The start time and the used processor time of a process, in ticks, from its `stat`.
 fn times(stat: &str) -> io::Result<(u64, u64)> {
-    /// Fields behind the name, which stands in parentheses and may have any character in it.
+    /// Fields after the name, which is in parentheses and may contain any character.
     const USER: usize = 11;
     const SYSTEM: usize = 12;
     const STARTED: usize = 19;
@@ -266,11 +267,11 @@ fn times(stat: &str) -> io::Result<(u64, u64)> {
     }
 }
 
-/// The number behind a name in a `status` file of `/proc`.
+/// The number after a name in a `status` file of `/proc`.
 fn field(status: &str, name: &str) -> io::Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    // A process that has ended and was not waited for has no memory any more.
+    // A zombie process has no memory any more.
     number.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no {name} it has ended")))
 }
 
@@ -279,7 +280,7 @@ fn senseless(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// What the files below a directory take on disk: blocks, as files may have holes and room ahead.
+/// The disk usage of the files below a directory: blocks, as files may have holes and preallocated space.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     const BLOCK_BYTES: u64 = 512;
@@ -288,7 +289,7 @@ fn disk_bytes(path: &Path) -> u64 {
         match entry.metadata() {
             Ok(metadata) if metadata.is_dir() => bytes += disk_bytes(&entry.path()),
             Ok(metadata) => bytes += metadata.blocks() * BLOCK_BYTES,
-            // It is gone since.
+            // It was removed meanwhile.
             Err(_) => {}
         }
     }
@@ -332,7 +333,7 @@ mod tests {
         excesses.iter().map(|excess| excess.what).collect()
     }
 
-    /// Planted: a sample beyond each bound alone is refused for that bound, one at the bound is not.
+    /// Planted: a sample beyond a single bound is refused for that bound, one at the bound is not.
     #[test]
     fn each_bound_is_held() {
         assert!(excesses(|_| {}).is_empty());
@@ -378,7 +379,7 @@ mod tests {
         command.spawn().ok().map(Ended)
     }
 
-    /// Planted: a real process that spins and writes to its log is refused by both; one that sleeps is not.
+    /// Planted: a real process that spins and writes to its log is refused for both; one that sleeps is not.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_process_that_spins_and_logs_is_refused_and_one_that_sleeps_is_not() {
@@ -397,7 +398,7 @@ mod tests {
         let well = asleep.judge("asleep", &from_asleep, &BOUNDS).unwrap();
         assert!(well.cores < BOUNDS.cores && well.threads == 1, "{well}");
         log.write_all(&[b'x'; 4_000]).expect("it is written");
-        // Until it had the processor for a while, however busy the machine is.
+        // Until it has used the processor for a while, however busy the machine is.
         let used = || spinning.sample().unwrap().cpu - from_spinning.cpu;
         while used() < Duration::from_millis(200) {
             std::thread::yield_now();

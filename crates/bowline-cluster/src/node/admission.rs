@@ -1,24 +1,22 @@
-//! How an empty directory becomes a member: the founding of a cluster, and the taking of a place in one
-//! that exists.
+//! Admission of an empty directory: founding a cluster, or joining one.
 //!
 //! A directory gets its incarnation with its file `MEMBER`, before anything else happens. Until the
-//! membership names that incarnation, the member is inert: Raft runs without a membership, and no
-//! message of another member is for it (see `peer::peers`). It serves its peer port all the same, so
-//! that others can ask where it stands.
+//! membership names that incarnation, the member is inert: Raft runs without a membership, and no peer
+//! message is addressed to it (see `peer::peers`). It serves its peer port all the same, so that others can
+//! ask for its state.
 //!
-//! *Founding.* Each founder asks all others. The one with the lowest id begins the cluster once every
-//! other founder has said that its directory is blank (no vote, no log, no state), and puts their
-//! incarnations into the first membership. The others get it by replication.
+//! *Founding.* Each founder asks all others. The one with the lowest id begins the cluster once every other
+//! founder has confirmed that its directory is blank (no vote, no log, no state). It puts their incarnations
+//! into the first membership, which the others receive by replication.
 //!
-//! *Joining.* The directory asks the leader for the place that was added for it. That is a change of
-//! the membership, which names the incarnation; asking again changes nothing.
+//! *Joining.* The directory claims the member id that was added for it from the leader. The claim is a change
+//! of the membership, which then names the incarnation; repeating it changes nothing.
 //!
 //! Invariants:
-//! - a founder's word that it is blank is needed from all of them: one that does not answer may
-//!   hold what was acknowledged. So a founder whose directory was emptied never founds a second time
-//!   while any other holds anything: it waits, or hears from one that its place is another
-//!   incarnation's, and stops;
-//! - a place is taken once. An incarnation that lost its directory does not come back: its member is
+//! - All founders must confirm that they are blank: one that does not answer may hold acknowledged entries.
+//!   So a founder whose directory was emptied never founds a second time while any other holds anything: it
+//!   waits, or learns that its id belongs to another incarnation, and stops;
+//! - a member id is claimed once. An incarnation that lost its directory does not come back: its member is
 //!   removed, and added again under another id.
 
 use std::collections::BTreeMap;
@@ -34,18 +32,18 @@ use crate::error::{Error, Result};
 use crate::peer::{ClusterMember, ClusterMembers, PeerClient};
 use crate::types::{Member, Membership, NodeId};
 
-/// What to do about a directory that is not the member's.
+/// The advice for a directory that is not the member's.
 pub(super) const LOST: &str = "it is not the one that the cluster knows this member by, but an empty one or an \
                                older copy: remove this member from the cluster, and add it again with an \
                                empty directory";
 const REMOVED: &str = "this member was removed from the cluster";
 
-/// Between two rounds of questions, at first and at last.
+/// The pause between two rounds of requests: the first and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// How often to say what is waited for.
+/// How often to log what is awaited.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Who asks, as far as it matters for what an answer means.
+/// What an answer depends on: the asking directory's identity.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) cluster_id: u64,
@@ -55,9 +53,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Why a blank directory cannot have this place, by what a member says.
+    /// Why a blank directory cannot be this member, according to another member's answer.
     pub(super) fn refusal(&self, answer: &ClusterMembers) -> Option<&'static str> {
-        // One that knows no membership waits as well.
+        // A member without a membership is waiting, too.
         if answer.cluster_id != self.cluster_id || answer.members.is_empty() {
             return None;
         }
@@ -66,23 +64,24 @@ impl Place {
             .iter()
             .find(|member| member.id == self.member_id)
         {
-            // It is the cluster's, and blank, and the cluster has heard of it: it is a copy from before.
+            // The directory is blank, but the cluster has seen it started: it is an older copy.
             Some(own) if own.incarnation == self.incarnation => has_started(own).then_some(LOST),
-            // Not taken yet, or of a directory from before there were incarnations.
+            // Not claimed yet, or claimed before there were incarnations.
             Some(own) if own.incarnation == 0 && own.is_learner && !has_started(own) => None,
             Some(_) => Some(LOST),
-            // Every membership has the founders, until one is removed. Who joins may not be in an older one.
+            // Every membership has the founders, until one is removed. A joining member may be missing in an
+            // older one.
             None => self.is_founder.then_some(REMOVED),
         }
     }
 }
 
-/// Whether a member has said where clients reach it, as it does after each start.
+/// Whether a member has published its client URLs, as it does after each start.
 pub(super) fn has_started(member: &ClusterMember) -> bool {
     !member.client_urls.is_empty()
 }
 
-/// Has a blank directory become a member; returns when it is one, or has stopped.
+/// Admits a blank directory; returns when it is a member, or has stopped.
 pub(super) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     let admitted = async {
@@ -101,7 +100,7 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Says what is waited for, now and then.
+/// Pauses between rounds, and logs now and then what is awaited.
 struct Backoff {
     pause: Duration,
     said: Instant,
@@ -111,7 +110,7 @@ impl Backoff {
     fn new() -> Backoff {
         Backoff {
             pause: PAUSE.0,
-            // A start of all at once takes a moment.
+            // Members that start together need a moment.
             said: Instant::now(),
         }
     }
@@ -149,7 +148,7 @@ impl Core {
         }
     }
 
-    /// Begins the cluster with the other founders, or waits until another one has.
+    /// Founds the cluster with the other founders, or waits until another one has.
     async fn found(&self, founders: &Membership) -> Result<()> {
         let others = founders.nodes().filter(|(id, _)| **id != self.member_id);
         let others: Vec<(NodeId, PeerClient)> = others
@@ -199,7 +198,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the first membership.
+    /// Commits the first membership.
     async fn begin(
         &self,
         founders: &Membership,
@@ -217,9 +216,9 @@ impl Core {
         self.raft.found(members).await
     }
 
-    /// Takes the place that was added for this directory.
+    /// Claims the member id that was added for this directory.
     async fn claim_place(&self) -> Result<()> {
-        // One from before there were incarnations has its place.
+        // A directory from before there were incarnations is already a member.
         if self.incarnation == 0 {
             return Ok(());
         }
@@ -246,7 +245,7 @@ impl Core {
         Ok(())
     }
 
-    /// Asks the member at `url` for the leader, and the leader for this member's place.
+    /// Asks the member at `url` for the leader, and claims this member's id from the leader.
     async fn claim_through(&self, url: &str) -> Result<()> {
         let failed = |reason: &str| Error::Peer {
             url: url.to_owned(),
@@ -325,11 +324,11 @@ mod tests {
             incarnation: 50,
             is_founder: true,
         };
-        // Its own, of which nothing came yet; one that nobody has taken.
+        // Its own id without any progress; an unclaimed one.
         for own in [(50, false, false), (50, true, false), (0, true, false)] {
             assert_eq!(place.refusal(&answer(Some(own))), None, "{own:?}");
         }
-        // Its own, but from before it was used; another's; one from before there were incarnations.
+        // Its own id, after progress; another's; one from before there were incarnations.
         for own in [
             (50, false, true),
             (51, false, false),

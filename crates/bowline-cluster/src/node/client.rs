@@ -1,4 +1,4 @@
-//! The client of a node in the same process.
+//! The in-process client of a node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::peer::{self, is_unsent};
 use crate::raft::waiters::Applied;
 use crate::types::NodeId;
 
-/// How a member is.
+/// The status of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The cluster's id.
@@ -33,15 +33,15 @@ pub struct Status {
     pub leader: Option<NodeId>,
     /// The term.
     pub term: u64,
-    /// The last entry of the log, counted from 1; 0 is none.
+    /// The index of the last log entry, from 1; 0 is none.
     pub raft_index: u64,
-    /// The last entry that was applied, counted from 1; 0 is none.
+    /// The index of the last applied entry, from 1; 0 is none.
     pub applied_index: u64,
-    /// Whether this member has no vote.
+    /// Whether this member is a learner.
     pub is_learner: bool,
-    /// Bytes of all files.
+    /// The size of all files.
     pub size_bytes: u64,
-    /// Bytes of the tables, of the blob files and of what is in memory.
+    /// The size of tables, blob files and memtables.
     pub size_in_use_bytes: u64,
     /// The newest revision.
     pub revision: u64,
@@ -49,31 +49,31 @@ pub struct Status {
     pub failure: Option<String>,
 }
 
-/// What a member has counted since it was started.
+/// A member's counters since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeMetrics {
-    /// How often another leader was known.
+    /// Changes of the known leader.
     pub leader_changes: u64,
-    /// Proposals under way.
+    /// Pending proposals.
     pub proposals_pending: u64,
-    /// Proposals that came to nothing, or whose outcome is unknown.
+    /// Proposals that failed, or whose outcome is unknown.
     pub proposals_failed: u64,
-    /// Proposals that were carried out.
+    /// Proposals that were applied.
     pub proposals_committed: u64,
-    /// Entries that are agreed and not applied here yet.
+    /// Committed entries that are not applied here yet.
     pub apply_lag: u64,
-    /// How long proposals took from here until the leader had applied them.
+    /// Times from this member's proposal until the leader has applied it.
     pub commit_times: HistogramSnapshot,
-    /// How long the log's flushes took.
+    /// Times of the log's flushes.
     pub log_flush_times: HistogramSnapshot,
     /// Bytes of the log's files.
     pub log_bytes: u64,
 }
 
-/// A client of the node in this process. Clones share it.
+/// An in-process client of the node. Clones share it.
 ///
-/// Eventual reads, and lease reads on a leader whose lease holds, never leave the calling thread.
+/// Eventual reads, and lease reads on a leader with a valid lease, run on the calling thread.
 #[derive(Debug, Clone)]
 pub struct LocalClient {
     core: Arc<Core>,
@@ -98,11 +98,12 @@ impl LocalClient {
 
     // --- writing ---
 
-    /// Has the members agree on a command, and carries it out. Any member takes it.
+    /// Commits a command and applies it. Any member accepts it.
     ///
     /// # Errors
-    /// `TooManyRequests`, `NoLeader`, `Refused` (an alarm is raised, or a transaction looks at too much) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when
-    /// the outcome is unknown. What the members refuse is in the reply, not an error.
+    /// `TooManyRequests`, `NoLeader`, `Refused` (an alarm is raised, or a transaction exceeds the bound of
+    /// work) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when the outcome is unknown. A
+    /// refusal by the applied command is in the reply, not an error.
     pub async fn execute(&self, command: Command) -> Result<Applied> {
         self.core.check_running()?;
         if self.core.is_learner() {
@@ -120,14 +121,14 @@ impl LocalClient {
             return Err(Error::RequestTooLarge { size, limit });
         }
         if command.takes_space() && self.core.is_out_of_space() {
-            // As where commands are applied, that the data of members differ is told first.
+            // As in applying commands: the alarm about differing data comes first.
             let mut alarms = self.alarms().into_iter();
             return Err(match alarms.any(|(_, kind)| kind == AlarmKind::Corrupt) {
                 true => Refusal::Corrupt.into(),
                 false => Refusal::NoSpace.into(),
             });
         }
-        // Work that nobody may ask for is done by this member alone, once.
+        // Work beyond the bound is refused here: this member alone does it, once.
         if let Command::Txn(txn) = &command
             && Replica::may_exceed(txn)
         {
@@ -166,12 +167,12 @@ impl LocalClient {
         self.read(level, reads_wide(txn), read).await
     }
 
-    /// Does work that may be long on this thread, in its turn. tokio starts another thread for what waits for this one,
-    /// so only a few hold up theirs at once.
+    /// Runs work that may be long on this thread, in its turn. tokio starts a thread for the tasks behind it,
+    /// so the number of such threads is limited.
     async fn in_turn<T>(&self, is_long: bool, work: impl FnOnce() -> T) -> T {
         let yields = is_long && self.core.options.reads_block_in_place;
         let _turn = match yields {
-            // Never closed.
+            // An error is impossible: the semaphore is never closed.
             true => self.core.long_work.acquire().await.ok(),
             false => None,
         };
@@ -187,8 +188,8 @@ impl LocalClient {
         if level == ReadLevel::Lease && self.core.holds_lease() {
             let point = self.point(level);
             let (value, revision) = self.in_turn(is_long, &read).await?;
-            // Asked once more: between the first time and the reading it may have waited. What was
-            // agreed on meanwhile nobody had been told when the read began.
+            // Checked again, because the wait for the turn may have taken time. Nothing committed meanwhile
+            // was acknowledged before the read began.
             if self.core.leased_index().is_some() {
                 let point = ReadPoint { revision, ..point };
                 return Ok(Read { value, point });
@@ -210,7 +211,7 @@ impl LocalClient {
         }
     }
 
-    /// Waits until this member's database is as new as the level says; then it can be read through
+    /// Waits until this member's database has the freshness of the level; then it can be read through
     /// [`LocalClient::db`].
     ///
     /// # Errors
@@ -221,7 +222,7 @@ impl LocalClient {
             ReadLevel::Eventual => return Ok(self.point(level)),
             _ if self.core.is_learner() => return Err(Error::Learner),
             ReadLevel::Linearizable => (level, self.rounds.next().await?),
-            // Not holding it, the leader asks a majority, which is no less.
+            // Without a valid lease the leader asks a majority, which is at least as strong.
             ReadLevel::Lease => {
                 let asked = peer::ReadLevel::Lease;
                 (level, self.core.read_index_of_leader(asked).await?)
@@ -232,15 +233,14 @@ impl LocalClient {
         Ok(self.point(served))
     }
 
-    /// This member's database: to watch, to take snapshots of, to read the graph of. It is as new as
-    /// this member is; see [`LocalClient::read_barrier`].
+    /// This member's database: for watches, snapshots and the graph. It is as fresh as this member; see
+    /// [`LocalClient::read_barrier`].
     #[must_use]
     pub fn db(&self) -> &DbReader {
         self.core.replica.db()
     }
 
-    /// Whether this member is the leader and holds its lease: then its database is the newest there
-    /// is, for as long as this is true.
+    /// Whether this member is the leader and holds its lease: while this is true, its database is the newest.
     #[must_use]
     pub fn holds_lease(&self) -> bool {
         self.core.holds_lease()
@@ -251,8 +251,7 @@ impl LocalClient {
     /// Grants a lease; with an id of 0 one is chosen.
     ///
     /// # Errors
-    /// `Refused`, for an id that exists and a time that is out of bounds; as of
-    /// [`LocalClient::execute`].
+    /// `Refused` for an id in use or a TTL out of bounds; otherwise as [`LocalClient::execute`].
     pub async fn lease_grant(&self, id: i64, ttl: Duration) -> Result<(i64, Applied)> {
         if !is_valid_ttl(ttl) {
             return Err(bowline::Error::InvalidTtl { ttl }.into());
@@ -273,7 +272,7 @@ impl LocalClient {
         }
     }
 
-    /// Begins the lease's time anew; returns it. `None` when there is no such lease.
+    /// Renews a lease and returns its TTL. `None` when there is no such lease.
     ///
     /// # Errors
     /// `NoLeader`, `Timeout`.
@@ -284,7 +283,7 @@ impl LocalClient {
         }
     }
 
-    /// How long a lease lives yet. `None` when there is no such lease.
+    /// The remaining time of a lease. `None` when there is no such lease.
     ///
     /// # Errors
     /// `NoLeader`, `Timeout`.
@@ -304,14 +303,13 @@ impl LocalClient {
 
     // --- members ---
 
-    /// The members, as far as this one knows.
+    /// The members, as far as this member knows.
     #[must_use]
     pub fn members(&self) -> Vec<MemberInfo> {
         self.core.members()
     }
 
-    /// Adds a member, to be started with `is_existing`. One that is to vote is a learner until it
-    /// has caught up.
+    /// Adds a member, to be started with `is_existing`. A future voter is a learner until it has caught up.
     ///
     /// # Errors
     /// `PeerUrlExists`, `TooManyLearners`, `MembershipChanging`; `NoLeader`, `Timeout`.
@@ -334,7 +332,7 @@ impl LocalClient {
         self.ask_done(LeaderRequest::MemberRemove(id)).await
     }
 
-    /// Tells where a member's peers reach it from now on.
+    /// Changes a member's peer URLs.
     ///
     /// # Errors
     /// `MemberNotFound`, `PeerUrlExists`, `MembershipChanging`; `NoLeader`, `Timeout`.
@@ -343,7 +341,7 @@ impl LocalClient {
             .await
     }
 
-    /// Gives a learner a vote.
+    /// Promotes a learner to a voter.
     ///
     /// # Errors
     /// `MemberNotFound`, `NotLearner`, `LearnerNotReady`, `MembershipChanging`; `NoLeader`, `Timeout`.
@@ -351,7 +349,7 @@ impl LocalClient {
         self.ask_done(LeaderRequest::MemberPromote(id)).await
     }
 
-    /// Gives leadership to another member. Only the leader takes this.
+    /// Transfers leadership to another member. Only the leader accepts this.
     ///
     /// # Errors
     /// `NotLeader`, `BadTransferee`.
@@ -366,14 +364,14 @@ impl LocalClient {
         self.ask(question).await.map(drop)
     }
 
-    /// Asks the leader, wherever it is. A refusal is an error.
+    /// Sends a request to the leader, on whichever member. A refusal is an error.
     async fn ask(&self, question: LeaderRequest) -> Result<LeaderResponse> {
         self.core.ask_leader(question).await
     }
 
-    // --- what there is to know ---
+    // --- status ---
 
-    /// How this member is.
+    /// The status of this member.
     #[must_use]
     pub fn status(&self) -> Status {
         let core = &self.core;
@@ -397,25 +395,25 @@ impl LocalClient {
         }
     }
 
-    /// The alarms that are raised: whose, and which.
+    /// The raised alarms, with their members.
     #[must_use]
     pub fn alarms(&self) -> Vec<(NodeId, AlarmKind)> {
         self.core.replica.alarms()
     }
 
-    /// The revision given to the last compaction; 0 when there was none.
+    /// The revision of the last compaction request; 0 when there was none.
     #[must_use]
     pub fn compacted_revision(&self) -> u64 {
         self.core.replica.compacted_revision()
     }
 
-    /// Who leads, and who will.
+    /// The current leadership and its changes.
     #[must_use]
     pub fn leadership(&self) -> tokio::sync::watch::Receiver<Leadership> {
         self.core.leadership.subscribe()
     }
 
-    /// What this member has counted.
+    /// This member's counters.
     #[must_use]
     pub fn metrics(&self) -> NodeMetrics {
         let core = &self.core;
@@ -435,8 +433,8 @@ impl LocalClient {
         }
     }
 
-    /// A checksum of all entries with their metadata at a revision (0 is the newest): its value, the
-    /// revision, and the revision of the last compaction. Equal on all members.
+    /// A checksum of all entries with their metadata at a revision (0 is the newest); with the revision, and
+    /// the revision of the last compaction. Equal on all members.
     ///
     /// # Errors
     /// `Refused` for a revision that cannot be read.
@@ -457,7 +455,7 @@ impl LocalClient {
             0 => db.snapshot(),
             at => db.snapshot_at(at).map_err(refused)?,
         };
-        // Of no entries, it is not 0 either, which clients take for no hash.
+        // Without entries it must not be 0, which clients take for a missing hash.
         let mut hash = crc32c::crc32c(b"kv");
         for entry in snapshot.range(..)? {
             let entry = entry?;
@@ -478,8 +476,8 @@ impl LocalClient {
         Ok((hash, snapshot.revision(), self.compacted_revision()))
     }
 
-    /// Hashes of every tree of this member, and the log index up to which they hold. Members that
-    /// have applied the same index have the same hashes.
+    /// Hashes of every tree of this member, and the log index at which they were taken. Members that have
+    /// applied the same index have the same hashes.
     ///
     /// # Errors
     /// `Storage` when something cannot be read.
@@ -487,10 +485,10 @@ impl LocalClient {
         Ok(self.core.replica.tree_hashes()?)
     }
 
-    /// Waits until the node stops by itself; returns why.
+    /// Waits until the node stops by itself; returns the reason.
     pub async fn stopped(&self) -> String {
         let mut closing = self.core.closing.subscribe();
-        // These change rarely, and end with the consensus.
+        // It changes rarely, and ends with the consensus.
         let mut election = self.core.raft.watch_election();
         loop {
             if let Some(reason) = self.core.stop_reason() {
@@ -506,7 +504,7 @@ impl LocalClient {
         }
     }
 
-    /// A copy of the state: tables that stay as they are, and what a restore needs to know.
+    /// A consistent copy of the state: immutable tables, and what a restore needs.
     ///
     /// # Errors
     /// `Storage` when the disk fails or is full.
@@ -527,14 +525,14 @@ impl LocalClient {
     }
 }
 
-/// A table of a copy. Its open file stays as it is.
+/// A table of a copy. Its open file stays readable.
 #[derive(Debug, Clone)]
 pub struct FrozenTable {
-    /// The name of its file.
+    /// Its file name.
     pub name: String,
     /// Its size, in bytes.
     pub bytes: u64,
-    /// The file, to be read.
+    /// The open file.
     pub file: Arc<dyn bowline::vfs::VfsFile>,
 }
 
@@ -543,24 +541,24 @@ pub struct FrozenTable {
 pub struct Frozen {
     /// The database's id, which the tables' checksums cover.
     pub database_id: u128,
-    /// The last entry of the log in it, counted from 1.
+    /// The index of the last log entry in it, from 1.
     pub index: u64,
-    /// The revision it ends with.
+    /// The newest revision in it.
     pub revision: u64,
-    /// How the tables belong together.
+    /// The structure of the tables.
     pub state: Vec<u8>,
     /// The tables.
     pub tables: Vec<FrozenTable>,
 }
 
 impl Core {
-    /// Asks the leader, wherever it is, as long as there is time: whoever does not lead has done
-    /// nothing.
+    /// Sends a request to the leader until the deadline. A member that is not the leader does nothing, so a
+    /// retry is safe.
     pub(crate) async fn ask_leader(&self, question: LeaderRequest) -> Result<LeaderResponse> {
         const PAUSE: Duration = Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
-        // A leader that loses the lead while it removes a member may have removed it: then the next
-        // attempt finds what was asked for done.
+        // A leader that steps down while it removes a member may have removed it; then a retry finds no such
+        // member, which is success.
         let is_known = match &question {
             LeaderRequest::MemberRemove(id) => self.info(*id).is_some(),
             _ => false,
@@ -580,7 +578,7 @@ impl Core {
                 };
                 let answer = tokio::select! {
                     answer = client.ask(question.clone().into_proto()) => answer,
-                    // It may be silent for long. Another one is asked, where asking twice does no harm.
+                    // The old leader may be silent for long. If a retry is harmless, the new leader is asked.
                     () = self.other_than(leader) => return lost(),
                 };
                 match answer.map(LeaderResponse::from_proto) {
@@ -611,7 +609,7 @@ impl Core {
     }
 }
 
-/// Whether it may look at many entries. A limit does not help: the reply says how many there are.
+/// Whether it may read many entries. A limit does not help: the reply has the count of all.
 fn is_wide(op: &RangeOp) -> bool {
     !op.range_end.is_empty()
 }

@@ -13,67 +13,66 @@ use crate::error::{Error, Result};
 use crate::peer::PeerOptions;
 use crate::raft::log_store::LogStoreOptions;
 
-/// Settings of a node. The names are those of etcd's flags where there is such a flag.
+/// Settings of a node. The names are etcd's where etcd has such a flag.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// A name for people, unique in the cluster.
+    /// A human-readable name, unique in the cluster.
     pub name: String,
     /// The directory of the database.
     pub data_dir: PathBuf,
-    /// Where this node listens for its peers: `http://host:port`.
+    /// The URLs at which this node listens for peers: `http://host:port`.
     pub listen_peer_urls: Vec<String>,
-    /// Where its peers reach it.
+    /// The URLs for peers.
     pub advertise_peer_urls: Vec<String>,
-    /// Where clients reach it; told to whoever asks for the members.
+    /// The URLs for clients, as listed in the membership.
     pub advertise_client_urls: Vec<String>,
-    /// The members that begin the cluster (or, with `is_existing`, that are there): name and peer
-    /// URL, one pair for each URL. Read only as long as the directory is not a member's.
+    /// The founders of the cluster (or, with `is_existing`, its members): name and peer URL, one pair per
+    /// URL. Ignored if the directory is already a member's.
     pub initial_cluster: Vec<(String, String)>,
-    /// Whether the cluster exists already, and this node joins it.
+    /// Whether this node joins an existing cluster.
     pub is_existing: bool,
-    /// Clusters of different tokens have different ids, even with the same members.
+    /// Clusters with different tokens have different ids, even with the same members.
     pub cluster_token: String,
-    /// How often the leader says that it is there.
+    /// The leader's heartbeat interval.
     pub heartbeat_interval: Duration,
-    /// How long a member hears nothing from the leader before it stands for election.
+    /// A member stands for election if it has not heard from a leader for so long.
     pub election_timeout: Duration,
-    /// How long a command or a read may take before its caller is told that it took too long.
+    /// The timeout of a command or a read.
     pub request_timeout: Duration,
-    /// How much longer than a lease has left the next leader may believe it has, before the others
-    /// are told. Leases that are kept alive more often cost nothing of the log.
+    /// How far the next leader's estimate of a lease's remaining time may be too high before the remaining
+    /// time is replicated. Leases renewed more often than this write nothing to the log.
     pub lease_checkpoint_interval: Duration,
-    /// After how many entries the log is trimmed.
+    /// The log is trimmed after so many entries.
     pub snapshot_entries: u64,
-    /// How many entries stay behind the trimmed ones, for members that lag a little.
+    /// How many entries stay after a trim, for members that lag a little.
     pub kept_entries: u64,
-    /// How many commands may wait to be proposed.
+    /// The most commands in the queue of the proposer.
     pub waiting_max: usize,
     /// The largest command, in bytes of its keys and values.
     pub request_bytes_max: u64,
-    /// The size of the database from which the space counts as used up; 0 is no limit.
+    /// The quota of the database; 0 is no limit.
     pub quota_bytes: u64,
-    /// How many members may be added as learners; those that are learners until they have caught up do
-    /// not count.
+    /// The most members added as learners. Future voters that are learners until they have caught up do not
+    /// count.
     pub learners_max: usize,
-    /// The database's own settings; history and durability are the cluster's.
+    /// The database's settings; history and durability are set by the cluster.
     pub database: DbBuilder,
-    /// Whether reads of whole ranges tell tokio that they may hold up their thread
-    /// (`block_in_place`), so that other tasks go on elsewhere, where the runtime has several. Not for
-    /// reads within a `LocalSet`, where tokio panics at it.
+    /// Whether reads of ranges use `block_in_place`, which moves the other tasks of their thread to another
+    /// thread, on a runtime with several. Not allowed within a `LocalSet`, where tokio panics.
     pub reads_block_in_place: bool,
-    /// The newest version of commands that this program says it reads. For tests.
+    /// The newest command version that this program announces. For tests.
     #[doc(hidden)]
     pub command_version: u32,
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
     /// The log's settings.
     pub log: LogStoreOptions,
-    /// How peers are talked to.
+    /// The settings of connections to peers.
     pub peers: PeerOptions,
 }
 
 impl NodeConfig {
-    /// A cluster of one, on loopback ports of the system's choice, in `data_dir`.
+    /// A cluster of one in `data_dir`, on loopback ports that the system chooses.
     #[must_use]
     pub fn new(name: impl Into<String>, data_dir: impl Into<PathBuf>) -> NodeConfig {
         NodeConfig {
@@ -104,16 +103,15 @@ impl NodeConfig {
         }
     }
 
-    /// How long a member gives no vote to another after it has heard the leader. See
-    /// [`NodeConfig::campaign_wait`].
+    /// How long a member gives no vote after it has heard from the leader. See [`NodeConfig::campaign_wait`].
     pub(crate) fn vote_lease(&self) -> Duration {
         self.election_timeout * 3 / 5
     }
 
-    /// How long a member waits after that, at least, before it stands for election: one election timeout after
-    /// it has heard the leader. At most it waits as long once more as it gives no vote: a fifth of the
-    /// election timeout lies between the first and the last to stand. That is enough to tell two of them
-    /// apart, and where it is not, the greater one of two candidates of a term wins all the same.
+    /// The minimum wait after the vote lease before this member stands for election: one election timeout
+    /// after it has heard from the leader. The maximum is as long as the vote lease: a fifth of the election
+    /// timeout lies between the first and the last candidate. That suffices to separate two of them; if not,
+    /// the greater of two candidates of a term wins.
     pub(crate) fn campaign_wait(&self) -> Duration {
         self.election_timeout - self.vote_lease()
     }
@@ -170,7 +168,7 @@ impl NodeConfig {
     }
 }
 
-/// The address in a URL, to listen at.
+/// The address in a listening URL.
 pub(crate) fn listen_address(url: &str) -> Result<String> {
     let invalid = |reason: &str| Error::Config {
         setting: "listen-peer-urls",

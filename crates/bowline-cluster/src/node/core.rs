@@ -1,9 +1,8 @@
 //! The shared state of a node.
 //!
-//! Invariant: who holds what `raft` or `progress` lends takes neither again. These are locks for
-//! reading that let a waiting writer go first: a second one on the same thread waits for the writer,
-//! which waits for the first one, and the whole member stands still. So each function here takes them
-//! for itself, and gives back values.
+//! Invariant: a holder of a guard from `raft` or `progress` takes neither again. They are read locks on which
+//! a waiting writer goes first: a second read lock on the same thread waits for the writer, which waits for
+//! the first one, and the member deadlocks. So each function here takes its own guard and returns values.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +26,13 @@ use crate::raft::state_machine::Progress;
 use crate::raft::waiters::Waiters;
 use crate::types::{LeaderId, Member, Membership, NodeId};
 
-/// What the parts of a node share.
+/// The state shared by the parts of a node.
 pub(crate) struct Core {
     pub(crate) cluster_id: u64,
     pub(crate) member_id: NodeId,
-    /// The life of this member's directory.
+    /// The incarnation of this member's directory.
     pub(crate) incarnation: u64,
-    /// Who begins the cluster, if this member is one of those.
+    /// The founding membership, if this member is a founder.
     pub(crate) founders: Option<Membership>,
     pub(crate) options: NodeConfig,
     pub(crate) raft: Raft,
@@ -42,49 +41,49 @@ pub(crate) struct Core {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) peers: Peers,
     pub(crate) progress: watch::Receiver<Progress>,
-    /// The terms in which leadership is given away, and lease reads are over.
+    /// Leadership transfers, which end lease reads.
     pub(crate) abdication: Arc<Abdication>,
-    /// Who is or was a member, as far as this one has seen since it was started.
+    /// Ids of present and past members that this member has seen since its start.
     pub(crate) seen_members: Mutex<BTreeSet<NodeId>>,
-    /// Whether those of the memberships in the log are among them.
+    /// Whether it includes the members of the memberships in the log.
     pub(crate) has_seen_log: AtomicBool,
     pub(crate) suspensions: Suspensions,
-    /// One past the newest index that a linearizable read was told to have applied by this member, leading.
+    /// One past the newest read index that this member, as the leader, has given to a linearizable read.
     pub(crate) read_floor: AtomicU64,
     pub(crate) renewals: Renewals,
-    /// The turns of those who hold up a thread of the runtime.
+    /// Turns for work that blocks a thread of the runtime.
     pub(crate) long_work: tokio::sync::Semaphore,
-    /// Held by who asks others about one who is unknown here.
+    /// Held while other members are asked about an unknown candidate.
     pub(crate) vouching: tokio::sync::Semaphore,
-    /// Held by who changes the membership, from the look at what there is to the end of the change.
+    /// Held during a change of the membership, from its first check to its end.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
-    /// Why the node stopped, when it did by itself.
+    /// Why the node stopped by itself, if it did.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) counts: Counts,
     pub(crate) log_limits: LogLimits,
-    /// When the node was started.
+    /// The start time of the node.
     pub(crate) started: std::time::Instant,
-    /// When a leader was heard last, in ms since the start.
+    /// The last contact of a leader, in ms since the start.
     pub(crate) heard_ms: AtomicU64,
-    /// How long after the start this member gives no vote: before, it may have promised a leader not
-    /// to, which is written nowhere.
+    /// How long after the start this member gives no vote: before its restart it may have promised that to a
+    /// leader, and the promise is not on disk.
     pub(crate) votes_after: Duration,
 }
 
-/// Where those who renew leases and the task that keeps their time meet.
+/// The signals between lease renewals and the lessor task.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
-    /// Somebody waits for the record of a lease to go.
+    /// A renewal waits until the lease's record is cleared.
     pub(crate) wanted: Notify,
-    /// Changes when some have gone, and when leases have ended.
+    /// Changes when records are cleared, and when leases have ended.
     pub(crate) cleared: watch::Sender<()>,
-    /// The last term in which this member has begun to keep the time of leases.
+    /// The last term in which this member has begun to keep the leases' time.
     pub(crate) kept_term: watch::Sender<u64>,
 }
 
-/// What a node counts.
+/// A node's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) leader_changes: AtomicU64,
@@ -92,17 +91,17 @@ pub(crate) struct Counts {
     pub(crate) proposals_failed: AtomicU64,
     pub(crate) proposals_committed: AtomicU64,
     pub(crate) commit_times: Histogram,
-    /// How often this member has asked the others whether it is one.
+    /// Rounds in which this member asked the others about its admission.
     pub(crate) admission_rounds: AtomicU64,
-    /// How often a leader knew of acknowledgements that this member's log does not hold.
+    /// Times that a leader reported acknowledgements which this member's log does not hold.
     pub(crate) losses_found: AtomicU64,
-    /// How often the time of leases was looked at, leading, and what was to be done was done.
+    /// Completed rounds of the lessor on this leader.
     pub(crate) lease_rounds: AtomicU64,
-    /// How many wait until this member has applied an entry.
+    /// Calls that wait until this member has applied an entry.
     pub(crate) waiting_to_apply: AtomicU64,
 }
 
-/// Counts something while it lasts.
+/// Increments a counter while it lives.
 struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
@@ -118,7 +117,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Limits of what a member logs each time that it tries again.
+/// Limits of repeated log messages.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimits {
     pub(crate) joint_membership: SharedLogLimit,
@@ -134,21 +133,21 @@ impl std::fmt::Debug for Core {
     }
 }
 
-/// What is known of who leads.
+/// The known leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leadership {
-    /// The member that leads, as far as this one knows.
+    /// The leader, as far as this member knows.
     pub leader: Option<NodeId>,
     /// The term.
     pub term: u64,
 }
 
-/// The newest version of commands that a member reads. One that has not said so reads the first.
+/// The newest command version of a member; the first if it has not announced one.
 fn command_version_of(member: &Member) -> u8 {
     u8::try_from(member.command_version).map_or(u8::MAX, |version| version.max(1))
 }
 
-/// Logs who leads, when that has changed. A term without a leader is part of an election.
+/// Logs a change of the leader. A term without a leader is part of an election.
 fn log_leadership(before: Leadership, now: Leadership, own: NodeId) {
     let Leadership { leader, term } = now;
     match leader {
@@ -171,7 +170,7 @@ impl Core {
         }
     }
 
-    /// Who leads, and in which term, as far as this member knows.
+    /// The leader and the term, as far as this member knows.
     pub(crate) fn leader_id(&self) -> Option<LeaderId> {
         let Leadership { leader, term } = self.leadership();
         leader.map(|node_id| LeaderId { term, node_id })
@@ -183,14 +182,14 @@ impl Core {
         view.is_leader().then(|| view.term())
     }
 
-    /// Whether this member has applied an entry that it made itself as the leader in this term: then it has
-    /// applied what was agreed on under the leaders before.
+    /// Whether this member has applied an entry that it proposed as the leader of this term: then it has also
+    /// applied all committed entries of earlier leaders.
     pub(crate) fn has_applied_own(&self, term: u64) -> bool {
         let node_id = self.member_id;
         self.progress.borrow().leader == Some(LeaderId { term, node_id })
     }
 
-    /// Waits until this member knows of another leader than this one, after it.
+    /// Waits until this member knows a later leader than this one.
     pub(crate) async fn other_than(&self, asked: LeaderId) {
         let mut leadership = self.leadership.subscribe();
         let is_later = |now: &Leadership| {
@@ -198,12 +197,12 @@ impl Core {
             let term = now.term;
             LeaderId { term, node_id } > asked
         };
-        // The sender lives as long as this.
+        // An error is impossible: the sender lives as long as this.
         let _ = leadership.wait_for(is_later).await;
     }
 
-    /// Who leads as far as this member has heard lately. Raft knows whom it has voted for; that one
-    /// may be gone, or this member may be cut off.
+    /// The leader that this member has recently heard from. Raft itself reports the member it voted for,
+    /// which may be down, or this member may be cut off.
     pub(crate) fn heard_leadership(&self) -> Leadership {
         let timeout = 2 * self.options.election_timeout;
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
@@ -221,16 +220,16 @@ impl Core {
         }
     }
 
-    /// A leader was heard.
+    /// Notes that a leader was heard.
     pub(crate) fn heard(&self) {
         let now = self.started.elapsed().as_millis() as u64;
         self.heard_ms.store(now, Ordering::Relaxed);
     }
 
-    /// Tells those who listen who leads, until the node is closed.
+    /// Publishes the leadership until the node is closed.
     ///
-    /// The state changes several times for each put; what changes rarely is known a moment before by `election`. So
-    /// the state is waited for only while no leader is heard, or while it is the older one.
+    /// The metrics change several times per put; `election` changes rarely, and a moment earlier. So the
+    /// metrics are awaited only while no leader is heard, or while they are older than `election`.
     pub(crate) async fn follow_leadership(self: Arc<Self>) {
         let mut state = self.raft.watch();
         let mut election = self.raft.watch_election();
@@ -254,25 +253,25 @@ impl Core {
                 changed = state.changed(), if is_older || now.leader.is_none() => if changed.is_err() {
                     return;
                 },
-                // That nothing is heard any more changes nothing.
+                // Notices when the leader is no longer heard.
                 () = tokio::time::sleep(self.options.election_timeout / 2) => {}
                 _ = closing.wait_for(|closed| *closed) => return,
             }
         }
     }
 
-    /// The index of the last entry of the log.
+    /// The index of the last log entry.
     pub(crate) fn last_index(&self) -> Option<u64> {
         self.raft.view().last_index()
     }
 
-    /// One past the index of the last entry that is known to be agreed.
+    /// One past the last index that is known to be committed.
     pub(crate) fn committed_next(&self) -> u64 {
         let view = self.raft.view();
         view.cluster_committed().map_or(0, |id| id.index + 1)
     }
 
-    /// One past the index of the last entry that is applied here.
+    /// One past the last index that is applied here.
     pub(crate) fn applied_next(&self) -> u64 {
         self.progress.borrow().next
     }
@@ -281,12 +280,12 @@ impl Core {
         self.raft.view().is_leader()
     }
 
-    /// Whether every member reads commands of `version`.
+    /// Whether every member supports commands of `version`.
     ///
     /// # Errors
     /// `CommandTooNew` names one that does not.
     pub(crate) fn check_version(&self, version: u8) -> Result<()> {
-        // Every program reads the first one.
+        // Every program supports the first version.
         if version <= 1 {
             return Ok(());
         }
@@ -310,7 +309,7 @@ impl Core {
         view.membership().clone()
     }
 
-    /// The membership that was agreed on at a time after the call.
+    /// The membership that was committed at a moment after the call.
     pub(crate) async fn agreed_membership(&self) -> Result<Membership> {
         let next = self
             .read_index_of_leader(peer::ReadLevel::Linearizable)
@@ -328,8 +327,8 @@ impl Core {
         applied.map_err(|_| Error::Timeout)?
     }
 
-    /// Whether this member is in the newest membership that it knows to be agreed on; `None` when it
-    /// knows of none.
+    /// Whether this member is in the newest membership that it knows to be committed; `None` when it knows
+    /// none.
     pub(crate) fn is_agreed_member(&self) -> Option<bool> {
         let view = self.raft.view();
         let membership = view.agreed_membership();
@@ -343,7 +342,7 @@ impl Core {
         !has_voted && self.log.last_log_id().is_none() && self.applied_next() == 0
     }
 
-    /// Whether this member is known to have no vote. One that does not know yet is none.
+    /// Whether this member is known to be a learner; false while it is unknown.
     pub(crate) fn is_learner(&self) -> bool {
         let view = self.raft.view();
         let membership = view.membership();
@@ -358,7 +357,7 @@ impl Core {
         Some(self.peers.client(id, member))
     }
 
-    /// Whether a member has answered this one, leading, within the last two election timeouts.
+    /// Whether a member has answered this leader within the last two election timeouts.
     pub(crate) fn is_active(&self, id: NodeId) -> bool {
         if id == self.member_id {
             return true;
@@ -368,7 +367,7 @@ impl Core {
         answered.is_some_and(|age| age < 2 * self.options.election_timeout)
     }
 
-    /// Why nothing goes on here any more.
+    /// Why the member has stopped.
     pub(crate) fn stop_reason(&self) -> Option<String> {
         if let Some(reason) = &*self.failure.lock() {
             return Some(reason.clone());
@@ -376,7 +375,7 @@ impl Core {
         self.raft.view().stop_reason()
     }
 
-    /// Stops serving: the member cannot go on.
+    /// Stops serving: the member cannot continue.
     pub(crate) fn fail(&self, reason: &str) {
         tracing::error!(reason, "this member stops");
         *self.failure.lock() = Some(reason.to_owned());
@@ -390,39 +389,39 @@ impl Core {
         }
     }
 
-    /// Whether the leader's lease holds now, and everything that is agreed on is applied here. Without
-    /// leaving this thread.
+    /// Whether the leader's lease is valid now, and everything committed is applied here. Does not leave this
+    /// thread.
     pub(crate) fn holds_lease(&self) -> bool {
         let next = self.leased_index();
         next.is_some_and(|next| self.progress.borrow().next >= next)
     }
 
-    /// One past the index that a read by the lease must have applied; `None` when the lease does not hold.
-    /// While it holds, no other member can have been elected yet.
+    /// One past the index that a lease read must have applied; `None` when the lease is not valid. While it
+    /// is valid, no other member can have been elected.
     ///
-    /// The lease began when the requests were sent that a majority has answered last; those who
-    /// answered elect nobody for [`NodeConfig::vote_lease`] from when they got them. A part of it is
-    /// taken off for clocks that run at different speeds.
+    /// The lease began when the requests were sent that a majority has last answered; the members that
+    /// answered give no vote for [`NodeConfig::vote_lease`] after they received them. A margin is subtracted
+    /// for clock drift.
     ///
-    /// Acknowledged is what the leader has applied; but that something is agreed on others may have learnt
-    /// before, and told: whoever has read it must not read by the lease what was before it.
+    /// Acknowledged commands are applied by the leader. But other members may have learnt of a commit
+    /// earlier, and served it to a linearizable read: a later lease read must not return an older state.
     pub(crate) fn leased_index(&self) -> Option<u64> {
         let view = self.raft.view();
         let term = view.term();
         if !view.is_leader() {
             return None;
         }
-        // What the leaders before have acknowledged is behind the first entry of this one.
+        // Everything acknowledged by earlier leaders precedes this leader's first entry.
         let node_id = self.member_id;
         let committed = view.cluster_committed()?;
         if committed.leader_id != (LeaderId { term, node_id }) {
             return None;
         }
-        // Abdicating, the next leader does not wait for the lease to end.
+        // After a transfer the next leader does not wait for the lease to end.
         if self.abdication.is_possible_in(term) {
             return None;
         }
-        // One that was removed may not have heard yet that others decide now without it.
+        // A removed leader may not know yet that the others now decide without it.
         let mut voters = view.membership().voter_ids();
         if !voters.any(|id| id == self.member_id) {
             return None;
@@ -434,7 +433,7 @@ impl Core {
         let acked = view.quorum_acked()?;
         let lease = self.options.vote_lease().mul_f64(0.8);
         let clock = self.replica.clock();
-        // The time first: it must not seem to be acknowledged later than it was.
+        // The time is read first, so that the acknowledgement does not seem later than it was.
         let now = std::time::Instant::now();
         let age = acked.elapsed();
         let is_valid = age < lease

@@ -1,4 +1,4 @@
-//! What fuzzers call for what a node remembers and asks; see [`crate::fuzzing`].
+//! Entry points of fuzzers for a node's marks, proposals and leader requests; see [`crate::fuzzing`].
 
 use bowline_proto::peer as wire;
 use prost::Message;
@@ -7,7 +7,7 @@ use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::raft::state_machine::{decode_mark, encode_mark};
 use crate::types::{StoredMembership, log_id};
 
-/// What a member remembers of the last entry that it applied.
+/// The mark of the last applied entry.
 pub(crate) fn mark(data: &[u8]) {
     if let Some((id, membership)) = decode_mark(data) {
         let again = encode_mark(&id, &membership);
@@ -15,7 +15,7 @@ pub(crate) fn mark(data: &[u8]) {
     }
 }
 
-/// A proposal: what passes the check that comes before the log can be taken apart to be applied.
+/// A proposal: what passes the check before the log can be decoded for applying.
 pub(crate) fn proposal(data: &[u8]) {
     let bytes = bytes::Bytes::copy_from_slice(data);
     if super::proposal::check(&bytes, None).is_ok() {
@@ -35,7 +35,7 @@ pub(crate) fn proposal_seed() -> Vec<u8> {
     waiters.propose(&commands, Vec::new()).1.to_vec()
 }
 
-/// A question to the leader: what is understood is asked in the same way again.
+/// A leader request: what is decoded is encoded in the same way.
 pub(crate) fn question(data: &[u8]) {
     let found = wire::Question::decode(data).ok();
     if let Some(question) = found.and_then(LeaderRequest::from_proto) {
@@ -45,11 +45,11 @@ pub(crate) fn question(data: &[u8]) {
     }
 }
 
-/// Its answer.
+/// A leader response.
 pub(crate) fn answer(data: &[u8]) {
     let found = wire::Answer::decode(data).ok();
     if let Some(answer) = found.and_then(LeaderResponse::from_proto) {
-        // A reason that only another version knows is told in its words, behind ours.
+        // A reason of another version is wrapped in our text.
         if matches!(
             answer,
             LeaderResponse::Refused(crate::Error::Stopped { .. })
@@ -62,7 +62,7 @@ pub(crate) fn answer(data: &[u8]) {
     }
 }
 
-/// One of each, with the byte that says which.
+/// One seed of each kind, with its selecting byte.
 pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
     let urls = || vec!["http://a:2380".to_owned()];
     let questions = [

@@ -1,4 +1,4 @@
-//! What the leader reports of members and leases.
+//! Members and leases as the leader reports them.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::types::NodeId;
 pub struct MemberInfo {
     /// Its id.
     pub id: NodeId,
-    /// Its name; empty as long as it has not been started.
+    /// Its name; empty until it has been started.
     pub name: String,
-    /// Where its peers reach it.
+    /// The URLs for its peers.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it.
+    /// The URLs for clients.
     pub client_urls: Vec<String>,
-    /// Whether it has no vote.
+    /// Whether it is a learner.
     pub is_learner: bool,
 }
 
-/// A lease, as the leader knows it.
+/// The leader's state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseStatus {
     /// Its id.
     pub id: i64,
-    /// The time to live it was granted.
+    /// The granted TTL.
     pub granted: Duration,
-    /// What is left of it.
+    /// The remaining time.
     pub remaining: Duration,
-    /// Its keys, when they were asked for.
+    /// Its keys, if they were requested.
     pub keys: Vec<Value>,
 }

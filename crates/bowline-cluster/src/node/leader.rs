@@ -1,8 +1,8 @@
-//! The leader's part: it answers requests about leases, membership and leadership.
+//! The leader's handling of requests about leases, membership and leadership.
 //!
-//! A change of the membership first asks who is alive: one that would leave a majority that does
-//! not answer is refused, because it could not be undone. A change that takes two steps is a task
-//! of its own, and one whose leader failed between the two is ended by the next leader.
+//! A change of the membership first checks which members are alive: a change that would leave a majority that
+//! does not answer is refused, because it could not be undone. A change in two steps is a task of its own; if
+//! its leader fails between the two, the next leader completes it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::peer::ReadLevel;
 use crate::raft::MembershipChange;
 use crate::types::{LogId, Member, NodeId};
 
-/// How many members may wait to be promoted by themselves.
+/// The most learners that wait for automatic promotion.
 const JOINING_MAX: usize = 8;
-/// How many entries a learner may lag behind and still be promoted.
+/// The largest lag, in entries, at which a learner is promoted.
 const PROMOTION_LAG_MAX: u64 = 1000;
-/// Between two looks at what is waited for.
+/// The pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
-    /// Answers a request, leading. Not leading, it refuses it with `NotLeader`, having done nothing.
+    /// Handles a request on the leader. Any other member refuses it with `NotLeader`, having done nothing.
     pub(crate) async fn answer(&self, request: LeaderRequest) -> LeaderResponse {
         let answered = match request {
             LeaderRequest::LeaseKeepAlive(id) => {
@@ -73,8 +73,8 @@ impl Core {
 
     // --- leases ---
 
-    /// Makes sure that this member still leads in `term`: whatever was asked before this is true of a time in
-    /// which no other member led.
+    /// Checks that this member still leads in `term`: what was read before the check is from a time in which
+    /// no other member led.
     async fn check_leading(&self, term: u64) -> Result<()> {
         match self.holds_lease() {
             true if self.leading_term() == Some(term) => Ok(()),
@@ -82,8 +82,7 @@ impl Core {
         }
     }
 
-    /// The same without a clock, by a majority that answers now; and everything is applied that was agreed on
-    /// before.
+    /// The same without a clock, by a round to a majority. Everything committed before is also applied.
     async fn confirm_leading(&self, term: u64) -> Result<()> {
         let next = self.read_index(ReadLevel::Linearizable).await?;
         self.wait_applied(next, self.options.request_timeout)
@@ -94,8 +93,8 @@ impl Core {
         }
     }
 
-    /// Waits until this member, leading, keeps the time of leases; returns the term. Before, its table of
-    /// leases is that of a follower, or of a term in which it led before.
+    /// Waits until this member, leading, keeps the leases' time; returns the term. Before, its table of
+    /// leases is a follower's, or from an earlier term of its own.
     async fn time_is_kept(&self) -> Result<u64> {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         let term = self.leading_term().ok_or(Error::NotLeader)?;
@@ -109,16 +108,16 @@ impl Core {
             self.renewals.wanted.notify_one();
             let mut kept = self.renewals.kept_term.subscribe();
             let is_kept = kept.wait_for(|kept| *kept == term);
-            // The sender lives as long as this.
+            // An error is impossible: the sender lives as long as this.
             let _ = tokio::time::timeout(PAUSE, is_kept).await;
         }
         Ok(term)
     }
 
-    /// Renews a lease. `None`, that there is no such lease, is a statement like a linearizable read; that it is
-    /// renewed is confirmed *after* the renewal: whoever is elected later gives it its time once more.
+    /// Renews a lease. `None`, for no such lease, is confirmed like a linearizable read. A renewal is
+    /// confirmed *after* it was made: a leader elected later gives the lease its whole TTL again.
     async fn keep_alive(&self, id: i64) -> Result<Option<LeaseStatus>> {
-        /// How long to wait for a word before looking all the same.
+        /// How long to wait for a signal before the next check.
         const NAP: Duration = Duration::from_millis(100);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         let mut cleared = self.renewals.cleared.subscribe();
@@ -141,16 +140,17 @@ impl Core {
                     is_confirmed = true;
                     continue;
                 }
-                // The next leader would end it early. And this one, if it has begun to lead just now and
-                // has yet to read what is recorded: so the lease is renewed again once that is gone.
+                // With the record, the next leader would end the lease early. So would this one, if it has
+                // just been elected and has yet to read the records: so the lease is renewed again once the
+                // record is cleared.
                 Some(Renewal::Recorded) => self.renewals.wanted.notify_one(),
-                // It is ended, or another leads before that and lets it live.
+                // It ends, or another member leads before that and keeps it.
                 Some(Renewal::Ending) => {}
             }
             if tokio::time::Instant::now() >= deadline {
                 return Err(Error::Timeout);
             }
-            // The sender lives as long as this.
+            // An error is impossible: the sender lives as long as this.
             let _ = tokio::time::timeout(NAP, cleared.changed()).await;
         }
     }
@@ -165,7 +165,7 @@ impl Core {
         self.lease_status(id, with_keys)
     }
 
-    /// A lease, as this member knows it.
+    /// The state of a lease on this member.
     fn lease_status(&self, id: i64, with_keys: bool) -> Result<Option<LeaseStatus>> {
         let db = self.replica.db();
         let Some(lease) = db.lease(id) else {
@@ -188,16 +188,15 @@ impl Core {
 
     // --- membership ---
 
-    /// Waits until this is the only change of the membership that this member is making: what it is made
-    /// from must not be older than what the one before has made.
+    /// Waits until no other change of the membership by this member is under way: a change must start from
+    /// the result of the one before.
     async fn turn_to_change(&self) -> OwnedMutexGuard<()> {
         self.changing.clone().lock_owned().await
     }
 
-    /// Changes the membership; waits for a change that is under way. A change that was begun goes
-    /// on to its end, and keeps its turn, also when nobody waits for it any more. A voter that goes is
-    /// never kept as a learner: when a change ends one that was left half-way, it would be promoted once
-    /// more.
+    /// Changes the membership; waits for a change under way. A started change is completed, and keeps its
+    /// turn, even when its caller has gone. A removed voter is never kept as a learner: the completion of a
+    /// change left half-way would promote it again.
     async fn change(&self, change: MembershipChange, turn: OwnedMutexGuard<()>) -> Result<()> {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         let raft = self.raft.clone();
@@ -206,21 +205,21 @@ impl Core {
         let changing = tokio::spawn(async move {
             let _turn = turn;
             loop {
-                // Raft refuses, and calls it an error, as long as the change before is not agreed on.
-                // The first one is the founding itself.
+                // Raft refuses a change, with an error, until the one before is committed. The first one is
+                // the founding.
                 let is_settled = || {
                     let view = raft.view();
                     view.membership_id() == view.agreed_membership_id()
                 };
                 within(timeout, is_settled).await;
-                // One that has removed itself leads no further changes, which Raft takes for granted.
+                // A leader that removed itself leads no further changes, which Raft assumes.
                 let is_voter = || raft.view().membership().voter_ids().any(|id| id == own);
                 if !is_voter() {
                     return Err(Error::NotLeader);
                 }
                 match raft.change_membership(change.clone()).await {
                     Ok(at) => {
-                        // The next one is to see what has become of this.
+                        // The next change must see the result of this one.
                         let is_seen = || {
                             let seen = raft.view().membership_id();
                             seen.is_some_and(|id| id.index >= at)
@@ -243,8 +242,8 @@ impl Core {
             .map_err(Error::stopped)?
     }
 
-    /// Ends a change of the membership that its leader did not come to end. A change that takes two
-    /// steps and is under way here is none the worse for it.
+    /// Completes a change of the membership that its leader did not complete. A two-step change under way on
+    /// this leader is not disturbed.
     pub(crate) async fn leave_joint_membership(&self) {
         let turn = self.turn_to_change().await;
         if !self.is_membership_joint() {
@@ -261,23 +260,23 @@ impl Core {
         }
     }
 
-    /// Whether the agreed membership is one that needs two majorities.
+    /// Whether the committed membership is a joint one, with two majorities.
     pub(crate) fn is_membership_joint(&self) -> bool {
         let view = self.raft.view();
         let membership = view.agreed_membership();
         membership.get_joint_config().len() > 1
     }
 
-    /// Waits until `holds` does, for two election timeouts: who has just become the leader has not
-    /// heard of everybody yet.
+    /// Waits up to two election timeouts until `holds` is true: a new leader has not heard from all members
+    /// yet.
     async fn soon(&self, holds: impl Fn() -> bool) -> bool {
         within(2 * self.options.election_timeout, holds).await
     }
 
-    /// Whether those who would be left to vote without `id` are enough, as far as they answer.
+    /// Whether the remaining voters without `id` are enough, counting those that answer.
     ///
     /// # Errors
-    /// As etcd's `strict-reconfig-check` has them.
+    /// As etcd's `strict-reconfig-check`.
     async fn check_removal(&self, id: NodeId) -> Result<()> {
         let voters: BTreeSet<NodeId> = self.membership().voter_ids().collect();
         let left: Vec<NodeId> = voters.into_iter().filter(|voter| *voter != id).collect();
@@ -296,11 +295,11 @@ impl Core {
         self.members().into_iter().find(|member| member.id == id)
     }
 
-    /// Every member as the newest membership has it.
+    /// Every member of the newest membership.
     pub(crate) fn members(&self) -> Vec<MemberInfo> {
         let view = self.raft.view();
         let mut membership = view.membership();
-        // Until the cluster is founded, its members are those who are to found it.
+        // Until the cluster is founded, its members are the founders.
         if let Some(founders) = &self.founders
             && membership.nodes().next().is_none()
         {
@@ -309,7 +308,7 @@ impl Core {
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let own = &self.options;
         let members = membership.nodes().map(|(id, member)| {
-            // What this member says of itself is known here before the others have agreed to it.
+            // This member's own attributes are known here before they are committed.
             let (name, client_urls) = match *id == self.member_id {
                 true => (&own.name, &own.advertise_client_urls),
                 false => (&member.name, &member.client_urls),
@@ -334,14 +333,14 @@ impl Core {
         }
     }
 
-    /// Adds a learner; one that shall vote is promoted once it has caught up.
+    /// Adds a learner; a future voter is promoted once it has caught up.
     async fn add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
         if !self.is_leading() {
             return Err(Error::NotLeader);
         }
         let turn = self.turn_to_change().await;
         self.check_urls(None, &peer_urls)?;
-        // Members that shall vote are learners for a while. As in etcd these do not count as such.
+        // As in etcd, future voters that are learners for a while do not count as learners.
         let learners = self.learners(!is_learner);
         if learners
             >= if is_learner {
@@ -371,7 +370,7 @@ impl Core {
         self.info(id).ok_or(Error::LeaderChanged)
     }
 
-    /// How many learners there are that shall, or shall not, be promoted by themselves.
+    /// The number of learners that wait for promotion, or that do not.
     fn learners(&self, wants_vote: bool) -> usize {
         let membership = self.membership();
         let voters: Vec<NodeId> = membership.voter_ids().collect();
@@ -413,8 +412,7 @@ impl Core {
         self.set_member(id, member, turn).await
     }
 
-    /// A member says its name, where clients reach it, and which commands it reads, as it does after
-    /// each start.
+    /// Publishes a member's name, client URLs and command version, as each member does after its start.
     async fn publish(
         &self,
         id: NodeId,
@@ -438,9 +436,9 @@ impl Core {
         self.set_member(id, member, turn).await
     }
 
-    /// A directory takes the place of a member that was added: the first that asks has it, for good.
-    /// What has been there before, a voter or a directory without an incarnation that has answered
-    /// this leader, keeps its place: its acknowledgements are not the new directory's.
+    /// Binds a directory to a member id that was added; the first that asks gets it, for good. An id that is
+    /// in use, by a voter or a directory without an incarnation that has answered this leader, stays bound:
+    /// its acknowledgements are not the new directory's.
     async fn claim(&self, id: NodeId, incarnation: u64) -> Result<()> {
         if !self.is_leading() {
             return Err(Error::NotLeader);
@@ -494,7 +492,7 @@ impl Core {
         self.change(MembershipChange::AddVoters(ids), turn).await
     }
 
-    /// Whether a member has all but the last few entries.
+    /// Whether a member has all entries except the last few.
     fn has_caught_up(&self, id: NodeId) -> bool {
         let view = self.raft.view();
         let last = view.last_index().unwrap_or(0);
@@ -502,13 +500,13 @@ impl Core {
         matched.is_some_and(|matched| matched.index + PROMOTION_LAG_MAX >= last)
     }
 
-    /// The last entry that a member has acknowledged to this leader. It is the present incarnation's:
-    /// a place of which something was acknowledged changes hands no more.
+    /// The last entry that a member has acknowledged to this leader. It is the present incarnation's: an id
+    /// with acknowledgements is never bound to another directory.
     fn matched(&self, id: NodeId) -> Option<LogId> {
         self.raft.view().matched(id)
     }
 
-    /// Promotes learners that shall vote and have caught up, one at a time.
+    /// Promotes learners that are future voters and have caught up, one at a time.
     pub(crate) async fn promote_those_who_wait(&self) {
         let turn = self.turn_to_change().await;
         let membership = self.membership();
@@ -550,8 +548,8 @@ impl Core {
             return Err(bad);
         }
         let (raft, abdication) = (self.raft.clone(), self.abdication.clone());
-        // From here on another member may lead before this one's lease is over, in whatever term that is. A
-        // task, which goes on when its caller has gone.
+        // From here on another member may lead before this one's lease is over, in an unknown term. The task
+        // outlives its caller.
         abdication.begin();
         let transferring = tokio::spawn(async move {
             let term = raft.transfer_leader(target).await?;
@@ -564,7 +562,7 @@ impl Core {
         while tokio::time::Instant::now() < deadline {
             let now = self.leadership();
             if now.term > term && now.leader.is_some_and(|leader| leader != self.member_id) {
-                // Who refuses the lead leaves time for another one to stand for election.
+                // A target that refuses leaves time for another member to stand for election.
                 return match now.leader == Some(target) {
                     true => Ok(()),
                     false => Err(bad),
@@ -576,7 +574,7 @@ impl Core {
     }
 }
 
-/// Waits until `holds` does; tells whether it came to that in time.
+/// Waits until `holds` is true; returns false after the timeout.
 async fn within(timeout: Duration, holds: impl Fn() -> bool) -> bool {
     let deadline = tokio::time::Instant::now() + timeout;
     while !holds() {

@@ -33,7 +33,7 @@ pub(crate) enum LeaderRequest {
         command_version: u32,
     },
     MemberPromote(NodeId),
-    /// A directory of this incarnation takes the place of a member that was added.
+    /// A directory of this incarnation claims a member id that was added.
     MemberClaim {
         id: NodeId,
         incarnation: u64,
@@ -52,7 +52,7 @@ pub(crate) enum LeaderResponse {
 }
 
 impl LeaderRequest {
-    /// Whether asking once more changes nothing that the first time did not.
+    /// Whether a repetition changes nothing.
     pub(crate) fn is_idempotent(&self) -> bool {
         match self {
             LeaderRequest::LeaseKeepAlive(_)
@@ -107,7 +107,7 @@ impl LeaderRequest {
         }
     }
 
-    /// `None` for one that this version does not know.
+    /// `None` for a request that this version does not know.
     pub(crate) fn from_proto(question: proto::Question) -> Option<LeaderRequest> {
         use question::Question as Q;
         Some(match question.question? {
@@ -237,7 +237,7 @@ impl LeaderResponse {
     }
 }
 
-/// Why the leader refuses, on the wire.
+/// The leader's reasons for a refusal, on the wire.
 #[derive(Clone, Copy)]
 enum Reason {
     Other = 0,

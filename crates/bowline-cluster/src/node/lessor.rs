@@ -1,37 +1,37 @@
-//! The lessor: on the leader, it ends leases and records for the others how long each has left.
+//! The lessor: on the leader, it ends leases and replicates their remaining times.
 //!
-//! Every member knows every lease; the leader alone keeps their time. Three kinds of entries carry
-//! it on, each of many leases at once:
+//! Every member has the table of leases; only the leader keeps their time. Three kinds of entries replicate
+//! it, each for many leases at once:
 //!
 //! ```text
-//! end     the time is over: the lease and its keys go
-//! tell    it has an interval less left than the next leader would believe: that is recorded
-//! clear   it was renewed, and something is recorded: the record goes, then the holder is answered
+//! end     the time is over: the lease and its keys are deleted
+//! tell    the remaining time is an interval below the next leader's estimate: it is recorded
+//! clear   the lease was renewed and has a record: the record is cleared, then the holder is answered
 //! ```
 //!
-//! A new leader gives each lease what is recorded of it, or else its whole time to live, and an
-//! election timeout on top, from when it has applied what the leaders before it left behind.
+//! A new leader gives each lease its recorded time, or else its whole TTL, plus an election timeout, from the
+//! moment when it has applied all entries of earlier leaders.
 //!
 //! Invariants:
 //!
-//! - Never early: by the monotonic clock of whoever leads, a lease lives for its time to live after
-//!   it was granted, and after each renewal that was answered began. What is recorded is never less than
-//!   what is left; a renewal is answered only when nothing is recorded, or on its way into the log. The
-//!   leader before may tell nothing any more, as each entry names its term; nor of a lease that was
-//!   granted anew, as it names the entry that granted it.
-//! - Late by a bound. Under one leader a lease ends a tick and an entry after its time. A change of
-//!   leader adds at most: the checkpoint interval (for a lease that lives no longer than that: its time
-//!   to live), a tick and an entry; the time in which nobody led; and an election timeout.
-//! - A renewal costs nothing of the log unless something is recorded, and one clearing for each
-//!   recording. A lease that is renewed more often than the interval is never recorded.
+//! - Never early: by the monotonic clock of each leader, a lease lives for its TTL after its grant, and after
+//!   the beginning of each renewal that was answered. A record is never below the remaining time; a renewal
+//!   is answered only when there is no record, none on its way into the log either. An earlier leader can no
+//!   longer record anything, as each entry names its term; nor can a record apply to a lease that was granted
+//!   anew, as it names the entry of the grant.
+//! - Late by a bound. Under one leader a lease ends a tick and an entry after its time. A change of leader
+//!   adds at most: the checkpoint interval (for a shorter lease: its TTL), a tick and an entry; the time
+//!   without a leader; and an election timeout.
+//! - A renewal costs nothing of the log unless there is a record; each record costs one clearing. A lease
+//!   that is renewed more often than the interval is never recorded.
 //!
-//! The interval is a minute, where etcd has five: a lease that nobody renews costs a few bytes of one
-//! entry a minute, shared by up to a thousand, and one that is renewed less than once a minute one
-//! command for each renewal. Those with many holders, of a few seconds, cost nothing.
+//! The interval is a minute, where etcd has five: a lease that nobody renews costs a few bytes of one entry a
+//! minute, shared by up to a thousand leases, and one renewed less than once a minute costs one command per
+//! renewal. Leases of a few seconds with many holders cost nothing.
 //!
-//! One task does all of it, one entry after the other: a clearing is never before what it clears. A new
-//! leader answers nothing about leases before this task has begun its term: what the table says until then
-//! is from when this member followed, or led before.
+//! One task does all of it, one entry after the other: a clearing never precedes its record. A new leader
+//! answers no request about leases before this task has begun its term: until then the table is that of a
+//! follower, or of an earlier term.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,12 +43,12 @@ use super::core::Core;
 use super::proposer::Handed;
 use crate::log_limit::SharedLogLimit;
 
-/// How often leases are looked at.
+/// The interval of checks.
 const TICK: Duration = Duration::from_millis(50);
-/// How many leases one entry ends, or tells of.
+/// The most leases in one entry.
 const AT_ONCE: usize = 1000;
 
-/// Until the node is closed, whatever is under way then.
+/// Runs until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     tokio::select! {
@@ -65,14 +65,14 @@ async fn keep_time(core: &Core) {
             () = tokio::time::sleep(TICK) => {}
             () = core.renewals.wanted.notified() => {}
         }
-        // Not before it has applied what the leaders before did to leases.
+        // The effects of earlier leaders on leases must be applied first.
         let Some(term) = core
             .leading_term()
             .filter(|term| core.has_applied_own(*term))
         else {
             continue;
         };
-        // Once for each term: what is on its way into the log in this one stays known.
+        // Once per term: records on their way into the log in this term stay known.
         if armed_term != term {
             if let Err(error) = core.replica.extend_leases(core.options.election_timeout) {
                 if let Some(more) = failures.admit_now() {
@@ -90,7 +90,7 @@ async fn keep_time(core: &Core) {
     }
 }
 
-/// Takes back what is recorded of leases that were renewed since.
+/// Clears the records of leases that were renewed since.
 async fn clear(core: &Core, term: u64) {
     let leases = core.replica.leases_to_clear(AT_ONCE);
     if !leases.is_empty() {
@@ -113,15 +113,15 @@ async fn end(core: &Core, term: u64) {
         if !hand_in(core, term, &commands, "ended").await {
             return;
         }
-        // Who renewed one of them waits for it to be gone.
+        // Renewals of these leases wait for their end.
         core.renewals.cleared.send_replace(());
     }
 }
 
-/// Tells the others what leases have left.
+/// Replicates remaining times.
 async fn tell(core: &Core, term: u64) {
     let interval = core.options.lease_checkpoint_interval;
-    // A record takes space, if little: until there is some, leases live longer.
+    // A record takes a little space: while there is none, leases live longer.
     while !core.is_out_of_space() {
         let leases = core.replica.begin_checkpoint(interval, AT_ONCE);
         if leases.is_empty() {
@@ -137,7 +137,7 @@ async fn tell(core: &Core, term: u64) {
                 tracing::debug!(%error, "what leases have left was not told; it is tried again");
                 return;
             }
-            // Whoever leads next may find it: in this term no renewal of these leases is final.
+            // The next leader may find the record: in this term no renewal of these leases is final.
             Handed::Unknown(error) => {
                 tracing::debug!(%error, "what leases have left may have been told");
                 return;
@@ -147,7 +147,7 @@ async fn tell(core: &Core, term: u64) {
     }
 }
 
-/// Hands commands in; tells whether they were carried out.
+/// Proposes commands; returns whether they were applied.
 async fn hand_in(core: &Core, term: u64, commands: &[Command], what: &str) -> bool {
     let (_, proposal) = core.waiters.propose(commands, Vec::new());
     match core.hand_in_here(term, proposal).await {

@@ -2,9 +2,9 @@
 
 use bowline_replica::COMMANDS_MAX;
 
-/// The largest proposal: the largest request that the settings allow, and a batch besides.
+/// The largest proposal: the largest allowed request, and a batch besides.
 pub(crate) const PROPOSAL_BYTES_MAX: usize = 72 << 20;
-/// The largest request that the settings may allow.
+/// The largest limit that the settings may set for a request.
 pub(crate) const REQUEST_BYTES_MAX: u64 = 66 << 20;
 
 // A full batch, and one more request.

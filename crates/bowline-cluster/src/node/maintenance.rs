@@ -1,12 +1,12 @@
-//! The maintenance tasks of a member: they tell the log what the tables hold, watch its size, publish the
+//! The maintenance tasks of a member: they report the flushed index to the log, watch its size, publish the
 //! member's name; on the leader, they promote learners that have caught up.
 //!
-//! *Space.* A member raises the alarm, for all, when its database is larger than the quota, a flush or
-//! a merge found no room, or the log cannot make a spare segment. The last comes first, while the log
-//! still has a segment or more: that is what deletions, compactions and the alarm itself are written
-//! to. What takes space is refused from then on by whoever is asked, before it is in any log, so that
-//! those who try again and again do not use up the reserve. The alarm is cleared by the same member
-//! when all three are over, or by the leader once that member is removed.
+//! *Space.* A member raises the alarm for all when its database exceeds the quota, when a flush or a merge
+//! found no room, or when the log cannot allocate a spare segment. The last comes first, while the log still
+//! has a segment or more, which deletions, compactions and the alarm itself are written to. From then on each
+//! member refuses requests that take space before they reach any log, so that clients that retry do not use
+//! up the reserve. The same member clears the alarm when all three are over, or the leader does once that
+//! member is removed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,17 +19,17 @@ use super::leader_request::LeaderRequest;
 use crate::types::NodeId;
 
 const TICK: Duration = Duration::from_millis(250);
-/// As long as the cluster does not know this member's name.
+/// The interval until the cluster knows this member's name.
 const FIRST_TICK: Duration = Duration::from_millis(20);
-/// Looking takes the room that there is, for a moment.
+/// A check briefly takes the free space.
 const LOOK_FOR_SPACE_EVERY: Duration = Duration::from_secs(1);
-/// How long the change of an alarm may take before it is tried again.
+/// The timeout of an attempt to change an alarm.
 const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Until the node is closed, whatever is under way then.
+/// Runs until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
-    // None of them waits for another: each may take as long as a request.
+    // They run concurrently, because each may take as long as a request.
     let all = async { tokio::join!(keep_space(&core), say_name(&core), keep_up(&core)) };
     tokio::select! {
         _ = all => {}
@@ -43,7 +43,7 @@ async fn keep_space(core: &Core) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
-            // What is left is used up fast.
+            // The remaining space may be used up fast.
             _ = shortage.changed() => {}
         }
         core.log.set_flushed(core.replica.flushed_index());
@@ -72,7 +72,7 @@ async fn keep_up(core: &Core) {
         core.seen_members.lock().extend(ids);
         if core.is_leading() {
             absence.was_in |= core.is_agreed_member() == Some(true);
-            // Seen twice in a row: not one that is just being ended.
+            // Seen twice in a row: a joint membership that is just being left does not count.
             let was_joint = std::mem::replace(&mut is_joint, core.is_membership_joint());
             if was_joint && is_joint {
                 core.leave_joint_membership().await;
@@ -89,23 +89,23 @@ async fn keep_up(core: &Core) {
     }
 }
 
-/// Finds out that this member was removed. Either it applies the membership without itself; or, since
-/// nobody sends anything to who is no member any more, it hears no leader, and asks the others, now and
-/// then, whether it is one still. Only what a leader has confirmed after the question counts: the
-/// others may know an older membership than this member does.
+/// Detects that this member was removed. Either it applies the membership without itself; or it hears from no
+/// leader, since nobody sends to a removed member, and from time to time asks the others whether it still is
+/// one. Only an answer that a leader confirmed after the question counts: the others may know an older
+/// membership than this member does.
 ///
-/// Invariant: who has been a member and is none by an agreed membership stops. It comes back under this
-/// id never: who is added again has another one.
+/// Invariant: a member that is missing in a later committed membership stops. It never comes back under this
+/// id: a member that is added again has another one.
 #[derive(Debug, Default)]
 struct Absence {
     asked: Option<tokio::time::Instant>,
     was_in: bool,
-    /// Since when it knows by itself.
+    /// Since when its own membership shows the removal.
     gone: Option<tokio::time::Instant>,
 }
 
 impl Absence {
-    /// So that who has removed this member through itself has the answer.
+    /// Time for the reply to a client that removed this member through itself.
     const FAREWELL: Duration = Duration::from_secs(1);
 
     async fn is_removed(&mut self, core: &Core) -> bool {
@@ -115,7 +115,7 @@ impl Absence {
                 let gone = *self.gone.get_or_insert_with(tokio::time::Instant::now);
                 return gone.elapsed() >= Absence::FAREWELL;
             }
-            // On the way to be one, by entries from before it was added; or restarted.
+            // About to be one, by entries from before it was added; or restarted.
             Some(false) | None => {}
         }
         if core.heard_leadership().leader.is_some() {
@@ -127,7 +127,7 @@ impl Absence {
             return false;
         }
         self.asked = Some(tokio::time::Instant::now());
-        // Who does not know of any member has just come; `admission` asks for it.
+        // Without any known member it is new; `admission` takes care of it.
         let membership = core.membership();
         for (id, member) in membership.nodes().filter(|(id, _)| **id != core.member_id) {
             let asked = core.peers.client(*id, member);
@@ -146,7 +146,7 @@ impl Absence {
     }
 }
 
-/// Tells the cluster this member's name, where clients reach it, and which commands it reads.
+/// Publishes this member's name, client URLs and command version.
 async fn publish(core: &Core) -> bool {
     let mine = core.membership().get_node(&core.member_id).cloned();
     let Some(mine) = mine else {
@@ -169,8 +169,8 @@ async fn publish(core: &Core) -> bool {
 }
 
 impl Core {
-    /// Clears the alarms for space of those who were members and are none any more: nobody else would, and
-    /// writes would be refused for ever. An alarm that a client raised in the name of nobody stays, as in etcd.
+    /// Clears the space alarms of removed members: otherwise writes would be refused for ever. As in etcd, an
+    /// alarm that a client raised for member 0 stays.
     pub(crate) async fn clear_alarms_of_removed(&self) {
         let alarms = self.replica.alarms();
         if alarms.is_empty() {
@@ -206,8 +206,8 @@ impl Core {
         self.hand_in_once(number, proposal, deadline).await;
     }
 
-    /// Notes who is a member in the memberships that the log still has: one may have been removed before this member
-    /// was started. Once: later ones are seen as they come.
+    /// Notes the members of the memberships still in the log: one may have been removed before this member
+    /// was started. Done once: later memberships are seen as they come.
     async fn see_members_of_the_log(&self) {
         if self.has_seen_log.swap(true, Ordering::Relaxed) {
             return;
@@ -220,7 +220,8 @@ impl Core {
         }
     }
 
-    /// Whether what takes space is refused: some member has raised the alarm, or this one is about to.
+    /// Whether requests that take space are refused: some member has raised the alarm, or this one is about
+    /// to.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.replica.is_out_of_space() || self.log.is_short_of_space()
     }
@@ -239,7 +240,7 @@ async fn watch_space(core: &Core) {
     let alarm = (core.member_id, AlarmKind::NoSpace);
     let is_raised = core.replica.alarms().contains(&alarm);
     let is_full = is_disk_full || (quota > 0 && size > quota);
-    // Not at once when it falls just below, or it would come and go.
+    // With a margin, or the alarm would flap.
     let has_room = !is_disk_full && (quota == 0 || size < quota - quota / 10);
     let change = match is_raised {
         false if is_full => true,
@@ -254,7 +255,7 @@ async fn watch_space(core: &Core) {
     let (number, proposal) = core.waiters.propose(&[command], Vec::new());
     let timeout = core.options.request_timeout.min(ALARM_TIMEOUT);
     let deadline = tokio::time::Instant::now() + timeout;
-    // It is tried again until it is agreed on.
+    // It is retried until it is committed.
     if let Some(more) = core.log_limits.alarm.admit_now() {
         tracing::warn!(
             is_raised = change,

@@ -7,17 +7,17 @@
 //!      └───────────────────── replies ◄────────────────────┘
 //! ```
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | `start` | which member a directory is, and putting the parts together |
-//! | `admission` | how an empty directory becomes a member |
-//! | `owed` | what a member has acknowledged and lost |
+//! | `start` | the identity of a directory, and the start of a node |
+//! | `admission` | admission of an empty directory |
+//! | `owed` | acknowledged entries that a member has lost |
 //! | `proposer` | commands into the log, replies out of the state machine |
-//! | `proposal` | what may enter a log |
-//! | `vouching` | whether one who asks for a vote is a member |
-//! | `reads` | the three levels |
-//! | `abdication`, `suspension` | when the leader's lease is not believed |
-//! | `leader`, `leader_request`, `service` | what the leader decides, for requests of this member and of others |
+//! | `proposal` | checks of proposals |
+//! | `vouching` | membership checks of candidates |
+//! | `reads` | the three read levels |
+//! | `abdication`, `suspension` | when the leader's lease is not valid |
+//! | `leader`, `leader_request`, `service` | requests to the leader, from this member and from others |
 //! | `lessor`, `maintenance` | background tasks: leases, membership, the log |
 
 mod abdication;

@@ -1,12 +1,12 @@
-//! The checks that a proposal passes before it enters a log.
+//! Checks that a proposal passes before it enters a log.
 //!
-//! What is agreed on is applied by every member, again at each start. So bytes that cannot be
-//! applied must not be agreed on: a leader checks what it is asked to propose, a follower what it
-//! is asked to append, before it acknowledges that.
+//! Every member applies what is committed, again at each start. So bytes that cannot be applied must not be
+//! committed: a leader checks what it proposes, and a follower checks what it appends before it acknowledges
+//! that.
 //!
-//! *Versions.* Every member says which version of commands it reads, in the membership. Nothing is
-//! proposed of a version that one of them does not read. A member that gets such an entry all the
-//! same, from the leader that it follows, stops: it would never be able to apply it.
+//! *Versions.* Every member announces its command version in the membership. Nothing is proposed that needs a
+//! version which one of them does not support. A member that receives such an entry all the same, from the
+//! leader that it follows, stops: it could never apply it.
 //!
 //! Invariant: every proposal in a log decodes to commands, by this program's decoder.
 
@@ -20,8 +20,8 @@ use crate::peer::Unfit;
 use crate::raft::waiters::{HEAD_BYTES, proposer_of};
 use crate::types::NodeId;
 
-/// Whether a proposal is one that this program can apply. One that is to be put into the log for
-/// `from` must be made by it: it would be taken for an answer elsewhere.
+/// Checks that this program can apply a proposal. One that is proposed for `from` must name it as the
+/// proposer: otherwise another member would take it for its own.
 pub(crate) fn check(proposal: &Bytes, from: Option<NodeId>) -> std::result::Result<(), Unfit> {
     let malformed = |reason: String| Err(Unfit::Malformed(reason));
     if proposal.len() > PROPOSAL_BYTES_MAX {
@@ -44,8 +44,8 @@ pub(crate) fn check(proposal: &Bytes, from: Option<NodeId>) -> std::result::Resu
 }
 
 impl Core {
-    /// Whether a proposal may be put into the log: it is not too large, and every member reads commands
-    /// of its version.
+    /// Checks that a proposal may be appended: it is not too large, and every member supports its command
+    /// version.
     pub(crate) fn check_before_proposing(&self, proposal: &Bytes) -> Result<()> {
         if proposal.len() > PROPOSAL_BYTES_MAX {
             return Err(Error::RequestTooLarge {

@@ -1,23 +1,22 @@
-//! Brings commands into the log: many to an entry, a few entries at a time.
+//! The proposer: it batches commands into log entries, and keeps a few entries under way.
 //!
-//! Commands wait in a queue; one task takes all that are there, makes one proposal of them, and
-//! hands it to Raft when this member leads, or to the leader otherwise. While as many proposals are
-//! under way as are let out, commands gather: the busier it is, the larger the entries, and the
-//! fewer the flushes per command.
+//! Commands wait in a queue; one task takes all that are there, makes one proposal of them, and hands it to
+//! Raft on the leader, or forwards it to the leader. While the limit of proposals is under way, commands
+//! gather: the higher the load, the larger the entries, and the fewer the flushes per command.
 //!
-//! What becomes of commands is told by the state machine (see [`Waiters`]). A proposal that is known
-//! to be in no log, or in none that will ever be agreed on, is handed in again, until the commands' time is
-//! up; one whose fate is unknown is not, and who waits is told so.
+//! The state machine delivers the outcomes (see [`Waiters`]). A proposal that is known to be in no log, or in
+//! none that will ever be committed, is proposed again until the commands' deadline; if its fate is unknown
+//! it is not, and its waiters get that error.
 //!
-//! A proposal waits for *a* leader, not for the one that it was handed to: that one may be silent, and
-//! answer late or never. When another leads, what was agreed on before tells what became of the proposal.
+//! A proposal waits for *a* leader, not for the one that it was handed to: that one may be silent, and answer
+//! late or never. Once another member leads, the committed log shows the proposal's fate.
 //!
 //! Invariants:
 //!
-//! - A proposal is handed to one leader, by term and member, which takes it in no other term: a copy
-//!   that lies somewhere on the way enters no later log, beside the one that was handed in again.
-//! - A forwarded proposal is answered only after the leader has applied it. So whatever a
-//!   client was told, wherever, the leader's own state holds: its lease reads rely on that.
+//! - A proposal is handed to one leader, by term and member, which accepts it in no other term: a delayed
+//!   copy enters no later log beside the one that was proposed again.
+//! - A forwarded proposal is answered only after the leader has applied it. So the leader's own state holds
+//!   everything that any member has acknowledged: its lease reads rely on that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,31 +33,31 @@ use crate::raft::Outcome;
 use crate::raft::waiters::{Applied, Fate, Waiter};
 use crate::types::{LeaderId, Proposal};
 
-/// How many proposals may be under way at once.
+/// The most proposals under way at once.
 const UNDER_WAY_MAX: usize = 4;
-/// How many bytes of keys and values one entry takes, but for a single command.
+/// The most bytes of keys and values in one entry, except for a single command.
 const ENTRY_BYTES: usize = 1 << 20;
-/// How long a proposal waits before it is handed in again.
+/// The pause before a proposal is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A command in the queue.
+/// A queued command.
 pub(crate) struct Queued {
     pub(crate) command: Command,
     pub(crate) waiter: Waiter,
     pub(crate) deadline: Instant,
 }
 
-/// What became of handing a proposal in.
+/// The result of handing over a proposal.
 pub(crate) enum Handed {
-    /// It was applied by the leader.
+    /// The leader has applied it.
     Applied,
     /// It is in no log.
     Nowhere(Error),
-    /// It may be.
+    /// It may be in a log.
     Unknown(Error),
 }
 
-/// Where commands are put.
+/// The queue of commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposer {
     queue: mpsc::Sender<Queued>,
@@ -72,7 +71,7 @@ impl Proposer {
         Proposer { queue }
     }
 
-    /// Puts a command in; its outcome comes later.
+    /// Queues a command; its outcome comes later.
     pub(crate) fn put(
         &self,
         command: Command,
@@ -128,7 +127,7 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
             if is_applied {
                 counts.commit_times.record(start.elapsed());
             }
-            // The replies come from this member's own state machine, when it gets there.
+            // The replies come from this member's own state machine, when it has applied the entry.
             if is_applied && core.waiters.is_waiting(number) {
                 tokio::time::sleep(core.options.request_timeout).await;
                 core.waiters.fail(number, &Error::Timeout);
@@ -137,7 +136,7 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
     }
 }
 
-/// Whether a command holds transactions within transactions deeper than any member decodes.
+/// Whether a command has nested transactions deeper than any member decodes.
 pub(crate) fn is_too_deep(command: &Command) -> bool {
     use bowline_replica::{Op, TXN_DEPTH_MAX, Txn};
     fn exceeds(txn: &Txn, left: usize) -> bool {
@@ -153,7 +152,7 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
     }
 }
 
-/// About how much a command takes.
+/// The approximate size of a command.
 pub(crate) fn size_of(command: &Command) -> usize {
     use bowline_replica::{CommitRead, CommitWrite, GraphWrite, Op, Txn};
     fn txn(t: &Txn) -> usize {
@@ -206,7 +205,7 @@ pub(crate) fn size_of(command: &Command) -> usize {
 }
 
 impl Core {
-    /// Hands in a proposal for which nobody waits.
+    /// Proposes once, without waiters.
     pub(crate) async fn hand_in_once(&self, number: u64, proposal: Bytes, deadline: Instant) {
         let Some(leader) = self.leader_id() else {
             return self.waiters.fail(number, &Error::NoLeader);
@@ -221,9 +220,9 @@ impl Core {
         }
     }
 
-    /// Hands a proposal in, again and again as long as it is in no log and there is time. Returns
-    /// whether the leader has applied it; if not, those who wait have been told. The permit is given back at
-    /// the end, or before this waits for nothing but news of a leader that is gone.
+    /// Proposes again and again while the proposal is in no log and there is time. Returns whether the leader
+    /// has applied it; if not, the waiters have received an error. The permit is released at the end, or
+    /// before this waits only for news of a failed leader.
     async fn hand_in_until(
         &self,
         number: u64,
@@ -262,8 +261,8 @@ impl Core {
         }
     }
 
-    /// A leader failed with a proposal that it may have put into its log. If another leads soon, what became
-    /// of it is known then.
+    /// A leader failed with a proposal that may be in its log. If another member leads soon, the fate is
+    /// known then.
     async fn find_out(
         &self,
         number: u64,
@@ -289,7 +288,7 @@ impl Core {
         }
     }
 
-    /// Hands a proposal to a leader, here or elsewhere, and waits no longer for it once another leads.
+    /// Hands a proposal to a leader, here or elsewhere, and stops waiting once another member leads.
     async fn hand_in(&self, number: u64, leader: LeaderId, proposal: Bytes) -> Handed {
         if let Some(reason) = self.stop_reason() {
             return Handed::Unknown(Error::Stopped { reason });
@@ -320,8 +319,9 @@ impl Core {
         }
     }
 
-    /// Hands a proposal to Raft here, where this member is to lead in this term; returns after it was applied
-    /// here. The proposal must have been made here, or have passed [`proposal::check`](super::proposal::check).
+    /// Hands a proposal to Raft on this member, as the leader of this term; returns after it was applied
+    /// here. The proposal must have been made here, or have passed
+    /// [`proposal::check`](super::proposal::check).
     pub(crate) async fn hand_in_here(&self, term: u64, proposal: Bytes) -> Handed {
         if let Err(error) = self.check_before_proposing(&proposal) {
             return Handed::Nowhere(error);
@@ -351,7 +351,7 @@ impl Core {
     }
 }
 
-/// Whether handing the same proposal in again leads to the same.
+/// Whether a repetition would fail in the same way.
 fn is_final(error: &Error) -> bool {
     matches!(
         error,
@@ -359,15 +359,15 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// What a failed forward says of the proposal.
+/// What the status of a failed forward implies for the proposal.
 fn forwarded(status: &tonic::Status) -> Handed {
     match status.code() {
-        // It did not lead, and says so before it takes anything.
+        // It is not the leader, which is checked before anything is accepted.
         tonic::Code::FailedPrecondition => Handed::Nowhere(Error::NoLeader),
         tonic::Code::Unavailable if crate::peer::is_unsent(status) => {
             Handed::Nowhere(Error::NoLeader)
         }
-        // Nor has it taken what it could not apply.
+        // It refused a proposal that it could not apply.
         tonic::Code::InvalidArgument | tonic::Code::OutOfRange => {
             let reason = status.message().to_owned();
             Handed::Nowhere(Error::ProposalRefused { reason })
@@ -384,7 +384,7 @@ mod tests {
 
     use super::*;
 
-    /// What bounds an entry of the log has to count all that can be large.
+    /// The bound of a log entry must count everything that can be large.
     #[test]
     fn the_size_of_a_write_of_the_graph_counts_texts_as_well_as_content() {
         let (id, large) = (BlockId(1), "x".repeat(100_000));
@@ -402,7 +402,7 @@ mod tests {
         assert!((160_000..1_000_000).contains(&size), "{size}");
     }
 
-    /// A copy in a log somewhere and one that is handed in again would both be carried out.
+    /// Otherwise a copy in some log and the repeated proposal could both be applied.
     #[test]
     fn only_a_proposal_that_is_in_no_log_is_handed_in_again() {
         use tonic::{Code, Status};

@@ -1,17 +1,17 @@
 //! Reads at the three levels.
 //!
-//! *Linearizable* (ReadIndex): the leader notes how far it has committed, makes sure by one round
-//! of heartbeats that it still leads, and whoever asked reads once it has applied that far. No clock
-//! is trusted. All reads that wait share the next round; one that comes while a round is under way
-//! waits for the one after, since that round may have noted its place before.
+//! *Linearizable* (ReadIndex): the leader notes its commit index, confirms by one round of heartbeats that it
+//! still leads, and the reader proceeds once it has applied that index. No clock is trusted. All waiting
+//! reads share the next round; a read that arrives during a round waits for the one after, since the round
+//! may have noted an older index.
 //!
-//! *Lease*: while the leader's lease holds, and it has applied what is agreed on, its own state is the newest
-//! there is, and the read goes on at once, on the calling thread ([`Core::holds_lease`]). Another member asks
-//! the leader for its place.
+//! *Lease*: while the leader's lease is valid and it has applied everything committed, its own state is the
+//! newest, and the read runs at once on the calling thread ([`Core::holds_lease`]). Another member asks the
+//! leader for its index.
 //!
-//! A read waits for *a* leader: once another one leads than the one that is asked, that one is asked.
+//! A read waits for *a* leader: once another member leads than the one that was asked, that one is asked.
 //!
-//! *Eventual*: whatever this member has.
+//! *Eventual*: this member's present state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,50 +22,50 @@ use super::core::Core;
 use crate::error::{Error, Result};
 use crate::peer;
 
-/// How new what is read must be.
+/// The required freshness of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum ReadLevel {
-    /// As new as everything that was acknowledged before the read began, whatever clocks do.
+    /// At least as new as everything acknowledged before the read began, without trust in clocks.
     #[default]
     Linearizable,
-    /// The same, as long as the members' clocks run at nearly the same speed.
+    /// The same, provided that the members' clocks run at nearly the same speed.
     Lease,
-    /// Some state that was, on the member that is asked.
+    /// A past or present state, on the member that is asked.
     Eventual,
 }
 
-/// Where a read happened.
+/// The point at which a read happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadPoint {
     /// The level that was served.
     pub level: ReadLevel,
     /// One past the Raft index that this member had applied, at least.
     pub applied_index: u64,
-    /// The newest revision there then.
+    /// The newest revision at that point.
     pub revision: u64,
     /// The term of that entry.
     pub term: u64,
 }
 
-/// What was read, and where.
+/// A result with its point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read<T> {
-    /// What was read.
+    /// The result.
     pub value: T,
-    /// Where.
+    /// The point of the read.
     pub point: ReadPoint,
 }
 
 type Asked = oneshot::Sender<Result<u64>>;
 
-/// Where linearizable reads wait for their round.
+/// The queue of linearizable reads.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadRounds {
     queue: mpsc::Sender<Asked>,
 }
 
 impl ReadRounds {
-    /// Starts the task that goes round after round; it ends with the last handle.
+    /// Starts the task that runs the rounds; it ends with the last handle.
     pub(crate) fn start(core: &Arc<Core>, waiting_max: usize) -> ReadRounds {
         let (queue, asked) = mpsc::channel(waiting_max.max(1));
         tokio::spawn(run(core.clone(), asked));
@@ -98,7 +98,7 @@ async fn run(core: Arc<Core>, mut asked: mpsc::Receiver<Asked>) {
 }
 
 impl Core {
-    /// One past the index that a read must have applied, from the leader, wherever it is.
+    /// One past the index that a read must have applied, from the leader on whichever member.
     pub(crate) async fn read_index_of_leader(&self, level: peer::ReadLevel) -> Result<u64> {
         const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
@@ -121,7 +121,7 @@ impl Core {
             };
             let answer = tokio::time::timeout_at(deadline, attempt).await;
             match answer {
-                // A read changes nothing: it is tried again as long as there is time.
+                // A read changes nothing: it is repeated until the deadline.
                 Ok(Err(Error::NoLeader | Error::NotLeader)) => {
                     if tokio::time::Instant::now() + PAUSE >= deadline {
                         return Err(Error::NoLeader);
@@ -141,9 +141,9 @@ impl Core {
         {
             return Ok(next);
         }
-        // A lease that does not hold is no reason to refuse: the round does without.
+        // An invalid lease is no error: the round works without one.
         let next = self.raft.read_index().await?;
-        // Before anybody reads what is there: the state may say later that it is agreed on.
+        // Before any read returns: the state may only later show it as committed.
         self.read_floor.fetch_max(next, Ordering::AcqRel);
         Ok(next)
     }

@@ -1,18 +1,18 @@
-//! Makes the directory of a new cluster's member from a saved copy of a database.
+//! Restore: creation of a new cluster's member directory from a saved copy of a database.
 //!
 //! Each member of the new cluster restores the same copy with the same members and the same token,
-//! and for itself. So nothing here is random: the ids of the cluster, of its members and of the database,
-//! and the incarnations of the members, follow from the copy, the token and the members, and are other
-//! ones than those of the cluster that the copy is of. What the copy holds counts as agreed: the mark in the database says that its last entry
-//! was applied, with term 0, and that the members of the new cluster are those who agree on what follows.
-//! Whoever starts finds a member like any other, and the first election begins behind that entry.
+//! independently. So nothing here is random: the ids of the cluster, its members and the database, and the
+//! incarnations, are derived from the copy, the token and the members, and differ from those of the copied
+//! cluster. The copy's contents count as committed: the mark in the database says that its last entry was
+//! applied with term 0, and that the membership is that of the new cluster. A member starts like any other,
+//! and the first election begins behind that entry.
 //!
 //! Invariants:
 //!
 //! - The members of one restored cluster begin with the same state at the same index, or with different
-//!   ids of the cluster, so that they do not talk to each other.
-//! - The membership names the incarnation of each, so that no other directory takes its place.
-//! - Of the old cluster's members, votes and alarms nothing is left.
+//!   cluster ids, so that they do not talk to each other.
+//! - The membership names the incarnation of each, so that no other directory can be the member.
+//! - Nothing remains of the old cluster's members, votes and alarms.
 //! - The file `MEMBER` is durable before the directory is a database.
 
 use std::fmt::Write as _;
@@ -29,21 +29,21 @@ use crate::member_file::{MemberFile, MemberState};
 use crate::raft::state_machine::encode_mark;
 use crate::types::{NodeId, StoredMembership, log_id};
 
-/// A saved copy: what [`LocalClient::freeze`](super::LocalClient::freeze) gave, from where it lies now.
+/// A saved copy from [`LocalClient::freeze`](super::LocalClient::freeze), read from its present place.
 pub struct Saved<'a> {
-    /// What errors name.
+    /// The path for error messages.
     pub path: &'a Path,
-    /// The SHA-256 of all of it: copies that differ make clusters that differ.
+    /// The SHA-256 of the whole copy: different copies make different clusters.
     pub sha256: [u8; 32],
-    /// The last entry of the log in it, counted from 1.
+    /// The index of the last log entry in it, from 1.
     pub index: u64,
-    /// The revision it ends with.
+    /// The newest revision in it.
     pub revision: u64,
-    /// How the tables belong together.
+    /// The structure of the tables.
     pub state: &'a [u8],
     /// The tables' names and lengths.
     pub tables: &'a [(String, u64)],
-    /// The tables, one after the other.
+    /// The tables' contents in order.
     pub contents: &'a mut dyn Read,
 }
 
@@ -57,34 +57,34 @@ impl std::fmt::Debug for Saved<'_> {
     }
 }
 
-/// What a restore made.
+/// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
     /// The new cluster's id.
     pub cluster_id: u64,
-    /// The member that the directory is.
+    /// The directory's member.
     pub member_id: NodeId,
-    /// The last entry in it, counted from 1.
+    /// The index of the last log entry in it, from 1.
     pub index: u64,
     /// The revision.
     pub revision: u64,
 }
 
-/// What a state says of its tables; `None` when it is no state.
+/// The tables listed in a state; `None` for an invalid state.
 #[must_use]
 pub fn frozen_contents(state: &[u8]) -> Option<FrozenContents> {
     bowline_storage::tree::frozen_contents(state)
 }
 
-/// Makes the directory of a new cluster's member. Of the settings, the directory, the name, the initial
-/// members with the URLs of this one, the token and the file system are read.
+/// Creates a new cluster's member directory. It uses these settings: the directory, the name, the initial
+/// members with this one's URLs, the token and the file system.
 ///
 /// # Errors
-/// `Config` for settings that cannot be right; `Storage` when the copy is damaged, the directory holds
-/// something, or the disk fails. No file is left then.
+/// `Config` for invalid settings; `Storage` when the copy is damaged, the directory is not empty, or the disk
+/// fails. No file is left then.
 pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
     config.check()?;
-    // The ids are made from the token, so the copy becomes a part of it.
+    // The ids are derived from the token, so the copy's hash becomes a part of it.
     let mut config = config.clone();
     config.cluster_token.push_str(" restored ");
     for byte in saved.sha256 {
@@ -123,7 +123,7 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
     })?;
     let membership = membership(&founders)?;
     let id = log_id(0, 0, last);
-    // Everything up to here is agreed, and these agree from then on.
+    // Everything up to here is committed, and these are the members from then on.
     let mark = encode_mark(&id, &StoredMembership::new(Some(id), membership.clone()));
     make_parents(&*config.vfs, &config.data_dir)?;
     let mut source = FrozenSource {
@@ -259,7 +259,7 @@ mod tests {
         disk
     }
 
-    /// Whatever is cut off, there is a whole member or nothing that opens.
+    /// After any crash there is a complete member, or nothing that opens.
     #[test]
     fn a_crash_leaves_a_member_or_no_database() {
         let parts = parts();
@@ -294,8 +294,8 @@ mod tests {
         assert!(whole > 2 && none > 20, "{whole} {none}");
     }
 
-    /// The members of a restored cluster had no incarnations, so that a message for one was for every directory that
-    /// says it is that member.
+    /// The members of a restored cluster had no incarnations, so that any directory which claimed to be the
+    /// member received its messages.
     #[test]
     fn restored_members_agree_on_an_incarnation_of_each() {
         let parts = parts();
@@ -319,7 +319,7 @@ mod tests {
         assert_ne!(incarnations[0], incarnations[1]);
     }
 
-    /// The member may have the number of one that made some of the tables.
+    /// The member may have the id of one that made some of the tables.
     #[test]
     fn no_number_of_a_table_is_given_twice() {
         let parts = parts();
@@ -334,7 +334,7 @@ mod tests {
         };
         let restored = RestoredAs {
             database_id: 9,
-            // That of a database which was not a member's.
+            // As in a database that was not a member's.
             file_id_base: 0,
             mark: b"mark",
         };
@@ -354,7 +354,7 @@ mod tests {
         );
     }
 
-    /// Every sync of a file fails once: no file stays, and the next attempt succeeds.
+    /// Every file sync fails once: no file stays, and the next attempt succeeds.
     #[test]
     fn a_failing_disk_leaves_no_file() {
         let parts = parts();

@@ -61,7 +61,7 @@ impl PeerService for Service {
     fn too_old(&self, vote: &Vote, reason: &str) {
         let core = &self.0;
         let is_followed = core.raft.view().vote() == *vote;
-        // Of anybody else it may be a stray message, which stops nobody.
+        // A stray message of any other member must not stop this one.
         if is_followed {
             core.fail(reason);
         }

@@ -1,24 +1,23 @@
-//! Which member a directory is, and putting a node together.
+//! The start of a node: the identity of its directory, and its parts.
 //!
-//! A directory with a file `MEMBER` goes on as the member it is. Without one it becomes a member:
+//! A directory with a file `MEMBER` continues as that member. Without one it becomes a member:
 //!
-//! - *joining* (`is_existing`): the others are asked which member has this node's peer URL, and what
-//!   counts is what a leader has confirmed; the directory must hold no database;
-//! - *founding alone*: an embedded database becomes the first member's, with all its data and
-//!   history; the cluster's id follows from the database's. Without one, an empty database is made;
-//! - *founding together*: the ids follow from the members' URLs and the token, so that all come to
-//!   the same ones; the directory must hold no database.
+//! - *joining* (`is_existing`): the others are asked which member has this node's peer URL, and only an
+//!   answer that a leader has confirmed counts; the directory must hold no database;
+//! - *founding alone*: an embedded database becomes the first member's, with all its data and history; the
+//!   cluster's id is derived from the database's. Without one, an empty database is created;
+//! - *founding together*: the ids are derived from the members' URLs and the token, so that all members
+//!   compute the same ones; the directory must hold no database.
 //!
-//! Joining and founding together go on in `admission`, when the member answers its peers.
+//! Joining and founding together continue in `admission`, when the member answers its peers.
 //!
-//! The file `MEMBER` is what makes it so. A new member's is made before its database, so that one
-//! which dies in between goes on as the member it is; an embedded directory's is made after the
-//! database was opened for the cluster, so that it stays an embedded one until nothing can go
-//! wrong any more. Both happen under the directory's lock. What it says of the founders holds from
-//! then on, whatever the settings of a later start are.
+//! The file `MEMBER` decides. A new member's is created before its database, so that a crash in between
+//! leaves the same member; an embedded directory's is created after the database was opened for the cluster,
+//! so that it stays an embedded one until nothing can fail any more. Both happen under the directory's lock.
+//! Its founders stay in force, whatever the settings of a later start are.
 //!
-//! Invariants: a member never begins a cluster whose founders are not those of its first start; one
-//! that has voted and has lost its database does not start.
+//! Invariants: a member never founds a cluster whose founders are not those of its first start; a member that
+//! has voted and has lost its database does not start.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,7 +51,7 @@ use crate::raft::{Raft, Settings};
 use crate::record;
 use crate::types::{Member, Membership, NodeId};
 
-/// A running member. Dropped without [`Node::shutdown`], it stops as a crash would stop it.
+/// A running member. Dropping it without [`Node::shutdown`] stops it like a crash.
 #[derive(Debug)]
 pub struct Node {
     client: LocalClient,
@@ -61,19 +60,19 @@ pub struct Node {
     addresses: Vec<SocketAddr>,
 }
 
-/// Which member of which cluster a directory is, or is to become.
+/// The present or future identity of a directory.
 struct Identity {
     state: MemberState,
-    /// How long after the start it gives no vote.
+    /// The time after the start in which it gives no vote.
     votes_after: Duration,
 }
 
 impl Node {
-    /// Starts a member, on the tokio runtime of the caller.
+    /// Starts a member on the caller's tokio runtime.
     ///
     /// # Errors
-    /// `Config`, `Directory`, `Bind`, `Peer` for what is wrong with the settings or what they lead
-    /// to; `Storage`, `Log` when the directory cannot be opened.
+    /// `Config`, `Directory`, `Bind`, `Peer` for wrong settings and their consequences; `Storage`, `Log` when
+    /// the directory cannot be opened.
     pub async fn start(mut config: NodeConfig) -> Result<Node> {
         config.check()?;
         let mut listeners = Vec::new();
@@ -105,7 +104,7 @@ impl Node {
         make_parents(&*config.vfs, &config.data_dir)?;
         let identity = tokio::select! {
             identity = identify(&config) => identity?,
-            // Founders that start at once ask each other, and would wait for answers that cannot come yet.
+            // Founders that start together ask each other, and would wait for answers that cannot come yet.
             () = hang_up(&listeners) => return Err(Error::stopped("it takes no connections")),
         };
         let opening = {
@@ -134,27 +133,27 @@ impl Node {
         Ok(node)
     }
 
-    /// A client that needs no socket.
+    /// The in-process client.
     #[must_use]
     pub fn client(&self) -> LocalClient {
         self.client.clone()
     }
 
-    /// Where it listens for peers.
+    /// The addresses of the peer port.
     #[must_use]
     pub fn peer_addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Stops the member: no more commands, the log and the database closed.
+    /// Stops the member: it refuses further commands, and closes the log and the database.
     ///
     /// # Errors
-    /// When closing the files fails; what was acknowledged is on the disk in any case.
+    /// When closing the files fails; acknowledged commands are on disk in any case.
     pub async fn shutdown(self) -> Result<()> {
         let core = self.client.core().clone();
         core.closing.send_replace(true);
         for task in self.tasks {
-            // It ends at once, or has panicked, which it has said.
+            // The task ends at once, or has panicked, which is logged.
             let _ = task.await;
         }
         for server in &self.servers {
@@ -174,14 +173,14 @@ impl Node {
     }
 }
 
-/// Ends every connection that comes: who asks is told at once that there is nobody yet.
+/// Closes every incoming connection: a peer learns at once that nothing is served yet.
 async fn hang_up(listeners: &[TcpListener]) {
     const PAUSE: Duration = Duration::from_millis(10);
     let ends = listeners.iter().map(|listener| async move {
         loop {
             match listener.accept().await {
                 Ok(connection) => drop(connection),
-                // Too many files are open, say.
+                // For example, too many files are open.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -189,7 +188,7 @@ async fn hang_up(listeners: &[TcpListener]) {
     futures_util::future::join_all(ends).await;
 }
 
-/// What is opened before Raft starts.
+/// The parts that are opened before Raft starts.
 struct Opened {
     replica: Arc<Replica>,
     log: LogStore,
@@ -197,12 +196,12 @@ struct Opened {
     waiters: Arc<Waiters>,
 }
 
-/// How many may hold up a thread of the runtime at once: more than there are CPUs, as some wait for the disk.
+/// The most tasks that block a thread of the runtime at once: more than CPUs, as some wait for the disk.
 fn long_work_max() -> usize {
     2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Makes the directories above the data directory, as far as they are missing.
+/// Creates the missing parents of the data directory.
 pub(super) fn make_parents(vfs: &dyn Vfs, data_dir: &Path) -> Result<()> {
     let mut missing = Vec::new();
     let mut parents = data_dir.ancestors().skip(1);
@@ -229,13 +228,13 @@ fn directory_error(path: &Path, reason: impl Into<String>) -> Error {
     }
 }
 
-/// Finds out which member the directory is, or is to become.
+/// Determines the directory's identity.
 async fn identify(config: &NodeConfig) -> Result<Identity> {
     let dir = &config.data_dir;
     let vfs = &*config.vfs;
     if let Some(state) = MemberFile::read(vfs, dir)? {
         if state.vote.is_none() {
-            // Never used, or made once more, from a saved copy, for a member that was.
+            // New, or created again from a saved copy for a member that existed.
             refuse_a_lost_directory(config, &state).await?;
         }
         return Ok(Identity {
@@ -268,8 +267,8 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         }
         let (cfg, dir) = (config.clone(), dir.clone());
         let flushing = tokio::task::spawn_blocking(move || -> Result<u128> {
-            // What its log holds goes into tables, so that the cluster's log begins behind it. No
-            // lease expires meanwhile: that would write to the log.
+            // The contents of its log are flushed into tables, so that the cluster's log begins behind it. No
+            // lease may expire meanwhile, since that would write to the log.
             let db = database(&cfg).background(Background::Manual).open(&dir)?;
             Replica::end_embedded_time(&db)?;
             let id = db.id();
@@ -325,8 +324,8 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
     })
 }
 
-/// Asks the members of a cluster which of them this one is. An answer counts that a leader has
-/// confirmed; as long as nobody gives one, all are asked again.
+/// Asks the members of a cluster which of them this one is. Only an answer that a leader has confirmed
+/// counts; until then, all are asked again.
 async fn join(config: &NodeConfig, incarnation: u64) -> Result<Identity> {
     const PAUSE: Duration = Duration::from_millis(100);
     let deadline = tokio::time::Instant::now() + config.request_timeout;
@@ -357,7 +356,7 @@ async fn join(config: &NodeConfig, incarnation: u64) -> Result<Identity> {
     }
 }
 
-/// Which member an empty directory becomes, by what the leader has said through the member at `url`.
+/// The member that an empty directory becomes, by the leader's answer through the member at `url`.
 fn place_in(
     config: &NodeConfig,
     url: &str,
@@ -387,14 +386,14 @@ fn place_in(
     })
 }
 
-/// Where the other members listen, by the settings.
+/// The other members' peer URLs in the settings.
 fn other_urls(config: &NodeConfig) -> impl Iterator<Item = &String> {
     let urls = config.initial_cluster.iter().map(|(_, url)| url);
     urls.filter(|url| !config.advertise_peer_urls.contains(url))
 }
 
-/// A member whose directory was lost must not come back as if it had never voted. Who does not answer
-/// says nothing; `admission` goes on asking.
+/// A member whose directory was lost must not come back as if it had never voted. A member that does not
+/// answer is skipped; `admission` keeps asking.
 async fn refuse_a_lost_directory(config: &NodeConfig, state: &MemberState) -> Result<()> {
     let peers = Peers::new(0, 0, config.peers.clone());
     let place = Place {
@@ -429,7 +428,7 @@ fn own_member(config: &NodeConfig, incarnation: u64) -> Member {
     }
 }
 
-/// The members that begin the cluster, alike on all of them: names and URLs of peers only.
+/// The founders, equal on all of them: names and peer URLs only.
 pub(super) fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
     let mut by_name = BTreeMap::<&String, Vec<String>>::new();
     for (name, url) in &config.initial_cluster {
@@ -451,7 +450,7 @@ pub(super) fn founders(config: &NodeConfig) -> Vec<(NodeId, Member)> {
     founders
 }
 
-/// The membership of those who begin a cluster.
+/// The founding membership.
 pub(super) fn membership(founders: &[(NodeId, Member)]) -> Result<Membership> {
     let refuse = |reason: String| Error::Config {
         setting: "initial-cluster",
@@ -477,18 +476,18 @@ fn member_id(urls: &[String], token: &str) -> NodeId {
     let mut urls = urls.to_vec();
     urls.sort();
     let joined = urls.join(",");
-    // 0 is nobody.
+    // 0 means none.
     hash(&[joined.as_bytes(), token.as_bytes()]).max(1)
 }
 
-/// Of parts, each with its length, so that they cannot flow into each other.
+/// A hash of parts, each with its length, so that their boundaries count.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let mut bytes = Vec::new();
     for part in parts {
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
         bytes.extend_from_slice(part);
     }
-    // Ids fit into an i64, for languages that know no other.
+    // Ids fit into an i64, for languages without unsigned integers.
     xxhash_rust::xxh3::xxh3_64(&bytes) >> 1
 }
 
@@ -498,7 +497,7 @@ pub(super) fn file_id_base(member_id: NodeId) -> u64 {
     u64::from(tag.max(1)) << 32
 }
 
-/// The database's settings as a member needs them: the members agree on what history is given up.
+/// The database's settings for a member: the cluster decides which history is trimmed.
 fn database(config: &NodeConfig) -> bowline::DbBuilder {
     let builder: bowline::DbBuilder = config.database.clone();
     builder.history(History::All).vfs(config.vfs.clone())
@@ -540,7 +539,7 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
         None => MemberFile::create(vfs, dir, state.clone())?,
     };
     let waiters = Arc::new(Waiters::new(state.member_id));
-    // Founders whose directories begin with data have agreed on it before there was a log.
+    // Founders that start with data have committed it before there was a log.
     let founders = state.founders.clone();
     let founders = founders.filter(|_| replica.flushed_index() > 0);
     let applied = StateMachine::applied_of(&replica, founders.is_some())?;
@@ -561,8 +560,8 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     })
 }
 
-/// Opens the file `MEMBER` of a directory that is locked now: it must be the one that was read
-/// before, and its database must be there if it was ever used.
+/// Opens the file `MEMBER` of a directory that is locked now: it must be unchanged since it was read, and its
+/// database must exist if it was ever used.
 fn reopen_member(
     vfs: &dyn Vfs,
     dir: &Path,
@@ -596,7 +595,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         incarnation: identity.state.incarnation,
     };
     let mut peer_options = config.peers.clone();
-    // A peer that is back hears its leader before it would begin an election.
+    // A peer that comes back hears from its leader before it would begin an election.
     let longest = &mut peer_options.backoff.1;
     *longest = (*longest).min(config.election_timeout / 2);
     let peers = Peers::of(member, peer_options);
@@ -658,16 +657,16 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     }))
 }
 
-/// A member that gives no vote yet gives none to itself either: it stands for election after that time. Not all
-/// of them at the same instant, when all were restarted at once. Who is the only voter has promised nothing to
-/// anybody.
+/// Lets a member stand for election after the time in which it gives no vote, not even to itself. The times
+/// are staggered, in case all members were restarted at once. A single voter has promised nothing to another
+/// member.
 async fn stand_later(
     raft: &Raft,
     log: &LogStore,
     config: &NodeConfig,
     identity: &Identity,
 ) -> Result<()> {
-    // Whoever owes stands only after that: see `owed`, which says so again after it has noted it.
+    // A member that owes stands only after that: see `owed`, which repeats this after it has noted it.
     let elect = |raft: &Raft, member: &MemberFile| {
         let owes = || member.read_owed().is_some();
         if !owes() {
@@ -693,7 +692,7 @@ async fn stand_later(
     Ok(())
 }
 
-/// Answers peers at a listener until the node is closed.
+/// Serves peers at a listener until the node is closed.
 fn serve(core: &Arc<Core>, port: &Arc<Port>, listener: TcpListener) -> JoinHandle<()> {
     let service = core.raft.peer_service(
         core.options.vfs.clone(),

@@ -1,28 +1,28 @@
 //! Detection of a suspended machine.
 //!
-//! The clock by which leases of leadership are timed stands still while the machine is suspended, the clocks
-//! of the others do not: they may have elected another leader long since. So what was acknowledged before a
-//! suspension is not believed after it.
+//! The clock of leader leases stands still while the machine is suspended; the other members' clocks do not,
+//! and they may have elected another leader. So acknowledgements from before a suspension do not count after
+//! it.
 //!
-//! Invariants: for how long the machine has been suspended is asked whenever a lease is; once that has grown,
-//! nothing is believed that was sent before it was noticed. Who is the first to see the new sum writes down
-//! the time before the sum, so that who finds the sum known finds the time, too.
+//! Invariants: each lease check reads the machine's total suspended time; once that has grown, nothing counts
+//! that was sent before the growth was noticed. The first thread to see the new total stores the time of
+//! notice before the total, so that a thread which finds the total known also finds the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline_storage::Clock;
 
-/// A shorter suspension is within what clocks may differ by; readings are a millisecond off.
+/// A shorter suspension is within the clock margin; readings are a millisecond off.
 const SHORTEST_NS: u64 = 5_000_000;
 
-/// See the module.
+/// The known suspensions.
 #[derive(Debug)]
 pub(crate) struct Suspensions {
     started: Instant,
-    /// For how long the machine had been suspended when this was noticed last.
+    /// The total suspended time when a suspension was last noticed.
     known_ns: AtomicU64,
-    /// When that was, since the start; 0 is never.
+    /// The time of that notice since the start; 0 is never.
     noticed_ns: AtomicU64,
 }
 
@@ -35,8 +35,8 @@ impl Suspensions {
         }
     }
 
-    /// Whether the machine has run on without a break since `since`, as far as can be told: of what lies
-    /// between the end of a suspension and its being noticed it cannot.
+    /// Whether the machine has run without a suspension since `since`, as far as can be detected: not for
+    /// times between the end of a suspension and its notice.
     pub(crate) fn has_run_since(&self, since: Instant, clock: &dyn Clock) -> bool {
         let suspended = nanos(clock.suspended());
         if suspended > self.known_ns.load(Ordering::Acquire) + SHORTEST_NS {
@@ -62,12 +62,12 @@ mod tests {
     #[test]
     fn what_was_sent_before_a_suspension_is_not_believed_after_it() {
         let clock = ManualClock::new();
-        // A machine that was suspended before the member was started.
+        // A suspension from before the member's start.
         clock.suspend(Duration::from_secs(100));
         let suspensions = Suspensions::new(&clock);
         let before = Instant::now();
         assert!(suspensions.has_run_since(before, &clock));
-        // Clocks are read a little apart.
+        // The clocks are read a little apart.
         clock.suspend(Duration::from_millis(1));
         assert!(suspensions.has_run_since(before, &clock));
         clock.suspend(Duration::from_secs(3));

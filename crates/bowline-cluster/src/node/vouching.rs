@@ -1,20 +1,20 @@
 //! Membership checks of candidates.
 //!
-//! A vote raises this member's term, so not everybody may ask for one. But a member that lags behind
-//! may not know one that was added since, and may be the one whose vote that one needs. So of one
-//! whom it does not know it asks the members that it knows.
+//! A vote request raises this member's term, so not everybody may send one. But a member that lags may not
+//! know a newly added member, and may be the one whose vote that member needs. So it asks the members that it
+//! knows about an unknown candidate.
 //!
-//! Invariants: one who is named by the newest membership here is a member without a question; whom
-//! nobody names gets no vote; at most one such question is under way, whoever asks and how often.
+//! Invariants: a candidate in the newest membership here is a member without a question; a candidate that no
+//! member names gets no vote; at most one such question is under way at any time.
 
 use super::core::Core;
 use crate::types::NodeId;
 
 impl Core {
-    /// Whether `id` is a member, as far as this member knows or another one says.
+    /// Whether `id` is a member, according to this member or another one.
     pub(crate) async fn is_known_member(&self, id: NodeId) -> bool {
         let membership = self.membership();
-        // One that knows of nobody has just come, and decides nothing.
+        // Without any known member it is new, and has no say.
         if membership.nodes().next().is_none() || membership.get_node(&id).is_some() {
             return true;
         }

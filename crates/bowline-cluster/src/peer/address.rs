@@ -1,12 +1,12 @@
-//! The addresses of messages: which cluster, member and incarnation sends one, and which it is for.
+//! The addresses of messages: cluster, member and incarnation of the sender and of the target.
 
 use bowline_proto::peer as wire;
 use tonic::Status;
 
 use crate::types::NodeId;
 
-/// Refuses who means another cluster; returns who it is. `is_stranger_welcome`: who does not know
-/// the cluster yet.
+/// Refuses a sender of another cluster; returns its member id. With `is_stranger_welcome` the sender need not
+/// know the cluster yet.
 pub(super) fn check_sender(
     sender: Option<wire::Sender>,
     cluster_id: u64,
@@ -24,8 +24,8 @@ pub(super) fn check_sender(
     )))
 }
 
-/// Refuses what is not for `own`, and what comes from another directory than the one that is agreed
-/// to be the sender's; see `Peers`. `agreed` is that incarnation, if the sender is a known member.
+/// Refuses a message that is not for `own`, or whose sender has another incarnation than the membership says;
+/// see `Peers`. `agreed` is that incarnation, if the sender is a known member.
 pub(super) fn check_addresses(
     sender: &wire::Sender,
     own: &wire::Sender,
@@ -57,8 +57,8 @@ mod tests {
 
     use super::*;
 
-    /// A member that was removed and the one that came in its place may listen at one URL, and an
-    /// emptied directory has the id of the one before: only the addresses tell them apart.
+    /// A removed member and its replacement may listen at the same URL, and an emptied directory has the same
+    /// id as before: only the addresses distinguish them.
     #[test]
     fn what_is_for_another_member_or_incarnation_is_refused() {
         let own = wire::Sender {
@@ -75,7 +75,7 @@ mod tests {
             target_incarnation,
         };
         let good = sender(70, 5, 50);
-        // Who is not known, or has taken its place since, is believed.
+        // An unknown sender, or one that joined since, is accepted.
         for agreed in [Some(70), Some(0), None] {
             check_addresses(&good, &own, agreed).expect("for this member");
         }

@@ -1,17 +1,17 @@
-//! The body of a request, with limits on what a peer has begun.
+//! The body of a request, with limits on incomplete messages.
 //!
-//! gRPC puts five bytes before each message: whether it is compressed, and its length. They are
-//! followed here, so it is known whether a peer is between two messages or within one, and how long
-//! that one is to be, before anything of it is kept.
+//! gRPC puts five bytes before each message: whether it is compressed, and its length. This body parses them,
+//! so it knows whether a peer is between two messages or within one, and the length of the message, before
+//! anything of it is stored.
 //!
 //! Invariants:
 //!
-//! - A message that is to be longer than its request allows is refused with its head.
-//! - A message that has begun ends within the limit, from its first byte on; bytes that come do not
-//!   move that. A request is silent no longer than its kind allows.
-//! - What is kept of an unfinished message is counted ([`Port`](super::port::Port)), but for the first
-//!   [`FREE_BYTES`] of it.
-//! - What is read reaches gRPC unchanged.
+//! - A message longer than its request allows is refused at its head.
+//! - A message ends within its timeout from its first byte on; bytes that arrive do not move the deadline. A
+//!   request is silent no longer than its kind allows.
+//! - The stored part of an incomplete message is counted ([`Port`](super::port::Port)), except for its first
+//!   [`FREE_BYTES`].
+//! - gRPC receives what is read unchanged.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,25 +26,25 @@ use tonic::Status;
 use super::port::Connected;
 
 const HEAD_BYTES: usize = 5;
-/// So many bytes of a message are not counted: the connections bound them.
+/// So many bytes of a message are not counted: the limit of connections bounds them.
 const FREE_BYTES: usize = 64 << 10;
 
-/// What a request may send.
+/// The limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
     /// The largest message.
     pub(crate) message_bytes_max: usize,
-    /// How long it may be silent.
+    /// The longest silence.
     pub(crate) silence: Duration,
 }
 
-/// Where a peer is in what it sends.
+/// The position in a peer's messages.
 #[derive(Debug, Default)]
 struct Messages {
     head: [u8; HEAD_BYTES],
-    /// How much of the head is there.
+    /// The received bytes of the head.
     have: usize,
-    /// How much of the message is there, and how much is to come.
+    /// The received bytes of the message, and its length.
     received: usize,
     left: usize,
 }
@@ -54,7 +54,7 @@ impl Messages {
         self.have == 0
     }
 
-    /// Follows what was read; returns whether a message ended in it.
+    /// Advances over read bytes; returns whether a message ended in them.
     fn take(&mut self, mut read: &[u8], bytes_max: usize) -> Result<bool, Status> {
         let mut has_ended = false;
         while !read.is_empty() {
@@ -86,15 +86,15 @@ impl Messages {
     }
 }
 
-/// A body whose peer is limited.
+/// A body with limits.
 pub(crate) struct LimitedBody<B> {
     inner: B,
     connected: Arc<Connected>,
     allowed: Allowed,
     messages: Messages,
-    /// How much of the port's budget the unfinished message takes.
+    /// The bytes that the incomplete message takes of the port's budget.
     held: usize,
-    /// Since when the message is under way, or nothing has come.
+    /// The start of the present message or silence.
     since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -116,7 +116,7 @@ impl<B> LimitedBody<B> {
         let was_between = self.messages.is_between();
         let has_ended = self.messages.take(data, self.allowed.message_bytes_max)?;
         if was_between || has_ended {
-            // The message that is under way now, or the silence, begins here.
+            // The present message, or the silence, begins here.
             self.since = None;
         }
         let kept = self.messages.received.saturating_sub(FREE_BYTES);
@@ -128,7 +128,7 @@ impl<B> LimitedBody<B> {
         Ok(())
     }
 
-    /// Nothing is there to read: for how long may that be?
+    /// Checks the deadline when there is nothing to read.
     fn poll_deadline(&mut self, task: &mut Context<'_>) -> Poll<Status> {
         let (limit, what) = match self.messages.is_between() {
             true => (self.allowed.silence, "a peer sent nothing"),
@@ -142,7 +142,7 @@ impl<B> LimitedBody<B> {
         let sleep = self
             .sleep
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        // The timer is moved when it fires, not with each message; and when it would fire too late.
+        // The timer is reset when it fires, or when it would fire too late, not with each message.
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
@@ -213,7 +213,7 @@ mod tests {
     use super::super::port::{Port, PortLimits};
     use super::*;
 
-    /// What is sent into a channel.
+    /// A body from a channel.
     struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
     impl Body for Sent {
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A body of a connection with these limits, and where its bytes are put in.
+    /// A body of a connection with these limits, and the channel of its bytes.
     fn body(limits: PortLimits) -> (mpsc::UnboundedSender<Bytes>, LimitedBody<Sent>) {
         let port = Port::new(limits);
         let connected = port
@@ -249,7 +249,7 @@ mod tests {
         Ok(frame.into_data().expect("data"))
     }
 
-    /// A peer could begin a request and say nothing more, for ever.
+    /// A peer could begin a request and then stay silent for ever.
     #[tokio::test]
     async fn a_silent_request_is_ended() {
         let (sender, mut body) = body(PortLimits::default());
@@ -260,7 +260,7 @@ mod tests {
         drop(sender);
     }
 
-    /// A peer could send a message byte by byte, for ever: bytes that come do not move its deadline.
+    /// A peer could send a message byte by byte for ever: bytes that arrive do not move its deadline.
     #[tokio::test]
     async fn a_message_that_trickles_is_ended() {
         let (sender, mut body) = body(PortLimits {
@@ -283,7 +283,7 @@ mod tests {
         trickling.await.expect("it ends when nobody reads any more");
     }
 
-    /// Messages that were begun and not ended took as much memory as a peer liked.
+    /// Incomplete messages took as much memory as a peer liked.
     #[tokio::test]
     async fn unfinished_messages_take_no_more_than_their_budget() {
         let (sender, mut body) = body(PortLimits {
@@ -292,7 +292,7 @@ mod tests {
         });
         let half = Bytes::from(vec![7; 200 << 10]);
         for message in 0..2 {
-            // Whole: what was counted is given back.
+            // Complete: its bytes are released.
             sender
                 .send(Bytes::from_static(&[0, 0, 6, 0x40, 0]))
                 .expect("sent");
@@ -324,7 +324,7 @@ mod tests {
         assert!(sender.send(half).is_err(), "nobody reads it");
     }
 
-    /// However the bytes are cut, the same is found in them.
+    /// The result does not depend on how the bytes are split.
     #[test]
     fn messages_are_followed_however_they_are_cut() {
         // Of three bytes, of none, of one.

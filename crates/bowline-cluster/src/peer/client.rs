@@ -23,7 +23,7 @@ impl PeerClient {
         PeerClient { peers, link }
     }
 
-    /// Waits for an answer as long as one may take.
+    /// Waits for an answer up to the reply timeout.
     async fn answer<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -39,8 +39,8 @@ impl PeerClient {
         result.map(Response::into_inner)
     }
 
-    /// Has the leader of this term put a proposal into the log; returns once the leader has applied it. An
-    /// error leaves open whether it was, but for [`is_unsent`] and `FailedPrecondition`.
+    /// Forwards a proposal to the leader of this term; returns once the leader has applied it. After an error
+    /// the outcome is unknown, except for [`is_unsent`] and `FailedPrecondition`.
     pub async fn propose(&self, term: u64, proposal: Bytes) -> Result<(), Status> {
         let request = wire::ProposeRequest {
             sender: Some(self.peers.sender(&self.link)),
@@ -51,7 +51,7 @@ impl PeerClient {
         self.answer(client.propose(request)).await.map(drop)
     }
 
-    /// Asks the leader up to where a read that begins now must have applied: a Raft index.
+    /// Asks the leader for the read index: one that a read which begins now must have applied.
     pub async fn read_index(&self, level: ReadLevel) -> Result<u64, Status> {
         let level = match level {
             ReadLevel::Linearizable => wire::ReadLevel::Linearizable,
@@ -65,12 +65,12 @@ impl PeerClient {
         Ok(self.answer(client.read_index(request)).await?.index)
     }
 
-    /// Asks who the members are, as far as the one that is asked knows.
+    /// Asks for the members, as far as the peer knows.
     pub async fn members(&self) -> Result<ClusterMembers, Status> {
         self.ask_members(false).await
     }
 
-    /// Asks who the members are: what the leader has confirmed that it leads, after being asked.
+    /// Asks for the members, confirmed by the leader after the request.
     pub async fn agreed_members(&self) -> Result<ClusterMembers, Status> {
         self.ask_members(true).await
     }
@@ -103,7 +103,7 @@ impl PeerClient {
         })
     }
 
-    /// Asks the leader about leases, membership, leadership.
+    /// Sends a leader request: leases, membership, leadership.
     pub async fn ask(&self, question: wire::Question) -> Result<wire::Answer, Status> {
         let request = wire::AskRequest {
             sender: Some(self.peers.sender(&self.link)),
@@ -116,8 +116,7 @@ impl PeerClient {
     }
 }
 
-/// Whether a call failed before anything was sent: no connection could be made, or it is too early
-/// to try again.
+/// Whether a call failed before anything was sent: there was no connection, or it is too early to retry.
 #[must_use]
 pub fn is_unsent(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);

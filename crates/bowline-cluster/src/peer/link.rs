@@ -1,16 +1,16 @@
 //! The connections to one peer.
 //!
-//! *Backing off.* A connection that cannot be made, or ends, is made anew only after a wait, which
-//! doubles from failure to failure up to a limit, and is a little random so that members do not
-//! come all at once. The wait is the link's: all lanes share it. A request that comes within it
-//! fails at once, and [`is_unsent`](super::is_unsent) says so. The first answer ends it.
+//! *Back-off.* A connection that fails is made again only after a wait, which doubles with each failure up to
+//! a limit, with a random variation so that members do not connect all at once. The wait belongs to the link:
+//! all lanes share it. A request within it fails at once, and [`is_unsent`](super::is_unsent) says so. The
+//! first answer ends it.
 //!
-//! *Logging.* A peer that was reached and is no more is logged at once, one that was never reached
-//! after [`UNREACHED_GRACE`], as members start one after the other. What follows is limited
-//! ([`LogLimit`]), and the end of it is logged.
+//! *Logging.* The loss of a peer that was reached is logged at once; a peer that was never reached is logged
+//! after [`UNREACHED_GRACE`], as members start one after the other. Later messages are limited
+//! ([`LogLimit`]), and the end is logged.
 //!
-//! Invariant: after a failure each lane connects at most once per wait, whoever asks and how often.
-//! Only a failure of the connection counts: a peer that answers "no" has answered.
+//! Invariant: after a failure each lane connects at most once per wait, whatever the number of requests. Only
+//! a failure of the connection counts: a refusal by the peer is an answer.
 
 use std::error::Error;
 use std::fmt;
@@ -27,10 +27,10 @@ use super::options::PeerOptions;
 use crate::log_limit::{LogLimit, and_more};
 use crate::types::{LeaderId, LogId, NodeId};
 
-/// How long a peer that was never reached may be away before the log says so.
+/// How long a peer may be unreached after the start before that is logged.
 const UNREACHED_GRACE: Duration = Duration::from_secs(5);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
     Log,
@@ -41,35 +41,34 @@ pub(crate) enum Lane {
 
 pub(crate) struct Link {
     target: NodeId,
-    /// As whoever made the link knew it; see `Peers::sender`.
+    /// As known when the link was made; see `Peers::sender`.
     incarnation: AtomicU64,
     options: PeerOptions,
     state: Mutex<State>,
     acknowledged: Mutex<Option<Acknowledged>>,
-    /// How often in a row no connection could be made or kept.
+    /// The number of connection failures in a row.
     failures: AtomicU32,
-    /// Whether the peer has answered since the last failure. Read without the lock by those who get an
-    /// answer.
+    /// Whether the peer has answered since the last failure. Read without the lock when an answer arrives.
     is_reached: AtomicBool,
 }
 
-/// What the peer has acknowledged to this member as the leader of one term.
+/// The peer's acknowledgement to this member as the leader of one term.
 #[derive(Clone, Copy)]
 struct Acknowledged {
     leader: LeaderId,
     last: LogId,
-    /// It was said that the peer does not have it any more.
+    /// Whether its loss was logged.
     is_lost: bool,
 }
 
 struct State {
     urls: Vec<String>,
-    /// The URL that is tried next.
+    /// The index of the next URL.
     next: usize,
     channels: [Option<Channel>; 4],
-    /// No connection is made before.
+    /// The earliest time of the next connection.
     not_before: Option<Instant>,
-    /// Since when nothing was reached.
+    /// The time of the first failure since the last answer.
     failing_since: Option<Instant>,
     was_reached: bool,
     is_logged: bool,
@@ -132,7 +131,7 @@ impl Link {
         self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
-    /// The last entry that the peer has acknowledged to `leader`, which this member is.
+    /// The last entry that the peer has acknowledged to `leader`, which must be this member.
     pub(crate) fn acknowledged(&self, leader: &LeaderId) -> Option<LogId> {
         let known = *self.acknowledged.lock();
         known
@@ -140,7 +139,7 @@ impl Link {
             .map(|known| known.last)
     }
 
-    /// Notes what the peer acknowledges to `leader`.
+    /// Notes an acknowledgement to `leader`.
     pub(crate) fn acknowledge(&self, leader: LeaderId, last: LogId) {
         let mut known = self.acknowledged.lock();
         match &mut *known {
@@ -155,7 +154,8 @@ impl Link {
         }
     }
 
-    /// The peer does not have the entry `missing`. Says once that it has lost what it had acknowledged.
+    /// Notes that the peer does not have the entry `missing`. Logs once that it has lost what it had
+    /// acknowledged.
     pub(crate) fn conflict(&self, leader: &LeaderId, missing: LogId) {
         let mut known = self.acknowledged.lock();
         let Some(known) = known.as_mut().filter(|known| known.leader == *leader) else {
@@ -172,7 +172,7 @@ impl Link {
         }
     }
 
-    /// A snapshot that the peer needs cannot be read here. It is tried again.
+    /// Logs that a snapshot for the peer cannot be read here. It is retried.
     pub(crate) fn snapshot_unreadable(&self, reason: &str) {
         if let Some(left_out) = self.state.lock().unreadable.admit(Instant::now()) {
             let more = and_more(left_out);
@@ -195,7 +195,7 @@ impl Link {
         }
     }
 
-    /// A client on the connection of `lane`, which is made by its first request.
+    /// A client on the connection of `lane`; the first request makes the connection.
     pub(crate) fn client(&self, lane: Lane) -> Result<GrpcClient<Channel>, Status> {
         let mut state = self.state.lock();
         if let Some(channel) = &state.channels[lane as usize] {
@@ -232,7 +232,7 @@ impl Link {
             .max_encoding_message_size(usize::MAX)
     }
 
-    /// The peer has answered.
+    /// Notes that the peer has answered.
     pub(crate) fn reached(&self) {
         if self.is_reached.load(Ordering::Relaxed) {
             return;
@@ -252,8 +252,8 @@ impl Link {
         }
     }
 
-    /// Logs that the peer has refused what Raft asked it for. That it does so for now is nothing new:
-    /// a member that starts or stops does.
+    /// Logs that the peer has refused a Raft request. A temporary refusal is not logged: a member that starts
+    /// or stops refuses.
     pub(crate) fn log_refusal(&self, asked: &str, status: &Status) {
         let is_ordinary = matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded);
         if is_ordinary || status.source().is_some() {
@@ -271,7 +271,7 @@ impl Link {
         }
     }
 
-    /// Tells of a failure. After one of the connection the next URL is tried, after a wait.
+    /// Notes a failure. After one of the connection the next URL is tried, after a wait.
     pub(crate) fn failed(&self, lane: Lane, status: &Status) {
         if is_waiting(status) || !is_unreachable(status) {
             return;
@@ -281,15 +281,15 @@ impl Link {
             self.reached();
         }
         let mut state = self.state.lock();
-        // One that has stopped may answer for as long as its connections live, while another listens at its
-        // address already. Any other refusal would be the same over a new connection.
+        // A stopped member may answer while its connections live, and another may already listen at its
+        // address. Any other refusal would be the same over a new connection.
         let is_stopped = status.code() == Code::Unavailable;
         if is_answer && !is_stopped && state.urls.len() < 2 {
             return;
         }
         state.channels[lane as usize] = None;
         state.next = (state.next + 1) % state.urls.len().max(1);
-        // Who waited for an answer in vain has waited.
+        // A request that timed out has already waited.
         if !is_answer && status.code() != Code::DeadlineExceeded {
             self.back_off(&mut state, status);
         }
@@ -297,14 +297,14 @@ impl Link {
 
     fn back_off(&self, state: &mut State, status: &Status) {
         let now = Instant::now();
-        // Several lanes notice the end of one peer: they count once.
+        // Several lanes detect the end of one peer: it counts once.
         if state.not_before.is_some_and(|at| now < at) {
             return;
         }
         let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
         self.failures.store(failures, Ordering::Relaxed);
         self.is_reached.store(false, Ordering::Relaxed);
-        // Each of its URLs is tried once before the wait grows.
+        // Each URL is tried once before the wait grows.
         let rounds = (failures - 1) / u32::try_from(state.urls.len().max(1)).unwrap_or(u32::MAX);
         state.not_before = Some(now + jittered(self.options.backoff, rounds));
         let since = *state.failing_since.get_or_insert(now);
@@ -330,7 +330,7 @@ pub(crate) fn jittered((shortest, longest): (Duration, Duration), failures: u32)
     wait.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
-/// A status and what caused it, in one line.
+/// A status and its causes, in one line.
 fn described(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = status.source();
@@ -344,13 +344,12 @@ fn described(status: &Status) -> String {
     text
 }
 
-/// Whether a request was not sent since the link waits before it connects again.
+/// Whether a request was not sent because the link waits before it connects again.
 pub(crate) fn is_waiting(status: &Status) -> bool {
     status.source().is_some_and(<dyn Error>::is::<Waiting>)
 }
 
-/// Whether a status says that the peer was not reached, or is not one to talk to: trying again at
-/// once is no use.
+/// Whether a status means that the peer was not reached, or must not be used: an immediate retry is useless.
 pub(crate) fn is_unreachable(status: &Status) -> bool {
     matches!(
         status.code(),
@@ -394,7 +393,7 @@ mod tests {
             let status = link.client(lane).expect_err("it waits");
             assert!(is_waiting(&status), "{status}");
             assert!(crate::peer::is_unsent(&status), "{status}");
-            // To be told to wait is no further failure.
+            // A refusal because of the wait is no further failure.
             link.failed(lane, &status);
         }
         assert_eq!(link.failures.load(Ordering::Relaxed), 1);
@@ -402,7 +401,7 @@ mod tests {
         link.client(Lane::Log).expect("at once after an answer");
     }
 
-    /// "This member does not lead" is an answer: the connection stays, and nobody waits.
+    /// "This member does not lead" is an answer: the connection stays, without a wait.
     #[tokio::test]
     async fn an_answer_that_refuses_is_no_failure() {
         let link = link(PeerOptions::default());
@@ -424,7 +423,7 @@ mod tests {
         }
     }
 
-    /// A damaged table was named in the log at every attempt to send it, several times a second.
+    /// A damaged table was logged at every attempt to send it, several times a second.
     #[test]
     fn what_is_tried_again_is_logged_now_and_then() {
         let events = Events::default();

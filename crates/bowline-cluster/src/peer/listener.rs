@@ -1,16 +1,16 @@
-//! Takes connections of peers, and serves each until it ends or the member stops.
+//! Accepts connections of peers, and serves each until it ends or the member stops.
 //!
 //! Every connection and request is bounded ([`PortLimits`](super::PortLimits)):
 //!
 //! | what | bounded by |
 //! |---|---|
-//! | connections | their number, over all and by address |
-//! | one that says nothing, or half a preface | [`Inbound`] |
-//! | half a frame, half a head, one that is gone | pings, which it cannot answer then |
+//! | connections | their number, in total and per address |
+//! | a silent connection, an incomplete preface | [`Inbound`] |
+//! | an incomplete frame or head, a dead peer | pings, which stay unanswered then |
 //! | requests of a connection, their heads | HTTP/2's limits |
 //! | messages | [`LimitedBody`] |
-//! | what somebody sends who is no member | a rate, by address ([`Port`]) |
-//! | requests that are refused, one after the other | [`Strangers`] |
+//! | bytes from strangers | a rate, by address ([`Port`]) |
+//! | consecutive refused requests | [`Strangers`] |
 //!
 //! Invariant: when the future of [`serve`] is dropped, no connection is left.
 
@@ -42,7 +42,7 @@ use crate::read_turn::charge_read;
 
 const APPEND: &str = "Append";
 
-/// A message that is no append, no proposal and no part of a snapshot.
+/// The largest message except appends, proposals and parts of snapshots.
 const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Serves `service` at `listener`, until dropped.
@@ -57,7 +57,7 @@ where
         + 'static,
     S::Future: Send,
 {
-    /// When the process has no more files to open, it does not help to try at once.
+    /// Without free file descriptors an immediate retry fails again.
     const PAUSE: Duration = Duration::from_millis(50);
     let builder = builder(&options, &port);
     let mut connections = JoinSet::new();
@@ -78,7 +78,7 @@ where
                 continue;
             }
         };
-        // An address of IPv4 is the same one through a socket of IPv6.
+        // An IPv4 address counts as the same through an IPv6 socket.
         let Some(connected) = port.connect(address.ip().to_canonical()) else {
             continue;
         };
@@ -101,8 +101,8 @@ fn builder(options: &PeerOptions, port: &Port) -> Builder<TokioExecutor> {
     const STREAM_WINDOW_BYTES: u32 = 4 << 20;
     const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
     const HEAD_BYTES_MAX: u32 = 16 << 10;
-    /// A peer gives up what takes too long. One that was paused, with its peers, finds all of that at
-    /// once when it wakes.
+    /// A peer cancels what takes too long. After a pause of the whole cluster, a member finds all these
+    /// resets at once.
     const RESETS_MAX: usize = 1024;
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -144,12 +144,12 @@ async fn connection<S>(
         let path = request.uri().path();
         let allowed = allowed(path, &connected, message_bytes_max);
         let is_stream = path.ends_with(APPEND);
-        // What a stream says is known to its service; who the members are, anybody may ask.
+        // A stream's service reports its sender; `Members` and `Ask` also accept those about to join.
         let is_of_a_member = !is_stream && !path.ends_with("Members") && !path.ends_with("Ask");
         let connected = connected.clone();
         let mut request = request
             .map(|body| tonic::body::Body::new(LimitedBody::new(body, connected.clone(), allowed)));
-        // For the service to say that a member has spoken.
+        // So that the service can report that a member uses it.
         request.extensions_mut().insert(connected.clone());
         let (answering, counted) = (service.clone().call(request), counted.clone());
         async move {
@@ -167,7 +167,7 @@ async fn connection<S>(
         () = strangers.too_many.notified() => {
             let count = REFUSED_MAX;
             tracing::debug!(count, "a connection was closed: all it asked was refused");
-            // What was answered is sent yet.
+            // Replies that are ready are still sent.
             serving.as_mut().graceful_shutdown();
             serving.await
         }
@@ -177,12 +177,12 @@ async fn connection<S>(
     }
 }
 
-/// How many requests of a connection are refused, one after the other, before it is closed. A member's are answered: it
-/// begins anew, and is none the worse, should this ever count it for a stranger.
+/// The most consecutive refused requests of a connection, before it is closed. A member's are answered; it
+/// can reconnect without harm, should it ever be counted as a stranger.
 const REFUSED_MAX: usize = 64;
 
-/// Counts the requests that are refused. Each costs nearly what one costs that is answered, and nobody needs the
-/// answers: who sends them is no member, or one of another cluster.
+/// Counts refused requests. Each costs nearly as much as an answered one, and nobody needs the refusals: the
+/// sender is no member, or one of another cluster.
 #[derive(Default)]
 struct Strangers {
     refused: AtomicUsize,
@@ -190,8 +190,8 @@ struct Strangers {
 }
 
 impl Strangers {
-    /// A request was answered with these headers; returns whether it was taken. Of a stream they say only that it has
-    /// begun.
+    /// Counts a reply with these headers; returns whether the request was accepted. The headers of a stream
+    /// only show that it has begun.
     fn count(&self, is_stream: bool, headers: &http::HeaderMap) -> bool {
         let status = headers.get("grpc-status");
         let is_refused = status.is_some_and(|status| status != "0");
@@ -219,19 +219,19 @@ fn allowed(path: &str, connected: &Connected, message_bytes_max: usize) -> Allow
     }
 }
 
-/// A connection that has to say in time what it speaks: the preface of HTTP/2 and the head of its
-/// first frame. What follows the library asks for by pings. A stranger's is read at a rate.
+/// A connection with a deadline for the preface of HTTP/2 and the head of its first frame. Later the library
+/// detects dead peers by pings. A stranger's is read at a rate.
 struct Inbound<S> {
     inner: S,
     connected: Arc<Connected>,
-    /// How many bytes are missing of the preface.
+    /// The missing bytes of the preface.
     missing: usize,
     deadline: Option<Pin<Box<Sleep>>>,
     /// The end of a pause.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// The preface, and a frame's head.
+/// The preface, and the head of a frame.
 const PREFACE_BYTES: usize = 24 + 9;
 
 impl<S> Inbound<S> {

@@ -1,20 +1,19 @@
 //! The connections between members, over gRPC (`bowline.peer.v1`).
 //!
-//! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never
-//! waits behind a megabyte. Connections are made when they are needed, go to the next URL of the
-//! peer when they fail, and are kept alive by pings.
+//! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never waits
+//! behind a megabyte. Connections are made on demand, move to the peer's next URL when they fail, and are
+//! kept alive by pings.
 //!
-//! *Snapshots* arrive in `incoming` of the data directory, in chunks of up to a megabyte; every
-//! chunk and every file is checked against its CRC-32C and synced before the state machine sees it.
-//! Rot does not spread: the sender verifies each table and blob file before it sends anything, and the
-//! receiver each one that has arrived, by what the state says of it. What there is no room for is
-//! refused before the first file.
+//! *Snapshots* arrive in `incoming` of the data directory, in chunks of up to a megabyte; every chunk and
+//! every file is checked against its CRC-32C and synced before the state machine sees it. Rot does not
+//! spread: the sender verifies each table and blob file before it sends anything, and the receiver verifies
+//! each one against the state. A snapshot without room on the disk is refused before the first file.
 //!
-//! *The port* ([`serve`]) bounds what a peer can make this member keep: connections, requests,
-//! unfinished messages, silence.
+//! *The port* ([`serve`]) bounds what a peer can make this member hold: connections, requests, incomplete
+//! messages, silence.
 //!
-//! Invariants: a request for another cluster, member or incarnation is refused before anything else is
-//! looked at (see `peers`); what comes from the wire is bounded and checked before it is used.
+//! Invariants: a request for another cluster, member or incarnation is refused before anything else of it is
+//! read (see `peers`); input from the wire is bounded and checked before it is used.
 
 mod address;
 mod body;
@@ -36,7 +35,7 @@ pub use port::{Port, PortLimits};
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
 pub use types::{ClusterMember, ClusterMembers, ReadLevel, Unfit};
 
-/// Where a snapshot arrives, in the data directory.
+/// The directory for an arriving snapshot, in the data directory.
 pub const INCOMING_DIR: &str = "incoming";
-/// The largest part of a file that is sent at once.
+/// The largest part of a file in one message.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use super::port::PortLimits;
 
-/// What can be chosen about talking to peers.
+/// Settings of the connections to peers.
 #[derive(Clone, Debug)]
 pub struct PeerOptions {
-    /// How long a connection may take to be made.
+    /// The timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// How long an answer may take before the peer counts as gone.
+    /// The timeout of an answer, after which the peer counts as unreachable.
     pub reply_timeout: Duration,
-    /// How long a snapshot may make no progress, its installation included.
+    /// The longest time without progress of a snapshot, its installation included.
     pub snapshot_timeout: Duration,
-    /// How often an idle connection is tried.
+    /// The interval of pings on an idle connection.
     pub keep_alive_interval: Duration,
-    /// How long the answer to that may take.
+    /// The timeout of a ping's answer.
     pub keep_alive_timeout: Duration,
-    /// The shortest and the longest wait before an unreachable peer is tried again. The longest should
-    /// be below the election timeout: a peer that is back must hear its leader in time.
+    /// The shortest and the longest wait before an unreachable peer is retried. The longest should be below
+    /// the election timeout: a peer that comes back must hear from its leader in time.
     pub backoff: (Duration, Duration),
-    /// The largest message that is taken: the largest proposal, and what goes with it.
+    /// The largest accepted message: the largest proposal with its overhead.
     pub message_bytes_max: usize,
-    /// What the port takes.
+    /// The limits of the port.
     pub port: PortLimits,
 }
 

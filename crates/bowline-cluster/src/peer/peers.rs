@@ -1,18 +1,17 @@
-//! The peers of a member: one link for each, shared by all its users.
+//! The peers of a member: one link each, shared by all its users.
 //!
-//! *Addresses.* Every message names who sends it and who it is for: the cluster, the member, and the
-//! incarnation of the member's directory. The incarnation of the target is looked up in the newest
-//! known membership when the message, or the stream, is made.
+//! *Addresses.* Every message names its sender and its target: the cluster, the member, and the incarnation
+//! of the member's directory. The target's incarnation comes from the newest known membership when the
+//! message, or the stream, is made.
 //!
-//! Invariants, kept by [`Peers::check`] before anything else of a message is looked at:
-//! - a member takes only what is for its own id *and* incarnation: so a process that was removed
-//!   never acts for the member that came in its place, and an emptied directory never votes for, nor
-//!   counts as, the one before;
-//! - a member takes nothing from a sender whose incarnation is not the one in the membership. A
-//!   membership that has 0 there may be older than the sender: its place may be taken by now.
+//! Invariants, checked by [`Peers::check`] before anything else of a message is read:
+//! - a member accepts only messages for its own id *and* incarnation: so a removed process never acts for its
+//!   replacement, and an emptied directory never votes for, nor counts as, the one before;
+//! - a member accepts nothing from a sender whose incarnation differs from that in the membership. A
+//!   membership with 0 there may be older than the sender: a directory may have been bound to the id since.
 //!
-//! The incarnation of a member changes once, from 0 to that of the directory which takes the place,
-//! and never again. In a cluster from before there were incarnations all are 0.
+//! The incarnation of a member changes once, from 0 to that of the directory bound to it, and never again. In
+//! a cluster from before there were incarnations all are 0.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,18 +27,18 @@ use super::link::Link;
 use super::options::PeerOptions;
 use crate::types::{Member, NodeId};
 
-/// Who a member is, as messages name it.
+/// A member's identity in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct MemberIdentity {
-    /// The cluster; 0 for who does not know it yet.
+    /// The cluster; 0 while it is unknown.
     pub cluster_id: u64,
-    /// The member; 0 for who is none yet.
+    /// The member; 0 before it is one.
     pub member_id: NodeId,
-    /// The life of its directory; 0 for one from before there were incarnations.
+    /// The incarnation of its directory; 0 from before there were incarnations.
     pub incarnation: u64,
 }
 
-/// Gives the incarnation of a member in the newest known membership.
+/// Looks up the incarnation of a member in the newest known membership.
 type Incarnations = Box<dyn Fn(NodeId) -> Option<u64> + Send + Sync>;
 
 /// The peers of a member. Clones share everything.
@@ -65,7 +64,7 @@ impl fmt::Debug for Peers {
 }
 
 impl Peers {
-    /// Those of the member `member_id` of the cluster `cluster_id`.
+    /// The peers of the member `member_id` of the cluster `cluster_id`.
     #[must_use]
     pub fn new(cluster_id: u64, member_id: NodeId, options: PeerOptions) -> Peers {
         let identity = MemberIdentity {
@@ -76,7 +75,7 @@ impl Peers {
         Peers::of(identity, options)
     }
 
-    /// Those of a member with an incarnation.
+    /// The peers of a member with an incarnation.
     #[must_use]
     pub fn of(identity: MemberIdentity, options: PeerOptions) -> Peers {
         let sender = wire::Sender {
@@ -95,26 +94,26 @@ impl Peers {
         }
     }
 
-    /// From now on incarnations are those that `incarnations` gives. The first call counts.
+    /// Sets the source of incarnations. The first call counts.
     pub fn follow(&self, incarnations: impl Fn(NodeId) -> Option<u64> + Send + Sync + 'static) {
         let _ = self.shared.incarnations.set(Box::new(incarnations));
     }
 
-    /// A client of `target`, for what is not Raft's. Its URLs are those of `member` from now on,
-    /// for everybody.
+    /// A client of `target`, for requests that are not Raft's. Its URLs are those of `member` from now on,
+    /// for all users.
     #[must_use]
     pub fn client(&self, target: NodeId, member: &Member) -> PeerClient {
         PeerClient::new(self.clone(), self.link(target, member))
     }
 
-    /// A client of whoever listens at `url`: to ask who the members are, before joining them.
+    /// A client of the member at `url`, to ask for the members before joining.
     #[must_use]
     pub fn client_at(&self, url: &str) -> PeerClient {
         let link = Link::new(0, vec![url.to_owned()], self.shared.options.clone());
         PeerClient::new(self.clone(), Arc::new(link))
     }
 
-    /// Forgets a peer that was removed, and its connections.
+    /// Removes a peer and its connections.
     pub fn forget(&self, target: NodeId) {
         self.shared.links.lock().remove(&target);
     }
@@ -150,8 +149,7 @@ impl Peers {
         self.shared.incarnations.get().and_then(|agreed| agreed(id))
     }
 
-    /// Refuses a message that is not for this member, or not from who it says; returns whom it is
-    /// from.
+    /// Refuses a message that is not for this member, or not from its stated sender; returns the sender.
     pub(crate) fn check(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
         let own = &self.shared.sender;
         let from = check_sender(sender, own.cluster_id, false)?;
@@ -160,8 +158,7 @@ impl Peers {
         Ok(from)
     }
 
-    /// Refuses a message of another cluster; who does not know the cluster yet is welcome, and
-    /// whoever asks need not know who is here.
+    /// Refuses a message of another cluster. The sender need not know the cluster yet, nor this member.
     pub(crate) fn check_stranger(&self, sender: Option<wire::Sender>) -> Result<NodeId, Status> {
         check_sender(sender, self.shared.sender.cluster_id, true)
     }

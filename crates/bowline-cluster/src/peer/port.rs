@@ -1,20 +1,19 @@
-//! The limits of the peer port, in all and per address.
+//! The limits of the peer port, in total and per address.
 //!
-//! Connections are counted, and so are the bytes of messages that have begun and not ended: those
-//! are what a peer can make this member keep without ever asking for anything.
+//! Connections and the bytes of incomplete messages are counted: a peer can make this member hold them
+//! without completing any request.
 //!
-//! An address is a *stranger's* until a member has spoken from it: asked something that names this member and its
-//! cluster, and was taken. What comes from a stranger is read at a bounded rate, over all its connections. Reading
-//! a byte costs this member more than sending it costs the stranger, and nobody else may pay for that.
+//! An address is a *stranger's* until a member has spoken from it: a request that names this member and its
+//! cluster was accepted. Bytes from a stranger are read at a bounded rate over all its connections. Reading a
+//! byte costs this member more than sending it costs the stranger, and other clients must not pay for that.
 //!
 //! Invariants:
 //!
-//! - No more connections are open, and no more bytes of unfinished messages kept, than the limits say,
-//!   over all and from each address; both are given back when the connection or the message goes,
-//!   however that comes.
-//! - A message that is there as soon as it begins costs no look at the counts.
-//! - From a stranger no more is read in a time than [`PortLimits::stranger_bytes_per_second`] allows, a burst, and one
-//!   read more for each of its connections. What a member sends is never delayed once it has spoken.
+//! - No more connections are open, and no more bytes of incomplete messages stored, than the limits allow, in
+//!   total and per address; both are released when the connection or the message ends, in any way.
+//! - A message that arrives complete needs no look at the counts.
+//! - From a stranger no more is read in a time than [`PortLimits::stranger_bytes_per_second`] allows, a
+//!   burst, and one read more for each of its connections. A member that has spoken is never delayed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,33 +25,31 @@ use parking_lot::Mutex;
 
 use crate::log_limit::{LogLimit, and_more};
 
-/// Limits of the port on which a member hears its peers. Each peer has four connections, one for each
-/// lane.
+/// Limits of the peer port. Each peer has four connections, one per lane.
 #[derive(Clone, Debug)]
 pub struct PortLimits {
-    /// How many connections there may be.
+    /// The most connections.
     pub connections_max: usize,
-    /// How many of them from one address.
+    /// The most connections from one address.
     pub connections_per_address_max: usize,
-    /// How many requests one connection may have under way.
+    /// The most concurrent requests of one connection.
     pub streams_max: u32,
-    /// How many bytes of unfinished messages are kept.
+    /// The most stored bytes of incomplete messages.
     pub unfinished_bytes_max: usize,
-    /// How many of them from one address: room for the largest message.
+    /// The same per address: room for the largest message.
     pub unfinished_bytes_per_address_max: usize,
-    /// How many bytes are read in a second from an address from which no member has spoken.
+    /// The rate at which bytes from a stranger's address are read.
     pub stranger_bytes_per_second: usize,
-    /// How many bytes more are read from there at once: a member that has not spoken yet may begin with the largest
-    /// proposal.
+    /// The burst above that rate: a member that has not spoken yet may begin with the largest proposal.
     pub stranger_burst_bytes: usize,
-    /// How long a connection may take to begin to speak.
+    /// The deadline of the preface.
     pub preface_timeout: Duration,
-    /// How long a message may take from its first byte to its last.
+    /// The deadline of a message, from its first byte to its last.
     pub message_timeout: Duration,
-    /// How long a request may wait for its first message, and one without a stream for its end.
+    /// The longest wait for a request's first message, and for the end of a unary request.
     pub silence_timeout: Duration,
-    /// How long a stream of appends may say nothing. The connection is kept alive by pings; the stream
-    /// is made again when there is something to say.
+    /// The longest silence of a stream of appends. Pings keep the connection alive; the stream is made again
+    /// when there is something to send.
     pub append_silence_timeout: Duration,
 }
 
@@ -74,7 +71,7 @@ impl Default for PortLimits {
     }
 }
 
-/// What is taken of the limits.
+/// The counts of the port.
 #[derive(Debug)]
 pub struct Port {
     limits: PortLimits,
@@ -92,14 +89,14 @@ struct State {
 struct Share {
     connections: usize,
     bytes: usize,
-    /// Whether a member has spoken from there.
+    /// Whether a member has spoken from this address.
     is_known: bool,
-    /// When what was read from there would have come at the rate of a stranger.
+    /// The time at which the bytes read so far are due at a stranger's rate.
     due: Option<Instant>,
 }
 
 impl Port {
-    /// With nothing taken.
+    /// With all counts at zero.
     #[must_use]
     pub fn new(limits: PortLimits) -> Arc<Port> {
         Arc::new(Port {
@@ -112,7 +109,7 @@ impl Port {
         &self.limits
     }
 
-    /// Takes a connection from `address`; `None` when there are as many as may be.
+    /// Counts a connection from `address`; `None` at the limit.
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Connected>> {
         let mut state = self.state.lock();
         let own = state.addresses.get(&address).copied().unwrap_or_default();
@@ -142,12 +139,12 @@ impl Port {
     }
 }
 
-/// A connection that was taken. It is given back when the last clone goes.
+/// A counted connection. It is released with the last clone.
 #[derive(Debug)]
 pub(crate) struct Connected {
     port: Arc<Port>,
     address: IpAddr,
-    /// The same as of the address, and maybe later: what is known needs no lock.
+    /// A copy of the address's flag, possibly late; true needs no lock.
     is_known: AtomicBool,
 }
 
@@ -156,7 +153,7 @@ impl Connected {
         &self.port.limits
     }
 
-    /// A member has spoken on it.
+    /// Notes that a member has spoken on it.
     pub(crate) fn recognize(&self) {
         if !self.is_known.swap(true, Ordering::Relaxed) {
             let mut state = self.port.state.lock();
@@ -164,7 +161,7 @@ impl Connected {
         }
     }
 
-    /// So many bytes were read; says when to read on, if that is not at once.
+    /// Counts read bytes; returns when to continue reading, if not at once.
     pub(crate) fn pace(&self, bytes: usize, now: Instant) -> Option<Instant> {
         if self.is_known.load(Ordering::Relaxed) {
             return None;
@@ -185,8 +182,7 @@ impl Connected {
         (pause > Duration::ZERO).then(|| now + pause)
     }
 
-    /// Changes how many bytes of an unfinished message are kept, from `held`; `false` when there is no
-    /// room for more.
+    /// Changes the stored bytes of an incomplete message from `held`; `false` when there is no room for more.
     pub(crate) fn hold(&self, held: &mut usize, bytes: usize) -> bool {
         let mut state = self.port.state.lock();
         let State { all, addresses, .. } = &mut *state;
@@ -250,8 +246,8 @@ mod tests {
         assert!(state.addresses.is_empty() && state.all.connections == 0 && state.all.bytes == 0);
     }
 
-    /// Half messages from somebody who is no member, as fast as they could be read, made a put of a good client take
-    /// twice as long.
+    /// Incomplete messages from a stranger, as fast as they could be read, doubled the time of a good
+    /// client's put.
     #[test]
     fn strangers_are_read_at_a_rate_and_members_are_not_delayed() {
         const SECOND: Duration = Duration::from_secs(1);
@@ -269,10 +265,10 @@ mod tests {
         assert_eq!(first.pace(1000, begun), Some(begun + SECOND));
         assert_eq!(second.pace(1000, begun), Some(begun + 2 * SECOND));
         assert_eq!(other.pace(1500, begun), Some(begun + SECOND));
-        // What was not used before is no credit.
+        // Unused time is no credit.
         let later = begun + 10 * SECOND;
         assert_eq!(first.pace(1500, later), Some(later + SECOND));
-        // Where a member has spoken, nobody is a stranger.
+        // An address from which a member has spoken is no stranger's.
         second.recognize();
         assert_eq!(first.pace(1 << 30, later), None);
         assert_eq!(second.pace(1 << 30, later), None);

@@ -1,11 +1,11 @@
 //! The receiver of a snapshot: it writes the files into `incoming`, checks and syncs them.
 //!
-//! Files come in the order of the head, each from its start to its end without a gap; anything
-//! else is refused, so that nothing is ever written that was not announced. What an earlier
-//! transfer left is removed first. Then there must be room for all of it, and some to spare.
+//! Files come in the order of the head, each from start to end without a gap; anything else is refused, so
+//! that only announced files are written. Files of an earlier transfer are removed first. Then the disk must
+//! have room for all, with a reserve.
 //!
-//! Each file is verified as soon as it is whole, when it is known what it is to be: the next chunks wait
-//! meanwhile, and no long check comes at the end, when the sender would take the silence for a failure.
+//! Each file is verified as soon as it is complete, if its expected contents are known. The next chunks wait
+//! meanwhile, so there is no long check at the end, which the sender would take for a failure.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tonic::Status;
 
 use super::{CHUNK_BYTES, SnapshotFile};
 
-/// What stays free beside a snapshot: the log has to go on.
+/// The reserve beside a snapshot: the log has to go on.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// The files of one transfer.
@@ -27,9 +27,9 @@ pub(crate) struct Receiver {
     vfs: Arc<dyn Vfs>,
     directory: PathBuf,
     files: Vec<SnapshotFile>,
-    /// What the files are to be.
+    /// The expected files.
     expected: Option<ArrivingFiles>,
-    /// The file that is being written, how much of it is there, and the checksum of that.
+    /// The file being written, its length so far, and the checksum of that.
     current: usize,
     open: Option<Arc<dyn VfsFile>>,
     offset: u64,
@@ -49,7 +49,7 @@ fn failed(error: &Error) -> Status {
 }
 
 impl Receiver {
-    /// Empties the directory and gets ready for `files`.
+    /// Empties the directory and prepares for `files`.
     pub(crate) fn begin(
         vfs: Arc<dyn Vfs>,
         directory: PathBuf,
@@ -109,7 +109,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends the transfer: everything must be there. Returns where, and what.
+    /// Ends the transfer: all files must be complete. Returns the directory and the files.
     pub(crate) fn end(self) -> Result<(PathBuf, Vec<SnapshotFile>), Status> {
         if let Some(file) = self.files.get(self.current) {
             let reason = format!("it ends at {} of {}", self.offset, file.name);
@@ -120,7 +120,7 @@ impl Receiver {
         Ok((self.directory, self.files))
     }
 
-    /// Makes the current file, and those after it that are empty.
+    /// Creates the current file, and the empty ones after it.
     fn skip_complete(&mut self) -> Result<(), Status> {
         while let Some(file) = self.files.get(self.current) {
             let path = self.directory.join(&file.name);
@@ -160,7 +160,7 @@ impl Receiver {
     }
 }
 
-/// Refuses files that there is no room for, before any of them is written.
+/// Refuses files for which there is no room, before any of them is written.
 fn check_room(vfs: &dyn Vfs, directory: &Path, files: &[SnapshotFile]) -> Result<(), Status> {
     let available = vfs.available(directory);
     let available = available.map_err(|error| failed(&Error::io("stat", directory, error)))?;
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn files_arrive_whole() {
         let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
-        // Twice: what the first left is no hindrance.
+        // Twice: files of the first transfer do no harm.
         for _ in 0..2 {
             let mut receiver = begin(&vfs);
             receiver.chunk(&chunk(1, 0, b"first, ")).expect("chunk");
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// A snapshot for which there is no room filled the disk before it was refused.
+    /// A snapshot without enough room filled the disk before it was refused.
     #[test]
     fn what_there_is_no_room_for_is_refused_before_it_is_written() {
         let disk = FaultVfs::new(MemoryVfs::default());
@@ -267,13 +267,13 @@ mod tests {
         let refused = begin(11).map(drop).expect_err("there is none");
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
         assert!(refused.message().contains("make room"), "{refused}");
-        // The sum is no number of 64 bits.
+        // The sum overflows 64 bits.
         assert!(begin(u64::MAX).is_err());
         let left = vfs.read_dir(Path::new("incoming")).expect("list");
         assert!(left.is_empty(), "{left:?}");
     }
 
-    /// What a member would send: a state, and the tables and blob files that belong to it.
+    /// A member's snapshot: a state, and its tables and blob files.
     fn frozen() -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
         let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
         let database = Db::builder().vfs(vfs).background(Background::Manual);
@@ -288,7 +288,7 @@ mod tests {
             visit: &mut |_, _| Ok(()),
         };
         let (replica, mut log) = Replica::open(database, "db", options).expect("replica");
-        // Tables wait for the log; what an entry says does not matter here.
+        // Tables wait for the log; the contents of the entries do not matter here.
         let staged: Vec<_> = (0..100).map(|_| log.stage(b"entry")).collect();
         log.write().expect("write");
         log.sync().expect("sync");
@@ -335,8 +335,7 @@ mod tests {
         receiver.end().map(drop)
     }
 
-    /// The checksum of a file was that of the bytes that its sender had, rotten or not: what had rotted there was
-    /// installed here.
+    /// A file's checksum was that of the sender's bytes, rotten or not: rot at the sender was installed here.
     #[test]
     fn what_had_rotted_before_it_was_sent_is_refused() {
         let (state, files) = frozen();

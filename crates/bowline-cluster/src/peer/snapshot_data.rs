@@ -1,4 +1,4 @@
-//! A snapshot on its way: opaque bytes and files, as its sender has them or as they arrived.
+//! A snapshot in transfer: an opaque state and files, at the sender or as they arrived.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ pub struct SnapshotFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// The CRC-32C of all of it. Of one that is to be sent it is found out when it is sent.
+    /// The CRC-32C of the whole file. For an outgoing file it is computed at the sending.
     pub crc32c: u32,
 }
 
-/// A file of a snapshot that is to be sent.
+/// A file of an outgoing snapshot.
 #[derive(Clone, Debug)]
 pub struct OutgoingFile {
-    /// What it is.
+    /// Its description.
     pub described: SnapshotFile,
     /// Its bytes.
     pub file: Arc<dyn VfsFile>,
-    /// What it is to the engine, which checks it before it is sent: damage does not spread.
+    /// The engine's table, which is verified before it is sent: damage does not spread.
     pub table: Option<FrozenTable>,
 }
 
-/// What a snapshot holds.
+/// The contents of a snapshot.
 #[derive(Clone, Debug)]
 pub enum SnapshotData {
-    /// A snapshot of this node. The open files keep what they show as long as it is sent.
+    /// A snapshot of this node. The open files keep their contents during the transfer.
     Outgoing {
-        /// What its maker wants its installer to know.
+        /// The sender's state for the installer.
         state: Bytes,
         /// The files.
         files: Vec<OutgoingFile>,
     },
-    /// A snapshot that arrived: every file is there, whole, checked and synced.
+    /// A received snapshot: every file is complete, checked and synced.
     Incoming {
-        /// What its maker wants its installer to know.
+        /// The sender's state for the installer.
         state: Bytes,
-        /// Where the files are, by their names.
+        /// The directory of the files.
         directory: PathBuf,
         /// The files.
         files: Vec<SnapshotFile>,
-        /// Keeps the next one from arriving, which would remove the files, as long as this lives.
+        /// While this lives, the next snapshot, whose arrival would remove the files, waits.
         arrival: Arc<OwnedMutexGuard<()>>,
     },
 }

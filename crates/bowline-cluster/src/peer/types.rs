@@ -2,7 +2,7 @@
 
 use crate::types::NodeId;
 
-/// How the leader makes sure that it still leads.
+/// How the leader confirms that it still leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadLevel {
     /// It asks a majority.
@@ -11,49 +11,49 @@ pub enum ReadLevel {
     Lease,
 }
 
-/// A member, as peers tell of it.
+/// A member in a peer's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterMember {
-    /// Its number.
+    /// Its id.
     pub id: NodeId,
     /// Its name.
     pub name: String,
-    /// Where its peers reach it.
+    /// Its peer URLs.
     pub peer_urls: Vec<String>,
-    /// Where its clients reach it.
+    /// Its client URLs.
     pub client_urls: Vec<String>,
-    /// Whether it has no vote.
+    /// Whether it is a learner.
     pub is_learner: bool,
-    /// The life of its directory; 0 for a place that none has taken yet.
+    /// The incarnation of its directory; 0 while none is bound to its id.
     pub incarnation: u64,
 }
 
-/// Who is in a cluster.
+/// A peer's answer about the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterMembers {
-    /// The cluster's number.
+    /// The cluster's id.
     pub cluster_id: u64,
-    /// The database's number.
+    /// The database's id.
     pub database_id: u128,
-    /// The leader, where it is known.
+    /// The leader, if known.
     pub leader_id: Option<NodeId>,
     /// Its members.
     pub members: Vec<ClusterMember>,
-    /// Who answers.
+    /// The answering member.
     pub member_id: NodeId,
-    /// The life of its directory.
+    /// The incarnation of its directory.
     pub incarnation: u64,
     /// Whether its directory holds no vote, no log and no state.
     pub is_blank: bool,
 }
 
-/// Why a proposal cannot be applied by this member.
+/// Why this member cannot apply a proposal.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// No program makes such bytes.
+    /// Invalid in every version.
     #[error("a malformed proposal: {0}")]
     Malformed(String),
-    /// A newer program does.
+    /// Made by a newer program.
     #[error("{0}")]
     Newer(String),
 }

@@ -1,6 +1,6 @@
-//! The handle of the consensus: the calls that the node makes, in this crate's types.
+//! The handle of the consensus: the node's calls, in this crate's types.
 //!
-//! Reads of the state go through a [`View`], which holds a read lock: who holds one takes no other.
+//! Reads of the state go through a [`View`], which holds a read lock: a holder must not take another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -29,19 +29,19 @@ use crate::types::{LeaderId, LogId, Member, Membership, NodeId, Proposal, TypeCo
 
 type Metrics = RaftMetrics<TypeConfig>;
 
-/// How the consensus is run.
+/// The settings of the consensus.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) cluster_id: u64,
     pub(crate) member_id: NodeId,
     pub(crate) heartbeat_interval: Duration,
-    /// How long a member waits, after the time without votes, before it stands for election.
+    /// The minimum wait after the vote lease before this member stands for election.
     pub(crate) campaign_wait: Duration,
-    /// How long a member gives no vote to another after it has heard the leader.
+    /// How long a member gives no vote after it has heard from the leader.
     pub(crate) vote_lease: Duration,
-    /// After how many entries the log is trimmed.
+    /// The log is trimmed after so many entries.
     pub(crate) snapshot_entries: u64,
-    /// How many entries stay behind the trimmed ones.
+    /// The entries that stay after a trim.
     pub(crate) kept_entries: u64,
     pub(crate) snapshot_timeout: Duration,
     /// Whether this member stands for election from the start.
@@ -51,33 +51,33 @@ pub(crate) struct Settings {
 /// A change of the membership.
 #[derive(Debug, Clone)]
 pub(crate) enum MembershipChange {
-    /// Gives learners a vote.
+    /// Promotes learners.
     AddVoters(BTreeSet<NodeId>),
     /// Adds learners.
     AddNodes(BTreeMap<NodeId, Member>),
-    /// Removes voters altogether: they do not become learners.
+    /// Removes voters; they do not become learners.
     RemoveVoters(BTreeSet<NodeId>),
     /// Removes learners.
     RemoveNodes(BTreeSet<NodeId>),
-    /// Replaces what is known of members.
+    /// Replaces the attributes of members.
     SetNodes(BTreeMap<NodeId, Member>),
 }
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was applied by this member.
+    /// This member has applied it.
     Applied,
     /// It was refused before it entered the log.
     Refused,
-    /// Another leader put something else in its place, or had it from this one.
+    /// Another leader replaced it in the log, or received it from this one.
     Replaced,
     Failed(Error),
     /// The consensus has stopped.
     Ended,
 }
 
-/// The consensus. Clones are handles of the same one.
+/// The consensus. Clones are handles of the same instance.
 #[derive(Clone)]
 pub(crate) struct Raft {
     inner: openraft::Raft<TypeConfig, StateMachine>,
@@ -95,7 +95,8 @@ impl Raft {
         let config = Config {
             cluster_name: format!("{:016x}", settings.cluster_id),
             heartbeat_interval: millis(settings.heartbeat_interval),
-            // openraft takes the second for the time without votes, and adds a wait between the two to it.
+            // openraft uses the maximum as its vote lease, and then waits between the minimum and the
+            // maximum.
             election_timeout_min: millis(settings.campaign_wait),
             election_timeout_max: millis(settings.vote_lease),
             snapshot_policy: SnapshotPolicy::LogsSinceLast(settings.snapshot_entries.max(1)),
@@ -105,9 +106,9 @@ impl Raft {
             max_payload_entries: 64,
             enable_pre_vote: Some(true),
             enable_elect: settings.may_stand,
-            // It would lead with a state that is older than what it has acknowledged.
+            // A restored leader would lead with a state older than what it has acknowledged.
             enable_leader_restore: Some(false),
-            // A member that has lost entries gets them again from the leader.
+            // A member that lost entries receives them again from the leader.
             allow_log_reversion: Some(true),
             ..Config::default()
         };
@@ -123,27 +124,27 @@ impl Raft {
         Ok(Raft { inner, metrics })
     }
 
-    /// The state as it is now.
+    /// The present state.
     pub(crate) fn view(&self) -> View<impl Deref<Target = Metrics> + '_> {
         View(self.metrics.borrow_watched())
     }
 
-    /// Follows the state.
+    /// Watches the state.
     pub(crate) fn watch(&self) -> Watch {
         Watch(self.metrics.clone())
     }
 
-    /// Follows vote, role and leader, which change rarely and are known here a moment before the [`View`] has them.
+    /// Watches vote, role and leader, which change rarely, and a moment earlier than the [`View`].
     pub(crate) fn watch_election(&self) -> ElectionWatch {
         ElectionWatch(self.inner.server_metrics())
     }
 
-    /// Whether this member may stand for election, from now on.
+    /// Sets whether this member may stand for election.
     pub(crate) fn may_stand(&self, may: bool) {
         self.inner.runtime_config().elect(may);
     }
 
-    /// Begins a cluster with these voters; one that has begun stays as it is.
+    /// Founds a cluster with these voters; a cluster that exists stays unchanged.
     pub(crate) async fn found(&self, members: BTreeMap<NodeId, Member>) -> Result<()> {
         match self.inner.initialize(members).await {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
@@ -153,7 +154,7 @@ impl Raft {
 
     /// One past the index that a linearizable read must have applied, confirmed by a majority.
     pub(crate) async fn read_index(&self) -> Result<u64> {
-        // A lease that does not hold is no reason to refuse: the round does without.
+        // An invalid lease is no error: the round works without one.
         match self.inner.get_read_log_id(ReadPolicy::ReadIndex).await {
             Ok((read, _)) => Ok(read.index() + 1),
             Err(RaftError::APIError(
@@ -164,8 +165,7 @@ impl Raft {
         }
     }
 
-    /// Hands a proposal to the consensus, where this member is to lead as `leader`. The future gives what became of
-    /// it.
+    /// Proposes as `leader`, which must be this member's present leadership. The future returns the outcome.
     pub(crate) async fn propose(
         &self,
         leader: LeaderId,
@@ -185,7 +185,7 @@ impl Raft {
         })
     }
 
-    /// Changes the membership, in two steps where that takes two. Gives the index of the last entry of the change.
+    /// Changes the membership, in two steps if necessary. Returns the index of the change's last entry.
     pub(crate) async fn change_membership(&self, change: MembershipChange) -> Result<u64> {
         let change = match change {
             MembershipChange::AddVoters(ids) => ChangeMembers::AddVoterIds(ids),
@@ -198,11 +198,11 @@ impl Raft {
         changed.map(|done| done.log_id.index).map_err(change_error)
     }
 
-    /// Begins to hand the lead to another member. Gives the term in which this member led.
+    /// Starts a transfer of leadership. Returns the term in which this member led.
     pub(crate) async fn transfer_leader(&self, target: NodeId) -> Result<u64> {
         let begun = self.inner.trigger().transfer_leader(target).await;
         begun.map_err(Error::stopped)?;
-        // Calls are taken one after the other: this one sees what the first has done.
+        // Calls are processed in order: this one sees the effect of the first.
         let term = |state: &openraft::RaftState<TypeConfig>| state.vote_ref().leader_id.term;
         let term = self.inner.with_raft_state(term).await;
         term.map_err(Error::stopped)
@@ -217,12 +217,12 @@ impl Raft {
         is_only.await.map_err(Error::stopped)
     }
 
-    /// Ends the consensus, and waits for that.
+    /// Stops the consensus, and waits for its end.
     pub(crate) async fn shutdown(&self) -> Result<()> {
         self.inner.shutdown().await.map_err(Error::stopped)
     }
 
-    /// The service that peers call.
+    /// The service for peers.
     pub(crate) fn peer_service(
         &self,
         vfs: Arc<dyn Vfs>,
@@ -234,7 +234,7 @@ impl Raft {
     }
 }
 
-/// What is known of the consensus. Holds a read lock.
+/// The state of the consensus. Holds a read lock.
 pub(crate) struct View<M>(M);
 
 impl<M: Deref<Target = Metrics>> View<M> {
@@ -263,23 +263,23 @@ impl<M: Deref<Target = Metrics>> View<M> {
         }
     }
 
-    /// The index of the last entry of the log.
+    /// The index of the last log entry.
     pub(crate) fn last_index(&self) -> Option<u64> {
         self.0.last_log_index
     }
 
-    /// The last entry that is known to be agreed on.
+    /// The last entry known to be committed.
     pub(crate) fn cluster_committed(&self) -> Option<LogId> {
         self.0.cluster_committed
     }
 
-    /// The last entry that is applied.
+    /// The last applied entry.
     #[cfg(test)]
     pub(crate) fn last_applied(&self) -> Option<LogId> {
         self.0.last_applied
     }
 
-    /// The newest membership, agreed on or not.
+    /// The newest membership, committed or not.
     pub(crate) fn membership(&self) -> &Membership {
         self.0.membership_config.membership()
     }
@@ -288,7 +288,7 @@ impl<M: Deref<Target = Metrics>> View<M> {
         *self.0.membership_config.log_id()
     }
 
-    /// The newest membership that is agreed on.
+    /// The newest committed membership.
     pub(crate) fn agreed_membership(&self) -> &Membership {
         self.0.committed_membership_config.membership()
     }
@@ -297,19 +297,19 @@ impl<M: Deref<Target = Metrics>> View<M> {
         *self.0.committed_membership_config.log_id()
     }
 
-    /// The membership that is agreed on, once the entry before `next` is applied.
+    /// The committed membership, once the entry before `next` is applied.
     pub(crate) fn agreed_membership_after(&self, next: u64) -> Option<Membership> {
         let applied = self.0.last_applied.map_or(0, |id| id.index + 1);
         (applied >= next).then(|| self.agreed_membership().clone())
     }
 
-    /// When the requests were sent that a majority has answered last; on the leader only.
+    /// The send time of the requests that a majority has last answered; on the leader only.
     pub(crate) fn quorum_acked(&self) -> Option<Sent> {
         let acked = self.0.last_quorum_acked.as_ref()?;
         Some(Sent(**acked))
     }
 
-    /// How long ago a member has answered this one, leading.
+    /// The time since a member's last answer to this leader.
     pub(crate) fn answered_before(&self, id: NodeId) -> Option<Duration> {
         let answered = self.0.heartbeat.as_ref()?.get(&id)?.as_ref()?;
         Some(answered.elapsed())
@@ -320,14 +320,14 @@ impl<M: Deref<Target = Metrics>> View<M> {
         self.0.replication.as_ref()?.get(&id).copied().flatten()
     }
 
-    /// Why the consensus has stopped, if it has.
+    /// Why the consensus has stopped.
     pub(crate) fn stop_reason(&self) -> Option<String> {
         let stopped = self.0.running_state.as_ref().err();
         stopped.map(ToString::to_string)
     }
 }
 
-/// A time at which requests were sent.
+/// The send time of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent(InstantOf<TypeConfig>);
 
@@ -337,7 +337,7 @@ impl Sent {
     }
 }
 
-/// Follows the state of the consensus.
+/// A watch of the consensus state.
 #[derive(Clone)]
 pub(crate) struct Watch(WatchReceiverOf<TypeConfig, Metrics>);
 
@@ -356,7 +356,7 @@ impl Watch {
     }
 }
 
-/// Vote, role and leader, to be compared.
+/// Vote, role and leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Election {
     vote: Vote,
@@ -364,7 +364,7 @@ pub(crate) struct Election {
     leader: Option<NodeId>,
 }
 
-/// Follows vote, role and leader.
+/// A watch of vote, role and leader.
 pub(crate) struct ElectionWatch(WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>);
 
 impl ElectionWatch {

@@ -1,16 +1,16 @@
-//! The adapter of openraft, and the only place that names it.
+//! The adapter of openraft, and the only module that names it.
 //!
 //! ```text
-//!   handle          the calls that the node makes, and what it reads of the state
+//!   handle          the node's calls, and its view of the state
 //!   network         openraft's messages over the links to peers, both ways
 //!   state_machine   committed entries into the replica, and replies to `waiters`
 //!   log_store       the log and the vote over the engine's log
 //!   types           the types that openraft is instantiated with
 //! ```
 //!
-//! Imports point down, and none of these modules knows the node. What the node gets is this crate's: errors are
-//! [`Error`](crate::Error), calls take and give terms, indices and members. Entries, log ids and memberships are
-//! openraft's values under the names of [`types`](crate::types).
+//! Imports point down, and none of these modules knows the node. The node sees this crate's types: errors are
+//! [`Error`](crate::Error), calls take and return terms, indices and members. Entries, log ids and
+//! memberships are openraft's values under the names of [`types`](crate::types).
 
 pub(crate) mod handle;
 pub mod log_store;

@@ -1,7 +1,7 @@
-//! The types that openraft is instantiated with, and short names for those that follow from them.
+//! The types that openraft is instantiated with, and short names for derived types.
 //!
-//! Leaders are numbered by term *and* node ([`LeaderId`]): two candidates of one term may both win,
-//! the greater one supersedes the other, and a split vote costs no further term.
+//! Leaders are identified by term *and* node ([`LeaderId`]): two candidates of one term may both win, the
+//! greater one supersedes the other, and a split vote costs no further term.
 
 use openraft::OptionalSend;
 use openraft::alias::{EntryOf, LogIdOf, SnapshotMetaOf, StoredMembershipOf, VoteOf};
@@ -34,24 +34,24 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type ErrorSource = openraft::impls::BoxedErrorSource;
 }
 
-/// Who leads: a term and a node.
+/// A leader: a term and a node.
 pub type LeaderId = openraft::impls::leader_id_adv::LeaderId<u64, NodeId>;
-/// A place in the log, and who put an entry there.
+/// A position in the log, with the leader that proposed the entry.
 pub type LogId = LogIdOf<TypeConfig>;
-/// What a member has promised, or granted.
+/// A vote, promised or granted.
 pub type Vote = VoteOf<TypeConfig>;
-/// What an entry carries.
+/// The payload of an entry.
 pub type Payload = openraft::EntryPayload<Proposal, NodeId, Member>;
 /// An entry of the log.
 pub type Entry = EntryOf<TypeConfig>;
 /// Voters and learners.
 pub type Membership = openraft::Membership<NodeId, Member>;
-/// Voters and learners, and the entry that said so.
+/// A membership, with the id of its entry.
 pub type StoredMembership = StoredMembershipOf<TypeConfig>;
-/// What a snapshot covers.
+/// The metadata of a snapshot.
 pub type SnapshotMeta = SnapshotMetaOf<TypeConfig>;
 
-/// A log id of its parts.
+/// A log id from its parts.
 #[must_use]
 pub fn log_id(term: u64, node: NodeId, index: u64) -> LogId {
     LogId::new(

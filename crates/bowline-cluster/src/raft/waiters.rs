@@ -1,19 +1,18 @@
 //! Pending proposals and their reply channels.
 //!
-//! A proposal says who made it: member, run of that member, number. Every member applies it; the
-//! one that made it finds those who wait here, and gives them the replies of its own state machine.
-//! So replies never travel, and whoever gets one finds its effects in the member it talks to.
+//! A proposal names its proposer: member, run of that member, number. Every member applies it; the proposer
+//! finds its waiters here, and sends them the replies of its own state machine. So replies never cross the
+//! network, and a client that receives one finds its effects on the member it talks to.
 //!
-//! A reply is given out once it is there *and* the leader has applied the proposal, too: lease reads
-//! take what the leader has for everything that was acknowledged. For a proposal that was handed in
-//! here the two are one: either this member leads, or another does in a later term, whose lease
-//! reads wait for its own first entry, which is behind this one.
+//! A reply is sent once it exists *and* the leader has applied the proposal, too: lease reads rely on the
+//! leader's state for everything acknowledged. For a proposal handed over on this member the two are one:
+//! either this member leads, or another does in a later term, whose lease reads wait for its own first entry,
+//! which is behind this one.
 //!
-//! *What became of a proposal whose leader has gone.* A proposal is handed to one leader, and enters no log
-//! but in that leader's name. Once this member has applied an entry of a later leader, all entries of the
-//! earlier one that will ever be applied are before it. So a proposal that has an outcome by then is done, one
-//! that has none never will be, and is handed in again; only where tables came in place of entries it is not
-//! known.
+//! *Proposals of a failed leader.* A proposal is handed to one leader, and enters the log only in that
+//! leader's name. Once this member has applied an entry of a later leader, every entry of the earlier one
+//! that will ever be applied precedes it. So a proposal with an outcome by then is done; one without will
+//! never be applied, and is proposed again. Only where a snapshot replaced entries, its fate is unknown.
 //!
 //! ```text
 //! proposal  | member u64 BE | run u64 BE | number u64 BE | commands |
@@ -31,10 +30,10 @@ use crate::types::{LeaderId, NodeId};
 
 pub(crate) const HEAD_BYTES: usize = 24;
 
-/// A reply, with the place in the log that it has.
+/// A reply, with its position in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
-    /// What became of the command.
+    /// The result of the command.
     pub reply: Reply,
     /// The Raft index of its entry.
     pub index: u64,
@@ -42,28 +41,28 @@ pub struct Applied {
     pub term: u64,
 }
 
-/// Where a reply goes.
+/// A reply channel.
 pub(crate) type Waiter = oneshot::Sender<Result<Applied>>;
 
-/// Those who wait, by the number of their proposal.
+/// The waiters, by the number of their proposal.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     member: NodeId,
-    /// Random, so that an entry of an earlier run is never taken for one of this.
+    /// Random, so that an entry of an earlier run never matches.
     run: u64,
     state: Mutex<State>,
-    /// Who led when the last entry was made that is applied here. Its outcomes are here before.
+    /// The leader of the last applied entry. The outcomes of that entry are stored before.
     leader: watch::Sender<Option<LeaderId>>,
 }
 
-/// What is known of a proposal after its leader has gone.
+/// The fate of a proposal after its leader has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is done, and those who wait are told.
+    /// It is applied, and its waiters have their replies.
     Done,
-    /// It never will be.
+    /// It will never be applied.
     Lost,
-    /// Tables came in place of the entries.
+    /// A snapshot replaced the entries.
     Unknown,
 }
 
@@ -76,11 +75,11 @@ struct State {
 #[derive(Debug, Default)]
 struct Pending {
     waiters: Vec<Waiter>,
-    /// The leader has applied it, or it was handed in here.
+    /// The leader has applied it, or it was handed over here.
     is_confirmed: bool,
-    /// What this member's state machine has made of it.
+    /// The results of this member's state machine.
     outcomes: Option<Vec<Applied>>,
-    /// Whether tables came in place of entries since it was made.
+    /// Whether a snapshot has replaced entries since the proposal was made.
     is_skipped: bool,
 }
 
@@ -92,28 +91,28 @@ impl Pending {
     fn send(self) {
         let outcomes = self.outcomes.unwrap_or_default();
         if outcomes.len() != self.waiters.len() {
-            // Some of its commands came with a snapshot that was taken half-way through it: which
-            // reply is whose is not known any more.
+            // Some of its commands came with a snapshot from the middle of it: the replies cannot be
+            // assigned.
             for waiter in self.waiters {
                 let _ = waiter.send(Err(Error::LeaderChanged));
             }
             return;
         }
         for (waiter, applied) in self.waiters.into_iter().zip(outcomes) {
-            // Who has gone does not want to know.
+            // An error means that the waiter has gone.
             let _ = waiter.send(Ok(applied));
         }
     }
 }
 
-/// A proposal taken apart.
+/// A decoded proposal.
 pub(crate) struct Parts {
     pub(crate) commands: Vec<Command>,
-    /// Its number, when somebody of this member waits for it.
+    /// Its number, if this member has waiters for it.
     pub(crate) awaited: Option<u64>,
 }
 
-/// The member that made a proposal; `None` when it is shorter than its head.
+/// The proposer's member id; `None` when the proposal is shorter than its head.
 pub(crate) fn proposer_of(proposal: &[u8]) -> Option<NodeId> {
     let head: &[u8; HEAD_BYTES] = proposal.first_chunk()?;
     let member: &[u8; 8] = head.first_chunk()?;
@@ -130,7 +129,7 @@ impl Waiters {
         }
     }
 
-    /// Makes a proposal of commands, whose outcomes go to `waiters`.
+    /// Encodes a proposal of commands, whose outcomes go to `waiters`.
     pub(crate) fn propose(&self, commands: &[Command], waiters: Vec<Waiter>) -> (u64, Bytes) {
         let number = {
             let mut state = self.state.lock();
@@ -153,12 +152,12 @@ impl Waiters {
         (number, out.into())
     }
 
-    /// Whether anybody waits for a proposal.
+    /// Whether a proposal has waiters.
     pub(crate) fn is_waiting(&self, number: u64) -> bool {
         self.state.lock().waiting.contains_key(&number)
     }
 
-    /// Tells those who wait for a proposal that they will get no reply.
+    /// Sends an error to the waiters of a proposal.
     pub(crate) fn fail(&self, number: u64, error: &Error) {
         let pending = self.state.lock().waiting.remove(&number);
         for waiter in pending.into_iter().flat_map(|pending| pending.waiters) {
@@ -166,29 +165,31 @@ impl Waiters {
         }
     }
 
-    /// The leader has applied a proposal, or it is about to be handed in here.
+    /// Notes that the leader has applied a proposal, or that it is about to be handed over here.
     pub(crate) fn confirm(&self, number: u64) {
         self.update(number, |pending| pending.is_confirmed = true);
     }
 
-    /// A proposal goes to another member, which has yet to say that it has applied it.
+    /// Notes that a proposal is forwarded to another member, which has not confirmed yet that it has applied
+    /// it.
     pub(crate) fn unconfirm(&self, number: u64) {
         self.update(number, |pending| pending.is_confirmed = false);
     }
 
-    /// This member has applied a proposal, and what came of it is visible.
+    /// Stores the outcomes of a proposal that this member has applied; they are visible.
     pub(crate) fn applied(&self, number: u64, outcomes: Vec<Applied>) {
         self.update(number, |pending| pending.outcomes = Some(outcomes));
     }
 
-    /// Tables came in place of entries.
+    /// Notes that a snapshot replaced entries.
     pub(crate) fn skipped(&self) {
         for pending in self.state.lock().waiting.values_mut() {
             pending.is_skipped = true;
         }
     }
 
-    /// This member has applied an entry of this leader, and given out what came of all entries before.
+    /// Notes that this member has applied an entry of this leader, and stored the outcomes of all entries
+    /// before.
     pub(crate) fn leader_applied(&self, leader: Option<LeaderId>) {
         self.leader.send_if_modified(|known| {
             let is_later = leader > *known;
@@ -197,24 +198,24 @@ impl Waiters {
         });
     }
 
-    /// Waits until this member has applied an entry of a leader after this one.
+    /// Waits until this member has applied an entry of a later leader.
     pub(crate) async fn superseded(&self, leader: LeaderId) {
         let mut applied = self.leader.subscribe();
-        // The sender lives as long as this.
+        // An error is impossible: the sender lives as long as this.
         let _ = applied.wait_for(|applied| *applied > Some(leader)).await;
     }
 
-    /// What became of a proposal, once the leader that it was handed to is [superseded](Self::superseded).
+    /// The fate of a proposal, once its leader is [superseded](Self::superseded).
     pub(crate) fn settle(&self, number: u64) -> Fate {
         let fate = match self.state.lock().waiting.get(&number) {
             Some(pending) if pending.outcomes.is_some() => Fate::Done,
             Some(pending) if pending.is_skipped => Fate::Unknown,
             Some(_) => Fate::Lost,
-            // They were told.
+            // The waiters have had their reply.
             None => Fate::Done,
         };
         if fate == Fate::Done {
-            // A leader whose entry is behind it has it applied before it reads by its lease.
+            // A later leader applies it before its lease reads.
             self.confirm(number);
         }
         fate
@@ -237,7 +238,7 @@ impl Waiters {
         }
     }
 
-    /// Tells everybody.
+    /// Sends an error to all waiters.
     pub(crate) fn fail_all(&self, error: &Error) {
         let all = std::mem::take(&mut self.state.lock().waiting);
         for waiter in all.into_values().flat_map(|pending| pending.waiters) {
@@ -245,7 +246,7 @@ impl Waiters {
         }
     }
 
-    /// Takes a proposal apart that is to be applied.
+    /// Decodes a proposal that is to be applied.
     pub(crate) fn take(&self, proposal: &Bytes) -> Result<Parts> {
         let number_at = |at: usize| {
             let bytes = proposal.get(at..at + 8)?;
@@ -289,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A proposal of so many commands, and where their replies come.
+    /// A proposal of so many commands, with its reply channels.
     fn proposed(
         waiters: &Waiters,
         count: usize,
@@ -299,7 +300,7 @@ mod tests {
         (number, proposal, receivers)
     }
 
-    /// A lease read takes what the leader has for everything that was acknowledged.
+    /// Lease reads rely on the leader's state for everything acknowledged.
     #[test]
     fn a_reply_waits_for_the_leader_and_for_this_member() {
         let waiters = Waiters::new(1);
@@ -321,7 +322,7 @@ mod tests {
         }
     }
 
-    /// What is done is never handed in again, nor what may be in tables that came.
+    /// A proposal is not repeated if it is done, or may be in an installed snapshot.
     #[test]
     fn what_became_of_a_proposal_is_told_by_what_was_applied() {
         let waiters = Waiters::new(1);
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(waiters.settle(lost), Fate::Lost);
     }
 
-    /// A proposal may still come out of the log of the leader that has it.
+    /// A proposal may still be committed from its leader's log.
     #[test]
     fn only_a_later_leader_supersedes_one() {
         let waiters = Waiters::new(1);
@@ -354,7 +355,7 @@ mod tests {
         assert!(is_superseded(3));
     }
 
-    /// The numbers of proposals begin anew with each run.
+    /// Each run numbers its proposals from the start.
     #[test]
     fn an_entry_of_an_earlier_run_answers_nobody() {
         let (earlier, waiters) = (Waiters::new(1), Waiters::new(1));
@@ -366,7 +367,7 @@ mod tests {
         assert!(waiters.take(&proposal.slice(..HEAD_BYTES - 1)).is_err());
     }
 
-    /// A snapshot may be taken half-way through a proposal: which reply is whose is not known then.
+    /// A snapshot may be taken in the middle of a proposal: then the replies cannot be assigned.
     #[test]
     fn replies_that_are_not_all_there_go_to_nobody() {
         let waiters = Waiters::new(1);

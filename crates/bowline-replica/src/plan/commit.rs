@@ -1,27 +1,27 @@
-//! The commit of a transaction that was run elsewhere: what it has read is as it was, then its writes.
+//! The commit of a transaction that ran elsewhere: it validates the read set, then executes the writes.
 //!
 //! The rules are those of the embedded [`Transaction`](bowline::Transaction). It reads at one revision and
-//! notes what; here, in the one order of all commands, it is looked for what is newer:
+//! records its read set; here, in the single order of all commands, the set is checked for newer changes:
 //!
 //! | isolation | must be unchanged since the read revision |
 //! |---|---|
 //! | serializable | keys, ranges, blocks, edges and the edges of blocks that were read, present or absent |
 //! | snapshot | what is written: keys, ranges that are deleted, blocks, edges |
 //!
-//! Under either, the edges of a block that is deleted must be unchanged, the blocks of an edge exist, a
-//! lease exists, and expectations hold. A blind write under serializable isolation never conflicts.
+//! Under either, the edges of a deleted block must be unchanged, the blocks of an edge must exist, a lease
+//! must exist, and expectations must hold. A blind write under serializable isolation never conflicts.
 //!
 //! Invariants:
 //!
-//! - Every member decides alike, also one that applies the entry again after a crash, with tables from
-//!   which more was given up since. A revision below the last compaction *that was agreed on before
-//!   this entry* is refused. From that compaction on the newest version of every key is there, a
-//!   tombstone, too: flushes and merges keep those from the compaction on that the tables contain
-//!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry.
-//!   Versions that are not the newest of their key may be gone, so nothing here depends on them.
+//! - Every member decides alike, also one that applies the entry again after a crash, with tables whose
+//!   history was trimmed further since. A revision below the last compaction *committed before this entry* is
+//!   refused. From that compaction on the newest version of every key exists, tombstones included: flushes
+//!   and merges keep those from the compaction on that the tables contain
+//!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry. Older
+//!   versions of a key may be gone, so nothing here depends on them.
 //! - Everything is compared with the state before the command.
-//! - No key is walked over twice for the ranges that are read, and none for those that are deleted, however often a
-//!   commit names it (`walked.rs`).
+//! - No key is visited twice for the read ranges, nor for the deleted ones, however often a commit names it
+//!   (`walked.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -44,13 +44,13 @@ use bowline_core::write::validate::{self, Violation};
 use bowline_types::{EdgeKey, GraphWrite, Touched};
 use bytes::Bytes;
 
-/// What becomes of keys. Each is in one of both at most.
+/// The final writes of keys. Each key is in at most one of both.
 #[derive(Default)]
 struct Keys<'c> {
-    /// A value with its lease.
+    /// Values with their leases.
     puts: BTreeMap<Vec<u8>, (&'c Value, LeaseId)>,
     deleted: BTreeSet<Vec<u8>>,
-    /// The spans whose keys are all known to this.
+    /// Spans whose keys have all been visited.
     walked: Walked,
 }
 
@@ -65,7 +65,7 @@ impl<'c> Keys<'c> {
         self.deleted.insert(key);
     }
 
-    /// Deletes what was put into a span.
+    /// Removes the puts within a span.
     fn delete_puts(&mut self, span: &Span) {
         let put: Vec<Vec<u8>> = match span {
             Span::Key(key) => vec![key.clone()],
@@ -93,7 +93,7 @@ impl<'c> Keys<'c> {
     }
 }
 
-/// The spans of each tree in which nothing has changed.
+/// The unchanged spans of each tree.
 type Unchanged = BTreeMap<TreeId, Walked>;
 
 impl Planner<'_> {
@@ -130,7 +130,7 @@ impl Planner<'_> {
         })
     }
 
-    // --- what must be unchanged ---
+    // --- validation ---
 
     fn check_unchanged(&self, commit: &Commit) -> Result<(), Stop> {
         let since = commit.read_revision;
@@ -146,7 +146,7 @@ impl Planner<'_> {
                 self.check_written(write, since, unchanged)?;
             }
             if let CommitWrite::Graph(GraphWrite::DeleteBlock(id)) = write {
-                // An edge that somebody else added meanwhile is not deleted unseen.
+                // An edge that another transaction added meanwhile must not be deleted unseen.
                 self.check_edges(trees::EDGE_OUT, *id, since, unchanged)?;
                 self.check_edges(trees::EDGE_IN, *id, since, unchanged)?;
             }
@@ -218,7 +218,7 @@ impl Planner<'_> {
                 let key = graph::edge_out_key(source, kind, target);
                 self.check_point(trees::EDGE_OUT, &key, since)
             }
-            // Of a kind that nobody has used there was no edge, and there is none.
+            // An unused kind had no edge, and has none.
             None => Ok(()),
         }
     }
@@ -250,7 +250,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Checks what of a span is not known to be unchanged.
+    /// Checks the parts of a span that are not yet known to be unchanged.
     fn check_parts(
         &self,
         tree: TreeId,
@@ -258,7 +258,7 @@ impl Planner<'_> {
         since: Revision,
         unchanged: &mut Unchanged,
     ) -> Result<(), Stop> {
-        // With the first that has changed the commit ends.
+        // The commit ends with the first changed key.
         for (from, end) in unchanged.entry(tree).or_default().add(from, end) {
             let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let lower = Bound::Included(&from[..]);
@@ -276,7 +276,7 @@ impl Planner<'_> {
         self.allow(validate::check_unchanged(self.engine, tree, key, since))
     }
 
-    /// The refusal that tells of a violation, the same on every member.
+    /// The refusal for a violation, the same on every member.
     pub(super) fn refusal(&self, violation: Violation) -> Result<Refusal> {
         Ok(match violation {
             Violation::Changed {
@@ -304,7 +304,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The key, block or edge that a key of a tree stands for.
+    /// The key, block or edge of a tree's key.
     fn touched(&self, tree: TreeId, key: &[u8]) -> Result<Touched> {
         let invalid = |what, reason| Error::InvalidRecord {
             what,
@@ -329,7 +329,7 @@ impl Planner<'_> {
 
     // --- writes of keys ---
 
-    /// Notes the deletion of every key of a span that is there, or was put before.
+    /// Adds the deletion of every key of a span that exists, or was put before.
     fn delete_span(&self, span: &Span, keys: &mut Keys<'_>) -> Result<(), Stop> {
         keys.delete_puts(span);
         let parts = match span {
@@ -352,14 +352,14 @@ impl Planner<'_> {
             })?;
         }
         if size > limit {
-            // More than could be deleted, so all of it need not be read.
+            // More than a command may delete, so the rest need not be read.
             let what = "a command's writes".to_owned();
             return Err(Refusal::TooLarge { what, size, limit }.into());
         }
         Ok(())
     }
 
-    /// Writes each key once, so that it has one version at the revision. Tells how many were deleted.
+    /// Writes each key once, so that it has one version at the revision. Returns the number of deleted keys.
     fn write_keys(&mut self, keys: Keys<'_>) -> Result<u64, Stop> {
         let mut deleted = 0;
         // They are the last writes of the command, each of another key.

@@ -1,19 +1,19 @@
-//! Turns a command into a batch for the engine, a reply, and changes for watchers.
+//! The planner: it turns a command into a batch for the engine, a reply, and changes for watchers.
 //!
-//! *Choose* decides which branches of a transaction are taken, all conditions first, in the state
-//! before it. *Check* finds what must be refused. *Do* carries the operations out in order, on an
-//! overlay that later operations of the same command see. Nothing reaches the engine before the
-//! whole command is planned, so a refusal leaves no trace.
+//! *Choose* decides the branches of a transaction, evaluating all conditions first, in the state before it.
+//! *Check* finds the reasons for a refusal. *Do* executes the operations in order, on an overlay that later
+//! operations of the same command read. Nothing reaches the engine before the whole command is planned, so a
+//! refusal leaves no trace.
 //!
 //! Invariants:
 //!
-//! - A plan depends on the replicated state and the command only: no clock, no setting of this
-//!   member, no history that another member may have given up earlier or later. That a key was changed
-//!   since some revision is no such history from the last compaction on; see `plan/commit.rs`.
-//! - What a transaction may look at is bounded, the same on every member (`work.rs`).
+//! - A plan depends on the replicated state and the command only: no clock, no setting of this member, no
+//!   history that another member may have trimmed earlier or later. Changes of a key since a revision are not
+//!   such history from the last compaction on; see `plan/commit.rs`.
+//! - The work of a transaction is bounded, the same on every member (`work.rs`).
 //! - A plan is made against everything applied before it, published or not.
-//! - The writes of keys stand in the batch in the order in which they were done; where that is not the
-//!   order of the keys, the batch tells it besides (`kv/order.rs`).
+//! - The batch has the writes of keys in the order of execution; where that is not the order of the keys, it
+//!   records it besides (`kv/order.rs`).
 
 mod commit;
 
@@ -47,26 +47,26 @@ use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::Writer;
 use bowline_types::GraphWrite;
 
-/// What the members know besides the trees; read from them at opening.
+/// Replicated state outside the trees; loaded from them at the opening.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Known {
-    /// The revision given to the last compaction that was agreed. What is readable here may begin
-    /// later: while entries are applied again, a later compaction has been carried out already.
-    /// `None` before the first one, which may be one of revision 0.
+    /// The revision of the last committed compaction. The readable history may begin later: while entries are
+    /// applied again, a later compaction has already been executed. `None` before the first one, which may
+    /// have revision 0.
     pub(crate) compacted: Option<Revision>,
     /// The alarms that are raised.
     pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
 }
 
 impl Known {
-    /// Whether a read of this revision in a transaction is one of the newest: 0 is, and, as in etcd,
-    /// -1 as long as nothing was compacted.
+    /// Whether a read of this revision in a transaction is of the newest: 0 is, and, as in etcd, -1 before
+    /// the first compaction.
     pub(crate) fn is_newest(&self, revision: Revision) -> bool {
         is_newest(revision, self.compacted)
     }
 
-    /// Refuses a revision that cannot be read. One below 0, which is a number above every revision
-    /// here, is below all that is readable.
+    /// Refuses a revision that cannot be read. A negative one, which is a number above every revision here,
+    /// counts as below the readable history.
     pub(crate) fn check_readable(
         &self,
         revision: Revision,
@@ -82,7 +82,7 @@ impl Known {
         Ok(())
     }
 
-    /// Whether some member has raised the alarm that its data differs.
+    /// Whether some member has raised the alarm about differing data.
     pub(crate) fn is_corrupt(&self) -> bool {
         let mut alarms = self.alarms.iter();
         alarms.any(|(_, kind)| *kind == AlarmKind::Corrupt)
@@ -95,7 +95,7 @@ impl Known {
     }
 }
 
-/// What follows from a command outside of the trees.
+/// The effects of a command outside the trees.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     Lease(LeaseId, LeaseEffect),
@@ -104,7 +104,7 @@ pub(crate) enum Effect {
     Kind(KindId, String),
 }
 
-/// What becomes of a lease.
+/// The effect on a lease.
 #[derive(Debug, PartialEq)]
 pub(crate) enum LeaseEffect {
     Granted(Grant),
@@ -115,7 +115,7 @@ pub(crate) enum LeaseEffect {
 /// A command, ready to be applied.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Empty when nothing is written.
+    /// Empty without writes.
     pub(crate) batch: Vec<u8>,
     pub(crate) operations: u64,
     /// The revision after it.
@@ -125,25 +125,25 @@ pub(crate) struct Plan {
     pub(crate) reply: Reply,
 }
 
-/// What the deletion of an edge takes in a batch at least: two keys of 36 bytes.
+/// The least size of an edge deletion in a batch: two keys of 36 bytes.
 const EDGE_DELETION_BYTES: u64 = 72;
 
-/// Where the log has the entry of a command.
+/// The position of a command's entry in the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) index: Index,
     pub(crate) term: u64,
 }
 
-/// Makes the plan of one command.
+/// The planner of one command.
 pub(crate) struct Planner<'a> {
     engine: &'a Engine,
     kinds: &'a Kinds,
     known: &'a Known,
-    /// The last revision that was applied.
+    /// The last applied revision.
     last: Revision,
     place: Place,
-    /// Whether somebody waits for the reply.
+    /// Whether the reply has a waiter.
     wants_reply: bool,
     is_watched: bool,
     work: Work,
@@ -152,7 +152,7 @@ pub(crate) struct Planner<'a> {
     new_kinds: Vec<(KindId, String)>,
 }
 
-/// The branch of a transaction that is taken, with those of the transactions in it.
+/// The chosen branch of a transaction, with those of nested ones.
 struct Chosen<'a> {
     succeeded: bool,
     ops: Vec<ChosenOp<'a>>,
@@ -163,7 +163,7 @@ enum ChosenOp<'a> {
     Txn(Chosen<'a>),
 }
 
-/// Refused for what it is, or failed here.
+/// The command is refused, or this member failed.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Refused(Refusal),
@@ -213,7 +213,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Plans it. An error is one of this member, not of the command.
+    /// Plans the command. An error is this member's, not the command's.
     pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
         self.writer.begin(self.last + 1, self.is_watched);
         let result = match self.command(command) {
@@ -248,7 +248,7 @@ impl<'a> Planner<'a> {
             if is_numbered {
                 plan.revision = self.last + 1;
             } else {
-                // Leases, alarms: written at the last revision, once more.
+                // Without a revision (leases, alarms): written again at the last revision.
                 plan.batch = with_revision(&plan.batch, self.last);
             }
         }
@@ -256,7 +256,7 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
-    /// Refuses a command that writes more than one may.
+    /// Refuses a command with too many writes.
     fn check_size(&self) -> Result<(), Refusal> {
         let (size, limit) = (
             self.writer.batch().len() as u64,
@@ -363,7 +363,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The newest state, with what this command has written on top.
+    /// The newest state, with this command's writes on top.
     fn lookup(&self) -> Overlaid<'_> {
         Overlaid {
             engine: self.engine,
@@ -371,7 +371,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Ends the command when a rule refuses it.
+    /// Refuses the command if a rule refuses it.
     fn allow(&self, verdict: Verdict) -> Result<(), Stop> {
         match verdict? {
             Ok(()) => Ok(()),
@@ -447,7 +447,7 @@ impl<'a> Planner<'a> {
         )
     }
 
-    /// Whatever is wrong with it, before any of it is done.
+    /// Finds any reason for a refusal before an operation is executed.
     fn check<'t>(
         &self,
         chosen: &Chosen<'t>,
@@ -483,7 +483,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Takes what a range of the newest revision looks at; also where nobody waits for what it finds.
+    /// Charges the work of a range at the newest revision, also without a waiter for its result.
     fn weigh_range(&self, range: &RangeOp) -> Result<(), Stop> {
         if range.range_end.is_empty() {
             return self.weigh_value(&range.key);
@@ -496,7 +496,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Takes the bytes of a value that is read.
+    /// Charges the bytes of a read value.
     fn weigh_value(&self, key: &[u8]) -> Result<(), Stop> {
         if self.work.is_limited() {
             let value_bytes = work::value_bytes(self.engine, key)?;
@@ -527,8 +527,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Carries the operations out. `is_last` says that no other operation of the command follows the
-    /// only one there is, so that nobody reads what it wrote.
+    /// Executes the operations. With `is_last` the single operation is the command's last, so its writes are
+    /// not read.
     fn carry_out(&mut self, chosen: &Chosen<'_>, is_last: bool) -> Result<TxnReply, Stop> {
         let mut reply = TxnReply {
             succeeded: chosen.succeeded,
@@ -574,7 +574,7 @@ impl<'a> Planner<'a> {
             false => (None, self.lookup().meta(&put.key)?),
         };
         if before.is_none() && (put.ignore_value || put.ignore_lease) {
-            // It was there, and an operation before this one has deleted it.
+            // It existed, and an earlier operation of the transaction has deleted it.
             return Err(Refusal::KeyNotFound.into());
         }
         let lease = match put.ignore_lease {
@@ -623,7 +623,7 @@ impl<'a> Planner<'a> {
 
     fn grant(&mut self, id: LeaseId, ttl: Duration) -> Result<Outcome, Stop> {
         self.check_space()?;
-        // Those who ask through etcd's API may choose ids below 0.
+        // Clients of etcd's API may choose negative ids.
         if id == 0 || lease::check_ttl(ttl).is_err() {
             return Err(Refusal::LeaseNotFound { id }.into());
         }
@@ -659,7 +659,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Records what a lease that is there has left, or forgets it.
+    /// Records the remaining time of an existing lease, or clears the record.
     fn tell(&mut self, id: LeaseId, left: Option<Duration>) -> Result<()> {
         let key = trees::lease_remaining_key(id);
         match left {
@@ -697,7 +697,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The number of a kind that is registered, or is by this command.
+    /// The number of a kind that is registered, possibly by this command.
     fn known_kind(&self, name: &str) -> Option<KindId> {
         let new = || self.new_kinds.iter().find(|(_, new)| new == name);
         let id = self.kinds.id(name);
@@ -705,7 +705,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Everything is read at the newest state, so nothing has to be noted.
+/// Everything is read at the newest state, so there is no read set.
 impl Target for Planner<'_> {
     type Error = Stop;
 
@@ -714,8 +714,8 @@ impl Target for Planner<'_> {
     }
 
     fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
-        // One more than could be deleted, so that a block with too many edges is refused before all of them
-        // are read. A lease has all of its keys.
+        // One more than a command may delete, so that a block with too many edges is refused before all of
+        // them are read. For a lease, all its keys.
         let most = match tree {
             trees::EDGE_OUT | trees::EDGE_IN => {
                 Limits::TRANSACTION_SIZE_BYTES / EDGE_DELETION_BYTES + 1

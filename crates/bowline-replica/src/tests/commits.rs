@@ -1,4 +1,4 @@
-//! Commits of transactions: what conflicts, what does not, and that members agree on it for ever.
+//! Commits of transactions: which conflict, and that all members decide alike at any time.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn edge(source: u128, target: u128) -> Touched {
     })
 }
 
-/// A commit of what was read at `at`, with a write that conflicts with nothing.
+/// A commit of reads at `at`, with a write that conflicts with nothing.
 fn commit(at: Revision, isolation: Isolation, reads: Vec<CommitRead>) -> Command {
     Command::Commit(Commit {
         read_revision: at,
@@ -100,8 +100,7 @@ fn member() -> Member {
     member
 }
 
-/// What each kind of read is a conflict with, and what it is none with. All of it with the change in
-/// memory and in merged tables.
+/// What each kind of read conflicts with, and what not, with the change in memory and in merged tables.
 #[test]
 fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
     use Isolation::{Serializable, Snapshot};
@@ -114,16 +113,16 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
             Some(key("a")),
         ),
         (key_read("a"), txn_of(vec![Op::Put(put("b", "w"))]), None),
-        // Gone, and come.
+        // Deleted, and created.
         (key_read("a"), delete_key("a"), Some(key("a"))),
         (
             key_read("b"),
             txn_of(vec![Op::Put(put("b", "w"))]),
             Some(key("b")),
         ),
-        // A deletion of nothing changes nothing.
+        // A deletion of an absent key changes nothing.
         (key_read("b"), delete_key("b"), None),
-        // A phantom, a deletion, and what lies beside the range.
+        // A phantom, a deletion, and a change beside the range.
         (
             key_range("b", "d"),
             txn_of(vec![Op::Put(put("bb", "w"))]),
@@ -178,7 +177,7 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
             Some(edge(1, 3)),
         ),
         (edge_read(1, "other", 3), graph(put_edge(1, 3)), None),
-        // Looked for by a kind that nobody had used.
+        // Read by a kind that was not used.
         (
             edge_read(1, "new", 2),
             graph(GraphWrite::PutEdge(Edge::new(
@@ -208,7 +207,7 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
             Some(edge(3, 1)),
         ),
         (CommitRead::EdgesIn(BlockId(1)), graph(put_edge(1, 3)), None),
-        // A block that goes takes its edges along.
+        // A deleted block takes its edges along.
         (
             CommitRead::EdgesOut(BlockId(1)),
             graph(GraphWrite::DeleteBlock(BlockId(2))),
@@ -221,7 +220,7 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
             let at = member.replica.db().revision();
             let case = format!("{read:?} after {change:?}, merged {is_merged}");
             one(&mut member, change.clone());
-            // What is changed later does not matter; the first in the order of the command is told.
+            // Later changes do not matter; the refusal names the first in the order of the command.
             one(&mut member, txn_of(vec![Op::Put(put("zz", "w"))]));
             if is_merged {
                 member.replica.db().compact().unwrap();
@@ -245,8 +244,7 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
             }
             let mut again = self::member();
             one(&mut again, change.clone());
-            // Reads are not checked under snapshot isolation, and nothing conflicts with what was
-            // read after the change.
+            // Snapshot isolation does not check reads, and nothing conflicts with a read after the change.
             let skewed = one(&mut again, commit(at, Snapshot, vec![read.clone()]));
             assert!(skewed.result.is_ok(), "{case}: {skewed:?}");
             let now = again.replica.db().revision();
@@ -298,7 +296,7 @@ fn what_is_written_conflicts_under_snapshot_isolation_only() {
             let case = format!("{write:?} after {change:?}: {done:?}");
             assert_eq!(is_conflict, isolation == Isolation::Snapshot, "{case}");
             assert_eq!(done.result.is_ok(), !is_conflict, "{case}");
-            // Who has read nothing has no revision from which on anything could have changed.
+            // Without reads there is no revision since which anything could have changed.
             let blind = one(&mut member, commit_of(0, isolation, vec![write.clone()]));
             assert!(blind.result.is_ok(), "{blind:?}");
             assert!(member.replica.db().check().unwrap().is_clean());
@@ -417,7 +415,7 @@ fn all_of_a_commit_has_one_revision_and_each_key_one_version() {
         assert!(before.block(BlockId(4)).unwrap().is_none());
         assert!(db.check().unwrap().is_clean());
     }
-    // What changes nothing has no revision.
+    // Without a change there is no revision.
     let nothing = CommitWrite::Delete {
         key: "nothing".into(),
     };
@@ -517,8 +515,8 @@ fn a_refused_commit_leaves_no_trace() {
     );
 }
 
-/// From the compacted revision on it can be told what was changed: the deletion of a key that is gone
-/// without a trace for every reader stays, through flushes and merges.
+/// From the compacted revision on every change can be found: the tombstone of a key that no reader can see
+/// stays, through flushes and merges.
 #[test]
 fn a_deletion_above_the_compacted_revision_is_found_in_merged_tables() {
     let mut member = member();
@@ -554,9 +552,9 @@ fn a_deletion_above_the_compacted_revision_is_found_in_merged_tables() {
     );
 }
 
-/// After a crash the entries behind the flushed ones are applied again, on tables from which a
-/// compaction that comes later in the log has given up more than it had the first time. With the
-/// tombstone gone, the commit would be carried out where every other member has refused it.
+/// After a crash the entries behind the flushed ones are applied again, on tables from which a later
+/// compaction in the log has trimmed more than at the first time. Without the tombstone, the commit would
+/// succeed where every other member has refused it.
 #[test]
 fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before() {
     let disk = SimDisk::new();
@@ -566,7 +564,7 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
         Member::open_with(builder, disk, 1)
     };
     let mut member = open(&disk);
-    // Four runs, so that the next one who applies merges them.
+    // Four runs, so that the next applied entry merges them.
     let at = one(&mut member, txn_of(vec![Op::Put(put("k", "v"))])).revision;
     member.replica.db().flush().unwrap();
     one(&mut member, delete_key("k"));
@@ -606,7 +604,7 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
     let again = open(&disk.after_power_loss());
     assert_eq!(value(&again, "written"), None);
     assert_eq!(again.dump(), member.dump());
-    // With the compaction in the tables the tombstone goes.
+    // With the compaction in the tables the tombstone is removed.
     again.replica.db().flush().unwrap();
     again.replica.db().compact().unwrap();
     let engine = &again.replica.core().engine;
@@ -614,9 +612,9 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
     assert!(!tombstone.unwrap());
 }
 
-/// A commit names the same keys in tens of thousands of ranges, a few bytes each. All keys were walked over for each
-/// range that it deletes, and all of what changed lately for each that it has read: minutes in which no member
-/// applied anything else. Now it takes what one range takes.
+/// A commit names the same keys in tens of thousands of ranges, a few bytes each. All keys were visited for
+/// each deleted range, and all recent changes for each read one: minutes in which no member applied anything
+/// else. Now it takes the time of one range.
 #[test]
 fn no_key_is_walked_over_twice_for_a_commit() {
     const KEYS: u64 = 5_000;
@@ -632,7 +630,7 @@ fn no_key_is_walked_over_twice_for_a_commit() {
         range_end: b"k8".to_vec(),
     };
     writes.extend((0..RANGES).map(range));
-    // What was put between two deletions is deleted, what comes after them stays.
+    // A put between two deletions is deleted, puts after them stay.
     writes.insert(RANGES / 2, key_put("k5", "between"));
     writes.push(key_put("k6", "after"));
     let reads = vec![key_range("k", "l"); RANGES];
@@ -654,6 +652,6 @@ fn no_key_is_walked_over_twice_for_a_commit() {
     assert_eq!(value(&member, "k5"), None);
     assert_eq!(value(&member, "k6"), Some(b"after".to_vec()));
     assert_eq!(value(&member, "kept"), Some(b"w".to_vec()));
-    // A walk for each range takes a hundred times as long.
+    // Visiting the keys for each range takes a hundred times as long.
     assert!(took < Duration::from_secs(20), "{took:?}");
 }

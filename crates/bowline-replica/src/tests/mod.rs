@@ -1,4 +1,4 @@
-//! A replica fed by a log that the test owns, on a disk that can lose power.
+//! A replica with a log of the test, on a disk that can lose power.
 
 mod commits;
 mod order;
@@ -20,7 +20,7 @@ use bowline::{ChangeKind, Direction, Range, Value, Watcher};
 use bowline_core::graph::{Block, BlockId, Edge};
 use bowline_core::options::{Background, BlobOptions, History, Isolation};
 
-/// A member: its database, and the log, whose entries are commands and nothing else.
+/// A member: its database and its log, whose entries are commands only.
 struct Member {
     disk: SimDisk,
     replica: Replica,
@@ -42,12 +42,12 @@ fn builder(vfs: Arc<dyn Vfs>) -> DbBuilder {
 }
 
 impl Member {
-    /// Opens it, and applies what the log has.
+    /// Opens it, and applies the log.
     fn open(disk: &SimDisk, number: u64) -> Member {
         Member::open_through(Arc::new(disk.clone()), disk, number)
     }
 
-    /// [`Member::open`] by way of something between it and its disk.
+    /// [`Member::open`] through a wrapper around its disk.
     fn open_through(vfs: Arc<dyn Vfs>, disk: &SimDisk, number: u64) -> Member {
         Member::open_with(builder(vfs), disk, number)
     }
@@ -91,7 +91,7 @@ impl Member {
         self.replica.install(&frozen.state, directory, false)
     }
 
-    /// The log goes on behind what was installed.
+    /// Restarts the log behind the installed state.
     fn restart_log(&mut self, installed: Installed) {
         self.log.restart_at(installed.index + 1).unwrap();
         self.replica.log_restarted().unwrap();
@@ -106,20 +106,20 @@ impl Member {
         self.apply(index, &payload, true)
     }
 
-    /// What watches are told of the past, from a revision on.
+    /// The changes that a watch from a past revision receives, as text.
     fn events(&self, from: Revision) -> String {
         let watch = self.replica.db().watch(Range::all()).from(from);
         told(&mut watch.start().unwrap())
     }
 
-    /// Everything there is, as text.
+    /// The whole state as text.
     fn dump(&self) -> String {
         let db = self.replica.db();
         let mut out = format!("at {}\n", db.revision());
         for entry in db.range(..).unwrap() {
             let entry = entry.unwrap();
             let mut versions = db.history(&entry.key).unwrap();
-            // That it was deleted before the history begins is told until a merge drops it.
+            // A deletion from before the start of history is visible until a merge drops it.
             let given_up = self.replica.compacted_revision();
             let oldest = versions.last();
             if oldest.is_some_and(|last| last.entry.is_none() && last.revision <= given_up) {
@@ -151,7 +151,7 @@ impl Member {
     }
 }
 
-/// A watch's changes, as text: one line for a revision.
+/// A watch's changes as text, one line per revision.
 fn told(watch: &mut Watcher) -> String {
     let mut out = String::new();
     while let Some(changes) = watch.try_recv().unwrap() {
@@ -240,8 +240,8 @@ fn a_transaction_sees_its_own_writes_and_has_one_revision() {
     assert_eq!(keys(&second[3]), [(b"b".to_vec(), 2), (b"c".to_vec(), 3)]);
 }
 
-/// A comparison of members is worth what its hashes cover: a change of any tree changes the hash of
-/// that tree, and of no other but the system tree, which records every entry.
+/// A comparison of members covers exactly what its hashes cover: a change of any tree changes the hash of
+/// that tree, and of no other except the system tree, which records every entry.
 #[test]
 fn a_change_of_any_tree_changes_its_hash() {
     let mut member = Member::open(&SimDisk::new(), 1);
@@ -286,10 +286,10 @@ fn a_change_of_any_tree_changes_its_hash() {
     );
 }
 
-/// The record of the manifest that says that the log has begun was the last one of a young member. When
-/// it rotted it looked torn, so the log counted as void, and the next opening discarded it with all that
-/// the member had acknowledged. So did the one that made a member of an embedded database. Found while
-/// looking for edits whose loss nothing else tells of.
+/// In a young member, the manifest's record of the start of the log was the last one. When it rotted it
+/// looked torn, so the log counted as void, and the next opening discarded it with all that the member had
+/// acknowledged. The same happened to the record that turns an embedded database into a member's. Found in a
+/// search for edits whose loss is not detected otherwise.
 #[test]
 fn a_member_whose_manifest_rots_does_not_discard_its_log() {
     let mut member = Member::open(&SimDisk::new(), 1);
@@ -308,8 +308,8 @@ fn a_member_whose_manifest_rots_does_not_discard_its_log() {
     assert!(refused_when_rotten(&embedded, "copy") > 20);
 }
 
-/// Damages each byte of the manifest in turn: opening it as a member refuses, or finds the one entry of
-/// the log. Returns how often it was refused.
+/// Damages each byte of the manifest in turn: opening it as a member refuses, or finds the one entry of the
+/// log. Returns the number of refusals.
 fn refused_when_rotten(disk: &SimDisk, directory: &str) -> u32 {
     let names = disk.read_dir(Path::new(directory)).unwrap();
     let mut manifests = names.iter().filter(|it| it.starts_with("manifest-"));
@@ -450,7 +450,7 @@ fn conditions_choose_before_anything_is_done() {
         holds(m, "x", "z", Equal, Target::Version(0)),
         "an empty range"
     );
-    // The second condition of a nested transaction is judged before the first put.
+    // The second condition of a nested transaction is evaluated before the first put.
     let nested = Txn {
         compares: vec![Compare {
             key: b"new".to_vec(),
@@ -519,11 +519,11 @@ fn leases_end_with_their_keys_at_one_revision() {
     assert!(member.replica.db().check().unwrap().is_clean());
 }
 
-/// What the next leader would take a lease to have left.
+/// The remaining time of a lease that the next leader would assume.
 fn left(member: &Member, id: LeaseId) -> Option<Duration> {
     member.replica.extend_leases(Duration::ZERO).unwrap();
     let lease = member.replica.db().lease(id)?;
-    // The clock of the machine takes a little of it.
+    // The machine's clock takes a little of it.
     Some(Duration::from_secs(
         lease.remaining.as_secs_f64().ceil() as u64
     ))
@@ -545,7 +545,7 @@ fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
         id: 5,
         ttl: second * 600,
     };
-    // Of one that is not there, nothing is told.
+    // An absent lease gets no record.
     member.run(&[tell(1, 0, Some(1)), tell(1, 1, Some(1))]);
     member.run(std::slice::from_ref(&grant));
     assert_eq!(left(&member, 5), Some(second * 600));
@@ -562,13 +562,13 @@ fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
         member.run(std::slice::from_ref(&command));
         assert_eq!(left(&member, 5), Some(second * expected), "{command:?}");
     }
-    // After a power loss, and for whoever takes over the tables.
+    // After a power loss, and on a member that receives the tables.
     let mut member = Member::open(&member.disk.after_power_loss(), 1);
     assert_eq!(left(&member, 5), Some(second * 200));
     let mut other = Member::open(&SimDisk::new(), 2);
     take_over(&member, &mut other);
     assert_eq!(left(&other, 5), Some(second * 200));
-    // One that is granted anew under the same id begins anew, and what is on its way is of the old.
+    // A new grant of the same id starts anew, and records under way are of the old lease.
     member.run(&[Command::LeaseRevoke { id: 5 }]);
     assert_eq!(left(&member, 5), None);
     member.run(&[grant]);
@@ -621,9 +621,8 @@ fn with_the_space_used_up_what_frees_some_goes_on() {
     }
 }
 
-/// Each entry leaves its record, also one that changes nothing. Many of them behind a write that had
-/// just fitted into the memtable found no room in the round that was open, and the member stopped.
-/// Found by review.
+/// Each entry leaves a record, even without a change. Many of them behind a write that had just fitted into
+/// the memtable found no room in the open round, and the member stopped. Found by review.
 #[test]
 fn many_entries_that_change_nothing_find_room() {
     let disk = SimDisk::new();
@@ -679,7 +678,7 @@ fn a_member_is_not_opened_without_its_cluster() {
     ));
 }
 
-/// Random commands over few keys, so that they meet.
+/// Random commands over few keys, so that they interact.
 fn command() -> impl Strategy<Value = Command> {
     let key = || (0u8..8).prop_map(|n| vec![b'a' + n]);
     let end = prop_oneof![
@@ -813,7 +812,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),
         1 => (1u64..60).prop_map(|revision| Command::Compact { revision }),
         4 => prop::collection::vec(write, 1..4).prop_map(Command::Graph),
-        // While it is raised, little else is done.
+        // While it is raised, few commands are executed.
         1 => prop::bool::weighted(0.2).prop_map(|is_raised| Command::Alarm {
             member: 1,
             kind: AlarmKind::Corrupt,
@@ -822,8 +821,8 @@ fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// The fuzzer's find: attributes that were named twice, or out of order, decoded to the map that
-/// holds the last of them, so that one command had several encodings.
+/// Found by the fuzzer: attributes that were named twice, or out of order, decoded to the map with the last
+/// of them, so that one command had several encodings.
 #[test]
 fn attributes_named_twice_or_out_of_order_are_refused() {
     let block = Block::new(BlockId(1), "kind")
@@ -867,9 +866,9 @@ proptest! {
         }
     }
 
-    /// Three members that are fed the same: one goes straight through, one loses power again and
-    /// again and comes back with what its disk has, one takes over the tables of the first in the
-    /// middle. All give the same replies, and end with the same state.
+    /// Three members with the same log: one runs through, one loses power repeatedly and comes back with what
+    /// its disk has, one installs the first one's tables in the middle. All give the same replies, and end
+    /// with the same state.
     #[test]
     fn members_that_are_fed_the_same_are_the_same(
         entries in prop::collection::vec(prop::collection::vec(command(), 1..4), 1..40),
@@ -912,7 +911,7 @@ proptest! {
     }
 }
 
-/// Brings one member the tables of another, as files.
+/// Copies one member's tables to another, as files.
 fn bring(from: &Member, to: &Member) -> FrozenTables {
     let (frozen, mark) = from.replica.freeze().unwrap();
     assert_eq!(mark, from.replica.applied().mark);
@@ -932,12 +931,12 @@ fn bring(from: &Member, to: &Member) -> FrozenTables {
     frozen
 }
 
-/// Gives one member the tables of another, and starts its log anew.
+/// Installs one member's tables on another, and restarts its log.
 fn take_over(from: &Member, to: &mut Member) {
     let frozen = bring(from, to);
     let installed = to.install(&frozen).unwrap();
     assert_eq!(installed.index, frozen.index);
-    // As a member that was closed in this moment: the void log is discarded.
+    // As for a member that was closed at this moment: the void log is discarded.
     let disk = to.disk.clone();
     let stand_in = Member::open(&SimDisk::new(), 9);
     drop(std::mem::replace(to, stand_in));
@@ -945,7 +944,7 @@ fn take_over(from: &Member, to: &mut Member) {
     assert_eq!(to.log.next_index(), frozen.index + 1);
 }
 
-/// A leader with several runs and a floor above what `late` has, and `late`.
+/// A leader with several runs and a history floor above the state of `late`, and `late`.
 fn leader_and_late(late: Member) -> (Member, Member) {
     let mut late = late;
     let mut leader = Member::open(&SimDisk::new(), 1);
@@ -969,9 +968,9 @@ fn value(member: &Member, key: &str) -> Option<Vec<u8>> {
     found.map(|value| value.to_vec())
 }
 
-/// The member went on numbering its runs from its own past, below those that had come: what it flushed
-/// lay under the older tables, and was not read any more, not even the mark of what was applied. Found
-/// by crash images of a member.
+/// The member continued its own numbers of runs, below those of the installed ones: what it flushed lay under
+/// the older tables, and was not read any more, not even the mark of the last applied entry. Found by crash
+/// images of a member.
 #[test]
 fn what_is_flushed_after_a_take_over_is_newer_than_what_came() {
     let (mut leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
@@ -990,8 +989,8 @@ fn what_is_flushed_after_a_take_over_is_newer_than_what_came() {
     assert_eq!(again.dump(), leader.dump());
 }
 
-/// A watcher that had read its changes when the member was given another's tables got an error of the storage
-/// for the versions before them, in place of the one that says from where on it can go on.
+/// A watcher that had read its changes when another member's tables were installed got a storage error for
+/// the previous entries, instead of the error that says from which revision it can continue.
 #[test]
 fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
     let (leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
@@ -1017,8 +1016,8 @@ fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
     }
 }
 
-/// The floor was raised for the state that was to come, and stayed when none came: readers waited for
-/// ever for a revision that reaches it.
+/// The floor was raised for a state about to be installed, and stayed when the installation failed: readers
+/// waited for ever for a revision that reaches it.
 #[test]
 fn a_take_over_that_fails_leaves_the_readers_what_they_had() {
     let (leader, late) = leader_and_late(Member::open(&SimDisk::new(), 2));
@@ -1027,7 +1026,7 @@ fn a_take_over_that_fails_leaves_the_readers_what_they_had() {
     late.disk.fail_syncs(1);
     late.install(&frozen).unwrap_err();
     let (done, is_done) = std::sync::mpsc::channel();
-    // A reader that is stuck is left behind: the test must end.
+    // A blocked reader is left behind: the test must end.
     std::thread::spawn(move || done.send((value(&late, "k"), late.dump())));
     let read = is_done.recv_timeout(Duration::from_secs(20));
     let (value, dump) = read.expect("readers wait for ever");
@@ -1066,7 +1065,7 @@ fn a_take_over_that_finds_no_room_can_be_tried_again() {
     assert!(again.replica.db().check().unwrap().is_clean());
 }
 
-/// Stood for a member that stopped: a compaction was agreed on, and the manifest had no room for it.
+/// A member stopped when a compaction was committed and the manifest had no room for it.
 #[test]
 fn a_compaction_on_a_full_disk_is_carried_out_and_recorded_later() {
     let disk = SimDisk::new();
@@ -1083,7 +1082,7 @@ fn a_compaction_on_a_full_disk_is_carried_out_and_recorded_later() {
         matches!(found, Err(Error::Compacted { oldest: 9, .. }))
     };
     assert!(too_old(&member));
-    // What lies in the log is found by the next process.
+    // The next process finds the record in the log.
     let again = Member::open(&disk.after_power_loss(), 2);
     assert!(too_old(&again));
     vfs.lift_space_limit();

@@ -1,8 +1,8 @@
-//! The writes of one transaction are told in the order in which it did them, each of them.
+//! Watchers receive every write of a transaction, in the order of execution.
 //!
-//! The invariant: whoever watches, from now or from the past, of all keys or of some, on a member that
-//! was there or on one that came later, is told the same of a revision; and what is read is what the
-//! last write of each key has left.
+//! The invariant: every watcher, from now or from the past, of all keys or of some, on a member that was
+//! there or on a later one, receives the same changes of a revision; and readers see the last write of each
+//! key.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn put_op(key: &str, value: &str) -> Op {
     Op::Put(put(key, value))
 }
 
-/// Revisions 2 to 7, each in another order than that of its keys but the first and the last.
+/// Revisions 2 to 7; all except the first and the last are not in the order of keys.
 fn commands() -> Vec<Command> {
     let leased = PutOp {
         lease: 7,
@@ -38,14 +38,14 @@ fn commands() -> Vec<Command> {
         },
         txn_of(vec![put_op("a", "1"), put_op("c", "1"), put_op("d", "1")]),
         txn_of(vec![put_op("z", "2"), put_op("b", "2"), delete("c", "z")]),
-        // Put, and deleted by a transaction behind it: of a key that is new, and of one that was there.
+        // Put, then deleted by a nested transaction: of a new key, and of an existing one.
         txn_of(vec![
             within(vec![put_op("n", "3"), put_op("a", "3")]),
             within(vec![delete("a", "b"), delete("n", "")]),
         ]),
-        // Deleted from here on, and put: it begins anew.
+        // Deleted to the end of all keys, and put: it is created again.
         txn_of(vec![delete("b", "\0"), put_op("b", "4")]),
-        // The same, and deleted once more; its lease goes with it.
+        // The same, and deleted once more, with its lease.
         txn_of(vec![
             delete("a", "\0"),
             within(vec![Op::Put(leased)]),
@@ -138,7 +138,7 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
         }
         before
     };
-    // As it was before the revision; a put that creates the key has nothing before it.
+    // The entry before the revision; a put that creates the key has none.
     let of_a = [(2, 0), (4, 2), (4, 2), (6, 0), (7, 6)];
     let of_b = [(3, 0), (5, 3), (5, 0), (6, 5), (6, 0), (6, 5)];
     assert_eq!(
@@ -148,7 +148,7 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
     assert_eq!(db.revision(), 7);
 }
 
-/// As in etcd, where the compaction has taken what was written over in its revision.
+/// As in etcd, where the compaction has removed what was overwritten within its revision.
 #[test]
 fn of_the_revision_that_history_begins_with_the_last_writes_are_told() {
     let mut member = Member::open(&SimDisk::new(), 1);
@@ -165,7 +165,7 @@ fn of_the_revision_that_history_begins_with_the_last_writes_are_told() {
     assert_eq!((revisions("b"), revisions("a")), (vec![6], vec![7, 6]));
 }
 
-/// etcd does not look whether the key is still there, and ends.
+/// etcd does not check whether the key still exists, and ends.
 #[test]
 fn what_keeps_the_value_of_a_key_that_the_transaction_has_deleted_is_refused() {
     let mut member = Member::open(&SimDisk::new(), 1);
@@ -183,7 +183,7 @@ fn what_keeps_the_value_of_a_key_that_the_transaction_has_deleted_is_refused() {
     }
 }
 
-/// As deep as a member decodes, on a thread of the ordinary size.
+/// The deepest transaction that a member decodes, on a thread with the default stack.
 #[test]
 fn the_deepest_transaction_is_carried_out() {
     let deepest = || {

@@ -1,10 +1,10 @@
-//! Equal requests leave equal states: the same transactions, at random, through the library and through the
+//! Equal requests leave equal states: the same random transactions through the library and through the
 //! commands of a cluster.
 //!
-//! Both call the rules of [`bowline_core::write`], so this fails when one of them calls another rule, or none. It
-//! found that the library required the lease of a put that the same transaction wrote over (docs/bugs.md). One
-//! difference is left out here: a block or an edge that a transaction both puts and deletes is no change in the
-//! library, and one in a cluster.
+//! Both use the rules of [`bowline_core::write`], so this fails when one of them uses another rule, or none.
+//! It found that the library required the lease of a put that the same transaction overwrote (docs/bugs.md).
+//! One difference is left out here: a block or an edge that a transaction both puts and deletes is no change
+//! in the library, and one in a cluster.
 
 use std::collections::BTreeSet;
 
@@ -22,17 +22,17 @@ const BLOCKS: u128 = 5;
 const OPEN_MAX: usize = 3;
 const STEPS: usize = 250;
 
-/// A transaction of the library, and the command that does the same.
+/// A transaction of the library, and the equivalent command.
 struct Draft {
     tx: Transaction,
     commit: Commit,
-    /// Blocks and ends of edges that it puts, which it does not delete.
+    /// The blocks and ends of edges that it puts, and does not delete.
     put: BTreeSet<BlockId>,
     /// Its own writes, which it reads without relying on the database.
     own: BTreeSet<(TreeId, Vec<u8>)>,
 }
 
-/// What both have to agree on of the end of a transaction.
+/// The compared result of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Committed { revision: Revision, deleted: u64 },
@@ -128,7 +128,7 @@ impl Both {
         });
     }
 
-    /// One read or write of a transaction that is open.
+    /// One read or write of an open transaction.
     fn act(&mut self) {
         let number = self.random.usize(0..self.open.len());
         let (key, end) = (self.key(), self.key());
@@ -183,7 +183,7 @@ impl Both {
                 }
                 commit.writes.push(CommitWrite::Delete { key });
             }
-            // Under snapshot isolation a cluster also looks for keys that have come into the range.
+            // Under snapshot isolation a cluster also checks for new keys in the range.
             6 if key < end && commit.isolation == Isolation::Serializable => {
                 let range = tx.range(&key[..]..&end[..]).unwrap();
                 let present = range.map(|entry| entry.unwrap().key.to_vec());
@@ -194,7 +194,7 @@ impl Both {
                     key: key.clone(),
                     range_end: range_end.clone(),
                 });
-                // Without a key to delete the library has nothing to validate but reads of one snapshot.
+                // Without a key to delete the library validates nothing except reads of one snapshot.
                 if count > 0 {
                     let write = CommitWrite::DeleteRange { key, range_end };
                     commit.writes.push(write);
@@ -273,7 +273,7 @@ impl Both {
         let number = self.random.usize(0..self.open.len());
         let Draft { tx, commit, .. } = self.open.swap_remove(number);
         if commit.writes.is_empty() && commit.expectations.is_empty() {
-            // Nothing is asked of a cluster.
+            // The cluster receives nothing.
             tx.commit().unwrap();
             return;
         }

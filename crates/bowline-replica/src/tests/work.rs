@@ -1,11 +1,11 @@
-//! What a transaction may look at, and that every member decides it alike.
+//! The bound of a transaction's work, on which every member decides alike.
 
 use super::*;
 use crate::{TXN_BYTES_MAX, TXN_KEYS_MAX};
 
 const KEYS: u64 = 10_000;
 
-/// A condition that every key there is meets.
+/// A condition that every key fulfils.
 fn every_key() -> Compare {
     Compare {
         key: b"k".to_vec(),
@@ -37,7 +37,7 @@ fn is_refused(reply: &Reply) -> bool {
     matches!(&reply.result, Err(Refusal::TooMuchWork { .. }))
 }
 
-/// So many conditions on all keys that they look at more than one transaction may, and a put.
+/// So many conditions on all keys that they exceed the bound, and a put.
 fn conditions(count: u64) -> Txn {
     Txn {
         compares: vec![every_key(); usize::try_from(count).unwrap()],
@@ -46,8 +46,8 @@ fn conditions(count: u64) -> Txn {
     }
 }
 
-/// One request of 2 KiB had every member walk over its keys a hundred times; in transactions within transactions, tens of
-/// thousands of times. All that while nothing else was applied.
+/// One request of 2 KiB made every member visit its keys a hundred times; with nested transactions, tens of
+/// thousands of times. Meanwhile nothing else was applied.
 #[test]
 fn conditions_on_ranges_are_bounded() {
     let mut member = Member::open(&SimDisk::new(), 1);
@@ -65,7 +65,7 @@ fn conditions_on_ranges_are_bounded() {
             .unwrap()
             .is_err()
     );
-    // Beside each other in transactions within it is as much.
+    // In nested transactions it is as much.
     let inner = (0..too_many).map(|_| Op::Txn(conditions(1))).collect();
     let nested = Txn {
         success: inner,
@@ -74,7 +74,7 @@ fn conditions_on_ranges_are_bounded() {
     assert!(member.replica.weigh(&nested).unwrap().is_err());
     assert!(is_refused(&member.run(&[Command::Txn(nested)])[0]));
     assert_eq!(value(&member, "done"), None);
-    // What was agreed on before there was a bound is carried out as it was then.
+    // A command from before the bound is executed as it was then.
     let replies = member.run(&[Command::UnboundedTxn(conditions(too_many))]);
     assert!(replies[0].result.is_ok());
     assert!(member.replica.weigh(&conditions(fits)).unwrap().is_ok());
@@ -132,7 +132,7 @@ fn ranges_and_deletions_in_a_transaction_are_bounded() {
         assert!(is_refused(&member.run(&[Command::Txn(txn)])[0]));
     }
     assert_eq!(value(&member, "done"), None);
-    // By itself a deletion is bounded by what a command may write.
+    // A plain deletion is bounded by the writes of a command.
     let Command::Txn(txn) = txn_of(vec![Op::DeleteRange(deletion)]) else {
         unreachable!()
     };
@@ -144,7 +144,7 @@ fn ranges_and_deletions_in_a_transaction_are_bounded() {
     assert_eq!(*deleted, KEYS);
 }
 
-/// A request of a few bytes for each asks for one large value again and again.
+/// A request of a few bytes per read asks for one large value again and again.
 #[test]
 fn values_that_are_read_are_bounded() {
     let mut member = Member::open(&SimDisk::new(), 1);
@@ -175,7 +175,7 @@ fn values_that_are_read_are_bounded() {
             success,
             failure: Vec::new(),
         };
-        // Where nothing large is read, they are no more than others.
+        // Without large values, such requests need no weighing.
         assert!(Replica::may_exceed(&txn));
         assert!(member.replica.weigh(&txn).unwrap().is_err());
         let before = member.replica.db().revision();
@@ -186,8 +186,8 @@ fn values_that_are_read_are_bounded() {
     assert!(member.run(&[few])[0].result.is_ok());
 }
 
-/// Between the proposal and its entry the state grows: what fitted then is refused alike by a member that nobody
-/// asked, by one that applies it again after a crash, and by one whose tables were merged.
+/// Between the proposal and its entry the state grows: what fitted then is refused alike by a member that did
+/// not weigh it, by one that applies it again after a crash, and by one whose tables were merged.
 #[test]
 fn what_grew_meanwhile_is_refused_alike() {
     let mut steady = Member::open(&SimDisk::new(), 1);
@@ -200,7 +200,7 @@ fn what_grew_meanwhile_is_refused_alike() {
     assert!(steady.replica.weigh(&txn).unwrap().is_ok());
     for member in [&mut steady, &mut shaken] {
         fill(member, KEYS - 100..KEYS + 100);
-        // Deleted keys are not looked at; how many lie about is each member's own.
+        // Tombstones are not counted; their number differs between members.
         let gone = DeleteRangeOp {
             key: b"k000000".to_vec(),
             range_end: b"k000050".to_vec(),

@@ -1,10 +1,10 @@
-//! What is wrong with a configuration.
+//! Errors of the configuration.
 
 use std::path::PathBuf;
 
 use super::Origin;
 
-/// An error of the configuration. Its text names where the value was given.
+/// A configuration error. Its text names the source of the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -16,30 +16,30 @@ pub enum ConfigError {
         /// Why.
         reason: String,
     },
-    /// The file is no TOML, or has a key that means nothing.
+    /// The file is not valid TOML, or has an unknown key.
     #[error("{}:{line}: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The line, from 1 on.
+        /// The line, from 1.
         line: usize,
         /// What is wrong.
         reason: String,
     },
-    /// A value cannot be used.
+    /// A value is invalid.
     #[error("{}: {reason}", origin.describe(key))]
     Value {
         /// The setting.
         key: String,
-        /// Where its value was given.
+        /// The source of its value.
         origin: Origin,
         /// What is wrong.
         reason: String,
     },
-    /// There is no such setting.
+    /// The setting is unknown.
     #[error("there is no setting {key:?}")]
     Unknown {
-        /// What was given.
+        /// The given key.
         key: String,
     },
 }

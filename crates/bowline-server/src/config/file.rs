@@ -1,5 +1,4 @@
-//! The file: TOML with the keys of the settings, and values that are text, numbers, booleans, or
-//! lists of texts.
+//! The configuration file: TOML. Keys are settings; values are texts, numbers, booleans or lists of texts.
 
 use std::path::Path;
 
@@ -7,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{ConfigError, SETTINGS};
 
-/// Keys, values as text, and lines.
+/// Reads keys, values as text, and line numbers.
 pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(String, String, usize)>, ConfigError> {
     let line_of = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
     let wrong = |offset: usize, reason: String| ConfigError::File {

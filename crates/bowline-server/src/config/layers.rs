@@ -1,4 +1,4 @@
-//! Where values come from: four layers, of which the first that has a key decides.
+//! The four layers of configuration; the first that has a key decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::origin::{Origin, variable_of};
 use super::{ConfigError, SETTINGS, file};
 
-/// The value of every setting, and where it was given.
+/// Each setting's value and its source.
 #[derive(Debug, Clone)]
 pub struct Layers {
     values: BTreeMap<&'static str, (String, Origin)>,
@@ -26,10 +26,10 @@ impl Default for Layers {
 }
 
 impl Layers {
-    /// Puts a file over what is there.
+    /// Adds a file above the present layers.
     ///
     /// # Errors
-    /// When it cannot be read, is no TOML, or has a key that is no setting.
+    /// When it cannot be read, is not valid TOML, or has an unknown key.
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable {
             path: path.to_owned(),
@@ -38,7 +38,7 @@ impl Layers {
         self.add_text(path, &text)
     }
 
-    /// Puts what is in the file at `path` over what is there.
+    /// Adds the text of the file at `path` above the present layers.
     pub(crate) fn add_text(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         for (key, value, line) in file::read(path, text)? {
             let origin = Origin::File {
@@ -50,7 +50,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Puts the environment over what is there.
+    /// Adds the environment above the present layers.
     pub fn add_environment(&mut self, variable: impl Fn(&str) -> Option<String>) {
         for (key, value) in &mut self.values {
             if let Some(text) = variable(&variable_of(key)) {
@@ -59,7 +59,7 @@ impl Layers {
         }
     }
 
-    /// Puts a flag over what is there.
+    /// Adds a flag above the present layers.
     ///
     /// # Errors
     /// `Unknown` when there is no such setting.
@@ -84,7 +84,7 @@ impl Layers {
         self.values.get(key).map_or("", |(text, _)| text)
     }
 
-    /// The value of a setting.
+    /// The parsed value of a setting.
     pub(super) fn parse<T>(
         &self,
         key: &str,
@@ -93,7 +93,7 @@ impl Layers {
         parse(self.text(key).trim()).map_err(|reason| self.wrong(key, reason))
     }
 
-    /// The error for a setting.
+    /// The error for a setting's value.
     pub(super) fn wrong(&self, key: &str, reason: String) -> ConfigError {
         let origin = self.values.get(key).map(|(_, origin)| origin.clone());
         ConfigError::Value {
@@ -103,7 +103,7 @@ impl Layers {
         }
     }
 
-    /// What is in effect, as TOML that can be used as a file again; says where each value came from.
+    /// The effective configuration as TOML, with the source of each value; it is valid as a file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut out = String::new();
@@ -117,9 +117,9 @@ impl Layers {
                 Origin::Default => "default".to_owned(),
             };
             let value = match text.parse::<i64>() {
-                // A name may be made of digits, too, with a zero or a sign before them.
+                // A member's name may consist of digits, even with leading zeros or a sign.
                 Ok(number) if number.to_string() == *text => text.clone(),
-                // What JSON escapes, TOML does in the same way. What a terminal would obey is escaped besides.
+                // JSON's escapes are valid in TOML. Control characters for terminals are escaped besides.
                 _ => {
                     let quoted = serde_json::Value::from(text.as_str()).to_string();
                     let mut escaped = String::with_capacity(quoted.len());

@@ -1,9 +1,9 @@
-//! The configuration of a server: etcd's flags, and some of its own.
+//! The configuration of a server: etcd's flags, and some more.
 //!
-//! [`SETTINGS`] is the one table. Each setting has a key, which is its flag (`--data-dir`), its
-//! environment variable (`BOWLINE_DATA_DIR`) and its key in the file (`data-dir`). Flags beat the
-//! environment, which beats the file, which beats the default. A value is text until it is known
-//! where it came from, so an error can name the flag, the variable, or file and line.
+//! [`SETTINGS`] is the one table. A setting's key is its flag (`--data-dir`), its environment variable
+//! (`BOWLINE_DATA_DIR`) and its key in the file (`data-dir`). Flags beat the environment, which beats the
+//! file, which beats the default. Values stay text until their source is known, so that an error can name the
+//! flag, the variable, or file and line.
 
 mod error;
 mod file;
@@ -32,13 +32,13 @@ use crate::transport::ConnectionOptions;
 /// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Of the node.
+    /// The node's configuration.
     pub node: NodeConfig,
-    /// Where clients are listened to.
+    /// The URLs of the client ports.
     pub listen_client_urls: Vec<Url>,
-    /// Where metrics and health alone are served.
+    /// The URLs of the ports for metrics and health only.
     pub listen_metrics_urls: Vec<Url>,
-    /// Names of hosts, besides its own, by which HTTP requests may call this server.
+    /// Further host names that HTTP requests may use for this server.
     pub host_whitelist: String,
     /// Whether reflection is served.
     pub reflection: bool,
@@ -54,39 +54,39 @@ pub struct Config {
     pub max_connections: u64,
     /// The largest head of a request, in bytes.
     pub max_header_bytes: u32,
-    /// How long a client may take to send what it has begun.
+    /// The deadline for a request or message to arrive completely.
     pub partial_request_timeout: Duration,
-    /// After what time a call is ended of whose reply its client reads nothing.
+    /// A call ends when its client reads nothing of the reply for so long.
     pub unread_reply_timeout: Duration,
-    /// The most bytes that clients may make the server hold.
+    /// The memory budget of all clients.
     pub max_client_memory: usize,
-    /// The same of one connection.
+    /// The memory limit of one connection.
     pub max_connection_memory: usize,
-    /// The most calls that are reset on one connection within ten seconds.
+    /// The most calls that a connection may reset within ten seconds.
     pub max_resets: u32,
-    /// How often a silent connection is asked whether it is there.
+    /// The interval of pings on a silent connection.
     pub keep_alive_interval: Duration,
-    /// How long the answer may take.
+    /// The timeout of a ping's answer.
     pub keep_alive_timeout: Duration,
-    /// How often an idle watch is told how far it is.
+    /// The interval of progress notifications to an idle watch.
     pub watch_progress_interval: Duration,
-    /// How many bytes of events wait for one client.
+    /// The bound of one client's queue of events, in bytes.
     pub watch_queue_bytes: usize,
-    /// How long requests under way may take to end when the server stops.
+    /// The time for requests under way to finish when the server stops.
     pub drain_timeout: Duration,
-    /// The most bytes the database may take.
+    /// The largest size of the database, in bytes.
     pub quota_bytes: u64,
-    /// What is logged.
+    /// The log level.
     pub log_level: tracing::level_filters::LevelFilter,
-    /// Whether the log is for programs.
+    /// Whether the log is JSON.
     pub log_json: bool,
 }
 
 impl Config {
-    /// Takes the configuration from its layers.
+    /// Builds the configuration from its layers.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is wrong, and where it was said.
+    /// [`ConfigError`] names what is wrong, and the source of the value.
     pub fn from_layers(layers: &Layers) -> Result<Config, ConfigError> {
         let name = layers.text("name");
         let listen_peers = layers.parse("listen-peer-urls", url_list)?;
@@ -138,7 +138,7 @@ impl Config {
             "" => PathBuf::from(format!("{name}.bowline")),
             path => PathBuf::from(path),
         };
-        /// etcd's.
+        /// etcd's default.
         const QUOTA_BYTES: u64 = 2 << 30;
         let quota_bytes = match layers.parse("quota-backend-bytes", number)? {
             0 => QUOTA_BYTES,
@@ -147,14 +147,14 @@ impl Config {
         let existing = |text: &str| one_of(text, &["new", "existing"]);
         let json = |text: &str| one_of(text, &["text", "json"]);
         let is_true = |text: &str| one_of(text, &["false", "true"]);
-        /// What goes to the other members with one message, entries around it included.
+        /// The most that one message to another member carries, with the entries' overhead.
         const REQUEST_MAX_BYTES: u64 = 64 << 20;
         let request_bytes_max = layers.parse("max-request-bytes", number)?;
         if request_bytes_max > REQUEST_MAX_BYTES {
             let reason = format!("it is at most {REQUEST_MAX_BYTES}");
             return Err(layers.wrong("max-request-bytes", reason));
         }
-        // As in etcd, for what a request carries besides.
+        // As in etcd: an allowance for the rest of a request.
         let request_bytes_max = request_bytes_max + (512 << 10);
         let node = NodeConfig {
             listen_peer_urls: texts(&listen_peers),
@@ -190,7 +190,7 @@ impl Config {
             let most = || layers.wrong(key, format!("it is at most {}", u32::MAX));
             u32::try_from(value).map_err(|_| most())
         };
-        /// Below this, one request of the default size might be too much.
+        /// Below this, one request of the default size might exceed the budget.
         const CLIENT_MEMORY_MIN: u64 = 8 << 20;
         let size = |key: &str| -> Result<usize, ConfigError> {
             let bytes = bounded(key)?;
@@ -244,7 +244,7 @@ impl Config {
         }
     }
 
-    /// The hosts by which requests may call this server.
+    /// The host names that HTTP requests may use.
     fn hosts(&self) -> Hosts {
         let advertised = self.node.advertise_client_urls.iter();
         let advertised: Vec<Url> = advertised.filter_map(|url| parse_url(url).ok()).collect();

@@ -1,8 +1,8 @@
-//! Where a value was given.
+//! The source of a setting's value.
 
 use std::path::PathBuf;
 
-/// Where a value was given.
+/// The source of a setting's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// On the command line.
@@ -11,17 +11,17 @@ pub enum Origin {
     Environment,
     /// In a file.
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// The line, from 1 on.
+        /// The line, from 1.
         line: usize,
     },
-    /// Nowhere.
+    /// The default.
     Default,
 }
 
 impl Origin {
-    /// The place as an error names it.
+    /// The source as an error names it.
     #[must_use]
     pub fn describe(&self, key: &str) -> String {
         match self {

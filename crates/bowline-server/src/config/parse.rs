@@ -1,16 +1,16 @@
-//! What the texts of settings mean.
+//! Parsers for the values of settings.
 
 use std::fmt;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
-/// Where something is found: a scheme, a host and a port, and nothing else.
+/// A URL with a scheme, a host and a port, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     /// `http` or `https`.
     pub scheme: String,
-    /// A name, or an address; one of IPv6 without its brackets.
+    /// A name or an address; an IPv6 address has no brackets.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -27,7 +27,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Takes a URL apart.
+/// Parses a URL.
 pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
     let wrong = |what: &str| format!("{text:?} is not a URL like http://127.0.0.1:2379: {what}");
     let (scheme, rest) = text
@@ -68,12 +68,12 @@ pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
     })
 }
 
-/// URLs, separated by commas; at least one.
+/// A comma-separated list of at least one URL.
 pub(super) fn url_list(text: &str) -> Result<Vec<Url>, String> {
     text.split(',').map(|url| parse_url(url.trim())).collect()
 }
 
-/// Members as `name=url`, separated by commas. A member with several URLs comes several times.
+/// Members as `name=url`, comma-separated. A member with several URLs is listed several times.
 pub(super) fn members(text: &str) -> Result<Vec<(String, String)>, String> {
     let member = |part: &str| {
         let (name, url) = part
@@ -96,7 +96,7 @@ pub(super) fn number(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("{text:?} is not a whole number from 0 on"))
 }
 
-/// A time: milliseconds, or numbers with units as in `1h30m`, `10s`, `250ms`.
+/// A duration: milliseconds, or numbers with units as in `1h30m`, `10s`, `250ms`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a time like 100 (milliseconds), 250ms, 10s, 5m or 2h");
     if let Ok(ms) = text.parse() {
@@ -129,13 +129,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The place of a text among those there are.
+/// The position of a text in a list of allowed texts.
 pub(super) fn one_of(text: &str, all: &[&str]) -> Result<usize, String> {
     let place = all.iter().position(|one| *one == text);
     place.ok_or_else(|| format!("{text:?} is not one of {}", all.join(", ")))
 }
 
-/// What is logged.
+/// A log level.
 pub(super) fn level(text: &str) -> Result<LevelFilter, String> {
     text.parse()
         .map_err(|_| format!("{text:?} is not one of off, error, warn, info, debug, trace"))

@@ -3,19 +3,19 @@
 /// A setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Its name: of the flag, and of the key in the file.
+    /// Its name, as a flag and as a key in the file.
     pub key: &'static str,
-    /// What the help calls its value.
+    /// The placeholder of its value in the help.
     pub value: &'static str,
-    /// What is in effect when nobody says anything.
+    /// The default value.
     pub default: &'static str,
-    /// What it is for.
+    /// The help text.
     pub help: &'static str,
 }
 
 macro_rules! settings {
     ($($key:literal $value:literal = $default:literal: $help:literal;)*) => {
-        /// Every setting. Those that etcd has, have its names and meanings.
+        /// All settings. Those that exist in etcd have the same names and meanings.
         pub const SETTINGS: &[Setting] = &[
             $(Setting { key: $key, value: $value, default: $default, help: $help },)*
         ];

@@ -1,4 +1,4 @@
-//! Which layer decides, what texts mean, and how errors name their place.
+//! Precedence of layers, parsing of values, and sources in errors.
 
 use std::io::Write;
 

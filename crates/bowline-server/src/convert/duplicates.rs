@@ -1,19 +1,18 @@
-//! Whether a transaction writes a key twice in a way that etcd refuses.
+//! The check for keys that a transaction writes twice.
 //!
-//! etcd looks through a transaction as it stands, whatever its conditions are, before it is proposed. A
-//! list of operations is looked through in this order, and a put of a key that was put or deleted in
-//! something looked at before is refused:
+//! etcd checks the whole transaction before it is proposed, whatever its conditions are. It checks a list of
+//! operations in this order, and refuses a put of a key that something earlier in the order puts or deletes:
 //!
 //! ```text
 //! 1. the deletions of the list itself
-//! 2. each transaction in it, in turn: puts of one branch, puts of the other that are not in the first,
+//! 2. each nested transaction in turn: puts of one branch, puts of the other that are not in the first,
 //!    then the deletions of both
 //! 3. the puts of the list itself
 //! ```
 //!
-//! So some pairs pass, and are carried out one after the other: a put in one transaction and a deletion in
-//! a later one beside it; and as a deletion "from here on" is taken for a range that ends before it begins,
-//! it meets no put at all.
+//! So some pairs pass and are executed in sequence: a put in one nested transaction and a deletion in a later
+//! one beside it. A deletion "from this key on" counts as a range that ends before it begins, so it conflicts
+//! with no put.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,14 +20,14 @@ use bowline_replica::{DeleteRangeOp, Op, Txn};
 
 use crate::status::Fault;
 
-/// What a list of operations may write.
+/// The writes of a list of operations.
 #[derive(Default)]
 struct Writes<'a> {
     puts: HashSet<&'a [u8]>,
     deletions: Ranges,
 }
 
-/// Ranges of keys that do not touch: by the first key, the first key behind the range.
+/// Disjoint ranges of keys: from the first key to the first key after the range.
 #[derive(Default)]
 struct Ranges(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -54,7 +53,7 @@ fn writes_of(ops: &[Op]) -> Result<Writes<'_>, Fault> {
         for key in &one.puts {
             all.put(key)?;
         }
-        // Only one of the branches is taken.
+        // Only one of the branches is executed.
         for key in other.puts.difference(&one.puts) {
             all.put(key)?;
         }
@@ -87,11 +86,11 @@ impl Ranges {
             [] => [&deletion.key[..], &[0]].concat(),
             end => end.to_vec(),
         };
-        // "From here on" has an end of one zero: as in etcd it is a range like others, and empty.
+        // As in etcd, "from this key on" has the end `\0`, so it is an empty range.
         self.insert(deletion.key.clone(), end);
     }
 
-    /// Joins it with those it touches.
+    /// Inserts a range and merges it with those it touches.
     fn insert(&mut self, mut from: Vec<u8>, mut end: Vec<u8>) {
         if from >= end {
             return;

@@ -1,7 +1,7 @@
-//! Between the messages of `bowline.v1` and what the node knows of the graph.
+//! Conversion between the messages of `bowline.v1` and the node's graph types.
 //!
-//! An id of another length than 16 bytes, a value of an enumeration that is not known, a write that says
-//! nothing: all are refused here, before anything is read or proposed.
+//! An id that is not 16 bytes long, an unknown value of an enumeration, an empty write: all are refused here,
+//! before anything is read or proposed.
 
 use bowline::{Attributes, Block, BlockId, Direction, Edge, Neighbor, Stop, Visit};
 use bowline_cluster::ReadLevel;
@@ -15,7 +15,7 @@ use crate::status::Fault;
 /// The most writes, ids or keys of one request.
 pub(crate) const ITEMS_MAX: usize = 10_000;
 
-/// The level and the revision of a read; a revision of 0 is the newest.
+/// The level and revision of a read; revision 0 is the newest.
 pub(crate) fn read(read: Option<pb::Read>) -> Result<(ReadLevel, u64), Fault> {
     let read = read.unwrap_or_default();
     let level = match pb::ReadLevel::try_from(read.level) {
@@ -27,7 +27,7 @@ pub(crate) fn read(read: Option<pb::Read>) -> Result<(ReadLevel, u64), Fault> {
     Ok((level, read.revision))
 }
 
-/// A level, for the header of a reply.
+/// A level for a reply header.
 pub(crate) fn read_level(level: ReadLevel) -> pb::ReadLevel {
     match level {
         ReadLevel::Linearizable => pb::ReadLevel::Linearizable,
@@ -36,7 +36,7 @@ pub(crate) fn read_level(level: ReadLevel) -> pb::ReadLevel {
     }
 }
 
-/// An id.
+/// An id from a request.
 pub(crate) fn id(bytes: &[u8]) -> Result<BlockId, Fault> {
     bytes
         .try_into()
@@ -44,7 +44,7 @@ pub(crate) fn id(bytes: &[u8]) -> Result<BlockId, Fault> {
         .map_err(|_| Fault::Invalid("a block's id has 16 bytes: send those of its UUID"))
 }
 
-/// An id, for a reply.
+/// An id for a reply.
 pub(crate) fn id_bytes(id: BlockId) -> Bytes {
     Bytes::copy_from_slice(&id.to_bytes())
 }
@@ -55,7 +55,7 @@ pub(crate) fn ids(all: &[Bytes]) -> Result<Vec<BlockId>, Fault> {
     all.iter().map(|bytes| id(bytes)).collect()
 }
 
-/// Refuses a request that names nothing, or too much.
+/// Refuses an empty request, and one that is too large.
 pub(crate) fn check_count(count: usize) -> Result<(), Fault> {
     match count {
         0 => Err(Fault::Invalid(
@@ -68,7 +68,7 @@ pub(crate) fn check_count(count: usize) -> Result<(), Fault> {
     }
 }
 
-/// Which way edges are followed.
+/// The direction in which edges are followed.
 pub(crate) fn direction(number: i32) -> Result<Direction, Fault> {
     match pb::Direction::try_from(number) {
         Ok(pb::Direction::Out) => Ok(Direction::Out),
@@ -89,7 +89,7 @@ pub(crate) fn is_depth_first(number: i32) -> Result<bool, Fault> {
     }
 }
 
-/// An edge's ends and kind.
+/// The ends and kind of an edge.
 pub(crate) type Key = (BlockId, String, BlockId);
 
 /// One edge.
@@ -146,7 +146,7 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
 
 // --- replies ---
 
-/// A block; without its content unless that was asked for.
+/// A block; without its content unless the request asked for it.
 pub(crate) fn block(block: Block, without_content: bool) -> pb::Block {
     pb::Block {
         id: id_bytes(block.id),
@@ -172,13 +172,13 @@ pub(crate) fn edge(edge: Edge) -> pb::Edge {
     }
 }
 
-/// About how many bytes attributes take.
+/// The approximate size of attributes in bytes.
 pub(crate) fn size_of(attributes: &Attributes) -> usize {
     let pairs = attributes.iter();
     pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
 }
 
-/// A block next to another.
+/// A neighbour.
 pub(crate) fn neighbor(neighbor: &Neighbor) -> pb::Neighbor {
     let direction = match neighbor.direction {
         Direction::Out => pb::Direction::Out,

@@ -1,8 +1,8 @@
-//! Between the messages of the wire and the node's commands.
+//! Conversion between wire messages and the node's commands.
 //!
-//! Requests are checked on the way in, so that a command that reaches the log is one that etcd
-//! would have taken: what can be refused without looking at the data is refused here. Numbers below
-//! 0, which etcd's types allow and ours do not, become what they would have meant.
+//! Requests are checked here, so that every command in the log is one that etcd would accept: what can be
+//! refused without reading data is refused here. etcd's types allow negative numbers and ours do not; they
+//! are mapped to what they mean in etcd.
 
 mod duplicates;
 pub(crate) mod graph;

@@ -1,4 +1,4 @@
-//! What became of operations, as replies to clients. Headers are filled in by the services.
+//! Results of operations as replies. The services fill in the headers.
 
 use bowline::{Entry, Revision};
 use bowline_proto::etcdserverpb as pb;
@@ -18,7 +18,7 @@ pub(crate) fn key_value(entry: Entry) -> KeyValue {
     }
 }
 
-/// What a read found.
+/// The result of a read.
 pub(crate) fn range_reply(reply: RangeReply) -> pb::RangeResponse {
     pb::RangeResponse {
         header: None,
@@ -28,7 +28,7 @@ pub(crate) fn range_reply(reply: RangeReply) -> pb::RangeResponse {
     }
 }
 
-/// What was there before a put.
+/// The result of a put: the previous entry.
 pub(crate) fn put_reply(previous: Option<Entry>) -> pb::PutResponse {
     pb::PutResponse {
         header: None,
@@ -36,7 +36,7 @@ pub(crate) fn put_reply(previous: Option<Entry>) -> pb::PutResponse {
     }
 }
 
-/// What was deleted.
+/// The result of a deletion.
 pub(crate) fn delete_reply(deleted: u64, previous: Vec<Entry>) -> pb::DeleteRangeResponse {
     pb::DeleteRangeResponse {
         header: None,
@@ -45,11 +45,10 @@ pub(crate) fn delete_reply(deleted: u64, previous: Vec<Entry>) -> pb::DeleteRang
     }
 }
 
-/// What a transaction did, after which the newest revision is `revision`.
+/// The result of a transaction, after which the newest revision is `revision`.
 ///
-/// A reply within has a header with a revision alone: the one that was the newest after its
-/// operation. It is that of before the transaction until something is changed; a transaction within
-/// has none.
+/// A nested reply's header has only a revision: the newest one after its operation. That is the revision
+/// before the transaction until an operation changes something. A nested transaction's reply has no header.
 pub(crate) fn txn_reply(reply: TxnReply, revision: Revision) -> pb::TxnResponse {
     let before = revision - u64::from(changes(&reply));
     let mut newest = before;
@@ -66,7 +65,7 @@ fn header(revision: Revision) -> Option<pb::ResponseHeader> {
     })
 }
 
-/// Whether an operation has changed something.
+/// Whether an operation changed something.
 fn changes(reply: &TxnReply) -> bool {
     reply.replies.iter().any(|op| match op {
         OpReply::Range(_) => false,

@@ -1,4 +1,4 @@
-//! Requests of clients to operations of the node.
+//! Client requests as operations of the node.
 
 use bowline::Value;
 use bowline_proto::etcdserverpb as pb;
@@ -11,12 +11,12 @@ use pb::request_op::Request;
 
 use crate::status::Fault;
 
-/// A revision or limit; below 0 is 0, as etcd takes it.
+/// A revision or limit; as in etcd, a negative number is 0.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// The least revision of a filter. Below 0 it lets everything pass, but is a filter: 1 is the same.
+/// The lower bound of a revision filter. A negative bound is a filter that passes everything, as 1 is.
 fn at_least(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(1)
 }
@@ -40,7 +40,7 @@ pub(crate) fn range_op(request: pb::RangeRequest) -> Result<RangeOp, Fault> {
         4 => SortTarget::Value,
         _ => return Err(Fault::InvalidSort),
     };
-    // Nothing is at or below a bound that is below 0.
+    // No revision is at or below a negative bound.
     let is_empty = request.max_mod_revision < 0 || request.max_create_revision < 0;
     Ok(RangeOp {
         key: request.key.into(),
@@ -95,7 +95,7 @@ pub(crate) fn delete_op(request: pb::DeleteRangeRequest) -> Result<DeleteRangeOp
     })
 }
 
-/// A transaction with at most `operations_max` conditions or operations in each list.
+/// A transaction with at most `operations_max` conditions or operations per list.
 pub(crate) fn txn(request: pb::TxnRequest, operations_max: usize) -> Result<Txn, Fault> {
     let txn = txn_at(request, operations_max, 0)?;
     super::check_duplicates(&txn)?;
@@ -107,11 +107,11 @@ fn txn_at(request: pb::TxnRequest, operations_max: usize, depth: usize) -> Resul
     let longest = longest
         .max(request.success.len())
         .max(request.failure.len());
-    // What comes as a message is never deeper: it would not have been read.
+    // A decoded message is never deeper: the decoder limits its depth.
     if longest > operations_max || depth > TXN_DEPTH_MAX {
         return Err(Fault::TooManyOperations);
     }
-    // What this one takes, those within do not have.
+    // Nested transactions share the limit of this one.
     let left = operations_max - longest;
     let ops = |list: Vec<pb::RequestOp>| -> Result<Vec<Op>, Fault> {
         let op = |op: pb::RequestOp| op_of(op, left, depth);
@@ -131,8 +131,7 @@ fn txn_at(request: pb::TxnRequest, operations_max: usize, depth: usize) -> Resul
 fn op_of(op: pb::RequestOp, operations_max: usize, depth: usize) -> Result<Op, Fault> {
     Ok(match op.request {
         Some(Request::RequestRange(range)) => {
-            // By itself such a read is one of the newest revision. In a transaction it is refused
-            // when it comes to it.
+            // Alone, such a read is of the newest revision. In a transaction it fails when it is executed.
             let below_all = (range.revision < 0).then_some(range.revision as u64);
             let mut op = range_op(range)?;
             op.revision = below_all.unwrap_or(op.revision);
@@ -145,7 +144,7 @@ fn op_of(op: pb::RequestOp, operations_max: usize, depth: usize) -> Result<Op, F
     })
 }
 
-/// What `Target::Version` and a number say that no key has.
+/// A condition on `Target::Version` that no key fulfils.
 const NEVER: (Relation, Target) = (Relation::Equal, Target::Version(u64::MAX));
 const ALWAYS: (Relation, Target) = (Relation::NotEqual, Target::Version(u64::MAX));
 
@@ -170,9 +169,8 @@ fn compare(compare: pb::Compare) -> Result<Compare, Fault> {
     })
 }
 
-/// What a condition asks. As in etcd, a relation that nobody knows holds, a target that nobody knows
-/// is equal to everything, and a side that is left out, or is that of another target, is 0 or no
-/// bytes.
+/// Converts a condition. As in etcd, an unknown relation holds, an unknown target is equal to everything, and
+/// a value that is missing or of another target counts as 0 or as no bytes.
 fn condition(
     relation: Option<Relation>,
     target: Option<CompareTarget>,
@@ -180,7 +178,7 @@ fn condition(
 ) -> (Relation, Target) {
     let (Some(relation), Some(target)) = (relation, target) else {
         return match (relation, target) {
-            // Of a value it holds only where there is one.
+            // A condition on a value holds only if the key exists.
             (None, Some(CompareTarget::Value)) => (Relation::Greater, Target::Version(0)),
             (None | Some(Relation::Equal), _) => ALWAYS,
             (Some(_), _) => NEVER,
@@ -200,7 +198,7 @@ fn condition(
     if target == CompareTarget::Lease {
         return (relation, Target::Lease(number));
     }
-    // Every other number of a key is at least 0: what is asked of one below it holds always or never.
+    // A key's numbers are at least 0: a comparison with a negative number always or never holds.
     let Ok(count) = u64::try_from(number) else {
         return match relation {
             Relation::Greater | Relation::NotEqual => ALWAYS,

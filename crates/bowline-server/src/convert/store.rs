@@ -1,7 +1,7 @@
-//! Between the messages of `bowline.v1.Store` and the node's commands.
+//! Conversion between the messages of `bowline.v1.Store` and the node's commands.
 //!
-//! What could never succeed is refused here, before anything is read or proposed: an empty key, an id that is
-//! none, a read or write that says nothing, reads without a revision, more than can be taken.
+//! Requests that could never succeed are refused here, before anything is read or proposed: an empty key, an
+//! invalid id, an empty read or write, reads without a revision, more than the limits allow.
 
 use std::ops::Bound;
 
@@ -30,13 +30,13 @@ pub(crate) fn keys(all: Vec<Bytes>) -> Result<Vec<Vec<u8>>, Fault> {
     all.into_iter().map(key).collect()
 }
 
-/// The first key and the end of a range, as they are on the wire.
+/// The first key and the end of a range, in wire form.
 fn bounds(range: Option<pb::KeyRange>) -> Result<(Vec<u8>, Vec<u8>), Fault> {
     let range = range.unwrap_or_default();
     Ok((key(range.key)?, range.range_end.into()))
 }
 
-/// A range; `None` when no key can be in it.
+/// A range; `None` when it is empty.
 pub(crate) fn range(range: Option<pb::KeyRange>) -> Result<Option<Range>, Fault> {
     let (key, end) = bounds(range)?;
     let first = Bound::Included(key.clone());
@@ -48,7 +48,7 @@ pub(crate) fn range(range: Option<pb::KeyRange>) -> Result<Option<Range>, Fault>
     })
 }
 
-/// The end of a transaction.
+/// A transaction's commit.
 pub(crate) fn commit(request: pb::CommitRequest) -> Result<Commit, Fault> {
     for count in [
         request.reads.len(),
@@ -144,7 +144,7 @@ fn write(write: pb::TransactionWrite) -> Result<CommitWrite, Fault> {
 
 // --- replies ---
 
-/// An entry; without its value when only keys were asked for.
+/// An entry; without its value when the request asked for keys only.
 pub(crate) fn entry(entry: Entry, keys_only: bool) -> pb::Entry {
     pb::Entry {
         key: entry.key.into(),
@@ -167,7 +167,7 @@ pub(crate) fn version(version: Version) -> pb::Version {
     }
 }
 
-/// What was changed, and when.
+/// The conflicting key and its revision.
 pub(crate) fn conflict(what: Touched, revision: u64) -> pb::Conflict {
     let what = match what {
         Touched::Key(key) => What::Key(key),

@@ -1,4 +1,4 @@
-//! Requests are taken, or refused, as etcd does.
+//! Requests are accepted or refused as in etcd.
 
 use bowline::{Entry, Value};
 use bowline_proto::etcdserverpb as pb;
@@ -92,7 +92,7 @@ fn numbers_below_zero_mean_what_they_mean_in_etcd() {
         ..range("a")
     })
     .unwrap();
-    // The least there is lets everything pass, and is a filter.
+    // The least bound passes everything, and is a filter.
     assert_eq!(
         (taken.limit, taken.revision, taken.min_mod_revision),
         (0, 0, 1)
@@ -154,8 +154,8 @@ fn lists_have_a_limit_each() {
     );
 }
 
-/// Each level takes two of the hundred that are read of a message: what is deeper is no request. On a
-/// thread of the ordinary size everything that is read is looked through, too.
+/// Each level takes two of the hundred levels that the decoder allows: deeper messages are not decoded. All
+/// that is decoded can also be checked on a thread with the default stack.
 #[test]
 fn transactions_stand_as_deep_in_one_another_as_messages_are_read() {
     let nested = |depth: usize, innermost: Vec<pb::RequestOp>| {
@@ -208,13 +208,13 @@ fn keys_are_written_twice_where_etcd_lets_them() {
         put("b"),
         either(vec![either(vec![], vec![delete("a", "c")])], vec![]),
     ]);
-    // A deletion is looked at before the puts beside it, and before what comes behind it.
+    // A deletion is checked before the puts beside it, and before what follows it.
     twice(vec![put("b"), delete("a", "c")]);
     twice(vec![
         either(vec![], vec![delete("a", "c")]),
         either(vec![put("b")], vec![]),
     ]);
-    // Not so in transactions beside each other, and where it goes to the end of all keys.
+    // Not between nested transactions beside each other, and not for a deletion to the end of all keys.
     ok(vec![
         either(vec![put("b")], vec![]),
         either(vec![], vec![delete("a", "c")]),
@@ -222,7 +222,7 @@ fn keys_are_written_twice_where_etcd_lets_them() {
     ok(vec![delete("a", "\0"), put("z")]);
     ok(vec![put("z"), delete("a", "\0")]);
     ok(vec![delete("c", "a"), put("b")]);
-    // Ranges that touch or lie in one another, and a key alone between them.
+    // Ranges that touch or contain one another, and a single key between them.
     let ranges = || {
         [
             delete("e", "g"),
@@ -272,7 +272,7 @@ fn comparing_with_less_than_nothing_holds_always_or_never() {
     assert_eq!(of(3, version(-1), 0), always);
     assert_eq!(of(0, version(-1), 0), never);
     assert_eq!(of(2, version(-1), 0), never);
-    // A side that was left out.
+    // A missing value.
     assert_eq!(of(0, None, 2), (Relation::Equal, Target::Mod(0)));
     assert_eq!(of(0, None, 3), (Relation::Equal, Target::Value(Vec::new())));
     assert_eq!(
@@ -320,7 +320,7 @@ fn replies_carry_every_field() {
         panic!("{reply:?}")
     };
     assert_eq!((range.count, range.more, range.kvs.len()), (9, true, 1));
-    // It read before anything was changed.
+    // It read before the first change.
     assert_eq!(range.header.as_ref().unwrap().revision, 10);
     let Some(pb::response_op::Response::ResponsePut(put)) = &reply.responses[1].response else {
         panic!("{reply:?}")

@@ -1,16 +1,16 @@
-//! JSON to messages and back, as etcd's gateway has it.
+//! Conversion between JSON and messages, as in etcd's gateway.
 //!
-//! Requests: a field has its name in the messages or that in lowerCamelCase; unknown fields, and
-//! names that an enum does not have, are ignored; integers are numbers or strings; an enum is a name
-//! or a number; bytes are base64 of either alphabet. Replies: names as in the messages, 64-bit
-//! integers as strings, enums by name, standard base64, and nothing for a field with its default.
+//! Requests: a field has its name in the messages or the lowerCamelCase form; unknown fields and unknown
+//! names of an enum are ignored; integers are numbers or strings; an enum is a name or a number; bytes are
+//! base64 of either alphabet. Replies: names as in the messages, 64-bit integers as strings, enums by name,
+//! standard base64, and no field with its default value.
 //!
 //! Invariants:
 //!
-//! - A text is refused or understood as a whole: a value that does not fit its field is an error
-//!   that names the place, never a default.
-//! - What is rendered is read as the same message.
-//! - Nesting is bounded by the parser ([`NESTING_MAX`] levels), before anything recurses over it.
+//! - A text is refused or understood as a whole: a value that does not fit its field is an error that names
+//!   the place, never a default.
+//! - A rendered message parses as the same message.
+//! - The parser bounds the nesting ([`NESTING_MAX`] levels) before any recursion.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
@@ -18,11 +18,11 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, Seria
 use serde_json::Value;
 use tonic::Status;
 
-/// How deep a text may nest: the limit of `serde_json`.
+/// The nesting limit of `serde_json`.
 #[cfg(test)]
 const NESTING_MAX: usize = 127;
 
-/// Reads a message; nothing and `null` are an empty one.
+/// Parses a message; an empty text and `null` are an empty message.
 pub(super) fn to_message(input: &MessageDescriptor, text: &[u8]) -> Result<Bytes, Status> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(Bytes::new());
@@ -45,7 +45,7 @@ pub(super) fn to_message(input: &MessageDescriptor, text: &[u8]) -> Result<Bytes
     }
 }
 
-/// Writes a message.
+/// Renders a message.
 pub(super) fn of_message(output: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
     let failed = |error: String| Status::internal(format!("the reply cannot be written: {error}"));
     let message = DynamicMessage::decode(output.clone(), message)
@@ -61,13 +61,13 @@ pub(super) fn of_message(output: &MessageDescriptor, message: Bytes) -> Result<V
     Ok(text)
 }
 
-/// Cuts a text that comes in pieces into the values that stand in it one after the other.
+/// Splits a text that arrives in pieces into its consecutive values.
 ///
-/// It only finds where a value ends; whether it is one the parser says.
+/// It only finds the end of each value; the parser checks the value itself.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     buffer: BytesMut,
-    /// How much of the buffer was looked at.
+    /// How much of the buffer has been scanned.
     scanned: usize,
     depth: usize,
     in_string: bool,
@@ -79,12 +79,12 @@ impl Values {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// How much waits for the rest of its value.
+    /// The bytes of the incomplete value.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// The next value; when the text has ended, also one that is not whole.
+    /// The next value; at the end of the text, also an incomplete one.
     pub(super) fn next(&mut self, ended: bool) -> Option<Bytes> {
         if self.scanned == 0 {
             let blank = self.buffer.iter().take_while(|byte| is_blank(**byte));
@@ -105,7 +105,7 @@ impl Values {
                 }
                 continue;
             }
-            // A number or a name ends where something else begins.
+            // A number or a name ends where another token begins.
             let begins = matches!(byte, b'{' | b'[' | b'"') || is_blank(byte);
             if self.depth == 0 && self.scanned > 0 && begins {
                 return Some(self.cut());
@@ -188,7 +188,7 @@ mod tests {
             // lowerCamelCase, URL-safe base64, numbers; unknown fields and nulls are ignored.
             r#"{"key":"Zm9v","rangeEnd":"-_8=","limit":5,"sortOrder":2,"sortTarget":3,
                 "serializable":true,"nope":{"a":[1]},"revision":null}"#,
-            // The last of two wins, base64 goes without padding.
+            // The last of two wins; base64 needs no padding.
             r#"{"key":"YQ==","key":"Zm9v","rangeEnd":"-_8","limit":5.0,"sortOrder":2,
                 "sortTarget":3,"serializable":true}"#,
         ] {
@@ -198,7 +198,7 @@ mod tests {
             let read = read("RangeRequest", text);
             assert_eq!(read, Ok(pb::RangeRequest::default()), "{text}");
         }
-        // A name that an enum does not have is as if it were not there.
+        // An unknown name of an enum counts as an absent field.
         let text = r#"{"key":"Zm9v","sort_order":"SIDEWAYS"}"#;
         let range: pb::RangeRequest = read("RangeRequest", text).unwrap();
         assert_eq!(range.sort_order(), SortOrder::None);
@@ -216,7 +216,7 @@ mod tests {
         let compare = &txn.compare[0];
         assert_eq!(compare.target(), CompareTarget::Value);
         assert_eq!(compare.result(), CompareResult::NotEqual);
-        // Given, though empty.
+        // Present, though empty.
         assert_eq!(compare.target_union, Some(TargetUnion::Value(Bytes::new())));
         let ops = txn.success.iter().map(|op| op.request.as_ref());
         assert!(matches!(
@@ -279,7 +279,7 @@ mod tests {
         };
         let read = |text: &str| read::<pb::TxnRequest>("TxnRequest", text);
         assert!(read(&nested(30, "{}")).is_ok());
-        // Of a field that is passed over, too.
+        // Also of a field that is skipped.
         for text in [
             nested(NESTING_MAX / 3 + 1, "{}"),
             format!(r#"{{"x":{}"#, "[".repeat(100_000)),
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(written("HashResponse", &hash), r#"{"hash":7}"#);
     }
 
-    /// However a text comes in pieces, the same values stand in it.
+    /// The values do not depend on how the text is split.
     #[test]
     fn values_are_found_wherever_the_pieces_end() {
         for (text, wanted) in [

@@ -1,4 +1,4 @@
-//! A long range as JSON: what [`json`] makes of the whole message, made of its parts.
+//! A long range as JSON, in parts: together the text that [`json`] makes of the whole message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,7 @@ use tonic::Status;
 use super::json;
 use crate::service::LongReply;
 
-/// See the module.
+/// The body of a long range.
 pub(super) struct JsonReply {
     long: LongReply,
     at: At,
@@ -106,7 +106,7 @@ impl HttpBody for JsonReply {
             },
         };
         if text.is_err() {
-            // What was sent is no whole text, so the client notices.
+            // The text so far is incomplete, so the client detects it.
             this.at = At::End;
         }
         Poll::Ready(Some(text.map(|text| Frame::data(text.into()))))

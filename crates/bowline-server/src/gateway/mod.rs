@@ -1,23 +1,22 @@
-//! The JSON gateway: etcd's methods to who speaks HTTP and JSON only, under `/v3/`.
+//! The JSON gateway: etcd's methods under `/v3/` for clients with HTTP and JSON only.
 //!
 //! ```text
-//!  POST /v3/kv/put ──▶ table ──▶ json ──▶ frame ──▶ the service of gRPC ──▶ frame ──▶ json
+//!  POST /v3/kv/put ──▶ table ──▶ json ──▶ frame ──▶ the gRPC service ──▶ frame ──▶ json
 //! ```
 //!
-//! It is a translator and nothing else: a path is looked up ([`table`]), the body becomes the
-//! method's message by its descriptor ([`json`]), the same service is called as by a client of gRPC,
-//! and what it answers becomes JSON ([`refusal`], [`stream`]).
+//! The gateway only translates: it looks up the path ([`table`]), converts the body to the method's message
+//! by its descriptor ([`json`]), calls the same service as a gRPC client, and converts the reply to JSON
+//! ([`refusal`], [`stream`]).
 //!
 //! Invariants:
 //!
-//! - No method is implemented twice: a call goes through [`Dispatch`](crate::transport::Dispatch),
-//!   with the checks, limits and metrics of gRPC.
-//! - Whatever a body holds, the answer is a reply or a refusal that names the place, never a panic,
-//!   and never a call with a part of what was sent.
-//! - A body is JSON, and no page in a browser can have sent it unasked ([`JsonBody::of`]).
-//! - What is kept of a body is bounded ([`body_bytes_max`]).
-//! - A stream lives as long as its client: who closes the connection ends it here, and a watch does
-//!   not end before.
+//! - No method is implemented twice: a call goes through [`Dispatch`](crate::transport::Dispatch), with the
+//!   checks, limits and metrics of gRPC.
+//! - Whatever the body, the result is a reply or a refusal that names the place, never a panic, and never a
+//!   call with a part of what was sent.
+//! - A body is JSON that no web page can have sent ([`JsonBody::of`]).
+//! - The buffered part of a body is bounded ([`body_bytes_max`]).
+//! - A stream lives as long as its client: closing the connection ends it, and a watch does not end before.
 
 mod json;
 mod long;
@@ -43,10 +42,10 @@ use crate::http::JsonBody;
 use crate::memory::Partial;
 use crate::service::LongReply;
 
-/// Before the names of headers that are metadata of gRPC.
+/// The prefix of headers that are gRPC metadata.
 const METADATA: &str = "grpc-metadata-";
 
-/// Whether a path is answered here: also one that there is not, in the words of the gateway.
+/// Whether a path belongs to the gateway, which also answers unknown paths under its prefix.
 pub(crate) fn is_known(path: &str) -> bool {
     path.starts_with("/v3/")
 }
@@ -57,13 +56,13 @@ pub(crate) fn takes_stream(path: &str) -> bool {
     messages.is_some_and(|messages| messages.takes_stream)
 }
 
-/// The answer to a call that cannot go on.
+/// The reply to a call that cannot continue.
 pub(crate) fn refuse(status: &Status) -> Response<Body> {
     refusal::of(status)
 }
 
-/// The largest body, or value in one that streams: base64 makes four bytes of three, and names and
-/// the rest take some.
+/// The largest body, or value in a stream: base64 makes four bytes of three, and names and punctuation take
+/// some.
 fn body_bytes_max(message_bytes_max: usize) -> usize {
     message_bytes_max.saturating_mul(2)
 }
@@ -132,7 +131,7 @@ async fn collected<B>(mut body: B, bytes_max: usize) -> Option<Result<Bytes, Sta
 where
     B: HttpBody<Data = Bytes, Error: Into<StdError>> + Unpin,
 {
-    // One that says how large it is need not be read to be refused.
+    // A body whose declared length is too large is refused unread.
     if body.size_hint().lower() > bytes_max as u64 {
         return None;
     }
@@ -152,12 +151,12 @@ where
     Some(Ok(text.freeze()))
 }
 
-/// A request as a client of gRPC sends it, with the metadata that the headers carry.
+/// The request as a gRPC client sends it, with the metadata from the headers.
 fn grpc_request(route: &Route, headers: &HeaderMap, body: Body) -> Request<Body> {
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
     *request.version_mut() = http::Version::HTTP_2;
-    // A path from the table is one.
+    // A path from the table is a valid URI.
     if let Ok(uri) = route.method_path.parse() {
         *request.uri_mut() = uri;
     }
@@ -166,7 +165,7 @@ fn grpc_request(route: &Route, headers: &HeaderMap, body: Body) -> Request<Body>
         let Some(name) = name.as_str().strip_prefix(METADATA) else {
             continue;
         };
-        // How the message is sent is not the client's to say; `te` and the type are set below.
+        // A client must not set the transfer options; `te` and the type are set below.
         if name.starts_with("grpc-") {
             continue;
         }
@@ -174,7 +173,7 @@ fn grpc_request(route: &Route, headers: &HeaderMap, body: Body) -> Request<Body>
             metadata.append(name, value.clone());
         }
     }
-    // A token of etcd may also come as HTTP has it.
+    // etcd's token may also come in HTTP's `Authorization` header.
     if let Some(token) = headers.get(header::AUTHORIZATION) {
         metadata.insert(header::AUTHORIZATION, token.clone());
         metadata
@@ -187,7 +186,7 @@ fn grpc_request(route: &Route, headers: &HeaderMap, body: Body) -> Request<Body>
     request
 }
 
-/// The reply of a method that answers once.
+/// The reply of a method with a single reply.
 async fn single(response: Response<Body>, messages: &Messages) -> Result<Response<Body>, Status> {
     refused(response.headers())?;
     let (head, body) = response.into_parts();
@@ -203,7 +202,7 @@ async fn single(response: Response<Body>, messages: &Messages) -> Result<Respons
     Ok(reply(&head.headers, Body::new(Full::from(text))))
 }
 
-/// The reply of a method that answers with a stream.
+/// The reply of a method with a stream of replies.
 fn streamed(response: Response<Body>, messages: &Messages) -> Response<Body> {
     if let Err(status) = refused(response.headers()) {
         return refusal::of(&status);
@@ -213,7 +212,7 @@ fn streamed(response: Response<Body>, messages: &Messages) -> Response<Body> {
     reply(&head.headers, Body::new(output))
 }
 
-/// The refusal that headers or trailers carry.
+/// The refusal in headers or trailers.
 fn refused(headers: &HeaderMap) -> Result<(), Status> {
     match Status::from_header_map(headers) {
         Some(status) if status.code() != Code::Ok => Err(status),
@@ -221,7 +220,7 @@ fn refused(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// A reply, with the service's metadata in headers.
+/// A reply with the service's metadata as headers.
 fn reply(metadata: &HeaderMap, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -238,21 +237,21 @@ fn reply(metadata: &HeaderMap, body: Body) -> Response<Body> {
     response
 }
 
-/// What fuzzers call.
+/// Entry points of fuzzers.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed {
     use super::json::{self, Values};
     use super::stream::Deframer;
     use super::table;
 
-    /// The number of a method, by its path.
+    /// The index of a method, by its path.
     pub(crate) fn method(path: &str) -> u8 {
         let found = (0..u8::MAX)
             .find(|number| table::row(usize::from(*number)).is_some_and(|row| row.0 == path));
         found.unwrap_or(u8::MAX)
     }
 
-    /// The body of a request: what is read of it is written, and read, as the same message.
+    /// A request's body: a parsed message renders and parses as the same message.
     pub(crate) fn request(method: usize, body: &[u8]) {
         let Some((_, messages)) = table::row(method) else {
             return;
@@ -274,7 +273,7 @@ pub(crate) mod fuzzed {
         }
     }
 
-    /// A stream of values: pieces do not matter, and nothing but blanks is lost between values.
+    /// A stream of values: the split does not matter, and only blanks are lost between values.
     pub(crate) fn values(body: &[u8]) {
         let cut = |piece_bytes: usize| {
             let (mut values, mut found) = (Values::default(), Vec::new());
@@ -293,7 +292,7 @@ pub(crate) mod fuzzed {
         assert!(kept <= body.len());
     }
 
-    /// A reply of a service, in frames.
+    /// A service's framed reply.
     pub(crate) fn reply(method: usize, body: &[u8]) {
         let Some((_, messages)) = table::row(method) else {
             return;
@@ -324,7 +323,7 @@ mod tests {
         Request::post("/v3/kv/put")
     }
 
-    /// Answers nothing, and gives back what it was asked.
+    /// A service that replies with nothing, and returns the request.
     async fn asked(request: Request<Full<Bytes>>) -> (Option<Request<Body>>, Response<Body>) {
         let mut seen = None;
         let memory = crate::memory::Memory::new(1 << 20, 1 << 20);
@@ -364,7 +363,7 @@ mod tests {
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
     }
 
-    /// Nothing is called with what could not be read, or with a part of it.
+    /// No service is called with an unreadable body, or with a part of it.
     #[tokio::test]
     async fn what_is_refused_is_not_called() {
         let large = format!(r#"{{"key":"{}"}}"#, "A".repeat(200));
@@ -384,7 +383,7 @@ mod tests {
         assert_eq!(response.status(), StatusCode::NOT_IMPLEMENTED);
     }
 
-    /// Many pieces, none of which says how many more there are.
+    /// Many pieces without a declared length.
     #[tokio::test]
     async fn a_body_of_unknown_length_is_bounded() {
         let piece = |_| Ok::<_, Infallible>(Frame::data(Bytes::from_static(b" ")));

@@ -1,7 +1,7 @@
-//! What a call is refused with: the status of HTTP for each code of gRPC, and the text.
+//! Refusals of calls: the HTTP status of each gRPC code, and the text.
 //!
-//! Statuses and texts are those of the gateway of etcd 3.7: `{"code":…,"message":…}`, and within
-//! `{"error":…}` when a stream that has begun fails. No call of this server has `details`.
+//! Statuses and texts are those of etcd 3.7's gateway: `{"code":…,"message":…}`, inside `{"error":…}` when a
+//! stream fails after its start. No call of this server has `details`.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -12,11 +12,11 @@ use tonic::{Code, Status};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The status of HTTP for a code.
+/// The HTTP status of a code.
 pub(super) fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
-        // Not registered; what servers say of a client that has gone.
+        // Not registered; servers log it for a client that disconnected.
         Code::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
             StatusCode::BAD_REQUEST
@@ -33,29 +33,29 @@ pub(super) fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// A refusal of a call, or of one whose stream of replies has not begun.
+/// The refusal of a call before its first reply.
 pub(super) fn of(status: &Status) -> Response<Body> {
     reply(http_status(status.code()), &error(status))
 }
 
-/// The answer to a path under `/v3/` that there is not.
+/// The reply to an unknown path under `/v3/`.
 pub(super) fn no_such_path() -> Response<Body> {
     of(&Status::not_found("Not Found"))
 }
 
-/// The answer to another method than POST.
+/// The reply to a method other than POST.
 pub(super) fn method_not_allowed() -> Response<Body> {
     of(&Status::unimplemented("Method Not Allowed"))
 }
 
-/// A body that is too large, told by the status that HTTP has for it.
+/// The reply to a body above the limit, with HTTP's own status for it.
 pub(super) fn too_large(bytes_max: usize) -> Response<Body> {
     let mut response = of(&body_too_large(bytes_max));
     *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
     response
 }
 
-/// A body that is not said to be JSON.
+/// The reply to a body that is not declared as JSON.
 pub(super) fn unsupported_type(why: &str) -> Response<Body> {
     let mut response = of(&Status::invalid_argument(why));
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -67,7 +67,7 @@ pub(super) fn body_too_large(bytes_max: usize) -> Status {
     Status::resource_exhausted(text)
 }
 
-/// The last line of a stream that failed.
+/// The last line of a failed stream.
 pub(super) fn stream_error(status: &Status) -> Value {
     json!({ "error": error(status) })
 }
@@ -97,7 +97,7 @@ pub(super) fn broken(error: StdError) -> Status {
 mod tests {
     use super::*;
 
-    /// As the gateway of etcd 3.7.3 answers.
+    /// As etcd 3.7.3's gateway replies.
     #[test]
     fn statuses_are_those_of_etcd() {
         let statuses: Vec<u16> = (0..17)

@@ -1,8 +1,8 @@
-//! Bodies on the way: JSON to framed messages ([`Input`]), framed messages to JSON ([`Output`]).
+//! Streaming bodies: JSON to framed messages ([`Input`]), framed messages to JSON ([`Output`]).
 //!
-//! A frame of gRPC is a byte that says whether it is compressed, four bytes of length, and the
-//! message. Both bodies work when they are asked: nothing is read from a client before the service
-//! wants it, and nothing of a reply before the client takes it.
+//! A gRPC frame is a byte for compression, four bytes of length, and the message. Both bodies are lazy:
+//! nothing is read from a client before the service polls for it, and nothing of a reply before the client
+//! takes it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -32,7 +32,7 @@ pub(super) fn framed(message: &[u8]) -> Result<Bytes, Status> {
     Ok(frame.freeze())
 }
 
-/// Takes messages out of frames that come in pieces.
+/// Splits frames that arrive in pieces into messages.
 #[derive(Debug, Default)]
 pub(super) struct Deframer {
     buffer: BytesMut,
@@ -43,13 +43,13 @@ impl Deframer {
         self.buffer.put(piece);
     }
 
-    /// The next whole message.
+    /// The next complete message.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let mut head = &self.buffer[..];
         if head.len() < HEAD_BYTES {
             return Ok(None);
         }
-        // Nobody has said that compression is understood.
+        // The request did not offer compression.
         if head.get_u8() != 0 {
             return Err(Status::internal("a reply is compressed, unasked"));
         }
@@ -62,19 +62,19 @@ impl Deframer {
     }
 }
 
-/// The requests of a stream, read from a body of JSON values.
+/// The requests of a stream, parsed from a body of JSON values.
 pub(super) struct Input<B> {
     body: B,
     body_ended: bool,
     values: Values,
     messages: Messages,
     value_bytes_max: usize,
-    /// Was read before the service asked for it.
+    /// A message that was read before the service polled for it.
     first: Option<Bytes>,
-    /// Counts from 1, to say which one is refused.
+    /// Counts messages from 1, for error texts.
     number: u64,
     failed: bool,
-    /// Of the value that has begun.
+    /// The value that has partly arrived.
     partial: Partial,
 }
 
@@ -101,15 +101,14 @@ where
         }
     }
 
-    /// Waits for the first message, so that one that cannot be read is refused by the head of the
-    /// reply.
+    /// Waits for the first message, so that an unreadable one is refused in the head of the reply.
     pub(super) async fn read_first(&mut self) -> Result<(), Status> {
         let first = std::future::poll_fn(|task| self.poll_message(task)).await;
         self.first = first.transpose()?;
         Ok(())
     }
 
-    /// The next message as a frame; `None` when the body has no more.
+    /// The next message as a frame; `None` at the end of the body.
     fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         loop {
             if let Some(value) = self.values.next(self.body_ended) {
@@ -140,7 +139,7 @@ where
             };
             match frame {
                 Some(Ok(frame)) => {
-                    // Trailers say nothing here.
+                    // Trailers have no meaning here.
                     if let Ok(piece) = frame.into_data() {
                         self.values.push(&piece);
                     }
@@ -176,14 +175,14 @@ where
                 self.failed = message.is_err();
                 Poll::Ready(Some(message.map(Frame::data)))
             }
-            // It goes with the reply, which ends when the client leaves.
+            // The stream ends with the reply, when the client leaves.
             None if self.messages.outlives_input => Poll::Pending,
             None => Poll::Ready(None),
         }
     }
 }
 
-/// The replies of a stream, a line each.
+/// The replies of a stream, one line each.
 pub(super) struct Output {
     body: Body,
     frames: Deframer,
@@ -224,7 +223,7 @@ impl Output {
     }
 }
 
-/// A message of a stream.
+/// A reply as a line.
 fn line(descriptor: &MessageDescriptor, message: Bytes) -> Result<Bytes, Status> {
     let mut line = br#"{"result":"#.to_vec();
     line.extend(json::of_message(descriptor, message)?);
@@ -300,7 +299,7 @@ mod tests {
         route(path).unwrap().messages.clone().unwrap()
     }
 
-    /// The input of a watch does not end with the body; that of a keep-alive does.
+    /// The input of a watch outlives the body; that of a keep-alive does not.
     #[tokio::test]
     async fn the_input_of_a_watch_stays_open_when_its_body_has_ended() {
         let body = || Full::new(Bytes::from_static(b"{} {}"));
@@ -319,7 +318,7 @@ mod tests {
         assert!(more.await.is_err());
     }
 
-    /// What is not a message ends the input, and says which one it was.
+    /// An invalid message ends the input with an error that names its number.
     #[tokio::test]
     async fn a_bad_message_ends_the_input() {
         let body = Full::new(Bytes::from_static(b"{} {\"ID\":[]} {}"));
@@ -332,7 +331,7 @@ mod tests {
         assert!(input.frame().await.is_none());
     }
 
-    /// A value that never ends is not collected without end.
+    /// A value without an end is not buffered without limit.
     #[tokio::test]
     async fn a_value_without_end_is_refused() {
         let (pieces, body) = mpsc::channel(1);
@@ -353,7 +352,7 @@ mod tests {
         assert!(sent.await.unwrap() < 10);
     }
 
-    /// Lines, and what ended them.
+    /// Lines, then the error that ended them.
     #[tokio::test]
     async fn a_failure_is_the_last_line() {
         let mut frame = framed(&[8, 7]).unwrap().to_vec();
@@ -364,7 +363,7 @@ mod tests {
         let text = std::str::from_utf8(&text).unwrap();
         let (first, last) = text.split_once('\n').unwrap();
         assert_eq!(first, r#"{"result":{"ID":"7"}}"#);
-        // Half a message came last.
+        // The last frame was incomplete.
         let last: serde_json::Value = serde_json::from_str(last).unwrap();
         assert_eq!(last["error"]["code"], Code::Internal as i32);
     }

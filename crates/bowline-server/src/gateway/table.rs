@@ -1,7 +1,7 @@
-//! Which path is which method: etcd's paths, and the descriptors of what goes in and comes out.
+//! The table of paths: etcd's paths, their methods, and the descriptors of requests and replies.
 //!
-//! A row names its method. The descriptors are looked up by name, so that a row needs nothing but
-//! the service: where the messages have none of that name, the path is answered as unimplemented.
+//! A row names its method. Descriptors are looked up by that name; a method without descriptors is answered
+//! as unimplemented.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -79,23 +79,23 @@ const ROWS: &[(&str, &str, &str)] = &[
 /// A row with its descriptors.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// Of the method, as gRPC has it.
+    /// The path of the method in gRPC.
     pub(super) method_path: String,
-    /// `None` when the messages have no such service.
+    /// `None` when there are no descriptors for the method.
     pub(super) messages: Option<Messages>,
 }
 
-/// What goes in and comes out of a method.
+/// The request and reply of a method.
 #[derive(Debug, Clone)]
 pub(super) struct Messages {
     pub(super) input: MessageDescriptor,
     pub(super) output: MessageDescriptor,
-    /// Many messages go in.
+    /// The requests are a stream.
     pub(super) takes_stream: bool,
-    /// Many messages come out.
+    /// The replies are a stream.
     pub(super) gives_stream: bool,
-    /// The service ends when its input does, but the client has nothing more to say: to have said
-    /// what it watches does not mean that it has seen enough.
+    /// Whether the stream of requests stays open after the body: the service would end with its input, but a
+    /// client that has sent its watch requests still wants the events.
     pub(super) outlives_input: bool,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn route(path: &str) -> Option<&'static Route> {
     ROUTES.get(path)
 }
 
-/// The row with a number, for fuzzers: a number keeps its meaning while rows are added at the end.
+/// The row with this index, for fuzzers: indexes stay stable while rows are added at the end.
 #[cfg(any(test, fuzzing))]
 pub(super) fn row(number: usize) -> Option<(&'static str, &'static Messages)> {
     let path = ROWS.get(number)?.0;
@@ -112,7 +112,7 @@ pub(super) fn row(number: usize) -> Option<(&'static str, &'static Messages)> {
 }
 
 static ROUTES: LazyLock<HashMap<&'static str, Route>> = LazyLock::new(|| {
-    // They are a part of the program, and tests look every row up in them.
+    // The descriptors are compiled in, and tests look up every row.
     let pool = DescriptorPool::decode(bowline_proto::DESCRIPTORS).unwrap_or_default();
     let row = |&(path, service, method): &(&'static str, &str, &str)| {
         let descriptor = pool
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(ROUTES.len(), ROWS.len(), "a path stands twice");
     }
 
-    /// A method that is added to a service gets a path, or a reason here why it has none.
+    /// Each method of a service has a path, or a reason here why not.
     #[test]
     fn every_method_of_the_services_has_a_path() {
         let pool = DescriptorPool::decode(bowline_proto::DESCRIPTORS).unwrap();
@@ -167,7 +167,7 @@ mod tests {
                 continue;
             };
             for method in service.methods() {
-                // RangeStream is of etcd 3.7, which gives it no path.
+                // RangeStream is from etcd 3.7, which gives it no path.
                 let has = ROWS
                     .iter()
                     .any(|row| (row.1, row.2) == (service.full_name(), method.name()));

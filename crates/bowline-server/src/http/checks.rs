@@ -1,7 +1,7 @@
 //! Kubernetes' checks: `/livez` and `/readyz` run all checks of their kind, `/readyz/NAME` runs one.
 //!
-//! A reply is `ok`, after a line for each check if `verbose` is asked for; or, as 503, the lines of all
-//! checks, of which one at least says what is wrong. `exclude=NAME` leaves a check out.
+//! A reply is `ok`, with a line per check before it if `verbose` is set; or a 503 with the lines of all
+//! checks, of which at least one has an error. `exclude=NAME` skips a check.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::context::Context;
 use crate::metrics::{CHECKS, Check, CheckOf};
 use crate::status::Fault;
 
-/// How long a check waits for the cluster.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a check's read.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The places of the checks that a path names; none if there is no such path.
+/// The checks of a path; none if the path is unknown.
 pub(super) fn of_path(path: &str) -> Vec<usize> {
     let path = path.strip_prefix('/').unwrap_or_default();
     let (kind, name) = match path.split_once('/') {
@@ -30,14 +30,14 @@ pub(super) fn of_path(path: &str) -> Vec<usize> {
     places.collect()
 }
 
-/// Runs checks, and answers.
+/// Runs checks and makes the reply.
 pub(super) async fn answer(context: &Context, path: &str, query: &str) -> Response<Body> {
     let mut places = of_path(path);
     let asks = |wanted: &str| query.split('&').any(|part| part == wanted);
     let is_verbose = query
         .split('&')
         .any(|part| part.split('=').next() == Some("verbose"));
-    // A path that names one check runs it, whatever else is asked.
+    // A path that names one check runs it, whatever the query excludes.
     if places.iter().all(|place| path[1..] == *CHECKS[*place].kind) {
         places.retain(|place| !asks(&format!("exclude={}", CHECKS[*place].name)));
     }
@@ -79,9 +79,10 @@ async fn problem(context: &Context, of: CheckOf) -> Option<String> {
     }
 }
 
-/// What keeps a read from being served.
+/// Why a read cannot be served.
 pub(super) async fn read_problem(context: &Context, level: ReadLevel) -> Option<String> {
-    let fault = match tokio::time::timeout(PATIENCE, context.client.read_barrier(level)).await {
+    let fault = match tokio::time::timeout(CHECK_TIMEOUT, context.client.read_barrier(level)).await
+    {
         Ok(Ok(_)) => return None,
         Ok(Err(error)) => Fault::from(error),
         Err(_) => Fault::Timeout,

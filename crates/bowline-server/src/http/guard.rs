@@ -1,29 +1,30 @@
-//! Keeps pages in a browser away from the server.
+//! Protects the server from web pages in a browser.
 //!
-//! A browser sends requests for any page that somebody opens, and it reaches what the person's machine
-//! reaches: a server on loopback, or behind a firewall. The server asks for no password, so it has to tell such a
-//! request from those of its own clients. What a browser always says, and a page cannot change, decides:
+//! A browser sends requests for any page that a person opens, and it reaches what the person's machine
+//! reaches: a server on loopback or behind a firewall. The server asks for no password, so it must tell such
+//! a request from those of its clients. It uses what a browser always sends and a page cannot change:
 //!
-//! | a page tries | what gives it away |
+//! | a page tries | the evidence |
 //! |---|---|
 //! | to write: a form, `fetch` with one of the three types that need no permission | `Origin`, `Sec-Fetch-Site`, or the content type |
-//! | `fetch` with `application/json` | the browser asks first (`OPTIONS`), and nothing here permits it |
-//! | to read: it names itself by a host that then resolves to the server (DNS rebinding) | `Host` is a name that is not the server's |
-//! | to speak gRPC, for which the type alone would do after rebinding | no browser speaks HTTP/2 without TLS, and gRPC is served to HTTP/2 only |
+//! | `fetch` with `application/json` | the browser first sends `OPTIONS`, and nothing here permits it |
+//! | to read: it names itself by a host that then resolves to the server (DNS rebinding) | `Host` is a foreign name |
+//! | to speak gRPC, where after rebinding the type alone would pass | browsers speak no HTTP/2 without TLS, and gRPC requires HTTP/2 |
 //!
-//! Only `application/json` is JSON to the gateway ([`Body::of`]). One exception is made for what etcd's own
-//! documentation tells people to type, `curl -d '{…}'`: curl calls that body a form. A form, or a body without a
-//! type, is taken as long as nothing hints at a browser: no `Origin`, `Referer` or `Cookie`, no `Sec-Fetch-…`, and a
-//! `User-Agent` that is not a browser's. Browsers send `Origin` with every `POST` and are called `Mozilla/…`;
-//! a page that sets another name needs permission for that header. `text/plain` and `multipart/form-data`, the other two that pages
-//! may send, are never taken: no client of etcd sends them.
+//! The gateway accepts only `application/json` as JSON ([`Body::of`]). The one exception is for etcd's own
+//! documentation, which tells people to type `curl -d '{…}'`: curl declares that body a form. A form, or a
+//! body without a type, is accepted if nothing hints at a browser: no `Origin`, `Referer` or `Cookie`, no
+//! `Sec-Fetch-…`, and a `User-Agent` that is not a browser's. Browsers send `Origin` with every `POST` and
+//! are called `Mozilla/…`; a page that sets another name needs permission for that header. `text/plain` and
+//! `multipart/form-data`, the other two types that pages may send, are never accepted: no client of etcd
+//! sends them.
 //!
 //! Invariants:
 //!
-//! - Every request that is not gRPC passes [`Guard::check`] before anything else looks at it.
-//! - An address as the host is as good as the server's name: a page that is addressed by a number comes from
-//!   that very machine. Only a name can be pointed elsewhere.
-//! - A request without a host is not a browser's.
+//! - Every request that is not gRPC passes [`Guard::check`] before any other code handles it.
+//! - An IP address is accepted as the host: a page that is addressed by a number comes from that very
+//!   machine. Only a name can be pointed elsewhere.
+//! - A request without a host is not from a browser.
 
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use tonic::body::Body as ReplyBody;
@@ -31,16 +32,16 @@ use tonic::body::Body as ReplyBody;
 use super::reply::{TEXT, reply};
 use crate::hosts::Hosts;
 
-/// Whether a body is taken for JSON.
+/// Whether a body counts as JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
     Json,
-    /// Says what to send.
+    /// Names what to send.
     Refused(&'static str),
 }
 
 impl Body {
-    /// By its type and, for a form or no type, by whether a browser may have sent it.
+    /// Decides by the content type and, for a form or no type, by whether a browser may have sent it.
     pub(crate) fn of(headers: &HeaderMap) -> Body {
         let mut types = headers.get_all(header::CONTENT_TYPE).iter();
         let (first, second) = (types.next(), types.next());
@@ -78,7 +79,7 @@ fn hints_at_browser(headers: &HeaderMap) -> bool {
         || agents.any(is_browser)
 }
 
-/// See the module.
+/// The check of hosts and origins.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
     hosts: Hosts,
@@ -89,7 +90,7 @@ impl Guard {
         Guard { hosts }
     }
 
-    /// The answer to a request that may come from a foreign page.
+    /// The refusal of a request that may come from a foreign page.
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Option<Response<ReplyBody>> {
         let refused = match self.refusal(request.uri(), request.headers())? {
             Refusal::Host(host) => (
@@ -109,7 +110,7 @@ impl Guard {
     }
 
     fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
-        // The target's, and the header's; a request may have both, and each could be believed by somebody.
+        // Of the target and of the header: a request may have both, and either could be trusted later.
         let target = uri.authority().map(http::uri::Authority::as_str);
         let mut host = target;
         for value in headers.get_all(header::HOST) {
@@ -135,7 +136,7 @@ impl Guard {
         if !headers.get_all(header::ORIGIN).iter().all(is_own) {
             return Some(Refusal::Page);
         }
-        // `none` is what somebody typed.
+        // `none` means that a person typed the URL.
         let is_ours =
             |value: &http::HeaderValue| matches!(value.as_bytes(), b"same-origin" | b"none");
         let sites = headers.get_all("sec-fetch-site");
@@ -148,7 +149,7 @@ enum Refusal {
     Page,
 }
 
-/// Whether two authorities are one, of which either may leave out the port that its scheme has.
+/// Whether two authorities are equal; either may omit the default port of its scheme.
 fn same_authority(one: &str, other: &str, default_port: &str) -> bool {
     let short = |text: &str| {
         text.strip_suffix(default_port)
@@ -213,7 +214,7 @@ mod tests {
         );
     }
 
-    /// Which of two hosts is meant is not for the sender to choose.
+    /// The sender must not choose which of two hosts counts.
     #[test]
     fn two_hosts_are_refused_unless_they_are_the_same() {
         let guard = guard("");
@@ -253,7 +254,7 @@ mod tests {
         }
         let origin = [("origin", "http://localhost:80"), ("host", "localhost")];
         assert_eq!(status(&guard, "/", &origin), 200);
-        // Every name is the server's then, but a page of another one is foreign all the same.
+        // Every name is allowed then, but a page of another host is still foreign.
         let origin = [("host", "a.example"), ("origin", "http://b.example")];
         assert_eq!(status(&self::guard("*"), "/", &origin), 403);
     }
@@ -277,7 +278,7 @@ mod tests {
             ("user-agent", "Mozilla/5.0")
         ]));
         assert!(of(&[("content-type", "Application/JSON ; charset=utf-8")]));
-        // As etcd's documentation has it: curl -d.
+        // As in etcd's documentation: curl -d.
         assert!(of(&[form, ("user-agent", "curl/8.5.0")]));
         assert!(of(&[]));
         for hint in [

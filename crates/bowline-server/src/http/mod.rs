@@ -1,5 +1,5 @@
-//! What is served to HTTP besides gRPC, on the same port: `/health`, `/livez`, `/readyz` and single
-//! [checks], `/version` and `/metrics`. What a page in a browser may not ask is refused by the [`Guard`].
+//! The HTTP endpoints beside gRPC on the same port: `/health`, `/livez`, `/readyz` and single [checks],
+//! `/version` and `/metrics`. The [`Guard`] refuses requests of web pages.
 
 mod checks;
 mod exposition;
@@ -20,7 +20,7 @@ pub(crate) use guard::{Body as JsonBody, Guard};
 pub(crate) use reply::reply;
 
 const JSON: &str = "application/json";
-/// What Prometheus asks for.
+/// The content type of Prometheus's text format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether a path is served here.
@@ -28,7 +28,7 @@ pub(crate) fn is_known(path: &str) -> bool {
     matches!(path, "/health" | "/version" | "/metrics") || !checks::of_path(path).is_empty()
 }
 
-/// Whether a path is served where nothing but metrics and health is.
+/// Whether a path is served on a port for metrics and health only.
 pub(crate) fn is_of_metrics(path: &str) -> bool {
     matches!(path, "/health" | "/metrics") || !checks::of_path(path).is_empty()
 }
@@ -63,7 +63,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// etcd's: whether requests are served, and why not.
+/// etcd's health check: whether requests are served, and why not.
 async fn health(context: &Context, query: &str) -> Response<Body> {
     let asks = |wanted: &str| query.split('&').any(|part| part == wanted);
     let level = if asks("serializable=true") {

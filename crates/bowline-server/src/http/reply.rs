@@ -1,4 +1,4 @@
-//! Replies with a text.
+//! Text replies.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -7,7 +7,7 @@ use tonic::body::Body;
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A reply with a text.
+/// A text reply.
 pub(crate) fn reply(
     status: StatusCode,
     content_type: &'static str,

@@ -1,4 +1,4 @@
-//! The checks of `/livez` and `/readyz`, and how often each was passed.
+//! The checks of `/livez` and `/readyz`, and counters of their results.
 
 use bowline_cluster::ReadLevel;
 
@@ -13,7 +13,7 @@ pub(crate) struct Check {
     pub(crate) of: CheckOf,
 }
 
-/// What is checked.
+/// The condition that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckOf {
     Read(ReadLevel),
@@ -21,7 +21,7 @@ pub(crate) enum CheckOf {
     Learner,
 }
 
-/// All checks, by the names that etcd gives them.
+/// All checks, with etcd's names.
 pub(crate) const CHECKS: [Check; 5] = [
     Check {
         kind: "livez",
@@ -50,7 +50,7 @@ pub(crate) const CHECKS: [Check; 5] = [
     },
 ];
 
-/// How often a check was passed, and failed.
+/// Counters of passed and failed checks.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) passed: Counter,

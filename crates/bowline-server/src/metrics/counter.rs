@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts up.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
-/// Goes up and down.
+/// A number that increases and decreases.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
@@ -21,7 +21,7 @@ impl Counter {
 }
 
 impl Gauge {
-    /// Goes up by one if it is below `max`.
+    /// Increments it if it is below `max`.
     pub(crate) fn rise(&self, max: u64) -> bool {
         let up = |now: u64| (now < max).then_some(now + 1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);

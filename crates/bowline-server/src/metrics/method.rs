@@ -1,6 +1,6 @@
-//! The methods that are served.
+//! The served methods.
 
-/// Makes the enum, its paths, and the way back.
+/// Defines the enum, its paths, and the look-up by path.
 macro_rules! methods {
     ($($name:ident = $service:literal / $method:literal,)*) => {
         /// A method of a service.
@@ -11,9 +11,9 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// All of them.
+            /// All methods.
             pub(crate) const ALL: &[Method] = &[$(Method::$name,)*];
-            /// How many there are.
+            /// The number of methods.
             pub(crate) const COUNT: usize = Method::ALL.len();
 
             /// The method of a path.

@@ -1,8 +1,7 @@
-//! The registry of what the server counts. `http::exposition` writes it for Prometheus.
+//! The registry of metrics. `http::exposition` renders it for Prometheus.
 //!
-//! A request costs a few additions to counters that exist from the start: no lock, no allocation, no
-//! look-up but the one that finds its method. The numbers of the node and of the storage are asked
-//! for when somebody reads them.
+//! A request costs a few additions to existing counters: no lock, no allocation, and no look-up except the
+//! one for its method. Numbers of the node and the storage are read when the metrics are scraped.
 
 mod check;
 mod counter;
@@ -21,25 +20,25 @@ pub(crate) use method::Method;
 /// gRPC has 17 codes, from 0 on.
 pub(crate) const CODES: usize = 17;
 
-/// See the module.
+/// The registry of metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) methods: [OfMethod; Method::COUNT],
-    /// Connections that are open.
+    /// Open connections.
     pub(crate) connections: Gauge,
-    /// Connections that were taken.
+    /// Accepted connections.
     pub(crate) connections_accepted: Counter,
-    /// Connections that were over the limit.
+    /// Connections refused because of the limit.
     pub(crate) connections_refused: Counter,
-    /// Requests for services or methods that there are not.
+    /// Requests for unknown services or methods.
     pub(crate) unknown: Counter,
-    /// Answers of `/health`.
+    /// Results of `/health`.
     pub(crate) health: Outcomes,
-    /// Of each check of `/livez` and `/readyz`.
+    /// Results of each check of `/livez` and `/readyz`.
     pub(crate) checks: [Outcomes; CHECKS.len()],
 }
 
-/// Of one method.
+/// The metrics of one method.
 #[derive(Debug)]
 pub(crate) struct OfMethod {
     pub(crate) codes: [Counter; CODES],
@@ -64,7 +63,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A request was answered; one for a stream, when the stream began.
+    /// Counts an answered request; for a stream, at its start.
     pub(crate) fn answered(&self, method: Method, code: Code, took: Duration) {
         let of = &self.methods[method as usize];
         if let Some(counter) = of.codes.get(code as usize) {

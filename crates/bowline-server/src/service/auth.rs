@@ -1,9 +1,8 @@
-//! `etcdserverpb.Auth`, which is not enabled.
+//! `etcdserverpb.Auth`: authentication is not enabled.
 //!
-//! Users and roles are not kept yet. So every answer is that of an etcd that has none of them, and
-//! what would make one is refused: a server that took a user and a password, and then let everybody
-//! in, would be worse than one that says no. A `token` in the metadata of other calls is not looked
-//! at.
+//! There are no users and roles yet. So every reply is that of an etcd without any, and calls that would
+//! create one are refused: a server that accepted a user with a password, and then let everybody in, would be
+//! worse than one that refuses. A `token` in the metadata of other calls is ignored.
 
 use std::sync::Arc;
 
@@ -16,16 +15,16 @@ use super::check;
 use crate::context::Context;
 use crate::status::Fault;
 
-/// To whoever would make a user, a role, or a difference.
+/// The refusal of calls that would create users or roles, or enable authentication.
 const UNSUPPORTED: Fault = Fault::Unsupported(
     "etcdserver: users and roles are not supported yet: leave authentication disabled, and let only \
      trusted machines reach --listen-client-urls",
 );
 
-/// What etcd counts its first state as.
+/// etcd's first authentication revision.
 const REVISION: u64 = 1;
 
-/// See the module.
+/// The authentication service.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthService {
     context: Arc<Context>,
@@ -36,7 +35,7 @@ impl AuthService {
         AuthService { context }
     }
 
-    /// Refuses as it has to, if it has to, else with `fault`.
+    /// Refuses for the general reasons of [`super::check`], or else with `fault`.
     fn refuse<T>(&self, metadata: &MetadataMap, fault: Fault) -> Result<Response<T>, Status> {
         check(&self.context, metadata)?;
         Err(fault.into())

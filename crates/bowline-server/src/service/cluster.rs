@@ -1,4 +1,4 @@
-//! `etcdserverpb.Cluster`: who belongs to the cluster.
+//! `etcdserverpb.Cluster`: the members of the cluster.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::config::parse_url;
 use crate::context::Context;
 use crate::status::{Fault, status};
 
-/// See the module.
+/// The membership service.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterService {
     context: Arc<Context>,
@@ -23,7 +23,7 @@ impl ClusterService {
         ClusterService { context }
     }
 
-    /// Who belongs to the cluster has nothing to do with revisions: in etcd none is told.
+    /// As in etcd, a reply about membership has no revision.
     fn header(&self) -> Option<pb::ResponseHeader> {
         self.context.header(0, self.context.term())
     }
@@ -45,7 +45,7 @@ fn member(info: MemberInfo) -> pb::Member {
 }
 
 fn check_urls(urls: &[String]) -> Result<(), Status> {
-    // A slash at the end is a path, which etcd does not take.
+    // A trailing slash is a path, which etcd refuses.
     let is_wrong = |url: &String| url.ends_with('/') || parse_url(url).is_err();
     if urls.is_empty() || urls.iter().any(is_wrong) {
         return Err(Fault::InvalidMemberUrls.into());
@@ -95,7 +95,7 @@ impl Cluster for ClusterService {
         if !client.members().iter().any(|info| info.id == request.id) {
             return Err(Fault::MemberNotFound.into());
         }
-        // etcd takes whatever it is told here, and the member is not reached any more.
+        // etcd accepts any URL here, and then cannot reach the member.
         check_urls(&request.peer_ur_ls)?;
         let updated = client.member_update(request.id, request.peer_ur_ls);
         updated.await.map_err(status)?;

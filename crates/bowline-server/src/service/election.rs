@@ -1,4 +1,4 @@
-//! `v3electionpb.Election`: who leads, by a lease. See [`super::queue`].
+//! `v3electionpb.Election`: leader election by leases. See [`super::queue`].
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::convert;
 use crate::status::{Fault, status};
 use crate::watch::{Kinds, OwnWatch};
 
-/// See the module.
+/// The election service.
 #[derive(Debug, Clone)]
 pub(crate) struct ElectionService {
     context: Arc<Context>,
@@ -33,7 +33,7 @@ impl ElectionService {
         ElectionService { context }
     }
 
-    /// Has a transaction of a leader carried out.
+    /// Executes a transaction on behalf of a leader.
     async fn write_as(
         &self,
         leader: &pb::LeaderKey,
@@ -42,7 +42,7 @@ impl ElectionService {
         if leader.key.is_empty() {
             return Err(Fault::KeyNotProvided.into());
         }
-        // No key was created at a revision below 0, so none is compared with it.
+        // No create revision is negative, so a negative one matches none.
         let revision = u64::try_from(leader.rev).unwrap_or(u64::MAX);
         write(&self.context, txn(&leader.key, revision)).await
     }
@@ -109,7 +109,7 @@ impl ElectionService {
         check_size(&self.context, request.encoded_len())?;
         let leader = request.leader;
         let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
-        // Who leads no more has nothing to give up, which is as well.
+        // A former leader has nothing to resign, which is fine.
         let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
         let header = self.context.header_of(&applied);
         Ok(respond_applied(
@@ -119,7 +119,7 @@ impl ElectionService {
     }
 }
 
-/// The first of a queue, as it is now.
+/// The present first key of a queue.
 async fn first(context: &Context, prefix: &[u8]) -> Result<Read<RangeReply>, Status> {
     let first = queue::first_of(prefix);
     let read = context.client.range(&first, ReadLevel::Linearizable);
@@ -161,7 +161,7 @@ impl Election for ElectionService {
         &self,
         request: Request<pb::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        /// Answers that wait for a client that does not read.
+        /// Replies that wait for a client that does not read.
         const WAITING_MAX: usize = 16;
         check(&self.context, request.metadata())?;
         let needs_leader = needs_leader(request.metadata());
@@ -178,7 +178,7 @@ impl Election for ElectionService {
                 () = sender.closed() => None,
             };
             if let Some(end) = end {
-                // Gone clients need no goodbye.
+                // An error means that the client has disconnected.
                 let _ = sender.send(Err(end)).await;
             }
         });
@@ -197,8 +197,8 @@ impl Election for ElectionService {
 
 type Replies = mpsc::Sender<Result<pb::LeaderResponse, Status>>;
 
-/// Tells of each leader, and of what it says, in order; `None` when the client has gone. What came
-/// and went while nobody led may be left out, the newest never is.
+/// Sends each leader and its values, in order; `None` when the client has disconnected. Leaders that came and
+/// went between two reads may be left out; the newest never is.
 async fn observe(context: &Context, prefix: &[u8], replies: &Replies) -> Option<Status> {
     loop {
         match observe_one(context, prefix, replies).await {
@@ -209,7 +209,7 @@ async fn observe(context: &Context, prefix: &[u8], replies: &Replies) -> Option<
     }
 }
 
-/// Tells of one leader until it goes; false when the client has.
+/// Sends one leader's values until its key is deleted; false when the client has disconnected.
 async fn observe_one(context: &Context, prefix: &[u8], replies: &Replies) -> Result<bool, Status> {
     let mut read = first(context, prefix).await?;
     let (mut header, leader) = match read.value.entries.pop() {
@@ -260,7 +260,7 @@ async fn next_leader(
     Ok(first.and_then(|event| event.kv))
 }
 
-/// False when the client has gone.
+/// False when the client has disconnected.
 async fn send(replies: &Replies, header: Option<ResponseHeader>, kv: KeyValue) -> bool {
     let reply = pb::LeaderResponse {
         header,

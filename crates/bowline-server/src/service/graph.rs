@@ -1,12 +1,12 @@
-//! `bowline.v1.Graph`: blocks, edges, and questions about how they hang together.
+//! `bowline.v1.Graph`: blocks, edges, and traversals.
 //!
-//! A write is one command that the members agree on. A read waits until this member is as fresh as was
-//! asked for, takes a snapshot, and asks it on a thread that may block: a walk can be long, and the threads
-//! of the transport serve everybody.
+//! A write is one command of the replicated log. A read waits for the requested freshness, takes a snapshot,
+//! and runs on a thread that may block: a traversal can be long, and the transport's threads serve all
+//! clients.
 //!
-//! Invariants: every part of one reply is of one revision, which the header says; no more than
-//! [`WALKS_MAX`] walks and [`WHOLE_MAX`] questions about the whole graph are under way or waiting for their
-//! clients at once, and neither keeps the other out. Who waits for a leader keeps nobody's turn.
+//! Invariants: every part of a reply is of one revision, which is in the header. At most [`WALKS_MAX`]
+//! traversals and [`WHOLE_MAX`] queries of the whole graph are under way or waiting for their clients, and
+//! neither kind blocks the other. A request that waits for a leader holds no turn.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::graph as convert;
 use crate::status::{Fault, status};
 
-/// How many walks are under way at once.
+/// The most concurrent traversals.
 const WALKS_MAX: usize = 16;
-/// As how many walks one counts that may touch edges again and again, or keep what it knows of each block.
+/// The weight of a search that may visit edges repeatedly, or keeps state for each block.
 const SEARCH_WEIGHT: u32 = 4;
-/// How many questions about the whole graph are under way at once.
+/// The most concurrent queries of the whole graph.
 const WHOLE_MAX: usize = 2;
-/// See the module.
+/// The graph service.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphService {
     context: Arc<Context>,
@@ -41,7 +41,7 @@ pub(crate) struct GraphService {
     whole: Arc<Semaphore>,
 }
 
-/// The graph as a request is to see it.
+/// The graph at the freshness of a request.
 struct Opened {
     view: View,
     header: pb::Header,
@@ -70,18 +70,18 @@ impl GraphService {
         })
     }
 
-    /// Waits for the turn of a walk that counts as so many.
+    /// Waits for a traversal's turn, of this weight.
     async fn turn(&self, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
         turn_of(&self.walks, weight).await
     }
 
-    /// Waits for the turn of a question about the whole graph.
+    /// Waits for the turn of a query of the whole graph.
     async fn turn_of_whole(&self) -> Result<OwnedSemaphorePermit, Status> {
         turn_of(&self.whole, 1).await
     }
 }
 
-/// Parts of at most so many items; of nothing, one empty part. With each, whether it is the last.
+/// Parts of at most so many items, and whether each is the last; one empty part if there are none.
 fn parts_of<T: Send + 'static>(items: Vec<T>) -> impl Iterator<Item = (Vec<T>, bool)> + Send {
     let mut items = items.into_iter();
     let mut is_done = false;
@@ -95,7 +95,7 @@ fn parts_of<T: Send + 'static>(items: Vec<T>) -> impl Iterator<Item = (Vec<T>, b
     })
 }
 
-/// The parts of components: a large one is told in several.
+/// Components as parts; a large component takes several.
 fn component_parts(components: Vec<Vec<BlockId>>) -> impl Iterator<Item = pb::Component> + Send {
     components.into_iter().flat_map(|blocks| {
         let starts = (0..blocks.len()).step_by(PART_ITEMS);
@@ -215,7 +215,7 @@ impl Graph for GraphService {
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let (mut found, turn) = ask_in_turn(turn, move || {
-            // One more tells whether there are more.
+            // One more shows whether there are more.
             view.first_neighbors(id, direction, &asked.kinds, limit.saturating_add(1))
         })
         .await?;
@@ -240,7 +240,7 @@ impl Graph for GraphService {
         let direction = convert::direction(asked.direction)?;
         let is_depth_first = convert::is_depth_first(asked.order)?;
         let opened = self.open(&metadata, asked.read).await?;
-        // Depth-first with a bound comes to a block again by a shorter way.
+        // A bounded depth-first traversal may reach a block again by a shorter path.
         let is_search = is_depth_first && asked.max_depth.is_some();
         let turn = self.turn(if is_search { SEARCH_WEIGHT } else { 1 }).await?;
         let view = opened.view;
@@ -325,9 +325,9 @@ impl Graph for GraphService {
         let opened = self.open(&metadata, asked.read).await?;
         let turn = self.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
-            let mut parts = Parts::new(outlet, header, |header, blocks, is_last| {
+            let mut parts = Parts::new(sender, header, |header, blocks, is_last| {
                 pb::ListBlocksReply {
                     header,
                     blocks,
@@ -359,9 +359,9 @@ impl Graph for GraphService {
         let opened = self.open(&metadata, asked.read).await?;
         let turn = self.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
-            let mut parts = Parts::new(outlet, header, |header, edges, is_last| {
+            let mut parts = Parts::new(sender, header, |header, edges, is_last| {
                 pb::ListEdgesReply {
                     header,
                     edges,
@@ -391,7 +391,7 @@ impl Graph for GraphService {
             Precedence::SourceFirst
         };
         let ((ids, is_cycle), turn) = ask_in_turn(turn, move || {
-            // A cycle is an answer, too.
+            // A cycle is a valid result, too.
             match view.topological_order(&asked.kinds, precedence) {
                 Ok(ids) => Ok((ids, false)),
                 Err(bowline::Error::Cycle { cycle }) => Ok((cycle, true)),

@@ -1,8 +1,8 @@
 //! `grpc.health.v1.Health`: whether this member can serve.
 //!
-//! It can as long as there is a leader and it is not stopping. A lack of space does not count: reads,
-//! deletions and compaction go on, and to take the member away would help nobody. All services share
-//! this state; the empty name stands for the whole server.
+//! It can while there is a leader and it is not stopping. A full disk does not count: reads, deletions and
+//! compaction go on, and removing the member from service would not help. All services share this state; the
+//! empty name stands for the whole server.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::context::{Context, stopped};
 use crate::metrics::Method;
 use crate::status::Fault;
 
-/// See the module.
+/// The health service.
 #[derive(Debug, Clone)]
 pub(crate) struct HealthService {
     context: Arc<Context>,
@@ -65,7 +65,7 @@ impl Health for HealthService {
         &self,
         request: Request<pb::HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        /// Answers that wait for a client that does not read.
+        /// Replies that wait for a client that does not read.
         const WAITING_MAX: usize = 4;
         let (sender, replies) = mpsc::channel(WAITING_MAX);
         let context = self.context.clone();
@@ -73,20 +73,20 @@ impl Health for HealthService {
         tokio::spawn(async move {
             let mut stopping = context.stopping();
             let end = tokio::select! {
-                // Who watches until the last moment hears first that it has come.
+                // A watcher first receives the last status, then the end.
                 biased;
                 () = follow(&context, is_known, &sender) => return,
                 () = stopped(&mut stopping) => Fault::Stopped,
                 () = sender.closed() => return,
             };
-            // Gone clients need no goodbye.
+            // An error means that the client has disconnected.
             let _ = sender.send(Err(end.into())).await;
         });
         Ok(Response::new(ReceiverStream::new(replies)))
     }
 }
 
-/// Tells how it is now, and each time that changes, until the client has gone.
+/// Sends the present status and each change, until the client disconnects.
 async fn follow(
     context: &Context,
     is_known: bool,
@@ -97,7 +97,7 @@ async fn follow(
         let is_serving = *changes.borrow_and_update();
         let now = match is_known {
             true => serving(is_serving),
-            // To come later it would have to be compiled in.
+            // Services are compiled in: an unknown one never appears later.
             false => reply(ServingStatus::ServiceUnknown),
         };
         if replies.send(Ok(now)).await.is_err() {

@@ -16,7 +16,7 @@ use crate::context::{Context, read_level, respond_applied, respond_read};
 use crate::convert;
 use crate::status::{Fault, status};
 
-/// See the module.
+/// The key-value service.
 #[derive(Debug, Clone)]
 pub(crate) struct KvService {
     context: Arc<Context>,
@@ -27,7 +27,7 @@ impl KvService {
         KvService { context }
     }
 
-    /// Of what goes into the log; reads may be as large as can be received.
+    /// Checks the size of a write; reads may be as large as a message.
     fn check_size(&self, bytes: usize) -> Result<(), Status> {
         check_size(&self.context, bytes)
     }
@@ -36,7 +36,7 @@ impl KvService {
         write(&self.context, txn).await
     }
 
-    /// Has one operation carried out.
+    /// Executes one operation.
     async fn write_one(&self, op: Op) -> Result<(OpReply, Applied), Status> {
         let (mut reply, applied) = self.write(Txn::of(op)).await?;
         let reply = reply.replies.pop().ok_or_else(foreign_reply)?;
@@ -44,7 +44,7 @@ impl KvService {
     }
 }
 
-/// Has a transaction carried out.
+/// Executes a transaction.
 pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Applied), Status> {
     let applied = context.client.execute(Command::Txn(txn)).await;
     let mut applied = applied.map_err(status)?;
@@ -55,7 +55,7 @@ pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Appl
     }
 }
 
-/// The node answered something else than it was asked.
+/// The node's reply is of another kind than the request.
 pub(super) fn foreign_reply() -> Status {
     Fault::Internal("the reply does not belong to the request".to_owned()).into()
 }
@@ -178,7 +178,7 @@ impl Kv for KvService {
     ) -> Result<Response<pb::CompactionResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        // What is below 0 counts as compacted from the beginning.
+        // A negative revision counts as already compacted.
         let Ok(revision) = u64::try_from(request.revision) else {
             let alarms = self.context.client.alarms();
             let is_corrupt = alarms.iter().any(|(_, kind)| *kind == AlarmKind::Corrupt);
@@ -212,14 +212,14 @@ impl Kv for KvService {
     }
 }
 
-/// Whether a transaction reads and does nothing else. As in etcd, one that holds another is agreed on whatever that
-/// does: it is refused while the data of members differs, for example, and when it is too large.
+/// Whether a transaction only reads. As in etcd, one with a nested transaction is proposed whatever that
+/// does: for example, it is refused while the data of members differs, and when it is too large.
 fn is_read(txn: &Txn) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure);
     ops.all(|op| matches!(op, Op::Range(_)))
 }
 
-/// Whether every read of a transaction may be answered by any member.
+/// Whether every read of a transaction is serializable.
 fn all_serializable(txn: &pb::TxnRequest) -> bool {
     use pb::request_op::Request as Op;
     let is_serializable = |op: &pb::RequestOp| match &op.request {

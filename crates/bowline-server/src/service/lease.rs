@@ -1,4 +1,4 @@
-//! `etcdserverpb.Lease`: grants, keep-alives, what is left.
+//! `etcdserverpb.Lease`: grants, revocations, keep-alives, remaining times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::{check, needs_leader};
 use crate::context::{Context, respond_applied, stopped};
 use crate::status::{Fault, in_words_of_etcd, status};
 
-/// The longest time to live, in seconds.
+/// The longest TTL, in seconds.
 const TTL_MAX: i64 = 9_000_000_000;
 
-/// See the module.
+/// The lease service.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseService {
     context: Arc<Context>,
@@ -30,7 +30,7 @@ impl LeaseService {
     }
 }
 
-/// A time to live in whole seconds, never less than it is.
+/// A TTL in seconds, rounded up.
 fn seconds(ttl: Duration) -> i64 {
     (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
 }
@@ -44,7 +44,7 @@ impl Lease for LeaseService {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
         if request.ttl > TTL_MAX {
-            // While an alarm is raised no grant is looked at.
+            // An alarm refuses every grant before it is checked.
             let alarms = self.context.client.alarms();
             let is_raised = |wanted| alarms.iter().any(|(_, kind)| *kind == wanted);
             return Err(if is_raised(AlarmKind::Corrupt) {
@@ -94,7 +94,7 @@ impl Lease for LeaseService {
         &self,
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        /// Answers that wait for a client that does not read.
+        /// Replies that wait for a client that does not read.
         const WAITING_MAX: usize = 16;
         check(&self.context, request.metadata())?;
         let needs_leader = needs_leader(request.metadata());
@@ -111,7 +111,7 @@ impl Lease for LeaseService {
                 () = sender.closed() => None,
             };
             if let Some(end) = end {
-                // Gone clients need no goodbye.
+                // An error means that the client has disconnected.
                 let _ = sender.send(Err(end)).await;
             }
         });
@@ -152,7 +152,7 @@ impl Lease for LeaseService {
         let client = &self.context.client;
         let point = client.read_barrier(ReadLevel::Linearizable).await;
         let point = point.map_err(status)?;
-        // Those that end first come first.
+        // The next to expire comes first.
         let mut leases = client.db().leases();
         leases.sort_by_key(|lease| lease.remaining);
         let reply = pb::LeaseLeasesResponse {
@@ -166,7 +166,7 @@ impl Lease for LeaseService {
     }
 }
 
-/// Answers keep-alives in order; `None` when the client has ended.
+/// Answers keep-alives in order; `None` when the client has ended the stream.
 async fn keep_alive(
     context: &Context,
     mut requests: Streaming<pb::LeaseKeepAliveRequest>,

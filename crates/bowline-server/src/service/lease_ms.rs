@@ -1,4 +1,4 @@
-//! `bowline.v1.Lease`: the leases of etcd's service, timed in milliseconds.
+//! `bowline.v1.Lease`: leases as in etcd's service, in milliseconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::reading::header;
 use crate::context::{Context, respond_applied};
 use crate::status::{Fault, status};
 
-/// See the module.
+/// The lease service in milliseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct MsLeaseService {
     context: Arc<Context>,
@@ -25,7 +25,7 @@ impl MsLeaseService {
         MsLeaseService { context }
     }
 
-    /// The header of a reply about this member as it is now.
+    /// The reply header for this member's present state.
     async fn header_now(&self) -> Result<pb::Header, Status> {
         let point = self.context.client.read_barrier(ReadLevel::Eventual).await;
         let point = point.map_err(status)?;
@@ -34,7 +34,7 @@ impl MsLeaseService {
     }
 }
 
-/// Never less than it is.
+/// A TTL in milliseconds, rounded up.
 fn ms_up(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

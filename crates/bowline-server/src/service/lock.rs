@@ -1,7 +1,7 @@
 //! `v3lockpb.Lock`: locks that end with a lease. See [`super::queue`].
 //!
-//! A lock is advice: who holds one and sleeps past its lease still believes in it. So a write that
-//! needs the lock is a transaction that compares the create revision of the key that `Lock` gave.
+//! A lock is advisory: a holder that sleeps past its lease still believes in it. So a write that needs the
+//! lock is a transaction that compares the create revision of the key that `Lock` returned.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{check, check_size, queue};
 use crate::context::{Context, respond_applied};
 use crate::status::Fault;
 
-/// See the module.
+/// The lock service.
 #[derive(Debug, Clone)]
 pub(crate) struct LockService {
     context: Arc<Context>,

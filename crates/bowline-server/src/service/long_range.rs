@@ -1,27 +1,28 @@
 //! `KV.Range` over many keys, in bounded memory.
 //!
-//! A reply of gRPC begins with its length, so it cannot be sent while it is read once. A range is read into
-//! memory up to [`WHOLE_BYTES`]; most end there, and are answered at once, with no second reading. One that
-//! does not is *long*: what was read is dropped, the rest of the range is counted in keys and bytes, and a
-//! second reading of the same snapshot encodes it in parts, no faster than the client takes them. That costs
-//! the reading twice. The other way, to keep what was read until a larger bound, would cost memory for each
-//! client that reads slowly, which is what this is against.
+//! A gRPC message begins with its length, so a single pass cannot send a reply while it reads. A range is
+//! read into memory up to [`WHOLE_BYTES`]; most end there, and are answered at once. One that does not is
+//! *long*: what was read is dropped, the rest of the range is measured in keys and bytes, and a second pass
+//! over the same snapshot encodes it in parts, no faster than the client takes them. This costs two passes.
+//! The alternative, buffering up to a larger bound, would cost memory for each slow client.
 //!
 //! ```text
 //! header field | parts: kvs, kvs, …                  | more, count
 //!              | one message, whose fields may come one after another
 //! ```
 //!
-//! A connection has as many such ranges under way as there are threads to read them, and a long one is under way until
-//! the client has taken it: who asks for everything and reads nothing waits for its own.
+//! A connection has as many such ranges under way as there are threads to read them, and a long one is under
+//! way until the client has taken it: a client that requests everything and reads nothing waits for itself
+//! only.
 //!
-//! What is sorted by something else than the key has to be in memory as a whole. It is measured first, and
-//! charged to the connection while it is.
+//! A range sorted by something other than the key must be in memory as a whole. It is measured first, and
+//! charged to the connection.
 //!
 //! Invariants:
 //!
-//! - Both readings are of one snapshot, so the length is that of what follows.
-//! - What is alive for a long range is the part that is sent and the one that is made; before it is taken, nothing.
+//! - Both passes are over one snapshot, so the length matches the contents.
+//! - A long range keeps in memory the part being sent and the part being made; before the client takes it,
+//!   nothing.
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -48,16 +49,16 @@ use crate::memory::{Charge, current_account};
 use crate::read_threads::ReadThreads;
 use crate::status::{Fault, status};
 
-/// What is answered at once: in bytes of the reply.
+/// The largest reply that is answered at once.
 const WHOLE_BYTES: usize = 1 << 20;
-/// So few keys are read without a thread of their own.
+/// Up to so many keys are read on the caller's thread.
 const FEW_KEYS: u64 = 16;
-/// A part of a long reply.
+/// The size of a part of a long reply.
 const PART_BYTES: usize = 256 << 10;
-/// What is charged for a long reply: the part that is made, one as a message, and two on their way.
+/// The charge of a long reply: the part being made, one as a message, and two on their way.
 const CHARGED_BYTES: usize = 4 * PART_BYTES;
 
-/// Whether a range is read here. Others name one key, or tell nothing but how many there are.
+/// Whether this module reads the range: not single keys, and not counts only.
 pub(super) fn is_wide(op: &RangeOp) -> bool {
     !op.range_end.is_empty() && !op.count_only && op.limit != 1
 }
@@ -142,7 +143,7 @@ pub(super) async fn range(
     Ok(response)
 }
 
-/// A snapshot that is as new as the level says.
+/// A snapshot of the freshness that the level requires.
 async fn open(
     context: &Context,
     op: &RangeOp,
@@ -160,7 +161,7 @@ async fn open(
             ..point.map_err(status)?
         };
         let snapshot = take()?;
-        // Asked once more: between the first time and the snapshot this thread may have slept.
+        // Checked again: this thread may have slept between the first check and the snapshot.
         if client.holds_lease() {
             return Ok((snapshot, point));
         }
@@ -169,14 +170,14 @@ async fn open(
     Ok((take()?, point))
 }
 
-/// A range that is sorted in memory.
+/// A range sorted in memory.
 async fn sorted(
     context: &Arc<Context>,
     op: RangeOp,
     level: ReadLevel,
     snapshot: &Snapshot,
 ) -> Result<Response<pb::RangeResponse>, Status> {
-    // With a limit the smallest or largest of all are told, so all are read.
+    // With a limit, the smallest or largest of all keys are returned, so all are read.
     let all = RangeOp {
         limit: 0,
         ..op.clone()
@@ -211,7 +212,7 @@ fn limit_of(op: &RangeOp) -> u64 {
     }
 }
 
-/// The entries of a range that are told, with what is known of the others.
+/// The returned entries of a range, and counts of the others.
 struct Kept<I> {
     entries: I,
     op: RangeOp,
@@ -231,7 +232,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
         }
     }
 
-    /// The next one that is told.
+    /// The next returned entry.
     fn next(&mut self) -> bowline::Result<Option<Entry>> {
         for entry in self.entries.by_ref() {
             let mut entry = entry?;
@@ -252,7 +253,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
         Ok(None)
     }
 
-    /// The next ones that are told; none after the last. What is beyond the limit is not read again.
+    /// The next returned entries; none after the last. Entries beyond the limit are not read again.
     fn next_part(&mut self) -> bowline::Result<pb::RangeResponse> {
         let mut part = pb::RangeResponse::default();
         let mut bytes = 0;
@@ -294,10 +295,10 @@ fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<pb::R
     Ok(Some(reply))
 }
 
-/// What a range tells.
+/// The measured size of a range's reply.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Measured {
-    /// Of its keys in a reply.
+    /// The bytes of its keys in a reply.
     bytes: u64,
     count: u64,
     more: bool,
@@ -306,7 +307,7 @@ struct Measured {
 fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
     let mut left = limit_of(op);
     let mut measured = Measured::default();
-    // Values are measured where they lie: in memory they would be copied.
+    // Values are measured in place: reading them would copy those in memory.
     let walked = snapshot.range(range_of(op))?.visit(|at| {
         let entry = match at.to_entry_without_value() {
             Ok(entry) => entry,
@@ -330,48 +331,48 @@ fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
     }
 }
 
-/// How long a key is with its metadata and a value of so many bytes.
+/// The encoded length of a key with its metadata and a value of so many bytes.
 fn key_value_bytes(without_value: Entry, value_bytes: usize) -> usize {
     let length = convert::key_value(without_value).encoded_len();
     match value_bytes {
-        // What is empty is left out.
+        // Empty fields are omitted.
         0 => length,
         bytes => length + field_bytes(bytes),
     }
 }
 
-/// How long a field of so many bytes is, with its tag of one byte and its length.
+/// The encoded length of a field, with its one-byte tag and its length.
 fn field_bytes(bytes: usize) -> usize {
     1 + prost::length_delimiter_len(bytes) + bytes
 }
 
-/// A reply in parts that are one message together.
+/// A reply in parts that together are one message.
 pub(crate) struct LongReply {
     pub(crate) head: pb::RangeResponse,
     pub(crate) tail: pb::RangeResponse,
-    /// Of the message.
+    /// The length of the message.
     length: u32,
     pub(crate) parts: Stepwise<pb::RangeResponse>,
 }
 
-/// Where a service leaves a long reply for who sends it.
+/// The slot in which a service leaves a long reply for the transport.
 #[derive(Clone)]
 struct LongReplySlot(Arc<Mutex<Option<LongReply>>>);
 
 impl LongReply {
-    /// The long reply of a response whose own message is to be left out.
+    /// The long reply of a response; it replaces the response's own message.
     pub(crate) fn taken_from<B>(response: &mut http::Response<B>) -> Option<LongReply> {
-        // Nearly all have no extensions, which costs nothing to find out.
+        // Nearly all responses have no extensions, and then this costs nothing.
         let slot: LongReplySlot = response.extensions_mut().remove()?;
         slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// As a message of gRPC.
+    /// The reply as a gRPC message.
     pub(crate) fn into_grpc(self) -> Body {
         let mut head = BytesMut::new();
         head.put_u8(0);
         head.put_u32(self.length);
-        // There is room: it grows.
+        // The buffer grows, so this cannot fail.
         let _ = self.head.encode(&mut head);
         Body::new(GrpcReply {
             left: u64::from(self.length) - self.head.encoded_len() as u64,
@@ -388,7 +389,7 @@ struct GrpcReply {
     tail: Option<pb::RangeResponse>,
     /// `None` at the end.
     parts: Option<Stepwise<pb::RangeResponse>>,
-    /// What has to come yet.
+    /// The bytes still to come.
     left: u64,
 }
 

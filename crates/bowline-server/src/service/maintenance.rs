@@ -1,4 +1,4 @@
-//! `etcdserverpb.Maintenance`: how a member is, alarms, copies, hashes.
+//! `etcdserverpb.Maintenance`: status, alarms, snapshots, hashes, defragmentation.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::status::{Fault, status};
 use crate::version::{CLUSTER_VERSION, CLUSTER_VERSION_SHORT, VERSION};
 
-/// See the module.
+/// The maintenance service.
 #[derive(Debug, Clone)]
 pub(crate) struct MaintenanceService {
     context: Arc<Context>,
@@ -28,14 +28,14 @@ impl MaintenanceService {
         MaintenanceService { context }
     }
 
-    /// Hashes what is stored, in turn and off the threads that serve requests: it reads all of it.
+    /// Computes a hash, in turn and on a blocking thread: it reads the whole database.
     async fn in_turn<T: Send + 'static>(
         &self,
         hash: impl FnOnce(&LocalClient) -> bowline_cluster::Result<T> + Send + 'static,
     ) -> Result<T, Status> {
         let client = self.context.client.clone();
         let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
-        // A client that goes away does not end it, so it keeps the turn.
+        // The hash goes on when the client goes away, so it keeps the turn.
         let hashed = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             hash(&client)
@@ -69,12 +69,12 @@ fn alarm(member_id: u64, kind: AlarmKind) -> pb::AlarmMember {
     }
 }
 
-/// Which alarms are asked for.
+/// The requested alarms.
 #[derive(Clone, Copy)]
 enum Wanted {
     Any,
     Only(AlarmKind),
-    /// Of a kind that nobody knows, so that no member has it.
+    /// An unknown kind, which no member raises.
     Unknown,
 }
 
@@ -123,7 +123,7 @@ impl Maintenance for MaintenanceService {
                 let applied = self.context.client.execute(command).await;
                 applied.map_err(status)?.reply.result.map_err(status)?;
             }
-            // Also one that was raised before is told.
+            // An alarm that was raised before is included.
             if was_raised || is_raised {
                 changed.push(alarm(member, kind));
             }
@@ -149,7 +149,7 @@ impl Maintenance for MaintenanceService {
                 AlarmKind::NoSpace => "NOSPACE",
                 AlarmKind::Corrupt => "CORRUPT",
             };
-            // The text of a message of etcd, in which a number of 0 is not there.
+            // Protobuf's text format, which omits a number of 0.
             let member = match member {
                 0 => String::new(),
                 member => format!("memberID:{member} "),
@@ -180,14 +180,14 @@ impl Maintenance for MaintenanceService {
         check(&self.context, request.metadata())?;
         let db = self.context.client.db().clone();
         let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
-        // Reads and writes go on meanwhile, so nobody has to wait for it.
+        // Reads and writes go on meanwhile, so the call does not wait for it.
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
             if let Err(error) = db.compact() {
                 tracing::warn!(%error, "merging the tables failed");
             }
         });
-        // As in etcd, where neither this answer nor that of `MoveLeader` has a header.
+        // As in etcd, neither this reply nor that of `MoveLeader` has a header.
         Ok(Response::new(pb::DefragmentResponse::default()))
     }
 
@@ -199,7 +199,7 @@ impl Maintenance for MaintenanceService {
         let (_, hashes) = self.in_turn(LocalClient::tree_hashes).await?;
         Ok(Response::new(pb::HashResponse {
             header: self.context.header_now(),
-            // Of every tree, as in etcd. 0 is how clients know that there is none.
+            // Of every tree, as in etcd. Clients take 0 for a missing hash.
             hash: (hashes.combined() as u32).max(1),
         }))
     }
@@ -215,7 +215,7 @@ impl Maintenance for MaintenanceService {
         Ok(Response::new(pb::HashKvResponse {
             header: self.context.header_now(),
             hash,
-            // As etcd numbers it when there was none.
+            // etcd's number when there was no compaction.
             compact_revision: if compacted == 0 { -1 } else { compacted as i64 },
             hash_revision: at as i64,
         }))
@@ -254,7 +254,7 @@ impl Maintenance for MaintenanceService {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
         if request.action == i32::from(DowngradeAction::Cancel) {
-            // None is under way, so there is nothing to end.
+            // No downgrade is under way, so there is nothing to cancel.
             return Ok(Response::new(pb::DowngradeResponse {
                 header: self.context.header_now(),
                 version: CLUSTER_VERSION_SHORT.to_owned(),
@@ -264,8 +264,8 @@ impl Maintenance for MaintenanceService {
     }
 }
 
-/// What is on disk has no older format that etcd's versions would name, so none of them can be gone
-/// back to. The answers are those of etcd to a version that it cannot go back to.
+/// The storage has no older format that etcd's versions would name, so no downgrade is possible. The replies
+/// are etcd's for an impossible version.
 fn refuse_downgrade(action: i32, version: &str) -> Fault {
     match DowngradeAction::try_from(action) {
         Ok(DowngradeAction::Validate | DowngradeAction::Enable) if is_version(version) => {
@@ -276,7 +276,7 @@ fn refuse_downgrade(action: i32, version: &str) -> Fault {
     }
 }
 
-/// Whether a text is a version, with or without its last part.
+/// Whether a text is a version, with or without a patch level.
 fn is_version(text: &str) -> bool {
     let number = |part: &str| part.parse::<u32>().is_ok();
     let core = text.split(['-', '+']).next().unwrap_or_default();

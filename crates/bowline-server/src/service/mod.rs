@@ -1,7 +1,7 @@
-//! The services of etcd v3, and those of `bowline.v1`, one file each.
+//! The services of etcd v3 and of `bowline.v1`, one file each.
 //!
-//! A service checks and converts the request, asks the node, and converts the answer. It holds no
-//! state but the [`Context`](crate::context::Context).
+//! A service checks and converts the request, calls the node, and converts the result. It has no state except
+//! the [`Context`](crate::context::Context).
 
 mod auth;
 mod cluster;
@@ -46,18 +46,18 @@ use tonic::metadata::MetadataMap;
 use crate::context::Context;
 use crate::status::Fault;
 
-/// How long a call that reads or writes everything waits for the one that is under way.
+/// How long an operation on the whole database waits for the one under way.
 const MAINTENANCE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Whether a client asked to be refused, rather than to wait, while there is no leader.
+/// Whether the client asked for a refusal, rather than a wait, while there is no leader.
 fn needs_leader(metadata: &MetadataMap) -> bool {
     metadata
         .get("hasleader")
         .is_some_and(|value| value == "true")
 }
 
-/// Refuses what cannot be served now: anything but the few calls that a learner serves, and calls
-/// that need a leader while there is none.
+/// Refuses what cannot be served now: on a learner all but a few calls, and calls that need a leader while
+/// there is none.
 fn check(context: &Context, metadata: &MetadataMap) -> Result<(), Status> {
     if context.is_learner() {
         return Err(Fault::LearnerUnsupported.into());

@@ -1,24 +1,23 @@
-//! What a lock and an election are made of: a queue of keys under one name.
+//! The queue of keys under one name, on which locks and elections are built.
 //!
-//! Who wants to be first puts the key `NAME/LEASE`, with the lease's id in hexadecimal, under its
-//! lease. The order of the queue is that of the keys' create revisions. The first holds the lock, or
-//! leads, until its key goes: by its own will, or with its lease. The keys are plain keys, and the
-//! same that etcd and its client libraries make, so those who queue up through this service and those
-//! who do it by themselves stand in one queue.
+//! A waiter puts the key `NAME/LEASE`, with the lease's id in hexadecimal, under its lease. The queue is
+//! ordered by the keys' create revisions. The first holds the lock, or leads, until its key is deleted, by
+//! the holder or with its lease. The keys are plain keys, the same that etcd and its client libraries create,
+//! so waiters of this service and of such libraries share one queue.
 //!
 //! Invariants:
 //!
-//! - Who is told that it is first was so in one linearizable read: its own key was there, with the
-//!   create revision it came with, and none under the name with a smaller one. Keys come at the end
-//!   only, so nobody gets before it as long as its key lives.
-//! - A call that ends without being first takes its key back ([`Place`]), whether it is refused, or
-//!   the client goes while it waits or even before the key is known to be there. It goes on trying
-//!   until the key is gone: one that stays as long as its lease keeps the lock from everybody.
-//! - A key that is there is not taken back by a call that is not the last to have asked for it, nor by
-//!   one that found it first already: somebody may have been told that the key holds the lock. So every
-//!   call puts the key, also where it is there already, and takes back that very put.
-//! - Nobody waits for more than the key just before its own, and its own: when a lock is given back,
-//!   one caller wakes, not all. It holds no thread meanwhile.
+//! - A caller is told that it is first only after one linearizable read that showed its own key, with the
+//!   create revision of its entry, and none under the name with a smaller one. Keys are added at the end
+//!   only, so no other key gets before it while its own lives.
+//! - A call that ends without being first deletes its key ([`Place`]), whether it is refused, or its client
+//!   leaves while it waits or even before the put is confirmed. It retries until the key is gone: a key that
+//!   lived as long as its lease would keep the lock from all others.
+//! - A call deletes a key only if it was the last to put it, and did not find it first already: another call
+//!   may have returned that the key holds the lock. So every call puts the key, even if it exists, and
+//!   deletes exactly that put.
+//! - A call waits only for its own key and the key just before: when a lock is released, one caller wakes,
+//!   not all. It holds no thread meanwhile.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -41,23 +40,23 @@ use crate::context::{Context, stopped};
 use crate::status::{Fault, status};
 use crate::watch::{Kinds, OwnWatch};
 
-/// Where the keys of a name begin.
+/// The prefix of a name's keys.
 pub(super) fn prefix(name: &[u8]) -> Vec<u8> {
     [name, b"/"].concat()
 }
 
-/// Where they end.
+/// The end of the prefix.
 pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
-        // It is a slash.
+        // The last byte is a slash.
         *last += 1;
     }
     end
 }
 
-/// A refusal as etcd words it here: its lock server asks etcd as a client does, and hands on what it is told
-/// without the code. What may be tried again keeps its code.
+/// A refusal in etcd's words: its lock server calls etcd as a client does, and forwards the text without the
+/// code. What may be retried keeps its code.
 pub(super) fn without_code(refusal: Status) -> Status {
     match refusal.code() {
         Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => refusal,
@@ -71,7 +70,7 @@ fn hexadecimal(lease: i64) -> String {
     format!("{sign}{:x}", lease.unsigned_abs())
 }
 
-/// The first of a queue.
+/// A read of a queue's first key.
 pub(super) fn first_of(prefix: &[u8]) -> RangeOp {
     RangeOp {
         key: prefix.to_vec(),
@@ -83,7 +82,7 @@ pub(super) fn first_of(prefix: &[u8]) -> RangeOp {
     }
 }
 
-/// The condition that a key is the one it was.
+/// The condition that a key still has this create revision.
 pub(super) fn is_of(key: &[u8], create_revision: Revision) -> Compare {
     Compare {
         key: key.to_vec(),
@@ -100,7 +99,7 @@ fn read_of(key: &[u8]) -> Op {
     })
 }
 
-/// A put, if the key is the one it was.
+/// A put if the key still has this create revision.
 pub(super) fn put_if(key: &[u8], create_revision: Revision, value: Value, lease: i64) -> Txn {
     Txn {
         compares: vec![is_of(key, create_revision)],
@@ -114,7 +113,7 @@ pub(super) fn put_if(key: &[u8], create_revision: Revision, value: Value, lease:
     }
 }
 
-/// A deletion, if the key is the one it was.
+/// A deletion if the key still has this create revision.
 pub(super) fn delete_if(key: &[u8], create_revision: Revision) -> Txn {
     delete_under(is_of(key, create_revision), key)
 }
@@ -130,7 +129,7 @@ fn delete_under(condition: Compare, key: &[u8]) -> Txn {
     }
 }
 
-/// The lease that was asked for, or a new one for 0. Nobody keeps the new one alive but the client.
+/// The requested lease, or a new one for 0. Only the client keeps the new one alive.
 pub(super) async fn lease_of(context: &Context, asked: i64) -> Result<i64, Status> {
     const TTL: Duration = Duration::from_secs(60);
     if asked != 0 {
@@ -141,29 +140,29 @@ pub(super) async fn lease_of(context: &Context, asked: i64) -> Result<i64, Statu
     Ok(id)
 }
 
-/// A key in a queue. Dropped, it is taken back.
+/// A key in a queue. Dropping it deletes the key.
 pub(super) struct Place {
     context: Arc<Context>,
     prefix: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) create_revision: Revision,
     pub(super) lease: i64,
-    /// Of the put of this call.
+    /// The revision of this call's put.
     mod_revision: Revision,
     is_kept: bool,
     runtime: Handle,
 }
 
-/// What came of entering a queue.
+/// The result of entering a queue.
 pub(super) struct Entered {
     pub(super) place: Place,
-    /// Of the transaction that entered.
+    /// The header of the transaction that entered.
     pub(super) header: Option<ResponseHeader>,
     is_first: bool,
 }
 
-/// Puts a key at the end of a queue. One that is there under the same lease keeps its place, and gets
-/// the value.
+/// Puts a key at the end of a queue. A key that exists under the same lease keeps its place, and gets the
+/// value.
 pub(super) async fn enter(
     context: &Arc<Context>,
     name: &[u8],
@@ -171,8 +170,8 @@ pub(super) async fn enter(
     value: Value,
 ) -> Result<Entered, Status> {
     let (context, prefix) = (context.clone(), prefix(name));
-    // On a task of its own, which goes on should the caller go: what comes of it then is a place
-    // that nobody takes, and so is taken back.
+    // In a task that outlives the caller: if the caller goes away, the returned place is dropped, and so the
+    // key is deleted.
     let entering = tokio::spawn(enter_at(context, prefix, lease, value));
     let entered = entering.await;
     entered.map_err(|error| Fault::Internal(error.to_string()))?
@@ -236,7 +235,7 @@ fn entry_of(reply: OpReply) -> Result<Option<Entry>, Status> {
 }
 
 impl Entered {
-    /// Waits until nobody is before. `lost` is the answer when the key goes first, with its lease.
+    /// Waits until the key is first. `lost` is the error if the key is deleted before, with its lease.
     pub(super) async fn turn(self, lost: Fault) -> Result<(Place, Option<ResponseHeader>), Status> {
         if self.is_first {
             return Ok((self.place, self.header));
@@ -256,12 +255,12 @@ impl Entered {
 }
 
 impl Place {
-    /// Returns when this is the first key: the header of the read that showed it. `None` when it has
+    /// Returns when this key is first, with the header of the read that showed it. `None` when the key is
     /// gone.
     async fn wait(&self) -> Result<Option<ResponseHeader>, Status> {
         let mut stopping = self.context.stopping();
         let last_before = RangeOp {
-            // A bound of 0 would be none, but nothing is created before revision 2.
+            // A bound of 0 would mean no bound, but nothing is created before revision 2.
             max_create_revision: self.create_revision - 1,
             sort_order: SortOrder::Descend,
             keys_only: true,
@@ -287,28 +286,28 @@ impl Place {
             let from = read.point.revision + 1;
             let mut watch = OwnWatch::start(&self.context.watches, &keys, from, Kinds::Deletions);
             tokio::select! {
-                // Whatever it was: the next look shows where things stand.
+                // Whatever the event: the next read shows the state.
                 gone = watch.next() => drop(gone?),
                 () = stopped(&mut stopping) => return Err(Fault::Stopped.into()),
             }
         }
     }
 
-    /// It stays when this goes.
+    /// Keeps the key when this is dropped.
     pub(super) fn keep(mut self) {
         self.is_kept = true;
     }
 
-    /// Takes the key back, and waits for it, though not for long.
+    /// Deletes the key, and waits for that for a short time.
     pub(super) async fn take_back(mut self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
         if let Some(removing) = self.remove() {
-            // Whether it has gone by then changes nothing of what is answered.
-            let _ = tokio::time::timeout(PATIENCE, removing).await;
+            // The reply is the same whether it is deleted by then or not.
+            let _ = tokio::time::timeout(REMOVE_TIMEOUT, removing).await;
         }
     }
 
-    /// Has the key taken back, by a task that does not end with the call.
+    /// Starts a task that deletes the key and outlives the call.
     fn remove(&mut self) -> Option<JoinHandle<()>> {
         if std::mem::replace(&mut self.is_kept, true) {
             return None;
@@ -326,7 +325,7 @@ impl Drop for Place {
     }
 }
 
-/// Deletes a key if nobody has put it since.
+/// Deletes a key unless it was put again since.
 async fn remove(context: &Context, key: &[u8], mod_revision: Revision) {
     const PAUSE: Duration = Duration::from_millis(500);
     let condition = Compare {
@@ -337,8 +336,8 @@ async fn remove(context: &Context, key: &[u8], mod_revision: Revision) {
     until_done(context.stopping(), PAUSE, attempt).await;
 }
 
-/// Tries until it succeeds, which without a leader takes a while, or the server stops: then the key goes
-/// with its lease.
+/// Retries until success, which takes a while without a leader, or until the server stops: then the key is
+/// deleted with its lease.
 async fn until_done<T, F>(
     mut stopping: watch::Receiver<bool>,
     pause: Duration,
@@ -361,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// One attempt without a leader left the key as long as its lease: nobody else got the lock.
+    /// A single attempt without a leader left the key until its lease ended: no other caller got the lock.
     #[tokio::test]
     async fn a_key_is_taken_back_however_often_that_fails_unless_the_server_stops() {
         let (stopping, is_stopping) = watch::channel(false);

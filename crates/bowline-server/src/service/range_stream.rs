@@ -1,7 +1,7 @@
-//! `KV.RangeStream`: a range in parts, as etcd has it from 3.7 on.
+//! `KV.RangeStream`: a range in parts, as in etcd from 3.7 on.
 //!
-//! The revision is pinned by a snapshot before the first part, so all parts are of one moment. They
-//! are made while the client takes them, from one iterator over that snapshot:
+//! A snapshot pins the revision before the first part, so all parts are of one revision. They come from one
+//! iterator over that snapshot, and are made as the client takes them:
 //!
 //! ```text
 //! part 1 | 10 keys
@@ -10,8 +10,8 @@
 //! last   | header, count, more
 //! ```
 //!
-//! Invariants: what is alive is the parts that wait and the one that is made, whatever the range
-//! holds; the parts one after another are what `Range` would have answered.
+//! Invariants: memory holds the waiting parts and the one being made, whatever the size of the range; the
+//! parts together are what `Range` would have returned.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ use crate::convert;
 use crate::memory::{Charge, current_account};
 use crate::status::{Fault, status};
 
-/// What a part is to have at most, however large a request may be: several of them wait for a client.
+/// The largest part, however large a request may be: several parts wait for a client.
 const PART_BYTES: usize = 512 << 10;
-/// What a key takes in a part besides itself, at most.
+/// The most bytes that a key takes in a part besides its own.
 const FRAME_BYTES: usize = 4;
-/// How many keys the first part has.
+/// The number of keys in the first part.
 const FIRST_KEYS: u64 = 10;
 
 pub(super) async fn stream(
@@ -66,7 +66,7 @@ pub(super) async fn stream(
         _ => context.header(newest, point.term),
     };
     let bytes_target = context.settings.request_bytes_max.min(PART_BYTES);
-    // One that waits, one that is made, one on its way.
+    // One that waits, one being made, one on its way.
     let charge = Charge::of(&current_account(&context.memory), 3 * bytes_target)?;
     let entries = snapshot.range(range_of(&op)).map_err(status)?;
     let mut parts = Parts::new(entries, &op, bytes_target);
@@ -86,7 +86,7 @@ pub(super) async fn stream(
     Ok(respond_read(replies, &point))
 }
 
-/// The keys that a request names.
+/// The range of a request.
 pub(super) fn range_of(op: &RangeOp) -> Range {
     let key = op.key.clone();
     match &op.range_end[..] {
@@ -97,14 +97,14 @@ pub(super) fn range_of(op: &RangeOp) -> Range {
     }
 }
 
-/// Cuts entries into parts.
+/// Splits entries into parts.
 struct Parts<I: Iterator> {
     entries: std::iter::Peekable<I>,
     keys_only: bool,
     count_only: bool,
-    /// How many keys may come yet.
+    /// The number of keys that may still come.
     left: u64,
-    /// How many keys the next part has at most.
+    /// The most keys of the next part.
     keys_max: u64,
     bytes_target: usize,
     count: u64,
@@ -128,7 +128,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
         }
     }
 
-    /// The next part, without its header; the last one says how many keys there are.
+    /// The next part, without its header; the last one has the count.
     fn next_part(&mut self) -> bowline::Result<Option<pb::RangeResponse>> {
         if self.is_done {
             return Ok(None);
@@ -164,7 +164,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
             return Ok(Some(part));
         }
         self.is_done = true;
-        // What is beyond the limit counts, and is not kept.
+        // Entries beyond the limit are counted and dropped.
         for entry in self.entries.by_ref() {
             entry?;
             self.count += 1;
@@ -198,7 +198,7 @@ mod tests {
         let read = Cell::new(0);
         let entries = (0..20_000).map(|number| {
             read.set(read.get() + 1);
-            // Long values come after many short ones: a part does not grow by that.
+            // Long values follow many short ones: a part must not grow by that.
             Ok(entry(number, if number < 10_000 { 10 } else { 20_000 }))
         });
         let mut parts = Parts::new(entries, &RangeOp::default(), TARGET);
@@ -211,7 +211,7 @@ mod tests {
             );
             told += part.kvs.len();
             sizes.push(part.kvs.len());
-            // One beyond, to know whether there is one.
+            // One beyond, to know whether there are more.
             assert!(read.get() <= told + 1, "{} read, {told} told", read.get());
             assert_eq!(part.count, if parts.is_done { 20_000 } else { 0 });
             assert!(!part.more);

@@ -1,5 +1,5 @@
-//! What the reads of `bowline.v1` share: a snapshot that is fresh enough, a turn, a thread that may block,
-//! and replies in parts.
+//! Shared code of the `bowline.v1` reads: a snapshot of the requested freshness, turns, blocking threads, and
+//! replies in parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::stream::{Ended, Outlet};
+use super::stream::{Ended, PartSender};
 use super::{check, check_leader};
 use crate::context::Context;
 use crate::convert::graph as convert;
 use crate::status::{Fault, status};
 
-/// How long a question waits for its turn.
+/// How long a query waits for its turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// What a part of a reply has at most, in visits, neighbours, ids or entries.
+/// The most visits, neighbours, ids or entries in a part of a reply.
 pub(super) const PART_ITEMS: usize = 1_000;
-/// From how many bytes on a part of a reply, or one that can be asked for in parts, is not made larger.
+/// A part, or a reply that can be requested in parts, ends at so many bytes.
 const PART_BYTES: usize = 1 << 20;
 
-/// What is stored, as a request is to see it.
+/// The database at the freshness of a request.
 pub(super) struct Opened {
     pub(super) snapshot: Snapshot,
     pub(super) header: pb::Header,
@@ -84,7 +84,7 @@ pub(super) async fn open(
     })
 }
 
-/// Waits for a turn that counts as so many.
+/// Waits for a turn of this weight.
 pub(super) async fn turn_of(
     turns: &Arc<Semaphore>,
     weight: u32,
@@ -92,24 +92,24 @@ pub(super) async fn turn_of(
     let turn = turns.clone().acquire_many_owned(weight);
     match tokio::time::timeout(TURN_WAIT_MAX, turn).await {
         Ok(Ok(permit)) => Ok(permit),
-        // It is never closed.
+        // An error is impossible: the semaphore is never closed.
         Ok(Err(_)) | Err(_) => Err(Fault::TooManyRequests.into()),
     }
 }
 
-/// Waits for a turn, for so long at most.
+/// Waits for a turn, up to a timeout.
 pub(super) async fn turn_within(
     turns: &Arc<Semaphore>,
     wait_max: Duration,
 ) -> Result<OwnedSemaphorePermit, Status> {
     match tokio::time::timeout(wait_max, turns.clone().acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
-        // It is never closed.
+        // An error is impossible: the semaphore is never closed.
         Ok(Err(_)) | Err(_) => Err(Fault::TooManyRequests.into()),
     }
 }
 
-/// Asks on a thread that may block.
+/// Runs a query on a thread that may block.
 pub(super) async fn ask<T: Send + 'static>(
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
 ) -> Result<T, Status> {
@@ -118,7 +118,7 @@ pub(super) async fn ask<T: Send + 'static>(
     answer.map_err(status)
 }
 
-/// Asks what needs a turn. A client that goes away does not end the walk, so the walk keeps the turn.
+/// Runs a query that needs a turn. It goes on when the client goes away, so it keeps the turn.
 pub(super) async fn ask_in_turn<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
@@ -126,8 +126,7 @@ pub(super) async fn ask_in_turn<T: Send + 'static>(
     ask(move || Ok((question()?, turn))).await
 }
 
-/// Reads one thing after the other, until what was found is enough for one reply. Gives how many things
-/// that answers.
+/// Reads items in order until the results fill one reply. Returns the number of items read.
 pub(super) fn read_some<K, T: Message>(
     all: &[K],
     mut read: impl FnMut(&K) -> bowline::Result<Option<T>>,
@@ -146,9 +145,9 @@ pub(super) fn read_some<K, T: Message>(
     Ok((found, all.len() as u64))
 }
 
-/// Collects what a scan visits into parts.
+/// Collects the items of a scan into parts.
 pub(super) struct Parts<'a, T, R, M> {
-    outlet: &'a Outlet<R>,
+    sender: &'a PartSender<R>,
     header: Option<pb::Header>,
     items: Vec<T>,
     bytes: usize,
@@ -157,9 +156,9 @@ pub(super) struct Parts<'a, T, R, M> {
 }
 
 impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, M> {
-    pub(super) fn new(outlet: &'a Outlet<R>, header: pb::Header, make: M) -> Self {
+    pub(super) fn new(sender: &'a PartSender<R>, header: pb::Header, make: M) -> Self {
         Parts {
-            outlet,
+            sender,
             header: Some(header),
             items: Vec::new(),
             bytes: 0,
@@ -168,7 +167,7 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
         }
     }
 
-    /// An error ends the scan; why is kept here.
+    /// Adds an item. An error ends the scan; the reason is stored here.
     pub(super) fn push(&mut self, item: T, bytes: usize) -> bowline::Result<()> {
         self.items.push(item);
         self.bytes += bytes;
@@ -178,7 +177,7 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
         self.bytes = 0;
         let items = std::mem::take(&mut self.items);
         let part = (self.make)(self.header.take(), items, false);
-        self.outlet.send(part).map_err(|ended| {
+        self.sender.send(part).map_err(|ended| {
             self.ended = Some(ended);
             bowline::Error::Closed
         })
@@ -190,7 +189,7 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
             (None, Err(error)) => Err(Ended::Failed(status(error))),
             (None, Ok(())) => {
                 let last = (self.make)(self.header, self.items, true);
-                self.outlet.send(last)
+                self.sender.send(last)
             }
         }
     }

@@ -1,9 +1,9 @@
-//! `grpc.reflection.v1` and `v1alpha`: what is served, for tools that ask. What members say to each
-//! other is not among it.
+//! `grpc.reflection.v1` and `v1alpha`: descriptions of the served services, for tools. The services between
+//! members are not included.
 //!
-//! The library's stream goes on as long as the client likes. So what is asked and what is answered pass
-//! through here: when the server stops, an answer that waits for the next question ends in words, and the
-//! questions end with it, so that nothing of the call is left that a connection would wait for.
+//! The library's stream lasts as long as the client likes. So requests and replies pass through here: when
+//! the server stops, the pending reply ends with a status, and the stream of requests ends with it, so that
+//! the connection need not wait for the call.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::status::Fault;
 
 type Call = BoxFuture<Response<Body>, Infallible>;
 
-/// Both versions. Its clones share them.
+/// Both versions of the service. Its clones share them.
 #[derive(Clone)]
 pub(crate) struct Reflection {
     context: Arc<Context>,
@@ -79,10 +79,10 @@ impl Reflection {
     }
 }
 
-/// What a client asks, until the answers have ended.
+/// A client's requests, until the replies have ended.
 struct Questions {
     inner: Body,
-    /// Ends with the answers; `None` when it has.
+    /// Ends with the replies; `None` after that.
     answered: Option<oneshot::Receiver<()>>,
 }
 
@@ -105,11 +105,11 @@ impl HttpBody for Questions {
     }
 }
 
-/// The answers, until the server stops.
+/// The replies, until the server stops.
 struct Answers {
     inner: Body,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Goes when they have ended.
+    /// Dropped when the replies have ended.
     answering: Option<oneshot::Sender<()>>,
 }
 
@@ -124,7 +124,7 @@ impl HttpBody for Answers {
         if self.answering.is_none() {
             return Poll::Ready(None);
         }
-        // What is answered already goes out first.
+        // Replies that are ready are sent first.
         if let Poll::Ready(next) = Pin::new(&mut self.inner).poll_frame(task) {
             return Poll::Ready(next);
         }
@@ -144,7 +144,7 @@ fn builder() -> Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(pb::v1::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(pb::v1alpha::FILE_DESCRIPTOR_SET)
-        // Each would bring its own version only.
+        // Each version would include only itself.
         .include_reflection_service(false)
 }
 

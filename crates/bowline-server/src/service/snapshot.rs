@@ -1,8 +1,7 @@
 //! The stream of `Maintenance.Snapshot`.
 //!
-//! The blob is a [`SnapshotFile`](crate::snapshot_file), followed by the SHA-256 of everything
-//! before it, as tools of etcd expect it. A thread of its own reads the tables, no faster than the
-//! client takes them.
+//! It is a [`SnapshotFile`](crate::snapshot_file) followed by the SHA-256 of everything before it, as etcd's
+//! tools expect it. A dedicated thread reads the tables, no faster than the client takes them.
 
 use std::sync::Arc;
 
@@ -25,14 +24,14 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 type Replies = ReceiverStream<Result<pb::SnapshotResponse, Status>>;
 
-/// The turn is kept until the last chunk is handed over.
+/// Starts the stream. The turn is kept until the last chunk is handed over.
 pub(super) fn stream(
     context: &Arc<Context>,
     turn: OwnedSemaphorePermit,
 ) -> Result<Replies, Status> {
     /// Chunks that wait for the client.
     const WAITING_MAX: usize = 4;
-    // With the one that is made, and one on its way.
+    // With the one being made, and one on its way.
     let bytes = (WAITING_MAX + 2) * CHUNK_BYTES;
     let charge = Charge::of(&current_account(&context.memory), bytes)?;
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
@@ -40,7 +39,7 @@ pub(super) fn stream(
     tokio::task::spawn_blocking(move || {
         let _held = (turn, charge);
         let frozen = match context.client.freeze() {
-            // Nothing was ever agreed on, so nothing could be made of it.
+            // The log is empty, so nothing could be restored from it.
             Ok(frozen) if frozen.index == 0 => {
                 let _ = replies.blocking_send(Err(Fault::NoLeader.into()));
                 return;
@@ -58,7 +57,7 @@ pub(super) fn stream(
             replies,
         };
         if let Err(Some(fault)) = sender.send_all(&frozen) {
-            // Who has gone need not be told.
+            // An error means that the client has disconnected.
             let _ = sender.replies.blocking_send(Err(fault.into()));
         }
     });
@@ -67,14 +66,14 @@ pub(super) fn stream(
 
 struct Sender {
     header: Option<pb::ResponseHeader>,
-    /// Bytes of the blob that follow, without the hash.
+    /// The bytes that follow, without the hash.
     remaining: u64,
     hash: Sha256,
     replies: mpsc::Sender<Result<pb::SnapshotResponse, Status>>,
 }
 
 impl Sender {
-    /// Without a fault, the client has gone.
+    /// An error without a fault means that the client has disconnected.
     fn send_all(&mut self, frozen: &Frozen) -> Result<(), Option<Fault>> {
         let file = SnapshotFile::of(frozen);
         let head = file.encode_head().map_err(Fault::Internal)?;

@@ -1,10 +1,10 @@
 //! `bowline.v1.Store`: keys at any level and revision, their history, and transactions.
 //!
-//! A transaction has no state here: its client reads at one revision, at whichever member, and sends what it
-//! has read with what it writes as one command, which all members decide alike.
+//! A transaction has no state on the server: its client reads at one revision, from any member, and sends
+//! what it has read with its writes as one command, on which all members decide alike.
 //!
-//! Invariants: every part of one reply is of one revision, which the header says; no more than [`SCANS_MAX`]
-//! scans are under way or waiting for their clients at once. A commit is proposed once.
+//! Invariants: every part of a reply is of one revision, which is in the header. At most [`SCANS_MAX`] scans
+//! are under way or waiting for their clients. A commit is proposed once.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::store as convert;
 use crate::status::{Fault, status};
 
-/// How many scans are under way at once. One that a client takes at once waits for nobody.
+/// The most concurrent scans.
 const SCANS_MAX: usize = 64;
 
-/// See the module.
+/// The store service.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreService {
     context: Arc<Context>,
@@ -85,10 +85,10 @@ impl Store for StoreService {
             0 => u64::MAX,
             limit => limit,
         };
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
             let more = Cell::new(false);
-            let mut parts = Parts::new(outlet, header, |header, entries, is_last| pb::RangeReply {
+            let mut parts = Parts::new(sender, header, |header, entries, is_last| pb::RangeReply {
                 header,
                 entries,
                 is_last,
@@ -134,9 +134,9 @@ impl Store for StoreService {
             limit => usize::try_from(limit).unwrap_or(usize::MAX),
         };
         let at = opened.snapshot.revision();
-        let stream = produced(move |outlet| {
+        let stream = produced(move |sender| {
             let _turn = turn;
-            let mut parts = Parts::new(outlet, header, |header, versions, is_last| {
+            let mut parts = Parts::new(sender, header, |header, versions, is_last| {
                 pb::HistoryReply {
                     header,
                     versions,
@@ -145,7 +145,7 @@ impl Store for StoreService {
             });
             let mut tell = || -> bowline::Result<()> {
                 let versions = db.history(&key)?;
-                // Asked afterwards: what was given up while it was read is not told as if it had never been.
+                // Checked afterwards: history trimmed during the read must not look as if it had never been.
                 db.snapshot_at(at)?;
                 let versions = versions.into_iter().filter(|one| one.revision <= at);
                 for version in versions.take(limit) {
@@ -172,7 +172,7 @@ impl Store for StoreService {
         }
         let commit = convert::commit(request)?;
         if commit.writes.is_empty() && commit.expectations.is_empty() {
-            // All reads were of one revision: it is equivalent to a commit at that moment.
+            // All reads were of one revision: the transaction is equivalent to a commit at that revision.
             let point = self.context.client.read_barrier(ReadLevel::Eventual).await;
             let point = point.map_err(status)?;
             let (term, index) = (point.term, point.applied_index);

@@ -1,7 +1,7 @@
 //! Replies in parts.
 //!
-//! A part is handed over when the client has room for it. A client that takes nothing for
-//! [`STALL_MAX`] is given up, and with it what is kept for it: a snapshot, a permit, a result.
+//! A part is handed over when the client has room for it. A stream whose client takes nothing for
+//! [`STALL_MAX`] ends, which frees its snapshot, permit and result.
 
 use std::future::Future;
 use std::mem;
@@ -26,24 +26,24 @@ pub(super) type Replies<T> = ReceiverStream<Result<T, Status>>;
 /// Parts that wait for the client.
 const WAITING_MAX: usize = 4;
 
-/// How long a client may take nothing.
+/// The longest time in which a client may take nothing.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// Why the parts ended early.
 pub(super) enum Ended {
-    /// The client has gone, or takes nothing.
+    /// The client has disconnected, or takes nothing.
     Gone,
     /// The rest cannot be read.
     Failed(Status),
 }
 
-/// Sends parts that are made while the client takes them, from a thread that may wait.
-pub(super) struct Outlet<T> {
+/// Sends parts from a blocking thread, as the client takes them.
+pub(super) struct PartSender<T> {
     replies: mpsc::Sender<Result<T, Status>>,
     runtime: Handle,
 }
 
-impl<T> Outlet<T> {
+impl<T> PartSender<T> {
     pub(super) fn send(&self, part: T) -> Result<(), Ended> {
         let sent = send_in_time(&self.replies, Ok(part), STALL_MAX);
         self.runtime.block_on(sent)
@@ -53,34 +53,33 @@ impl<T> Outlet<T> {
 async fn send_in_time<T>(
     replies: &mpsc::Sender<Result<T, Status>>,
     part: Result<T, Status>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Ended> {
-    match tokio::time::timeout(patience, replies.send(part)).await {
+    match tokio::time::timeout(timeout, replies.send(part)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(Ended::Gone),
     }
 }
 
-/// A reply whose parts `produce` sends. It runs where it may block.
+/// A reply whose parts `produce` sends, on a blocking thread.
 pub(super) fn produced<T: Send + 'static>(
-    produce: impl FnOnce(&Outlet<T>) -> Result<(), Ended> + Send + 'static,
+    produce: impl FnOnce(&PartSender<T>) -> Result<(), Ended> + Send + 'static,
 ) -> Replies<T> {
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        let outlet = Outlet { replies, runtime };
-        if let Err(Ended::Failed(status)) = produce(&outlet) {
-            // Who has gone need not be told, and who takes nothing is not waited for.
-            let sent = send_in_time(&outlet.replies, Err(status), STALL_MAX);
-            let _ = outlet.runtime.block_on(sent);
+        let sender = PartSender { replies, runtime };
+        if let Err(Ended::Failed(status)) = produce(&sender) {
+            // A client that has disconnected or takes nothing gets no error.
+            let sent = send_in_time(&sender.replies, Err(status), STALL_MAX);
+            let _ = sender.runtime.block_on(sent);
         }
     });
     ReceiverStream::new(receiver)
 }
 
-/// A reply whose parts `step` makes, one at a time, where it may block. The first is made when it is asked for, and each
-/// other when the one before is taken. While the client does not take them, no thread waits. `kept` is given back after
-/// the last one.
+/// A reply whose parts `step` makes one at a time, on a blocking thread: the first at the first poll, each
+/// other when the one before is taken. No thread waits for the client. `kept` is dropped after the last part.
 pub(super) fn stepwise<T, K>(
     threads: Arc<ReadThreads>,
     step: impl FnMut() -> Option<Result<T, Status>> + Send + 'static,
@@ -102,7 +101,7 @@ where
 }
 
 type Step<T> = Box<dyn FnMut() -> Option<Result<T, Status>> + Send>;
-/// A part, and what makes the next.
+/// A part, and the step that makes the next.
 type Made<T> = (Option<Result<T, Status>>, Step<T>);
 
 /// See [`stepwise`].
@@ -113,7 +112,7 @@ pub(crate) struct Stepwise<T> {
 
 enum At<T> {
     Waits(Step<T>),
-    /// The next part is made. Each has its turn, and the client's time is nobody's turn.
+    /// The next part is being made. Each part has its own turn; none is held while the client is slow.
     Makes(AbortOnDrop<Result<Made<T>, Status>>),
     Ended,
 }
@@ -162,7 +161,7 @@ impl<T: Send + 'static> Stream for Stepwise<T> {
     }
 }
 
-/// A task that ends with who waits for it.
+/// A task that is aborted when this is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -171,7 +170,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// A reply whose parts are known. `kept` is given back when the last one is handed over.
+/// A reply with known parts. `kept` is dropped when the last one is handed over.
 pub(super) fn of_parts<T, I, K>(parts: I, kept: K) -> Replies<T>
 where
     T: Send + 'static,
@@ -181,7 +180,7 @@ where
     of_parts_within(STALL_MAX, parts, kept)
 }
 
-fn of_parts_within<T, I, K>(patience: Duration, parts: I, kept: K) -> Replies<T>
+fn of_parts_within<T, I, K>(timeout: Duration, parts: I, kept: K) -> Replies<T>
 where
     T: Send + 'static,
     I: Iterator<Item = T> + Send + 'static,
@@ -194,13 +193,13 @@ where
         let Some(part) = parts.next() else {
             return ReceiverStream::new(receiver);
         };
-        // There is room, and the receiver is here.
+        // There is room, and the receiver exists.
         let _ = replies.try_send(Ok(part));
     }
     if parts.peek().is_some() {
         tokio::spawn(async move {
             for part in parts {
-                if send_in_time(&replies, Ok(part), patience).await.is_err() {
+                if send_in_time(&replies, Ok(part), timeout).await.is_err() {
                     break;
                 }
             }
@@ -228,13 +227,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_takes_nothing_is_given_up_with_what_is_kept_for_it() {
-        let patience = Duration::from_millis(50);
+        let timeout = Duration::from_millis(50);
         let (kept, mut released) = mpsc::channel::<()>(1);
-        let mut stalled = of_parts_within(patience, 0..100, kept);
+        let mut stalled = of_parts_within(timeout, 0..100, kept);
         let before = tokio::time::Instant::now();
         assert_eq!(released.recv().await, None);
-        assert!(before.elapsed() >= patience);
-        // What was handed over is there; the rest is gone.
+        assert!(before.elapsed() >= timeout);
+        // The parts handed over remain; the rest is dropped.
         let mut left = 0;
         while stalled.next().await.is_some() {
             left += 1;
@@ -254,12 +253,12 @@ mod tests {
         let step = move || Some(Ok(counted.fetch_add(1, Ordering::Relaxed)));
         let threads = one_thread();
         let mut parts = stepwise(threads.clone(), step, kept);
-        // Whatever the thread had to do before is done.
+        // The thread has finished all earlier work.
         threads.run(|| ()).await.unwrap();
         assert_eq!(made.load(Ordering::Relaxed), 0, "nobody has asked");
         for number in 0..10 {
             assert_eq!(parts.next().await.unwrap().unwrap(), number);
-            // One is made ahead.
+            // One part is made ahead.
             assert!(made.load(Ordering::Relaxed) <= number + 2);
         }
         drop(parts);
@@ -276,8 +275,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_follows_what_was_read_before_it() {
-        let mut parts = produced(|outlet| {
-            outlet.send(1)?;
+        let mut parts = produced(|sender| {
+            sender.send(1)?;
             Err(Ended::Failed(Status::data_loss("damaged")))
         });
         assert_eq!(parts.next().await.unwrap().unwrap(), 1);

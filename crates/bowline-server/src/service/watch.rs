@@ -1,6 +1,6 @@
 //! `etcdserverpb.Watch`: see [`crate::watch`].
 //!
-//! Served without the generated server, whose messages hold events that are not encoded yet.
+//! It does not use the generated server, whose messages hold decoded events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{check, needs_leader};
 use crate::context::Context;
 use crate::watch::{WatchMessage, WatchStream};
 
-/// See the module.
+/// The watch service.
 #[derive(Debug, Clone)]
 pub(crate) struct WatchService {
     context: Arc<Context>,

@@ -1,13 +1,13 @@
-//! The bodies of requests and replies, with what they cost and how long they may take.
+//! The bodies of requests and replies, with their charges and deadlines.
 //!
-//! - A [`RequestBody`] charges what has arrived of a message that is not whole, and gives it a deadline that
-//!   frames which trickle in do not move. One request of a unary call is one message; a stream may be silent
-//!   between its messages, and not within one.
-//! - A [`SharedInput`] is the body of a stream. The library keeps what nobody takes from it, frame by frame, and
-//!   frames of one byte cost a hundred times their size there. So the task of the call empties it at once,
-//!   whatever the service waits for, and what it takes is charged.
-//! - A [`ReplyBody`] charges what is larger than [`SMALL_BYTES`] until it is on its way, and hands it over in
-//!   pieces of [`PIECE_BYTES`]: a slow client makes progress, one that does not read is noticed.
+//! - A [`RequestBody`] charges the received part of an incomplete message, and gives the message a deadline
+//!   that frames which trickle in do not move. A unary call has one message; a stream may be silent between
+//!   its messages, but not within one.
+//! - A [`SharedInput`] is the body of a stream. The HTTP/2 library stores unread input frame by frame, and
+//!   frames of one byte cost a hundred times their size there. So the task of the call drains it at once,
+//!   whatever the service waits for, and charges what it takes.
+//! - A [`ReplyBody`] charges what is larger than [`SMALL_BYTES`] until it is sent, and hands it over in
+//!   pieces of [`PIECE_BYTES`]: a slow client makes progress, a client that does not read is detected.
 
 use std::cell::Cell;
 use std::mem;
@@ -26,37 +26,37 @@ use tonic::body::Body;
 
 use crate::memory::{self, Account, Charge, OverBudget, Partial, Unsent};
 
-/// What is smaller than this is not charged by itself: the number of calls is bounded.
+/// Smaller bodies are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;
 /// The largest piece of a reply that is handed over at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// What a frame of gRPC has before its message.
+/// The length of the prefix of a gRPC message.
 const HEAD_BYTES: usize = 5;
 
-/// What a body is made of.
+/// The kind of contents of a body.
 #[derive(Debug)]
 enum Shape {
     /// One message.
     Whole,
-    /// Messages of gRPC.
+    /// gRPC messages.
     Messages(Messages),
-    /// Values of JSON, which the gateway tells apart, and charges.
+    /// JSON values, which the gateway separates and charges.
     Values,
 }
 
-/// Where a client is in a stream of messages.
+/// The position in a stream of messages.
 #[derive(Debug, Default)]
 struct Messages {
     head: [u8; HEAD_BYTES],
     have: usize,
-    /// Bytes of the message that are to come.
+    /// The missing bytes of the message.
     left: usize,
-    /// Bytes of the message, and its head, that are here.
+    /// The received bytes of the message and its prefix.
     here: usize,
 }
 
 impl Messages {
-    /// Follows what has arrived. Says whether a message has ended.
+    /// Advances over received bytes. Returns whether a message has ended.
     fn take(&mut self, mut bytes: &[u8]) -> bool {
         let mut has_ended = false;
         while !bytes.is_empty() {
@@ -88,25 +88,25 @@ impl Messages {
     }
 }
 
-/// Where a body comes from.
+/// The source of a body.
 #[derive(Debug)]
 enum Source {
     Own(Incoming),
     Shared(Arc<SharedInput>),
 }
 
-/// The body of a request. See the module.
+/// The body of a request.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     source: Source,
     shape: Shape,
     partial: Partial,
-    /// Bytes that have arrived.
+    /// The received bytes.
     bytes: usize,
 }
 
 impl RequestBody {
-    /// Of a call that takes one request.
+    /// The body of a call with one request.
     pub(super) fn whole(body: Incoming, account: Arc<Account>, timeout: Duration) -> RequestBody {
         let partial = Partial::new(account, timeout);
         RequestBody {
@@ -117,7 +117,7 @@ impl RequestBody {
         }
     }
 
-    /// Of a call that takes a stream, of which the executor takes the other end.
+    /// The body of a call with a stream of requests; the executor takes the other end.
     pub(super) fn stream(
         body: Incoming,
         is_json: bool,
@@ -127,7 +127,7 @@ impl RequestBody {
     ) -> RequestBody {
         let source = match is_http2 {
             true => Source::Shared(SharedInput::offer(body, account.clone())),
-            // Of HTTP/1 the library takes no more than one buffer ahead.
+            // With HTTP/1 the library buffers no more than one read ahead.
             false => Source::Own(body),
         };
         RequestBody {
@@ -214,13 +214,13 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// The body of a stream, between the task of its call, which empties the library's queue, and the service.
+/// The body of a stream, shared by the task of its call, which drains the library's queue, and the service.
 #[derive(Debug)]
 pub(super) struct SharedInput(Mutex<Pulled>);
 
 #[derive(Debug)]
 struct Pulled {
-    /// `None` when it has ended.
+    /// `None` at the end.
     body: Option<Incoming>,
     waiting: BytesMut,
     trailers: Option<HeaderMap>,
@@ -230,7 +230,7 @@ struct Pulled {
 }
 
 thread_local! {
-    /// The input of the call that was made last, for the executor that begins it.
+    /// The input of the newest call, for the executor that starts it.
     static OFFERED: Cell<Option<Arc<SharedInput>>> = const { Cell::new(None) };
 }
 
@@ -248,12 +248,12 @@ impl SharedInput {
         input
     }
 
-    /// The input of the call that is about to begin: the library makes a call and begins it at once.
+    /// The input of the call about to start: the library creates a call and starts it at once.
     pub(super) fn offered() -> Option<Arc<SharedInput>> {
         OFFERED.take()
     }
 
-    /// Takes whatever has arrived. The task is woken when there is more.
+    /// Takes all that has arrived. More input wakes the task.
     pub(super) fn drain(&self, task: &mut Context<'_>) -> Result<(), OverBudget> {
         let mut pulled = self.0.lock();
         let mut has_more = false;
@@ -286,7 +286,7 @@ impl SharedInput {
         Ok(())
     }
 
-    /// The call has ended, and with it what it sends.
+    /// The call has ended: its input is dropped.
     pub(super) fn close(&self) {
         let mut pulled = self.0.lock();
         if pulled.body.take().is_some() {
@@ -301,7 +301,7 @@ impl SharedInput {
         let mut pulled = self.0.lock();
         if !pulled.waiting.is_empty() {
             let data = mem::take(&mut pulled.waiting).freeze();
-            // To give back is never refused.
+            // A release is never refused.
             let _ = pulled.charge.set(0);
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
@@ -319,12 +319,12 @@ impl SharedInput {
     }
 }
 
-/// What a reply did when it was polled last, on this thread.
+/// The result of the last poll of a reply on this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     /// It was not polled.
     None,
-    /// It gave something: if the call waits now, it waits for its client.
+    /// It yielded data: if the call waits now, it waits for its client.
     Gave,
     /// It waits for the service.
     Waits,
@@ -334,23 +334,23 @@ thread_local! {
     static PROGRESS: Cell<Progress> = const { Cell::new(Progress::None) };
 }
 
-/// What the reply of the call that was polled has done since this was asked last.
+/// The progress of the polled call's reply since the last call of this function.
 pub(super) fn take_progress() -> Progress {
     PROGRESS.replace(Progress::None)
 }
 
-/// The body of a reply. See the module.
+/// The body of a reply.
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
     body: Body,
     account: Option<Arc<Account>>,
-    /// What is left of a long message.
+    /// The remainder of a long message.
     rest: Bytes,
     is_grpc: bool,
     has_ended: bool,
 }
 
-/// A message, while any piece of it is not on its way.
+/// A message, until its last piece is sent.
 struct Held {
     bytes: Bytes,
     _charge: Charge,
@@ -385,7 +385,7 @@ impl ReplyBody {
         }
     }
 
-    /// The next piece of what is left.
+    /// The next piece of the remainder.
     fn next_piece(&mut self, account: &Arc<Account>) -> Bytes {
         let piece = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
         Bytes::from_owner(Piece {
@@ -423,7 +423,7 @@ impl ReplyBody {
                 self.has_ended = true;
                 let status = Status::from(over);
                 return Poll::Ready(Some(match self.is_grpc {
-                    // Whatever was sent of the reply, this says how it ended.
+                    // Whatever was sent of the reply, these trailers end it.
                     true => trailers_of(&status).map(Frame::trailers).ok_or(status),
                     false => Err(status),
                 }));
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(messages.here, 3, "of the head of the next message");
     }
 
-    /// A reply counts until the last byte of it is on its way, and is handed over in pieces.
+    /// A reply is charged until its last byte is sent, and is handed over in pieces.
     #[tokio::test]
     async fn a_reply_is_charged_until_it_is_on_its_way() {
         const BYTES: usize = 3 * PIECE_BYTES + 1;

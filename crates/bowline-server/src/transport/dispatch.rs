@@ -1,4 +1,4 @@
-//! From a request to its service.
+//! Routes requests to services.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -44,7 +44,7 @@ use crate::status::in_words_of_etcd;
 #[derive(Debug, Clone)]
 pub(crate) struct Dispatch {
     context: Arc<Context>,
-    /// Of the connection.
+    /// The account of the connection.
     account: Arc<Account>,
     kv: KvServer<KvService>,
     watch: WatchService,
@@ -56,10 +56,10 @@ pub(crate) struct Dispatch {
     election: ElectionServer<ElectionService>,
     auth: AuthServer<AuthService>,
     health: HealthServer<HealthService>,
-    /// `None` where it is not served.
+    /// `None` when reflection is off.
     reflection: Option<Reflection>,
     guard: Arc<Guard>,
-    /// Whether metrics and health are all there is.
+    /// Whether only metrics and health are served.
     is_for_metrics: bool,
     store: StoreServer<StoreService>,
     ms_lease: MsLeaseServer<MsLeaseService>,
@@ -101,7 +101,7 @@ impl Dispatch {
         }
     }
 
-    /// The same server where nothing but metrics and health is served.
+    /// A copy for a port that serves only metrics and health.
     pub(crate) fn for_metrics(&self) -> Dispatch {
         Dispatch {
             is_for_metrics: true,
@@ -109,7 +109,7 @@ impl Dispatch {
         }
     }
 
-    /// The same for a connection of its own.
+    /// A copy for one connection.
     pub(super) fn of_connection(&self, account: Arc<Account>) -> Dispatch {
         Dispatch {
             account,
@@ -117,7 +117,7 @@ impl Dispatch {
         }
     }
 
-    /// The method of a request of gRPC, if it is served here. gRPC is HTTP/2; see the [`Guard`].
+    /// The method of a gRPC request, if it is served here. gRPC requires HTTP/2; see the [`Guard`].
     fn method_of<B>(&self, request: &Request<B>) -> Option<Method> {
         if self.is_for_metrics || request.version() != Version::HTTP_2 {
             return None;
@@ -125,7 +125,7 @@ impl Dispatch {
         Method::of_path(request.uri().path())
     }
 
-    /// Calls the service that has the method.
+    /// Calls the service of a method.
     fn serve<B>(&self, method: Method, request: Request<B>) -> BoxedCall
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -250,7 +250,7 @@ impl Dispatch {
         }
     }
 
-    /// Calls a method for the gateway, as a client of gRPC does.
+    /// Calls a method for the gateway, as a gRPC client does.
     fn call_for_gateway(&self, request: Request<Body>) -> Call {
         let path = request.uri().path();
         match Method::of_path(path) {
@@ -262,7 +262,7 @@ impl Dispatch {
         }
     }
 
-    /// Answers what is no method.
+    /// Answers requests that are not gRPC methods.
     fn call_other(&self, request: Request<RequestBody>) -> Call {
         let is_grpc = request.version() == Version::HTTP_2
             && request
@@ -279,7 +279,7 @@ impl Dispatch {
         }
         if plain::is_known(uri.path()) {
             let context = self.context.clone();
-            // Nobody wants the body.
+            // These handlers ignore the body.
             let request = request.map(drop);
             return Call::Other(Box::pin(async move {
                 let (method, uri) = (request.method(), request.uri());
@@ -318,7 +318,7 @@ fn not_found() -> Response<Body> {
     plain::reply(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text)
 }
 
-/// The answer to a method that there is not, in the words of the library that etcd is served with.
+/// The reply to an unknown method, in the words of etcd's gRPC library.
 fn not_served(path: &str) -> Response<Body> {
     let names = path.strip_prefix('/').unwrap_or(path).rsplit_once('/');
     let text = match names {
@@ -338,14 +338,14 @@ fn not_served(path: &str) -> Response<Body> {
 pub(crate) struct Served {
     call: Call,
     account: Option<Arc<Account>>,
-    /// The bytes of its request, when that is there as a whole.
+    /// The bytes of its complete request.
     received: usize,
-    /// What it holds while it waits.
+    /// The charge of its request while it waits.
     charge: Option<Charge>,
 }
 
 impl Served {
-    /// Charges the request that the call holds while it waits.
+    /// Charges the complete request for as long as the call waits.
     fn hold(&mut self) -> Result<(), Status> {
         if self.received <= SMALL_BYTES || self.charge.is_some() {
             return Ok(());
@@ -389,21 +389,21 @@ impl Future for Served {
 
 /// A call under way.
 pub(crate) enum Call {
-    /// Of a method.
+    /// A call of a method.
     Method {
         call: BoxedCall,
         method: Method,
         begun: Instant,
         context: Arc<Context>,
     },
-    /// Of something else.
+    /// Another request.
     Other(BoxedCall),
-    /// That is answered.
+    /// A call with its reply ready.
     Ready(Option<Response<Body>>),
 }
 
 impl Call {
-    /// The answer when it cannot go on.
+    /// The reply to a call that cannot continue.
     fn refuse(&mut self, status: &Status) -> Response<Body> {
         match self {
             Call::Method {
@@ -434,7 +434,7 @@ impl Future for Call {
             } => {
                 let answered = call.as_mut().poll(task).map_ok(in_words);
                 if let Poll::Ready(Ok(response)) = &answered {
-                    // A refusal has its code in the head; whatever else has a body is fine so far.
+                    // A refusal has its code in the head; any other reply with a body has not failed so far.
                     let code = response.headers().get(Status::GRPC_STATUS);
                     let code = code.map_or(Code::Ok, code_of);
                     context.metrics.answered(*method, code, begun.elapsed());
@@ -450,7 +450,7 @@ impl Future for Call {
     }
 }
 
-/// A refusal in the words that clients of etcd know, also where it is not the service that refuses.
+/// Replaces the text of a refusal by etcd's words, also where no service refused.
 fn in_words(response: Response<Body>) -> Response<Body> {
     let code = response.headers().get(Status::GRPC_STATUS).map(code_of);
     if code != Some(Code::OutOfRange) {

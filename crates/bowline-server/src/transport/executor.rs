@@ -1,12 +1,11 @@
-//! Runs the calls of a connection, on the connection's own task when they do not wait.
+//! The executor of a connection's calls: a call that does not wait runs on the connection's task.
 //!
-//! A read of this member's memory is answered at the first poll. To spawn a task for it would cost
-//! more than the read. So a call is polled once where it is, and becomes a task only when it has to
-//! wait. The first poll has no one to wake: what it registers is registered again by the task, which
-//! polls before it waits.
+//! A read from memory is answered at the first poll, and spawning a task would cost more than the read. So a
+//! call is polled once in place, and becomes a task only if it has to wait. The first poll has a waker that
+//! does nothing: the task polls again before it waits, and registers its own.
 //!
-//! A call that waits is charged to its connection, and its client must go on reading: a call whose client
-//! takes nothing of the reply for a while is dropped, which resets its stream and frees what it holds.
+//! A waiting call is charged to its connection, and its client must keep reading: if the client takes nothing
+//! of the reply for a while, the call is dropped, which resets its stream and frees its memory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,10 +18,11 @@ use tokio::time::Sleep;
 use super::bodies::{Progress, SharedInput, take_progress};
 use crate::memory::{Account, Charge};
 
-/// About what a call that waits takes besides its messages: its futures, the stream, the head of the request.
+/// The approximate memory of a waiting call besides its messages: its futures, the stream, the request's
+/// head.
 const CALL_BYTES: usize = 4 << 10;
 
-/// See the module.
+/// The executor of a connection's calls.
 #[derive(Debug, Clone)]
 pub(super) struct EagerExecutor {
     account: Arc<Account>,
@@ -47,7 +47,7 @@ where
         let mut call = Box::pin(call);
         let mut context = Context::from_waker(Waker::noop());
         if let Some(input) = &input {
-            // What it charges too much is noticed by the task.
+            // The task will report a charge above the limit.
             let _ = input.drain(&mut context);
         }
         take_progress();
@@ -67,12 +67,12 @@ where
 /// A call that has to wait.
 struct Waiting<F> {
     call: Pin<Box<F>>,
-    /// What its client sends, when that is a stream.
+    /// Its input, if that is a stream.
     input: Option<Arc<SharedInput>>,
     charge: Charge,
-    /// What the reply did at the first poll.
+    /// The reply's progress at the first poll.
     first: Option<Progress>,
-    /// Since when the client takes nothing.
+    /// The deadline since the client stopped reading.
     unread: Option<Pin<Box<Sleep>>>,
     unread_timeout: Duration,
 }
@@ -82,8 +82,8 @@ impl<F: Future<Output = ()>> Future for Waiting<F> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // In both cases the call is dropped, which resets its stream: it is no use to send a client more that
-        // does not read, or that has used up its memory with calls.
+        // In both cases the call is dropped, which resets its stream: sending more is useless to a client
+        // that does not read, or that has used up its memory with calls.
         if this.charge.bytes() == 0 && this.charge.set(CALL_BYTES).is_err() {
             return Poll::Ready(());
         }
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(is_done.await.unwrap(), Ok(7));
     }
 
-    /// Calls that wait were bounded by nothing but the number of streams, which has no bound by default.
+    /// Waiting calls were bounded only by the number of streams, which is unlimited by default.
     #[tokio::test]
     async fn calls_that_wait_are_bounded_by_the_memory_of_their_connection() {
         const MAX: usize = 100 * CALL_BYTES;

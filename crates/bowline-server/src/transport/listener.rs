@@ -1,4 +1,4 @@
-//! Takes connections, and serves each until it ends or the server stops.
+//! Accepts connections, and serves each until it ends or the server stops.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,34 +13,34 @@ use tokio::sync::{mpsc, watch};
 
 use super::Dispatch;
 use super::executor::EagerExecutor;
-use super::patience::Patient;
+use super::read_deadline::DeadlineStream;
 use crate::context::{Context, stopped};
 use crate::memory::Account;
 
 /// Limits and times of connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionOptions {
-    /// How many there may be.
+    /// The most connections.
     pub(crate) connections_max: u64,
-    /// How many calls one may have under way.
+    /// The most concurrent calls per connection.
     pub(crate) streams_max: u32,
     /// The largest head of a request, in bytes.
     pub(crate) header_bytes_max: u32,
-    /// How long a client may take to send what it has begun.
+    /// The deadline for a request or message to arrive completely.
     pub(crate) partial_timeout: Duration,
-    /// After what time a call is ended of whose reply its client reads nothing.
+    /// A call ends when its client reads nothing of the reply for so long.
     pub(crate) unread_timeout: Duration,
-    /// How many calls a client may reset within ten seconds.
+    /// The most calls that a client may reset within ten seconds.
     pub(crate) resets_max: u32,
-    /// How often a silent one is asked whether it is there.
+    /// The interval of pings on a silent connection.
     pub(crate) keep_alive_interval: Duration,
-    /// How long the answer may take.
+    /// The timeout of a ping's answer.
     pub(crate) keep_alive_timeout: Duration,
-    /// How long calls under way may take to end when the server stops.
+    /// The time for calls under way to finish when the server stops.
     pub(crate) drain_timeout: Duration,
 }
 
-/// A port that is listened on.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     inner: TcpListener,
@@ -53,7 +53,7 @@ impl Listener {
         const BACKLOG: i32 = 4096;
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-        // A port that was used a moment ago can be used again.
+        // A recently used port can be bound again.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -66,12 +66,12 @@ impl Listener {
         Ok(Listener { inner, address })
     }
 
-    /// Where it listens: with the port that was found, if it was 0.
+    /// The bound address, with the port that the system chose for 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes connections until the server stops. `alive` is dropped when the last one has ended.
+    /// Accepts connections until the server stops. `alive` is dropped when the last one has ended.
     pub(crate) async fn serve(
         self,
         context: Arc<Context>,
@@ -89,13 +89,14 @@ impl Listener {
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
-                // The client has gone before it was taken.
+                // The client disconnected before the accept.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
                     if let Some(count) = failures.count() {
                         tracing::warn!(%error, count, "connections could not be taken");
                     }
-                    // With no more files to open, it does not help to try at once. They wait.
+                    // Without free file descriptors an immediate retry fails again. Clients wait in the
+                    // backlog.
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = stopped(&mut stopping) => return,
@@ -135,11 +136,11 @@ impl Listener {
     }
 }
 
-/// How long a listener pauses that cannot take connections.
+/// The pause of a listener after a failed accept.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Something that happens often, and is logged now and then with a count.
+/// A frequent event that is logged now and then with a count.
 #[derive(Debug, Default)]
 struct Repeated {
     told: Option<Instant>,
@@ -147,7 +148,7 @@ struct Repeated {
 }
 
 impl Repeated {
-    /// Counts one more; the count since it was told last, when it is to be told again.
+    /// Counts an event; returns the count since the last report when a new report is due.
     fn count(&mut self) -> Option<u64> {
         const INTERVAL: Duration = Duration::from_secs(10);
         self.count += 1;
@@ -160,25 +161,25 @@ impl Repeated {
 }
 
 fn builder(options: &ConnectionOptions, account: &Arc<Account>) -> Builder<EagerExecutor> {
-    // What arrives is taken from the library at once, and charged. The windows bound what may arrive between.
+    // Input is taken from the library at once and charged. The windows bound what may arrive in between.
     const STREAM_WINDOW_BYTES: u32 = 1 << 20;
     const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
     const FRAME_BYTES: u32 = 64 << 10;
-    // Of what a client does not read, the library takes so much, and a message beyond. Each stream has
-    // queues of its own, with a bound over all of them, before that.
+    // The library buffers so much unsent data, and one message more. The queues before it are bounded per
+    // stream and overall.
     const SEND_BUFFER_BYTES: usize = 64 << 10;
-    // A call that was answered keeps its place until the client has taken the answer; a small one is not charged.
+    // An answered call keeps its slot until the client has taken the reply; a small reply is not charged.
     const CALL_BYTES_MAX: usize = 16 << 10;
     let streams_max = account.memory().connection_bytes_max() / CALL_BYTES_MAX;
     let streams_max = u32::try_from(streams_max).unwrap_or(u32::MAX);
-    // The smallest that the library takes.
+    // The library's minimum.
     const HTTP1_BUFFER_MIN: usize = 8 << 10;
     let executor = EagerExecutor::new(account.clone(), options.unread_timeout);
     let mut builder = Builder::new(executor);
     builder
         .http1()
         .timer(TokioTimer::new())
-        // It holds a head as a whole, so this bounds heads, too.
+        // The buffer holds a whole head, so this bounds heads, too.
         .max_buf_size((options.header_bytes_max as usize).max(HTTP1_BUFFER_MIN))
         .header_read_timeout(options.partial_timeout);
     builder
@@ -206,17 +207,18 @@ struct Connection {
 
 impl Connection {
     async fn serve(mut self, stream: TcpStream) {
-        // It counts as open until this goes, however that comes.
+        // Counts the connection as open until it is dropped.
         let _open = Open(&self.context);
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection ended before it began");
             return;
         }
         let options = &self.options;
-        let (patience, unread_timeout) = (options.partial_timeout, options.unread_timeout);
+        let (partial_timeout, unread_timeout) = (options.partial_timeout, options.unread_timeout);
         let account = self.account.clone();
         let resets_max = options.resets_max;
-        let stream = Patient::new(stream, patience, unread_timeout, resets_max, account);
+        let stream =
+            DeadlineStream::new(stream, partial_timeout, unread_timeout, resets_max, account);
         let builder = builder(options, &self.account);
         let serving = builder.serve_connection(TokioIo::new(stream), self.dispatch);
         let mut serving = std::pin::pin!(serving);
@@ -240,7 +242,7 @@ impl Connection {
     }
 }
 
-/// Returns when a reply that was handed over has not been on its way for a whole period.
+/// Returns when a reply that was handed over stays unsent for a whole period.
 async fn unread(account: &Account, period: Duration) {
     loop {
         tokio::time::sleep(period).await;

@@ -1,13 +1,13 @@
-//! Connections: HTTP/1.1 and HTTP/2 on one port, and what answers them.
+//! Connections: HTTP/1.1 and HTTP/2 on one port, and the dispatch of their requests.
 //!
-//! Requests go from the connection to the services without layers between: a layer of the usual kind
-//! would box each call, and copy what it needs of it.
+//! There are no middleware layers between connection and services: a layer of the usual kind would box each
+//! call, and copy what it needs of it.
 
 mod bodies;
 mod dispatch;
 mod executor;
 mod listener;
-mod patience;
+mod read_deadline;
 
 pub(crate) use dispatch::Dispatch;
 pub(crate) use listener::{ConnectionOptions, Listener};

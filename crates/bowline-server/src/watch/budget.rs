@@ -1,23 +1,23 @@
-//! What waits for all clients together.
+//! The bound over the queues of all streams.
 //!
-//! Each queue has a bound of its own, and a crowd of clients that do not read has as many queues. So a queue
-//! may also never have more than a part of what is left of the bound over all: a few slow clients have all
-//! the room they may have, and the more there are, the less each of them has. Who finds none falls behind,
-//! and goes on from history.
+//! Each queue has a bound of its own, but a crowd of clients that do not read has as many queues. So a queue
+//! may also hold at most a fraction of what is left of the bound over all queues: a few slow clients get full
+//! queues, and the more there are, the less each gets. A watch that finds no room falls behind and continues
+//! from history.
 //!
 //! ```text
 //! events of all queues  |■■■■■■■■■■■■■■■■■■■■■■■■ · · · · · · · ·|
 //! one queue                                      |· an eighth of it at most
 //! ```
 //!
-//! The budget of all clients ([`Memory`]) counts it, too: what is left there bounds it from above.
+//! The budget of all clients ([`Memory`]) counts these bytes, too, and its remainder is an upper bound.
 //!
 //! Invariants:
 //!
-//! - The bytes of an event count once, from its encoding until the last message with it has gone, whichever
-//!   queues they wait in.
-//! - What counts stays below the bound, but for one message of each stream, which finds room in an empty
-//!   queue whatever is left, and for messages that are not about events.
+//! - The bytes of an event count once, from its encoding until its last message is dropped, whatever the
+//!   number of queues.
+//! - The count stays below the bound, except for one message per stream, which an empty queue always accepts,
+//!   and for messages without events.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,12 @@ use bytes::Bytes;
 
 use crate::memory::Memory;
 
-/// How much of what is left one queue may have: one part of so many.
+/// One queue may take one part in so many of the remainder.
 const SHARES: usize = 8;
-/// About how much memory an encoded event takes besides its bytes.
+/// The approximate memory of an encoded event besides its bytes.
 const OWNER_BYTES: usize = 64;
 
-/// See the module.
+/// The bound over the queues of all streams.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes_max: usize,
@@ -43,7 +43,7 @@ impl Budget {
         Arc::new(Budget { bytes_max, memory })
     }
 
-    /// How much one queue may have now.
+    /// The most bytes that one queue may hold now.
     pub(super) fn share(&self) -> usize {
         let own = self.bytes_max.saturating_sub(self.used());
         own.min(self.memory.left()) / SHARES
@@ -61,7 +61,7 @@ impl Budget {
         self.memory.watches.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts an encoded event while anybody has it.
+    /// Counts an encoded event until its last reference is dropped.
     pub(super) fn count(self: &Arc<Budget>, bytes: Vec<u8>) -> Bytes {
         self.take(bytes.len() + OWNER_BYTES);
         Bytes::from_owner(Counted {
@@ -71,7 +71,7 @@ impl Budget {
     }
 }
 
-/// The bytes of an event.
+/// The counted bytes of an event.
 struct Counted {
     bytes: Vec<u8>,
     budget: Arc<Budget>,
@@ -105,11 +105,11 @@ mod tests {
         assert_eq!(budget.used(), 1000);
         drop(others);
         assert_eq!((budget.used(), budget.share()), (0, 1000));
-        // Beyond the bound there is nothing to share.
+        // Beyond the bound nothing is left.
         let all = budget.count(vec![7; 9000]);
         assert_eq!(budget.share(), 0);
         drop(all);
-        // What is left for all clients is a bound, too.
+        // The budget of all clients is a bound, too.
         let account = memory.account();
         let _others = crate::memory::Charge::of(&account, 1 << 18).unwrap();
         assert_eq!(budget.share(), 1000);

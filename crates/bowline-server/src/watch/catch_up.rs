@@ -1,9 +1,8 @@
-//! Brings watches that are behind to where the feed is.
+//! The catch-up thread: it brings watches that are behind to the position of the feed.
 //!
-//! One thread takes the watches of a shard in turn, a piece of history each time, so that a watch
-//! that has far to go does not keep others waiting. A watch whose outlet is full waits without a
-//! thread until its client has read, and nothing is read for it meanwhile; only a few keep what was read
-//! before.
+//! One thread takes the watches of a shard in turn and reads a piece of history for each, so that a watch far
+//! behind does not delay others. A watch whose queue is full waits without a thread until its client has
+//! read, and nothing is read for it meanwhile. Only a few waiting watches may keep what they have read.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -12,24 +11,24 @@ use bowline::{Changes, Revision, Watcher};
 
 use super::event::{bytes_of, event_of};
 use super::message::encoded;
-use super::outlet::{Offer, Sharing};
 use super::shard::{Shard, ToWake};
 use super::state::{Key, State};
+use super::stream_queue::{Offer, Sharing};
 
-/// How many revisions a watch is given in its turn.
+/// The most revisions that a watch reads in one turn.
 const TURN_MAX: usize = 256;
-/// How many bytes of keys and values, from which its turn is over.
+/// A turn ends at so many bytes of keys and values.
 const TURN_BYTES: usize = 1 << 20;
-/// How many turns a watch has one after the other when it may not keep what it has read until the next:
-/// as much as is read from history at once.
+/// The turns in a row of a watch that may not keep what it has read until its next turn: as many as one read
+/// of history yields.
 const TURNS_AT_ONCE: usize = 4;
 
-/// What the thread is to do.
+/// A task of the thread.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Go on with a watch.
+    /// Continue with a watch.
     Job(Box<Job>),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
@@ -38,10 +37,10 @@ pub(super) enum Task {
 pub(super) struct Job {
     key: Key,
     watcher: Watcher,
-    /// Read, and not yet in the outlet.
+    /// Revisions that are read and not yet in the queue.
     pending: VecDeque<Changes>,
     has_read: bool,
-    /// Whether it is counted among those that keep what they have read until their turn.
+    /// Whether it counts among the watches that keep what they have read until their next turn.
     pub(super) holds_in_turn: bool,
 }
 
@@ -60,23 +59,22 @@ impl Job {
         self.key
     }
 
-    /// Whether it may have read more than it has told.
+    /// Whether it may have read more than it has sent.
     pub(super) fn holds_history(&self) -> bool {
         self.has_read
     }
 
-    /// The first revision that was not told.
+    /// The first revision that was not sent.
     pub(super) fn next_revision(&self) -> Revision {
         let next = self.pending.front().map(|changes| changes.revision);
         next.unwrap_or_else(|| self.watcher.next_revision())
     }
 
-    /// Reads up to the end of the turn, but no more than finds room; tells whether there is nothing more for
-    /// now.
+    /// Reads until the turn ends or the room is used up. Returns whether nothing more is available for now.
     fn read(&mut self, room: usize) -> bowline::Result<bool> {
         self.has_read = true;
         let bytes_max = TURN_BYTES.min(room);
-        // What found no room the last time counts, or a watch that is woken often would gather ever more.
+        // Pending revisions count, or a watch that is woken often would accumulate ever more.
         let mut bytes: usize = self.pending.iter().map(bytes_of).sum();
         while self.pending.len() < TURN_MAX && bytes < bytes_max {
             match self.watcher.try_recv()? {
@@ -85,7 +83,7 @@ impl Job {
                     self.pending.push_back(changes);
                 }
                 None => {
-                    // All of it is pending.
+                    // Everything read is pending.
                     self.has_read = !self.pending.is_empty();
                     return Ok(true);
                 }
@@ -94,7 +92,7 @@ impl Job {
         Ok(false)
     }
 
-    /// Puts what was read into the outlet; tells whether it found room.
+    /// Moves what was read into the queue; returns whether there was room for all.
     fn put(&mut self, shard: &Shard, state: &mut State, to_wake: &mut ToWake) -> bool {
         let Some(watch) = state.get(self.key) else {
             return true;
@@ -117,7 +115,7 @@ impl Job {
     }
 }
 
-/// The thread.
+/// The thread's loop.
 pub(super) fn run(shard: &Shard, tasks: &Receiver<Task>) {
     while let Ok(Task::Job(job)) = tasks.recv() {
         if shard.is_stopped() {
@@ -137,17 +135,17 @@ pub(super) fn run(shard: &Shard, tasks: &Receiver<Task>) {
             turns += 1;
         }
         for stream in to_wake {
-            stream.outlet.wake();
+            stream.queue.wake();
         }
     }
 }
 
-/// Gives a watch its turn; and gives it back when there is more to read and room for it.
+/// One turn of a watch. Returns the watch if there is more to read and room for it.
 fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) -> Option<Job> {
     let mut state = shard.state.lock();
-    // Unless it was canceled.
+    // A canceled watch is gone.
     let stream = state.get(job.key)?.stream.clone();
-    let room = stream.outlet.room();
+    let room = stream.queue.room();
     if room == 0 {
         shard.wait_for_room(&mut state, &stream, job);
         return None;
@@ -155,7 +153,7 @@ fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) -> Option<Job> {
     drop(state);
     let read = job.read(room);
     let mut state = shard.state.lock();
-    // It may have been canceled meanwhile: then there is nothing to put.
+    // If it was canceled meanwhile, nothing is put.
     if !job.put(shard, &mut state, to_wake) {
         shard.wait_for_room(&mut state, &stream, job);
         return None;
@@ -165,7 +163,7 @@ fn turn(shard: &Shard, mut job: Job, to_wake: &mut ToWake) -> Option<Job> {
         Err(error) => shard.fail(&mut state, job.key, error),
         Ok(false) => return Some(job),
         Ok(true) => {
-            // The feed may have moved since the read; it cannot while the lock is held.
+            // The feed may have moved since the read; it cannot move while the lock is held.
             if job.watcher.next_revision() < state.position {
                 drop(state);
                 shard.send(job);

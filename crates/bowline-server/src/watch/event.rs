@@ -1,4 +1,4 @@
-//! Changes of the database as events of the wire.
+//! Changes of the database as wire events.
 
 use bowline::{Change, ChangeKind, Changes, Entry};
 use bowline_proto::mvccpb::event::EventType;
@@ -27,7 +27,7 @@ pub(super) fn event_of(change: &Change) -> Event {
     }
 }
 
-/// The same event, with what was there before.
+/// The same event with the previous entry.
 pub(super) fn with_previous(event: &Event, previous: Option<Entry>) -> Event {
     Event {
         prev_kv: previous.map(key_value),
@@ -35,7 +35,7 @@ pub(super) fn with_previous(event: &Event, previous: Option<Entry>) -> Event {
     }
 }
 
-/// About how many bytes the changes of a revision take.
+/// The approximate size of a revision's changes in bytes.
 pub(super) fn bytes_of(changes: &Changes) -> usize {
     let entry = |entry: &Entry| entry.key.len() + entry.value.len();
     let of = |change: &Change| entry(&change.entry) + change.previous.as_ref().map_or(0, entry);

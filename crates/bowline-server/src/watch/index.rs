@@ -1,8 +1,8 @@
-//! Which watches a key concerns.
+//! An index from keys to watches.
 //!
-//! Watches of one key, and of all keys with a prefix, are found by hashing: the key itself, and its
-//! beginnings of every length that some watched prefix has. Other ranges are looked through one by
-//! one; equal ranges count once. Kubernetes and etcdctl watch keys and prefixes.
+//! Watches of one key, and of all keys with a prefix, are found by hashing the key itself, and its prefixes
+//! of every length that some watch has. Other ranges are searched one by one; equal ranges count once.
+//! Kubernetes and etcdctl watch keys and prefixes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) enum Span {
     /// One key.
     Key(Vec<u8>),
-    /// Every key that begins so.
+    /// Every key with this prefix.
     Prefix(Vec<u8>),
-    /// From the first to before the second, or to the end.
+    /// From the first key to before the second, or to the end.
     Range(Vec<u8>, Option<Vec<u8>>),
 }
 
 impl Span {
-    /// The span that `key` and `range_end` mean, as in etcd; `None` when it is empty.
+    /// The span of `key` and `range_end`, as in etcd; `None` when it is empty.
     pub(super) fn new(key: &[u8], range_end: &[u8]) -> Option<Span> {
-        // No key is empty: every key is from the zero byte on.
+        // Keys are not empty, so the first possible key is one zero byte.
         let key = if key.is_empty() { &[0][..] } else { key };
         match range_end {
             [] => Some(Span::Key(key.to_vec())),
@@ -32,7 +32,7 @@ impl Span {
         }
     }
 
-    /// The same, for the database.
+    /// The same as a range of the database.
     pub(super) fn range(&self) -> bowline::Range {
         match self {
             Span::Key(key) => bowline::Range::key(key),
@@ -43,7 +43,7 @@ impl Span {
     }
 }
 
-/// Whether `end` is `prefix` with its last byte raised.
+/// Whether `end` is `prefix` with its last byte incremented.
 fn is_prefix_end(prefix: &[u8], end: &[u8]) -> bool {
     match (prefix.split_last(), end.split_last()) {
         (Some((last, head)), Some((end_last, end_head))) => {
@@ -53,15 +53,15 @@ fn is_prefix_end(prefix: &[u8], end: &[u8]) -> bool {
     }
 }
 
-/// The first key of a range, and the one it ends before.
+/// The first key of a range, and its exclusive end.
 type Bounds = (Vec<u8>, Option<Vec<u8>>);
 
-/// Watches by their keys.
+/// The index.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     keys: HashMap<Vec<u8>, Vec<u32>>,
     prefixes: HashMap<Vec<u8>, Vec<u32>>,
-    /// How many prefixes of each length there are.
+    /// The number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
     ranges: HashMap<Bounds, Vec<u32>>,
 }
@@ -127,7 +127,7 @@ impl Index {
     }
 }
 
-/// Takes a watch out of a group; tells whether it was the last.
+/// Removes a watch from a group; returns whether the group is now empty.
 fn take<K: Eq + std::hash::Hash>(groups: &mut HashMap<K, Vec<u32>>, group: &K, watch: u32) -> bool {
     let Some(watches) = groups.get_mut(group) else {
         return false;

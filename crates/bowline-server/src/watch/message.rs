@@ -1,8 +1,7 @@
-//! What a watch is told.
+//! Messages to watches.
 //!
-//! A message of a watch is etcd's `WatchResponse`, with one difference that the wire does not show: its
-//! events are encoded already. An event is encoded once, however many watches it concerns; in each of their
-//! messages stands a reference to the same bytes.
+//! A message is etcd's `WatchResponse`, with one difference that is not visible on the wire: its events are
+//! already encoded. An event is encoded once, and the messages of all its watches refer to the same bytes.
 
 use bowline_proto::etcdserverpb::ResponseHeader;
 use bowline_proto::mvccpb::Event;
@@ -31,7 +30,7 @@ pub(crate) struct WatchMessage {
     pub(crate) events: Vec<Bytes>,
 }
 
-/// An event, encoded.
+/// The encoded event.
 pub(super) fn encoded(event: &Event) -> Vec<u8> {
     event.encode_to_vec()
 }
@@ -56,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever the fields, the bytes are those of the message that clients know.
+    /// Whatever the fields, the encoding is that of `WatchResponse`.
     #[test]
     fn the_wire_sees_a_watch_response() {
         let event = |version: i64| Event {

@@ -1,33 +1,33 @@
 //! All watches of a node, served by few threads.
 //!
 //! ```text
-//!  database ──ring──▶ feed ──index──▶ outlet ──▶ stream (polled by its connection)
+//!  database ──ring──▶ feed ──index──▶ queue ──▶ stream (polled by its connection)
 //!     │                 ▲               ▲
 //!     │            goes live            │
 //!     └──history──▶ catch-up ───────────┘
 //! ```
 //!
-//! One thread per shard, the *feed*, takes every revision once from one watcher over all keys, finds
-//! the watches it concerns through an index of their keys, and puts the events into the *outlet* of
-//! their stream, a bounded queue. A watch that starts in the past, or whose client does not read
-//! fast enough, is *behind*: it has a watcher of its own, which the shard's *catch-up* thread reads
-//! when there is room in the outlet. When it has reached the feed, it goes live again.
+//! One thread per shard, the *feed*, reads every revision once from a single watcher over all keys. It finds
+//! the affected watches through an index of their keys, and puts the events into the bounded *queue* of their
+//! stream. A watch that starts in the past, or whose client reads too slowly, is *behind*: it has a watcher
+//! of its own, which the shard's *catch-up* thread reads when the queue has room. When it has reached the
+//! feed, it goes live again.
 //!
-//! The feed's place, `position`, is the revision that it takes next. It moves, and watches go live or
-//! fall behind, under the lock of the shard. So:
+//! The feed's `position` is the revision that it takes next. The position moves, and watches go live or fall
+//! behind, under the lock of the shard. So:
 //!
-//! - A live watch has been given every event below `position` (from its start on); a watch that is
-//!   behind has been given those below the place of its watcher. Going live asks that the second be
-//!   not less than the first: nothing is lost, nothing comes twice.
-//! - A stream without a watch that is behind may be told `position - 1` as its progress: its outlet
-//!   is in order, so no event that is older can come after. Unless a watch of it is *ahead*: it starts at a
-//!   revision that the member has not reached, as one does that a client resumes on a member that lags. To
-//!   that watch, and to its stream, such a progress would be a step back.
-//! - Nobody waits for a client: a full outlet refuses, and the watch falls behind.
-//! - What waits for all clients together is bounded: events by the [`budget`](budget::Budget), and what
-//!   watches that are behind have read by how many of them may keep it while they wait.
-//! - An event is encoded once by the feed, and its bytes are shared by the messages of all watches that it
-//!   concerns; an outlet counts them once.
+//! - A live watch has received every event from its start to below `position`; a watch that is behind has
+//!   received those below the position of its watcher. A watch goes live only if the second is not less than
+//!   the first: nothing is lost, nothing comes twice.
+//! - A stream without a watch that is behind may receive `position - 1` as its progress: its queue is in
+//!   order, so no older event can follow. The exception is a stream with a watch that is *ahead*: it starts
+//!   at a revision that the member has not reached, as when a client resumes on a member that lags. For that
+//!   watch and its stream, such a progress would be a step back.
+//! - No thread waits for a client: a full queue refuses, and the watch falls behind.
+//! - Memory over all clients is bounded: events by the [`budget`](budget::Budget), and what watches that are
+//!   behind have read by the number of them that may keep it while they wait.
+//! - The feed encodes an event once; the messages of all its watches share the bytes, and a queue counts them
+//!   once.
 //! - Without watches there is no feed, and commits do nothing for it.
 //!
 //! Writers never take the lock of a shard.
@@ -38,11 +38,11 @@ mod event;
 mod index;
 mod message;
 mod options;
-mod outlet;
 mod own;
 mod shard;
 mod state;
 mod stream;
+mod stream_queue;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -54,15 +54,15 @@ use tonic::Status;
 use crate::memory::Memory;
 use crate::status::Fault;
 use budget::Budget;
-use outlet::Outlet;
 use shard::Shard;
+use stream_queue::StreamQueue;
 
 pub(crate) use message::WatchMessage;
 pub(crate) use options::WatchOptions;
 pub(crate) use own::{Kinds, OwnWatch};
 pub(crate) use stream::WatchStream;
 
-/// How many queues of the size that one may have find room at once.
+/// The bound over all queues is that of so many full ones.
 const FULL_QUEUES: usize = 32;
 
 /// All watches of a node.
@@ -72,15 +72,15 @@ pub(crate) struct Watches {
     next_shard: AtomicUsize,
     queue_bytes: usize,
     budget: Arc<Budget>,
-    outlets: Mutex<Outlets>,
+    streams: Mutex<OpenStreams>,
 }
 
 /// The open streams.
 #[derive(Debug, Default)]
-struct Outlets {
-    /// Each with whether it ends when there is no leader.
-    open: Vec<(Weak<Outlet>, bool)>,
-    /// Whether all were ended, so that one that is opened now ends at once.
+struct OpenStreams {
+    /// Their queues, each with whether the stream needs a leader.
+    open: Vec<(Weak<StreamQueue>, bool)>,
+    /// Whether all were ended; a stream that is opened now ends at once.
     is_over: bool,
 }
 
@@ -102,28 +102,28 @@ impl Watches {
             next_shard: AtomicUsize::new(0),
             queue_bytes: options.queue_bytes,
             budget,
-            outlets: Mutex::default(),
+            streams: Mutex::default(),
         }))
     }
 
-    /// A place for the watches of a new stream.
-    fn open(&self, needs_leader: bool) -> (Arc<Shard>, Arc<Outlet>) {
+    /// Creates the queue of a new stream.
+    fn open(&self, needs_leader: bool) -> (Arc<Shard>, Arc<StreamQueue>) {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        let outlet = Arc::new(Outlet::new(self.queue_bytes, self.budget.clone()));
-        let mut outlets = self.outlets.lock();
-        if outlets.is_over {
-            outlet.end(Status::from(Fault::Stopped));
+        let queue = Arc::new(StreamQueue::new(self.queue_bytes, self.budget.clone()));
+        let mut streams = self.streams.lock();
+        if streams.is_over {
+            queue.end(Status::from(Fault::Stopped));
         }
-        let open = &mut outlets.open;
-        // Now and then the ones that have gone are forgotten.
+        let open = &mut streams.open;
+        // Before it grows, entries of closed streams are removed.
         if open.len() == open.capacity() {
-            open.retain(|(outlet, _)| outlet.strong_count() > 0);
+            open.retain(|(queue, _)| queue.strong_count() > 0);
         }
-        open.push((Arc::downgrade(&outlet), needs_leader));
-        (self.shards[next].clone(), outlet)
+        open.push((Arc::downgrade(&queue), needs_leader));
+        (self.shards[next].clone(), queue)
     }
 
-    /// How many watches there are, and how many of them are behind.
+    /// The number of watches, and of those that are behind.
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(all, behind), shard| {
             let (more, more_behind) = shard.counts();
@@ -131,30 +131,30 @@ impl Watches {
         })
     }
 
-    /// Ends the streams that were opened to end when there is no leader.
+    /// Ends the streams that need a leader.
     pub(crate) fn end_those_that_need_a_leader(&self) {
-        Watches::end_streams(&self.outlets.lock(), true, &Fault::NoLeader);
+        Watches::end_streams(&self.streams.lock(), true, &Fault::NoLeader);
     }
 
-    fn end_streams(outlets: &Outlets, only_needing_leader: bool, fault: &Fault) {
-        for (outlet, needs_leader) in &outlets.open {
-            if let Some(outlet) = outlet.upgrade()
+    fn end_streams(streams: &OpenStreams, only_needing_leader: bool, fault: &Fault) {
+        for (queue, needs_leader) in &streams.open {
+            if let Some(queue) = queue.upgrade()
                 && (*needs_leader || !only_needing_leader)
             {
-                outlet.end(Status::from(fault.clone()));
+                queue.end(Status::from(fault.clone()));
             }
         }
     }
 
-    /// Ends every stream, and from now on each that is opened: a connection may have taken the call just before
-    /// its end began, and would wait for the stream's.
+    /// Ends every stream, and each that is opened later: a connection may have accepted the call just before
+    /// its shutdown began, and would wait for the stream's end.
     pub(crate) fn end_all(&self) {
-        let mut outlets = self.outlets.lock();
-        outlets.is_over = true;
-        Watches::end_streams(&outlets, false, &Fault::Stopped);
+        let mut streams = self.streams.lock();
+        streams.is_over = true;
+        Watches::end_streams(&streams, false, &Fault::Stopped);
     }
 
-    /// Ends the threads, and waits for them.
+    /// Ends the threads and waits for them.
     pub(crate) fn stop(&self) {
         for shard in &self.shards {
             shard.stop();
@@ -168,11 +168,11 @@ mod tests {
     use std::time::Duration;
 
     use super::index::Span;
-    use super::outlet::Taken;
     use super::state::Wants;
+    use super::stream_queue::Taken;
     use super::*;
 
-    /// A stream that was opened while the server stopped lived on until the server's patience was over.
+    /// A stream that was opened while the server stopped lived until the server's drain timeout.
     #[test]
     fn a_stream_that_is_opened_after_the_end_of_all_ends() {
         let db = bowline::Db::in_memory().unwrap();
@@ -182,21 +182,21 @@ mod tests {
             fragment_bytes: 1 << 20,
         };
         let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
-        let poll = |outlet: &Outlet| outlet.poll(&mut Context::from_waker(Waker::noop()));
+        let poll = |queue: &StreamQueue| queue.poll(&mut Context::from_waker(Waker::noop()));
         let (_shard, before) = watches.open(false);
         watches.end_those_that_need_a_leader();
         assert!(poll(&before).is_pending());
         watches.end_all();
         let (_shard, after) = watches.open(false);
-        for outlet in [before, after] {
-            assert!(matches!(poll(&outlet), Poll::Ready(Taken::End(_))));
+        for queue in [before, after] {
+            assert!(matches!(poll(&queue), Poll::Ready(Taken::End(_))));
         }
         watches.stop();
     }
 
-    /// etcd's Go client resumed its watches on a member that lagged, and got progress 2124 after it had got
-    /// 2507: a live watch was told how far the member is also where it was to begin later than that. Who
-    /// believes such a progress goes on from there, and gets events again that it has had.
+    /// etcd's Go client resumed its watches on a member that lagged, and received progress 2124 after 2507: a
+    /// live watch was sent the member's progress even if it was to start later than that. A client that
+    /// believes such a progress resumes there, and receives events again.
     #[test]
     fn a_watch_gets_no_progress_before_the_member_is_where_it_starts() {
         let db = bowline::Db::in_memory().unwrap();
@@ -209,26 +209,26 @@ mod tests {
         db.put("k", "v").unwrap();
         let now = db.revision();
         let start = now + 3;
-        // Of one shard, whose rounds are the same for all.
+        // Of one shard, so that all are in the same rounds of progress.
         let (shard, _) = watches.open(false);
         let open = |wants: Wants, starts: &[u64]| {
-            let outlet = Arc::new(Outlet::new(1 << 20, watches.budget.clone()));
-            let stream = shard.open(outlet.clone());
+            let queue = Arc::new(StreamQueue::new(1 << 20, watches.budget.clone()));
+            let stream = shard.open(queue.clone());
             for (id, start) in (0..).zip(starts) {
                 let span = Span::new(b"other", b"").unwrap();
                 shard
                     .create(&stream, id, span, *start as i64, wants)
                     .unwrap();
             }
-            (stream, outlet)
+            (stream, queue)
         };
         let progress = Wants {
             progress: true,
             ..Wants::default()
         };
-        let next = |outlet: &Outlet| {
+        let next = |queue: &StreamQueue| {
             let mut context = Context::from_waker(Waker::noop());
-            match outlet.poll(&mut context) {
+            match queue.poll(&mut context) {
                 Poll::Ready(Taken::Message(message, _)) => {
                     let revision = message.header.unwrap().revision as u64;
                     Some((message.watch_id, message.created, revision))
@@ -237,28 +237,28 @@ mod tests {
                 Poll::Pending => None,
             }
         };
-        let wait = |outlet: &Outlet| {
+        let wait = |queue: &StreamQueue| {
             let deadline = std::time::Instant::now() + Duration::from_secs(20);
             loop {
-                if let Some(found) = next(outlet) {
+                if let Some(found) = next(queue) {
                     return found;
                 }
                 assert!(std::time::Instant::now() < deadline, "nothing came");
                 std::thread::sleep(Duration::from_millis(2));
             }
         };
-        // Asked for: one watch of the stream is there, the other is not.
+        // Requested progress: one watch of the stream has reached its start, the other has not.
         let (asking, asked) = open(Wants::default(), &[0, start]);
         let (_stream, periodic) = open(progress, &[start]);
         let (_stream, beside) = open(progress, &[0]);
-        for (outlet, count) in [(&asked, 2), (&periodic, 1), (&beside, 1)] {
+        for (queue, count) in [(&asked, 2), (&periodic, 1), (&beside, 1)] {
             for _ in 0..count {
-                assert!(wait(outlet).1, "it is created");
+                assert!(wait(queue).1, "it is created");
             }
         }
         shard.ask_progress(&asking);
         for revision in now..start {
-            // Rounds of progress have gone round, and all messages of a round are put under one lock.
+            // All messages of a round of progress are put under one lock.
             for _ in 0..3 {
                 while wait(&beside).2 < revision {}
             }
@@ -275,7 +275,7 @@ mod tests {
         watches.stop();
     }
 
-    /// A watch that ends before the member is where it starts holds up the progress of its stream no more.
+    /// A watch that ends before the member reaches its start no longer delays the progress of its stream.
     #[test]
     fn a_watch_that_waited_for_its_start_and_was_cancelled_holds_up_nothing() {
         let db = bowline::Db::in_memory().unwrap();
@@ -285,8 +285,8 @@ mod tests {
             fragment_bytes: 1 << 20,
         };
         let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
-        let (shard, outlet) = watches.open(false);
-        let stream = shard.open(outlet.clone());
+        let (shard, queue) = watches.open(false);
+        let stream = shard.open(queue.clone());
         let span = || Span::new(b"k", b"").unwrap();
         let live = shard.create(&stream, 0, span(), 0, Wants::default());
         let ahead = shard
@@ -294,7 +294,7 @@ mod tests {
             .unwrap();
         let ids = || {
             std::iter::from_fn(
-                || match outlet.poll(&mut Context::from_waker(Waker::noop())) {
+                || match queue.poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(Taken::Message(message, _)) => Some(message.watch_id),
                     _ => None,
                 },

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// What watches are made with.
+/// The options of all watches.
 #[derive(Debug, Clone)]
 pub(crate) struct WatchOptions {
-    /// How often an idle watch that asked for it is told how far it is.
+    /// The interval of progress notifications to an idle watch that asked for them.
     pub(crate) progress_interval: Duration,
-    /// How many bytes wait for one stream.
+    /// The bound of one stream's queue, in bytes.
     pub(crate) queue_bytes: usize,
-    /// Watches that asked for fragments get no message above this, but for a single event.
+    /// The largest message to watches that asked for fragments; a single event may be larger.
     pub(crate) fragment_bytes: usize,
 }

@@ -1,7 +1,7 @@
-//! A watch of the server itself: a service that waits for keys to change.
+//! A watch of the server itself: a service waits for changes of keys.
 //!
-//! It goes through a shard and an outlet as those of clients do, so it costs no thread, and ends with
-//! them when the server stops.
+//! It uses a shard and a queue as clients' watches do, so it costs no thread, and ends with them when the
+//! server stops.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use tonic::Status;
 
 use super::Watches;
 use super::index::Span;
-use super::outlet::{Outlet, Taken};
 use super::shard::Shard;
 use super::state::{Key, StreamState, Wants};
+use super::stream_queue::{StreamQueue, Taken};
 use crate::status::Fault;
 
-/// See the module.
+/// A watch of the server itself.
 pub(crate) struct OwnWatch {
     shard: Arc<Shard>,
-    outlet: Arc<Outlet>,
+    queue: Arc<StreamQueue>,
     state: Arc<StreamState>,
     watches: Vec<Key>,
 }
 
-/// What of the keys is watched.
+/// The watched kinds of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kinds {
     /// Puts.
@@ -37,26 +37,25 @@ pub(crate) enum Kinds {
     All,
 }
 
-/// What has changed.
+/// Events of a watch.
 #[derive(Debug)]
 pub(crate) struct Told {
     /// The newest revision among the events.
     pub(crate) revision: Revision,
-    /// In order.
+    /// The events in order.
     pub(crate) events: Vec<Event>,
 }
 
 impl OwnWatch {
-    /// Watches keys, each with its `range_end`, from a revision on. A range that is empty never
-    /// changes.
+    /// Watches keys, each with its `range_end`, from a revision on. An empty range never changes.
     pub(crate) fn start(
         watches: &Watches,
         keys: &[(&[u8], &[u8])],
         from: Revision,
         kinds: Kinds,
     ) -> OwnWatch {
-        let (shard, outlet) = watches.open(false);
-        let state = shard.open(outlet.clone());
+        let (shard, queue) = watches.open(false);
+        let state = shard.open(queue.clone());
         let wants = Wants {
             no_puts: kinds == Kinds::Deletions,
             no_deletions: kinds == Kinds::Puts,
@@ -64,22 +63,21 @@ impl OwnWatch {
         };
         let spans = keys.iter().filter_map(|(key, end)| Span::new(key, end));
         let watches = (0..).zip(spans).filter_map(|(id, span)| {
-            // What cannot be watched is told through the outlet.
+            // A failure comes as a message of the queue.
             shard.create(&state, id, span, from as i64, wants)
         });
         OwnWatch {
             watches: watches.collect(),
             shard,
-            outlet,
+            queue,
             state,
         }
     }
 
-    /// The next events. `None` when their history was given up meanwhile: what there is has to be
-    /// read again.
+    /// The next events. `None` when their history was trimmed meanwhile: the state has to be read again.
     pub(crate) async fn next(&mut self) -> Result<Option<Told>, Status> {
         loop {
-            let taken = poll_fn(|task| self.outlet.poll(task)).await;
+            let taken = poll_fn(|task| self.queue.poll(task)).await;
             let response = match taken {
                 Taken::Message(response, has_room) => {
                     if has_room {

@@ -1,4 +1,4 @@
-//! A part of the watches: the feed that serves the live ones, and what streams ask of them.
+//! A shard of the watches: the feed that serves its live watches, and the requests of its streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,39 +16,39 @@ use super::event::{bytes_of, event_of, with_previous};
 use super::index::Span;
 use super::message::{WatchMessage, encoded, response};
 use super::options::WatchOptions;
-use super::outlet::{Offer, Outlet, Place, Sharing};
 use super::state::{Key, State, StreamState, Wants, Watch};
+use super::stream_queue::{Offer, Place, Sharing, StreamQueue};
 use crate::status::Fault;
 
-/// How many revisions the feed takes at once.
+/// The most revisions that the feed takes at once.
 const BATCH_MAX: usize = 256;
-/// And how many bytes of keys and values, about.
+/// The approximate bytes of keys and values after which it takes no more.
 const BATCH_BYTES: usize = 4 << 20;
-/// How soon the threads notice that they are to stop.
+/// The interval at which the threads check whether to stop.
 const NAP: Duration = Duration::from_millis(100);
-/// How many watches keep what they have read of history, a few MiB each, while they wait for room; and how
-/// many while they wait for their turn.
+/// How many watches may keep what they have read of history, a few MiB each, while they wait for room; and
+/// how many while they wait for their turn.
 const HOLDING_MAX: usize = 4;
 
-/// See the module.
+/// A shard of the watches.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) db: DbReader,
     pub(super) options: WatchOptions,
     pub(super) budget: Arc<Budget>,
     pub(super) state: Mutex<State>,
-    /// Rung when there is work for a feed that has none.
-    bell: Condvar,
+    /// Signaled when a feed is needed and there is none.
+    work_ready: Condvar,
     pub(super) tasks: mpsc::Sender<Task>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_stopped: AtomicBool,
     next_stream: AtomicU64,
 }
 
-/// Room that is used again for each revision.
+/// Buffers that are reused for each revision.
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Watches, and the changes they are to be told of.
+    /// Watches and the changes that concern them.
     found: Vec<(u32, usize)>,
     /// The events by their numbers.
     events: Vec<Option<Bytes>>,
@@ -56,7 +56,7 @@ struct Scratch {
     numbers: Vec<u32>,
 }
 
-/// Streams whose connections are to be woken when the lock is released.
+/// Streams whose connections are woken after the lock is released.
 pub(super) type ToWake = Vec<Arc<StreamState>>;
 
 impl Shard {
@@ -72,7 +72,7 @@ impl Shard {
             options,
             budget,
             state: Mutex::new(State::default()),
-            bell: Condvar::new(),
+            work_ready: Condvar::new(),
             tasks,
             threads: Mutex::new(Vec::new()),
             is_stopped: AtomicBool::new(false),
@@ -87,14 +87,14 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Ends its threads, and waits for them.
+    /// Ends its threads and waits for them.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         {
             let _state = self.state.lock();
-            self.bell.notify_all();
+            self.work_ready.notify_all();
         }
-        // The thread may have ended by itself.
+        // An error means that the thread has already ended.
         let _ = self.tasks.send(Task::Stop);
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -107,23 +107,23 @@ impl Shard {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// How many watches there are, and how many of them are behind.
+    /// The number of watches, and of those that are behind.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.count, state.behind)
     }
 
-    pub(super) fn open(&self, outlet: Arc<Outlet>) -> Arc<StreamState> {
+    pub(super) fn open(&self, queue: Arc<StreamQueue>) -> Arc<StreamState> {
         Arc::new(StreamState {
             id: self.next_stream.fetch_add(1, Ordering::Relaxed),
-            outlet,
+            queue,
             behind: AtomicUsize::new(0),
             ahead: AtomicUsize::new(0),
         })
     }
 
-    /// Makes a watch and tells the client so. `None` when it could not be: then that was told. One
-    /// that ends at once is made all the same, as in etcd.
+    /// Creates a watch and confirms it to the client. `None` if it failed; the client has then received the
+    /// reason. As in etcd, a watch that ends at once is created all the same.
     pub(super) fn create(
         &self,
         stream: &Arc<StreamState>,
@@ -143,26 +143,26 @@ impl Shard {
             ..response(id, revision, Vec::new())
         };
         let start = u64::try_from(start).unwrap_or(0);
-        // Whoever starts now was told of `now` when it was created.
+        // The confirmation carried the revision `now`.
         let (from, progress_from) = match start {
             0 => (now + 1, now),
             start => (start, start),
         };
-        // What is visible now has not passed the feed, unless it has told of it: `position` is at
-        // most `now + 1`, so a watch from now on is always live.
+        // A visible revision may not have passed the feed yet, but the feed has sent none above it:
+        // `position` is at most `now + 1`, so a watch from now on is always live.
         let watcher = if from >= state.position {
             None
         } else {
             match self.watcher(&span, from, wants) {
                 Ok(watcher) => Some(watcher),
                 Err(error) => {
-                    stream.outlet.push(created(now));
-                    stream.outlet.push(canceled(id, now, error));
+                    stream.queue.push(created(now));
+                    stream.queue.push(canceled(id, now, error));
                     return Some(Key::ENDED);
                 }
             }
         };
-        stream.outlet.push(created(now));
+        stream.queue.push(created(now));
         let key = state.insert(Watch {
             stream: stream.clone(),
             id,
@@ -181,20 +181,20 @@ impl Shard {
         Some(key)
     }
 
-    /// Ends a watch, and tells the client so, also when it had ended by itself.
+    /// Cancels a watch and confirms it, even if it had already ended by itself.
     pub(super) fn cancel(&self, stream: &StreamState, id: i64, key: Key) {
         let mut state = self.state.lock();
         let revision = self.db.revision();
         state.remove(key);
-        stream.outlet.push(WatchMessage {
+        stream.queue.push(WatchMessage {
             canceled: true,
             ..response(id, revision, Vec::new())
         });
-        // Others of the stream may have waited for it.
+        // Progress requests of the stream may have waited for this watch.
         state.answer_asking();
     }
 
-    /// Forgets a stream and its watches.
+    /// Removes a stream and its watches.
     pub(super) fn close(&self, stream: &StreamState, keys: impl Iterator<Item = Key>) {
         let mut state = self.state.lock();
         for key in keys {
@@ -206,20 +206,21 @@ impl Shard {
         drop(waiting);
     }
 
-    /// Tells a stream how far it is, as soon as every event up to now has been put into its outlet.
+    /// Sends a stream its progress, as soon as every event up to now is in its queue.
     pub(super) fn ask_progress(&self, stream: &Arc<StreamState>) {
         let mut state = self.state.lock();
         let now = self.db.revision();
         if !state.has_feed {
-            stream.outlet.push(response(-1, now, Vec::new()));
+            stream.queue.push(response(-1, now, Vec::new()));
             return;
         }
         state.ask(stream, now);
         state.answer_asking();
     }
 
-    /// Goes on with the watches of a stream whose outlet has room again. They wait for their turn then, where
-    /// few may keep what they have read: a crowd whose connections just took a message each is all here.
+    /// Continues the watches of a stream whose queue has room again. They wait for their turn, where only few
+    /// may keep what they have read: a crowd whose connections each just took one message arrives here
+    /// together.
     pub(super) fn resume(&self, stream: &StreamState) {
         let mut state = self.state.lock();
         for job in state.take_waiting(stream) {
@@ -232,7 +233,7 @@ impl Shard {
     }
 
     pub(super) fn send(&self, job: Job) {
-        // Without the thread, the server is stopping.
+        // An error means that the thread has ended: the server is stopping.
         let _ = self.tasks.send(Task::Job(Box::new(job)));
     }
 
@@ -251,12 +252,12 @@ impl Shard {
             state.position = feed.next_revision();
             state.new_feed = Some(feed);
             state.has_feed = true;
-            self.bell.notify_all();
+            self.work_ready.notify_all();
         }
         Ok(())
     }
 
-    /// The thread of the feed.
+    /// The feed thread's loop.
     fn feed(&self) {
         let mut next_round = Instant::now() + self.options.progress_interval;
         let mut batch = Vec::new();
@@ -265,7 +266,7 @@ impl Shard {
             while !self.is_stopped() {
                 let until_round = next_round.saturating_duration_since(Instant::now());
                 let nap = NAP.min(until_round);
-                // A database that is closed shows when it is polled.
+                // A closed database shows when the watcher is polled.
                 let _ = self.db.wait_for_revision(feed.next_revision(), nap);
                 let mut failure = None;
                 let mut bytes = 0;
@@ -303,7 +304,7 @@ impl Shard {
                 }
                 drop(state);
                 for stream in to_wake {
-                    stream.outlet.wake();
+                    stream.queue.wake();
                 }
                 if is_idle || is_lost {
                     break;
@@ -312,7 +313,7 @@ impl Shard {
         }
     }
 
-    /// Waits until somebody watches; `None` when the server stops.
+    /// Waits until there is a watch; `None` when the server stops.
     fn await_feed(&self) -> Option<Watcher> {
         let mut state = self.state.lock();
         loop {
@@ -322,12 +323,12 @@ impl Shard {
             if let Some(feed) = state.new_feed.take() {
                 return Some(feed);
             }
-            self.bell.wait(&mut state);
+            self.work_ready.wait(&mut state);
         }
     }
 
-    /// The feed cannot go on: it fell behind what was compacted, or the database failed. Every live
-    /// watch goes on by itself, as far as it can.
+    /// The feed cannot go on: its history was trimmed, or the database failed. Every live watch gets a
+    /// watcher of its own, and goes on as far as it can.
     fn lose_feed(&self, state: &mut State, error: &bowline::Error) {
         tracing::warn!(%error, "the feed of the watches starts anew");
         state.has_feed = false;
@@ -341,12 +342,12 @@ impl Shard {
             }
         }
         if state.count > 0 && self.ensure_feed(state).is_err() {
-            // It is closed: streams end with the server.
+            // The database is closed: the streams end with the server.
             state.has_feed = false;
         }
     }
 
-    /// Gives a revision's events to the live watches of its keys.
+    /// Delivers a revision's events to the live watches of its keys.
     fn deliver(
         &self,
         state: &mut State,
@@ -375,11 +376,11 @@ impl Shard {
             }
             let count = changes.changes.len();
             if count > 1 {
-                // Stable: the changes of a watch stay in order.
+                // The sort is stable: a watch's changes stay in order.
                 found.sort_by_key(|(place, _)| *place);
             }
-            // Each is encoded when the first watch is told of it, once without and once with what was there
-            // before.
+            // Each event is encoded for the first watch that needs it, with and without the previous entry
+            // separately.
             events.clear();
             events.resize(2 * count, None);
             for of_one in found.chunk_by(|a, b| a.0 == b.0) {
@@ -411,7 +412,7 @@ impl Shard {
         }
     }
 
-    /// The event of this number: of a change, or beyond them, of a change with what was there before.
+    /// The event with this number: a change, or, beyond them, a change with its previous entry.
     fn encode(&self, changes: &Changes, number: usize) -> Bytes {
         let changed = &changes.changes;
         if let Some(change) = changed.get(number) {
@@ -421,14 +422,14 @@ impl Shard {
         if change.creates_key() {
             return self.budget.count(encoded(&event_of(change)));
         }
-        // Where the past has been given up, there is nothing to tell.
+        // If that revision is trimmed, there is no previous entry.
         let before = self.db.snapshot_at(changes.revision - 1);
         let entry = before.and_then(|before| before.entry(&change.entry.key));
         let event = with_previous(&event_of(change), entry.ok().flatten());
         self.budget.count(encoded(&event))
     }
 
-    /// Puts a revision's events of a watch into its outlet: all of them or none.
+    /// Puts a revision's events of a watch into its queue: all of them or none.
     pub(super) fn offer(
         &self,
         watch: &mut Watch,
@@ -436,13 +437,13 @@ impl Shard {
         events: Vec<Bytes>,
         sharing: Sharing<'_>,
     ) -> Offer {
-        let outlet = &watch.stream.outlet;
+        let queue = &watch.stream.queue;
         let fragment_bytes = self.options.fragment_bytes;
         let is_whole = !watch.wants.fragments
             || events.iter().map(Bytes::len).sum::<usize>() <= fragment_bytes;
         if is_whole {
             let mut message = response(watch.id, revision, events);
-            let offer = outlet.offer(&mut message, sharing, &mut watch.last);
+            let offer = queue.offer(&mut message, sharing, &mut watch.last);
             watch.was_told |= offer != Offer::Full;
             return offer;
         }
@@ -450,16 +451,16 @@ impl Shard {
         let Some(first) = parts.first_mut() else {
             return Offer::Taken;
         };
-        // The rest follows without asking for room: a revision is told whole.
-        let offer = outlet.offer(first, Sharing::Own, &mut watch.last);
+        // The rest follows without a check for room: a revision is sent as a whole.
+        let offer = queue.offer(first, Sharing::Own, &mut watch.last);
         if offer != Offer::Full {
             watch.was_told = true;
-            parts.drain(1..).for_each(|part| outlet.push(part));
+            parts.drain(1..).for_each(|part| queue.push(part));
         }
         offer
     }
 
-    /// A live watch gets a watcher of its own, from where it is.
+    /// Gives a live watch a watcher of its own, from its position on.
     fn fall_behind(&self, state: &mut State, place: u32) {
         let Some(watch) = &mut state.watches[place as usize] else {
             return;
@@ -480,8 +481,8 @@ impl Shard {
         }
     }
 
-    /// Keeps a watch that is behind until its stream has room. A crowd that does not read would keep a piece
-    /// of history each, so those that wait longest give theirs back.
+    /// Stores a watch that is behind until its stream has room. A crowd that does not read would keep a piece
+    /// of history each, so the watches that wait longest drop theirs.
     pub(super) fn wait_for_room(&self, state: &mut State, stream: &StreamState, job: Job) {
         if job.holds_history() {
             state.holding.push_back((stream.id, job.key()));
@@ -494,8 +495,7 @@ impl Shard {
         }
     }
 
-    /// What a watch that waits has read is given back: it begins again with the first revision that was not
-    /// told.
+    /// Drops the history that a waiting watch has read: it restarts at the first revision that was not sent.
     fn unburden(&self, state: &mut State, stream: u64, key: Key) {
         let Some(jobs) = state.waiting.get_mut(&stream) else {
             return;
@@ -509,28 +509,28 @@ impl Shard {
         }
     }
 
-    /// The watch begins again with the first revision that was not told; `None` when it has ended.
+    /// The watch, restarted at the first revision that was not sent; `None` when it has ended.
     fn without_history(&self, state: &mut State, job: &Job) -> Option<Job> {
         let key = job.key();
         let watch = state.get(key)?;
         let (span, wants) = (watch.span.clone(), watch.wants);
-        // The new one holds the past before the old one lets go of it.
+        // The new watcher pins the history before the old one releases it.
         match self.watcher(&span, job.next_revision(), wants) {
             Ok(watcher) => Some(Job::new(key, watcher)),
             Err(error) => {
-                // It was compacted since it was read, and the client is told.
+                // It was trimmed since it was read: the client receives that error.
                 self.fail(state, key, error);
                 None
             }
         }
     }
 
-    /// Whether a watch may keep what it has read until its next turn.
+    /// Whether another watch may keep what it has read until its next turn.
     pub(super) fn may_hold_in_turn(state: &State) -> bool {
         state.holding_in_turn < HOLDING_MAX
     }
 
-    /// Queues a watch for its next turn; with what it has read, if only few others do.
+    /// Queues a watch for its next turn; with what it has read if only few others keep theirs.
     pub(super) fn requeue(&self, state: &mut State, mut job: Job) {
         if Shard::may_hold_in_turn(state) {
             state.holding_in_turn += 1;
@@ -541,18 +541,18 @@ impl Shard {
         }
     }
 
-    /// Ends a watch that cannot go on.
+    /// Ends a watch that cannot continue.
     pub(super) fn fail(&self, state: &mut State, key: Key, error: bowline::Error) {
         if let Some(watch) = state.remove(key) {
             let message = canceled(watch.id, self.db.revision(), error);
-            watch.stream.outlet.push(message);
+            watch.stream.queue.push(message);
             state.answer_asking();
         }
     }
 }
 
-/// Events in messages of up to `bytes_max`, each with one event at least; all but the last say that
-/// they are fragments.
+/// Splits events into messages of up to `bytes_max`, with one event at least; all but the last are marked as
+/// fragments.
 fn fragments(
     id: i64,
     revision: Revision,
@@ -578,9 +578,9 @@ fn fragments(
     parts
 }
 
-/// Tells that a watch could not be made.
+/// Sends that a watch could not be created.
 fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
-    stream.outlet.push(WatchMessage {
+    stream.queue.push(WatchMessage {
         created: true,
         canceled: true,
         cancel_reason: fault.parts().1.into_owned(),
@@ -588,8 +588,7 @@ fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
     });
 }
 
-/// Tells that a watch ended because of an error. That of a compaction says no revision in its header:
-/// in etcd neither.
+/// The message that an error ended a watch. As in etcd, a compaction error has no revision in its header.
 fn canceled(id: i64, revision: Revision, error: bowline::Error) -> WatchMessage {
     let (revision, compact_revision, cancel_reason) = match error {
         bowline::Error::Compacted { oldest, .. } => (0, oldest as i64, String::new()),

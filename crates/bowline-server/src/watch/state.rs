@@ -1,9 +1,10 @@
-//! What the lock of a shard guards: its watches, and the streams that wait for something.
+//! The state under the lock of a shard: its watches, and the streams that wait for progress or room.
 //!
-//! A watch is *live* when the feed serves it, and *behind* when it reads history by itself. Progress tells a client
-//! that every event up to a revision has come, so two things must hold when it is told: no watch of the stream is
-//! behind, and none was promised or told of a later revision than the feed has passed. A watch is *ahead* while the
-//! second does not hold: it starts at a later revision, or it has read history faster than the feed.
+//! A watch is *live* when the feed serves it, and *behind* when it reads history by itself. A progress
+//! notification states that every event up to a revision was sent, so it has two conditions: no watch of the
+//! stream is behind, and none starts at, or was sent, a later revision than the feed has passed. A watch is
+//! *ahead* while the second fails: it starts at a later revision, or it has read history faster than the
+//! feed.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,48 +15,48 @@ use bowline::{Change, ChangeKind, Revision, Watcher};
 use super::catch_up::Job;
 use super::index::{Index, Span};
 use super::message::response;
-use super::outlet::{Outlet, Place};
+use super::stream_queue::{Place, StreamQueue};
 
-/// What the lock of a shard guards.
+/// The state under the lock of a shard.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The revision that the feed takes next.
     pub(super) position: Revision,
-    /// Whether there is a feed; if not, `position` means nothing.
+    /// Whether there is a feed; without one, `position` has no meaning.
     pub(super) has_feed: bool,
-    /// Made by who wanted a feed, for the thread to take.
+    /// The new feed's watcher, for the thread to take.
     pub(super) new_feed: Option<Watcher>,
     pub(super) watches: Vec<Option<Watch>>,
     pub(super) free: Vec<u32>,
     pub(super) count: usize,
     pub(super) behind: usize,
-    /// The watches of which the feed has not passed the `progress_from`, the nearest first: that revision, the
-    /// place and the generation.
+    /// The watches whose `progress_from` the feed has not passed, nearest first: that revision, the slot and
+    /// the generation.
     pub(super) ahead: BTreeSet<(Revision, u32, u64)>,
     pub(super) generation: u64,
     pub(super) index: Index,
-    /// Streams that asked how far they are, and the revision to be reached before the answer.
+    /// Streams that requested progress, and the revision to be reached before the reply.
     pub(super) asking: Vec<(Arc<StreamState>, Revision)>,
-    /// By stream: what goes on when its outlet has room.
+    /// Per stream: the watches that wait for room in its queue.
     pub(super) waiting: HashMap<u64, Vec<Job>>,
-    /// Those of them that keep what they have read, by stream, the one that waits longest first.
+    /// Those of them that keep what they have read, with their stream, longest wait first.
     pub(super) holding: VecDeque<(u64, Key)>,
-    /// How many of those that wait for their turn do.
+    /// The number of watches that keep what they have read until their turn.
     pub(super) holding_in_turn: usize,
 }
 
-/// What a shard knows of a stream.
+/// A shard's state of a stream.
 #[derive(Debug)]
 pub(super) struct StreamState {
     pub(super) id: u64,
-    pub(super) outlet: Arc<Outlet>,
-    /// How many of its watches are behind. Changed under the lock of the shard.
+    pub(super) queue: Arc<StreamQueue>,
+    /// The number of its watches that are behind. Changed under the lock of the shard.
     pub(super) behind: AtomicUsize,
-    /// How many are ahead of the feed. Changed under the lock of the shard.
+    /// The number of its watches that are ahead. Changed under the lock of the shard.
     pub(super) ahead: AtomicUsize,
 }
 
-/// Where a watch is kept. A key is never used for another watch.
+/// The slot and generation of a watch. A key is never used for another watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) place: u32,
@@ -63,7 +64,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Of a watch that ended as it began. Generations count from 1.
+    /// The key of a watch that ended at its creation. Generations start at 1.
     pub(super) const ENDED: Key = Key {
         place: u32::MAX,
         generation: 0,
@@ -77,20 +78,20 @@ pub(super) struct Watch {
     pub(super) id: i64,
     pub(super) generation: u64,
     pub(super) span: Span,
-    /// The first revision that may be told as progress: where the client asked to start, or the newest revision
-    /// that it was told of before the feed served the watch.
+    /// The first revision that may be sent as progress: the client's start revision, or the newest revision
+    /// that it was sent before the feed served the watch.
     pub(super) progress_from: Revision,
-    /// The first revision to tell of.
+    /// The first revision to send.
     pub(super) from: Revision,
     pub(super) wants: Wants,
     pub(super) is_live: bool,
-    /// Whether it got a message since the last round of progress.
+    /// Whether it was sent a message since the last round of progress.
     pub(super) was_told: bool,
-    /// Its last events in the outlet.
+    /// The position of its last events in the queue.
     pub(super) last: Place,
 }
 
-/// What a watch is told.
+/// The options of a watch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wants {
     pub(super) previous: bool,
@@ -163,8 +164,8 @@ impl State {
         Some(watch)
     }
 
-    /// A watch that has been given everything before `from`, which the feed has not passed, is
-    /// served by it from now on.
+    /// The feed serves a watch from now on. The watch has received everything before `from`, and the feed has
+    /// not passed `from`.
     pub(super) fn go_live(&mut self, key: Key, from: Revision) {
         debug_assert!(from >= self.position);
         let Some(watch) = self.get(key) else {
@@ -180,7 +181,7 @@ impl State {
         self.answer_asking();
     }
 
-    /// Tells no progress of a watch before the feed has passed a revision.
+    /// Holds a watch's progress until the feed has passed a revision.
     fn hold_progress(&mut self, key: Key, from: Revision) {
         let position = self.position;
         let Some(watch) = self.get(key) else {
@@ -199,7 +200,7 @@ impl State {
         }
     }
 
-    /// The feed has told of everything before `position`. Watches that waited for that are not ahead any more.
+    /// The feed has sent everything before `position`. Watches that waited for that are no longer ahead.
     pub(super) fn move_to(&mut self, position: Revision) {
         self.position = position;
         while let Some(&(progress_from, place, _)) = self.ahead.first()
@@ -212,21 +213,20 @@ impl State {
         }
     }
 
-    /// A watch has its turn.
+    /// Begins the turn of a watch.
     pub(super) fn begin_turn(&mut self, job: &mut Job) {
         self.holding_in_turn -= usize::from(std::mem::take(&mut job.holds_in_turn));
     }
 
-    /// What waits for room in a stream's outlet.
+    /// Takes the watches that wait for room in a stream's queue.
     pub(super) fn take_waiting(&mut self, stream: &StreamState) -> Vec<Job> {
         self.holding.retain(|(holding, _)| *holding != stream.id);
         self.waiting.remove(&stream.id).unwrap_or_default()
     }
 
-    /// Answers the streams that asked how far they are and are there.
-    /// At most two questions of a stream wait: the first, which is answered as soon as can be, and
-    /// one for all that came after it. So a client that asks faster than it is answered takes no
-    /// memory for that, and is answered nevertheless.
+    /// Replies to the streams that requested progress and have reached it. At most two requests of a stream
+    /// wait: the first, and one for all that came after it. So a client that requests faster than it is
+    /// answered takes no more memory, and still receives its progress.
     pub(super) fn ask(&mut self, stream: &Arc<StreamState>, now: Revision) {
         let mut own = self.asking.iter_mut();
         let mut own = own.by_ref().filter(|(asking, _)| asking.id == stream.id);
@@ -246,21 +246,21 @@ impl State {
                 stream.behind.load(Ordering::Relaxed) + stream.ahead.load(Ordering::Relaxed);
             let is_there = position > *target && waiting == 0;
             if is_there {
-                stream.outlet.push(response(-1, position - 1, Vec::new()));
+                stream.queue.push(response(-1, position - 1, Vec::new()));
             }
             !is_there
         });
     }
 
-    /// Tells live watches that asked for it, and got nothing else, how far they are. One that starts at a later
-    /// revision, or was told of one, is not there yet: that would tell its client to go back.
+    /// Sends progress to idle live watches that asked for it. A watch that starts at, or was sent, a later
+    /// revision is skipped: the notification would move its client back.
     pub(super) fn tell_progress(&mut self) {
         let revision = self.position - 1;
         for watch in self.watches.iter_mut().flatten() {
             let is_due = watch.wants.progress && watch.is_live && !watch.was_told;
             if is_due && watch.progress_from <= revision {
                 let told = response(watch.id, revision, Vec::new());
-                watch.stream.outlet.push(told);
+                watch.stream.queue.push(told);
             }
             watch.was_told = false;
         }
@@ -270,27 +270,27 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::super::budget::Budget;
-    use super::super::outlet::Taken;
+    use super::super::stream_queue::Taken;
     use super::*;
     use crate::memory::Memory;
     use std::task::{Context, Poll, Waker};
 
-    /// etcd's Go client was told that all up to 1000 had come after it had an event of 1001: its watch read
-    /// history while the feed stood still, went live ahead of the feed, and was told where the feed was.
+    /// etcd's Go client received progress 1000 after an event of 1001: its watch had read history while the
+    /// feed stood still, went live ahead of the feed, and was sent the feed's position.
     #[test]
     fn a_watch_that_is_ahead_of_the_feed_is_not_told_where_the_feed_is() {
         let budget = Budget::new(1 << 20, Memory::new(1 << 30, 1 << 30));
-        let outlet = Arc::new(Outlet::new(1 << 20, budget));
+        let queue = Arc::new(StreamQueue::new(1 << 20, budget));
         let stream = Arc::new(StreamState {
             id: 0,
-            outlet: outlet.clone(),
+            queue: queue.clone(),
             behind: AtomicUsize::new(0),
             ahead: AtomicUsize::new(0),
         });
         let told = || {
             let mut told = Vec::new();
             let mut context = Context::from_waker(Waker::noop());
-            while let Poll::Ready(Taken::Message(message, _)) = outlet.poll(&mut context) {
+            while let Poll::Ready(Taken::Message(message, _)) = queue.poll(&mut context) {
                 told.push((message.watch_id, message.header.unwrap().revision));
             }
             told
@@ -322,7 +322,7 @@ mod tests {
         let future = watch(2, 12, false);
         state.ask(&stream, 5);
         state.go_live(future, 12);
-        // It has been given all up to 14.
+        // It has received all up to 14.
         state.go_live(past, 15);
         state.tell_progress();
         for position in 11..15 {
@@ -330,7 +330,7 @@ mod tests {
             state.move_to(position);
             state.answer_asking();
         }
-        // The other watch is where it starts.
+        // The other watch has reached its start.
         state.tell_progress();
         assert_eq!(told(), [(2, 13)]);
         state.move_to(15);
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(told(), [(-1, 14)]);
         state.tell_progress();
         assert_eq!(told(), [(1, 14), (2, 14)]);
-        // Nothing is left of them.
+        // No state of them is left.
         state.remove(past);
         state.remove(future);
         assert!(state.ahead.is_empty());

@@ -1,7 +1,7 @@
-//! One stream of a client, with all of its watches.
+//! One client's stream with all of its watches.
 //!
-//! Requests are taken when the connection asks for the next message, so a stream needs no task of
-//! its own, and a client that does not read is not listened to either.
+//! Requests are read when the connection polls for the next message. So a stream needs no task, and the
+//! server reads no requests of a client that does not read replies.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -16,32 +16,32 @@ use tonic::{Status, Streaming};
 
 use super::index::Span;
 use super::message::{WatchMessage, response};
-use super::outlet::{Outlet, Taken};
 use super::shard::Shard;
 use super::state::{Key, StreamState, Wants};
+use super::stream_queue::{StreamQueue, Taken};
 use crate::context::Context;
 use crate::memory::{Charge, current_account};
 use crate::status::{Fault, in_words_of_etcd};
 
-/// The id in messages that concern no watch.
+/// The id in messages without a watch.
 const NO_WATCH: i64 = -1;
 
-/// See the module.
+/// One client's stream.
 pub(crate) struct WatchStream {
     context: Arc<Context>,
     requests: Option<Streaming<pb::WatchRequest>>,
     shard: Arc<Shard>,
-    outlet: Arc<Outlet>,
+    queue: Arc<StreamQueue>,
     state: Arc<StreamState>,
-    /// By id. One that has ended by itself keeps its id until the client cancels it, as in etcd.
-    /// With what it is charged for.
+    /// By id, with the charged bytes. As in etcd, a watch that ended by itself keeps its id until the client
+    /// cancels it.
     watches: HashMap<i64, (Key, usize)>,
     next_id: i64,
-    /// What the watches of the stream take.
+    /// The memory of the stream's watches.
     charge: Charge,
 }
 
-/// About what a watch takes besides its keys.
+/// The approximate memory of a watch besides its keys.
 const WATCH_BYTES: usize = 1 << 10;
 
 impl WatchStream {
@@ -50,15 +50,15 @@ impl WatchStream {
         requests: Streaming<pb::WatchRequest>,
         needs_leader: bool,
     ) -> WatchStream {
-        let (shard, outlet) = context.watches.open(needs_leader);
-        let state = shard.open(outlet.clone());
+        let (shard, queue) = context.watches.open(needs_leader);
+        let state = shard.open(queue.clone());
         let charge = Charge::none(current_account(&context.memory));
         WatchStream {
             charge,
             context,
             requests: Some(requests),
             shard,
-            outlet,
+            queue,
             state,
             watches: HashMap::new(),
             next_id: 0,
@@ -72,7 +72,7 @@ impl WatchStream {
                 let id = cancel.watch_id;
                 if let Some((key, bytes)) = self.watches.remove(&id) {
                     self.shard.cancel(&self.state, id, key);
-                    // To give back is never refused.
+                    // A release is never refused.
                     let _ = self.charge.set(self.charge.bytes() - bytes);
                 }
             }
@@ -91,7 +91,7 @@ impl WatchStream {
         let Some(id) = self.choose_id(request.watch_id) else {
             return self.refuse("mvcc: duplicate watch ID provided on the WatchStream");
         };
-        // The keys are in the index of the shard, too.
+        // The index of the shard has a copy of the keys.
         let bytes = WATCH_BYTES + 2 * (request.key.len() + request.range_end.len());
         if self.charge.set(self.charge.bytes() + bytes).is_err() {
             return self.refuse(&Fault::OutOfMemory.parts().1);
@@ -112,7 +112,7 @@ impl WatchStream {
         }
     }
 
-    /// The id asked for, or a free one for 0; `None` when it is taken.
+    /// The requested id, or a free one for 0; `None` when it is in use.
     fn choose_id(&mut self, asked: i64) -> Option<i64> {
         if asked != 0 {
             return (!self.watches.contains_key(&asked)).then_some(asked);
@@ -126,7 +126,7 @@ impl WatchStream {
 
     fn refuse(&self, reason: &str) {
         let revision = self.context.client.db().revision();
-        self.outlet.push(WatchMessage {
+        self.queue.push(WatchMessage {
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
@@ -136,14 +136,13 @@ impl WatchStream {
 
     fn take_requests(&mut self, task: &mut TaskContext<'_>) -> Option<Status> {
         while let Some(requests) = &mut self.requests {
-            if self.outlet.is_full() {
+            if self.queue.is_full() {
                 break;
             }
             match Pin::new(requests).poll_next(task) {
                 Poll::Ready(Some(Ok(request))) => self.handle(request),
                 Poll::Ready(Some(Err(status))) => return Some(in_words_of_etcd(status)),
-                // The client asks for nothing more, and goes on receiving until one of both ends the
-                // stream.
+                // The client sends no more requests, and receives events until either side ends the stream.
                 Poll::Ready(None) => self.requests = None,
                 Poll::Pending => break,
             }
@@ -159,7 +158,7 @@ impl Stream for WatchStream {
         if let Some(status) = self.take_requests(task) {
             return Poll::Ready(Some(Err(status)));
         }
-        match self.outlet.poll(task) {
+        match self.queue.poll(task) {
             Poll::Ready(Taken::Message(mut message, has_room)) => {
                 if has_room {
                     self.shard.resume(&self.state);

@@ -1,8 +1,8 @@
-//! Which crash states were tried, out of how many.
+//! The number of tried crash states, out of all.
 
 use std::fmt;
 
-/// The kinds of crash image. The module's table says what each is.
+/// The kinds of crash image; see the module's table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ImageKind {
     /// Nothing is lost.
@@ -19,7 +19,7 @@ pub enum ImageKind {
     Torn512,
     /// A write is torn at 4,096 bytes.
     Torn4096,
-    /// Anything, by a seed.
+    /// A random combination, by a seed.
     Random,
 }
 
@@ -52,7 +52,7 @@ impl ImageKind {
     }
 }
 
-/// How many images of each kind were given out, and how many there are.
+/// The numbers of yielded and existing images of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Coverage {
     pub(super) tried: [u64; ImageKind::ALL.len()],
@@ -62,31 +62,31 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Images of one kind given out.
+    /// Yielded images of one kind.
     #[must_use]
     pub fn tried(&self, kind: ImageKind) -> u64 {
         self.tried[kind as usize]
     }
 
-    /// Images of one kind in the whole space.
+    /// Existing images of one kind.
     #[must_use]
     pub fn existing(&self, kind: ImageKind) -> u64 {
         self.existing[kind as usize]
     }
 
-    /// Images of all kinds given out.
+    /// Yielded images of all kinds.
     #[must_use]
     pub fn total_tried(&self) -> u64 {
         self.tried.iter().sum()
     }
 
-    /// Images of all kinds in the whole space.
+    /// Existing images of all kinds.
     #[must_use]
     pub fn total_existing(&self) -> u64 {
         self.existing.iter().sum()
     }
 
-    /// Points of the recording at which at least one image was given out.
+    /// Points of the recording with at least one yielded image.
     #[must_use]
     pub fn points_tried(&self) -> u64 {
         self.points_tried

@@ -1,12 +1,12 @@
-//! What is safe at one point of a recording, and what is pending.
+//! The safe and the pending operations at one point of a recording.
 //!
-//! `base` is the tree of everything folded in; `pending` are the operations after it that are not
-//! folded yet, in order. A sync clears the needs of pending operations; one without needs is
-//! *certain*, and is folded as soon as no earlier pending operation touches the same inode, since
-//! operations on one inode (a file's bytes, a directory's names) must stay in order.
+//! `base` is the tree with all folded operations; `pending` are the later ones that are not folded yet, in
+//! order. A sync clears the needs of pending operations; one without needs is *certain*, and is folded as
+//! soon as no earlier pending operation touches the same inode, since operations on one inode (a file's
+//! bytes, a directory's names) must stay in order.
 //!
-//! Invariants: every operation before the point is in `base`, or pending, or a sync; the inode of
-//! every pending create exists in `base`, without a name.
+//! Invariants: every operation before the point is in `base`, or pending, or a sync; the inode of every
+//! pending create exists in `base`, without a name.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::disk::{Inode, Operation, Recording, Tree};
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) index: usize,
-    /// What must still be synced before it is certain.
+    /// The inodes that must still be synced before it is certain.
     needs: [Option<Inode>; 2],
     /// A sync of it failed: no later one makes it certain.
     spoiled: bool,
@@ -29,7 +29,7 @@ impl Pending {
     }
 }
 
-/// What is safe at one point, and what is pending.
+/// The safe state at one point, and the pending operations.
 #[derive(Clone, Debug)]
 pub(super) struct Durable {
     base: Tree,
@@ -45,7 +45,7 @@ impl Durable {
         }
     }
 
-    /// The operations whose fate a crash decides, in order.
+    /// The operations that a crash may lose, in order.
     pub(super) fn uncertain(&self) -> impl Iterator<Item = usize> + '_ {
         self.pending
             .iter()

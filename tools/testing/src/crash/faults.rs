@@ -1,11 +1,11 @@
-//! What a crash does to the operations that were pending.
+//! The effects of a crash on pending operations.
 
 use std::fmt;
 
 use crate::disk::{Operation, Payload, Tree};
 
-/// What a crash does to the pending operations. Operations are named by their index in the
-/// recording; those that are already safe are not affected.
+/// The effect of a crash on the pending operations. Operations are named by their index in the recording;
+/// safe ones are not affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Faults {
     /// Nothing is lost, as when a process is killed.
@@ -78,7 +78,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// What becomes of one pending operation.
+/// The fate of one pending operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     Kept,
@@ -137,22 +137,22 @@ impl Fates<'_> {
 
 /// How one write is torn. Sectors lie at multiples of their size in the file; each is old or new.
 ///
-/// For a write over `s` sectors there are: its first 1 to s-1 sectors kept (and, when the write
-/// grows the file, the same with the new length); its last 1 to s-1 kept; all but one in the
-/// middle; every other one; and, when it grows the file, none with the new length. Of a write that
-/// ends in zeros, cuts among them are left out but for the first, since they hardly differ.
+/// A write over `s` sectors has these tears: its first 1 to s-1 sectors kept (and, when the write grows the
+/// file, the same with the new length); its last 1 to s-1 kept; all but one in the middle; every other one;
+/// and, when it grows the file, none with the new length. Of cuts within trailing zeros only the first is
+/// tried, since they hardly differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tear {
     /// Size of a sector: 512 or 4096.
     pub sector_bytes: u64,
     /// Which sectors are new.
     pub pattern: TearPattern,
-    /// Whether the file is as long as the whole write makes it (what is missing reads as zeros),
-    /// or ends after the last new sector.
+    /// Whether the file has the length of the whole write (missing sectors read as zeros), or ends after the
+    /// last new sector.
     pub whole_length: bool,
 }
 
-/// Which sectors of a torn write are new, counted from 0 within the write.
+/// The new sectors of a torn write, counted from 0 within the write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TearPattern {
     /// None.
@@ -172,7 +172,7 @@ pub enum TearPattern {
 }
 
 impl Tear {
-    /// How many different tears [`Tear::nth`] gives for an operation; 0 unless it is a write.
+    /// The number of different tears of an operation; 0 unless it is a write.
     pub(super) fn count(operation: &Operation, sector_bytes: u64) -> u64 {
         let Operation::Write {
             offset,
@@ -228,7 +228,7 @@ impl Tear {
         }
     }
 
-    /// Carries out the part of a write that survives.
+    /// Applies the surviving part of a write.
     pub(super) fn apply(&self, tree: &mut Tree, operation: &Operation) {
         let Operation::Write {
             inode,
@@ -268,13 +268,13 @@ impl Tear {
     }
 }
 
-/// Where a write can be cut.
+/// The numbers of possible cuts of a write.
 #[derive(Default)]
 struct Cuts {
     sectors: u64,
-    /// How many first ones, or all but how many first ones, may be new.
+    /// So many first sectors, or all but so many, may be new.
     ends: u64,
-    /// How many in the middle may be the only one that is not.
+    /// So many middle sectors may be the only old one.
     middle: u64,
 }
 
@@ -297,7 +297,7 @@ impl Cuts {
 }
 
 impl TearPattern {
-    /// Says of each sector, asked in order, whether it is new.
+    /// Returns whether each sector, in order, is new.
     fn keeper(self, sectors: u64) -> impl FnMut(u64) -> bool {
         let seed = if let TearPattern::Random(seed) = self {
             seed
@@ -332,7 +332,7 @@ impl fmt::Display for Tear {
     }
 }
 
-/// How many sectors a write of `len` bytes (at least 1) touches.
+/// The number of sectors that a write of `len` bytes (at least 1) touches.
 fn sectors_of(offset: u64, len: u64, sector_bytes: u64) -> u64 {
     (offset + len - 1) / sector_bytes - offset / sector_bytes + 1
 }

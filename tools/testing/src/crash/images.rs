@@ -1,14 +1,13 @@
 //! The iterator over crash images.
 //!
-//! Every image of one kind has a number: those of point 0 come first, then those of point 1, and
-//! so on. The first pass over the recording counts them; a sample draws numbers; the second pass,
-//! which is the iteration, turns each chosen number into the faults it stands for. So neither the
-//! whole space nor a list of it is ever in memory.
+//! The images of one kind are numbered: those of point 0 first, then those of point 1, and so on. The first
+//! pass over the recording counts them; a sample draws numbers; the second pass, which is the iteration,
+//! converts each chosen number to its faults. So neither the whole space nor a list of it is ever in memory.
 //!
-//! The sample takes every prefix if that is not more than three quarters of it, so that every operation is
-//! crashed at. It gives the other kinds an equal share (what a small kind leaves over goes to the
-//! others), and cuts each kind's numbers into as many stretches as its share, of which it draws one each:
-//! the images lie evenly along the recording.
+//! The sample has every prefix if that is at most three quarters of it, so that there is a crash at every
+//! operation. The other kinds get equal shares (a small kind's remainder goes to the others). Each kind's
+//! numbers are divided into as many equal stretches as its share, with one drawn from each: the images lie
+//! evenly along the recording.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,18 +48,18 @@ pub struct Images {
     seed: u64,
     chosen: [Chosen; KINDS],
     coverage: Coverage,
-    // Where the iteration stands: at this point, the kinds before `kind` are done.
+    // The position of the iteration: at this point, the kinds before `kind` are done.
     point: usize,
     kind: usize,
     durable: Arc<Durable>,
     counts: PointCounts,
     /// The number of each kind's first image at this point.
     starts: [u64; KINDS],
-    /// The last point at which an image was given out.
+    /// The last point with a yielded image.
     last_tried: Option<usize>,
 }
 
-/// The numbers of one kind's images that are given out, in ascending order.
+/// The chosen numbers of one kind's images, in ascending order.
 #[derive(Debug)]
 enum Chosen {
     Every { next: u64 },
@@ -82,8 +81,8 @@ impl Chosen {
 }
 
 impl Images {
-    /// Every image of every kind. For small recordings: the number of images grows with the
-    /// square of what is pending.
+    /// Every image of every kind. For small recordings: the number of images grows with the square of the
+    /// pending operations.
     #[must_use]
     pub fn all(recording: &Recording, seed: u64) -> Images {
         Images::new(recording, 0, Durable::new(recording), seed, |_| {
@@ -91,15 +90,15 @@ impl Images {
         })
     }
 
-    /// At most `count` images, spread evenly over kinds and points. The same recording, seed and
-    /// count give the same images.
+    /// At most `count` images, spread evenly over kinds and points. The same recording, seed and count yield
+    /// the same images.
     #[must_use]
     pub fn sample(recording: &Recording, seed: u64, count: u64) -> Images {
         Images::sample_from(recording, 0, seed, count)
     }
 
-    /// At most `count` images of the crashes at these points only, spread evenly over kinds and
-    /// points: for the moments that are rare in a recording.
+    /// At most `count` images of crashes at these points only, spread evenly over kinds and points: for rare
+    /// moments of a recording.
     #[must_use]
     pub fn sample_at(
         recording: &Recording,
@@ -107,7 +106,7 @@ impl Images {
         seed: u64,
         count: u64,
     ) -> Images {
-        // Of each kind, the stretches of numbers that belong to the points, and their sum.
+        // Of each kind, the stretches of numbers of the points, and their sum.
         let mut stretches: [Vec<(u64, u64)>; KINDS] = Default::default();
         let mut starts = [0; KINDS];
         let mut durable = Durable::new(recording);
@@ -149,8 +148,7 @@ impl Images {
         })
     }
 
-    /// The one image with this name, if the recording has it. The same seed as for the sample
-    /// that had it gives the same image.
+    /// The image with this name, if the recording has it. The seed must be that of its sample.
     #[must_use]
     pub fn one(recording: &Recording, seed: u64, id: ImageId) -> Option<CrashImage> {
         let mut images = Images::new(recording, 0, Durable::new(recording), seed, |_| {
@@ -177,8 +175,8 @@ impl Images {
         Images::sample_with(recording, first, durable, seed, count)
     }
 
-    /// [`Images::sample`] of the power losses after the process was killed at `killed`.
-    /// `recording` is that of the disk that [`CrashImage::kill`] gave.
+    /// [`Images::sample`] of the power losses after the process was killed at `killed`. `recording` is that
+    /// of the disk from [`CrashImage::kill`].
     ///
     /// # Panics
     /// When the recording does not reach the point of the kill.
@@ -249,13 +247,13 @@ impl Images {
         }
     }
 
-    /// What was given out so far, and how much there is.
+    /// The numbers of yielded and existing images so far.
     #[must_use]
     pub fn coverage(&self) -> Coverage {
         self.coverage
     }
 
-    /// Goes to the next point; `false` after the last.
+    /// Advances to the next point; `false` after the last.
     fn next_point(&mut self) -> bool {
         let Some(operation) = self.recording.operations.get(self.point) else {
             return false;
@@ -308,7 +306,7 @@ impl Iterator for Images {
     }
 }
 
-/// The images of one point: how many of each kind, and which.
+/// The images of one point: their number per kind, and their faults.
 #[derive(Debug)]
 struct PointCounts {
     uncertain: Vec<usize>,
@@ -329,7 +327,7 @@ impl PointCounts {
             ImageKind::Prefix => 1,
             ImageKind::LostAll => at_least(1, 1),
             ImageKind::MissingOne => at_least(2, pending),
-            // With two pending, the one that is kept is the one that is not missing.
+            // With two pending, keeping one is the same as losing the other.
             ImageKind::OnlyOne => at_least(3, pending),
             ImageKind::Pair => at_least(4, pending * pending.saturating_sub(1) / 2),
             ImageKind::Torn512 => tears(512),
@@ -344,7 +342,7 @@ impl PointCounts {
         if uncertain.len() >= 2 { 2 } else { 1 }
     }
 
-    /// What the image with number `nth` among this point's images of `kind` does.
+    /// The faults of the image with number `nth` among this point's images of `kind`.
     fn faults(&self, kind: ImageKind, nth: u64, seed: u64, recording: &Recording) -> Faults {
         match kind {
             ImageKind::Prefix => Faults::AllKept,
@@ -391,8 +389,8 @@ fn pair(mut nth: u64, len: u64) -> (usize, usize) {
     (first as usize, (first + 1 + nth) as usize)
 }
 
-/// Deals `count` out to the kinds, no kind more than it has, as evenly as that allows; but every
-/// prefix, when that takes no more than three quarters.
+/// Divides `count` among the kinds as evenly as their sizes allow; but every prefix, when that takes at most
+/// three quarters.
 fn shares(existing: &[u64; KINDS], count: u64) -> [u64; KINDS] {
     let mut by_size: [usize; KINDS] = std::array::from_fn(|kind| kind);
     by_size.sort_by_key(|kind| existing[*kind]);
@@ -427,7 +425,7 @@ fn draw(random: &mut fastrand::Rng, total: u64, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// A seed for one image, from the seed of all and the image's number (splitmix64's finish).
+/// The seed of one image, from the common seed and the image's number (splitmix64's finish).
 fn mix(seed: u64, number: u64) -> u64 {
     let mut mixed = seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -560,7 +558,7 @@ mod tests {
         let recording = disk.recording();
         let all = Images::all(&recording, 1).filter(|image| image.point() >= 4);
         let from = Images::sample_from(&recording, 4, 1, u64::MAX);
-        // The numbers of their names begin anew.
+        // Image numbers restart with the new recording.
         let shown = |image: CrashImage| (image.point(), image.faults().clone());
         assert_eq!(
             from.filter(|i| !matches!(i.faults(), Faults::Random { .. }))

@@ -1,4 +1,4 @@
-//! Every state a power loss could leave, built from a [`Recording`].
+//! Every state that a power loss could leave, built from a [`Recording`].
 //!
 //! ```text
 //! operations  0   1   2   3   4   5   6          a recording
@@ -6,11 +6,10 @@
 //!                 maybe   maybe   |   maybe...   at point 5: 0 and 2 were synced, 1, 3, 4 not
 //! ```
 //!
-//! At each point, `Durable` splits the operations before it into what is safe and what is
-//! pending; [`Faults`] decides the fate of each pending one; [`CrashImage::build`] applies what
-//! survives, in order. [`Images`] goes through points in ascending order, carrying `Durable`
-//! along, and through the faults of each [`ImageKind`]; it yields all of them or an even,
-//! repeatable sample, and counts them in [`Coverage`].
+//! At each point, `Durable` divides the earlier operations into safe and pending ones; [`Faults`] decides the
+//! fate of each pending one; [`CrashImage::build`] applies the survivors, in order. [`Images`] advances
+//! `Durable` through the points in ascending order, and through the faults of each [`ImageKind`]; it yields
+//! all of them or an even, repeatable sample, and counts them in [`Coverage`].
 //!
 //! The kinds, for a point with `u` pending operations:
 //!
@@ -24,10 +23,10 @@
 //! | torn512, torn4096 | see [`Tear`] | one write torn, the rest kept, or the rest lost |
 //! | random | 8 | each pending operation kept, lost or torn at random |
 //!
-//! Every image has a name, its kind and a number ([`ImageId`]), by which it is built again from the
-//! same recording and seed ([`Images::one`]). [`CrashImage::kill`] is the crash without the power
-//! loss: another process goes on with what was written, and [`Images::sample_after_kill`] gives
-//! the power losses that may come then.
+//! Every image has a name, its kind and a number ([`ImageId`]), by which it is built again from the same
+//! recording and seed ([`Images::one`]). [`CrashImage::kill`] is the crash without the power loss: another
+//! process continues with what was written, and [`Images::sample_after_kill`] yields the power losses that
+//! may follow.
 //!
 //! Where two kinds would give the same states (few pending operations), only the first counts.
 
@@ -49,7 +48,7 @@ pub use images::Images;
 use crate::disk::{Recording, SimDisk};
 
 impl SimDisk {
-    /// The disk a new process finds when this one is killed now: everything was kept.
+    /// The disk that a new process finds when this one is killed now: everything was kept.
     #[must_use]
     pub fn after_kill(&self) -> SimDisk {
         self.crashed(Faults::AllKept)
@@ -61,9 +60,9 @@ impl SimDisk {
         self.crashed(Faults::AllLost)
     }
 
-    /// The disk of a recording at one of its points, as the next process finds it when the one
-    /// that was recorded is killed there: all that was written reads back, and what was not
-    /// synced stays unsynced. The recording goes on from there, with its marks.
+    /// The disk of a recording at one of its points, as the next process finds it when the recorded one is
+    /// killed there: all writes read back, and unsynced ones stay unsynced. The recording continues from
+    /// there, with its marks.
     ///
     /// # Panics
     /// When the recording has no such point.
@@ -78,7 +77,7 @@ impl SimDisk {
     }
 }
 
-/// One state that a crash could leave: a point of a recording, and what was lost there.
+/// One state that a crash could leave: a point of a recording, and the losses there.
 #[derive(Clone, Debug)]
 pub struct CrashImage {
     recording: Recording,
@@ -88,8 +87,8 @@ pub struct CrashImage {
     id: Option<ImageId>,
 }
 
-/// Names one image among all of a recording: its kind, and its number among those of that kind.
-/// Shown and read as `pair:1234`.
+/// The name of an image within a recording: its kind, and its number within the kind. Displayed and parsed as
+/// `pair:1234`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ImageId {
     /// The kind.
@@ -141,20 +140,19 @@ impl CrashImage {
         }
     }
 
-    /// The image's name among those of its recording; none when it was built by
-    /// [`CrashImage::at`].
+    /// The image's name; none when it was built by [`CrashImage::at`].
     #[must_use]
     pub fn id(&self) -> Option<ImageId> {
         self.id
     }
 
-    /// How many operations of the recording came before the crash.
+    /// The number of operations before the crash.
     #[must_use]
     pub fn point(&self) -> usize {
         self.point
     }
 
-    /// What was lost.
+    /// The losses.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
@@ -166,7 +164,7 @@ impl CrashImage {
         self.durable.uncertain().collect()
     }
 
-    /// The numbers that [`SimDisk::mark`] noted before the crash, in order.
+    /// The marks before the crash, in order; see [`SimDisk::mark`].
     #[must_use]
     pub fn marks(&self) -> Vec<u64> {
         self.recording.marks_until(self.point)
@@ -178,10 +176,10 @@ impl CrashImage {
         SimDisk::from_tree(self.durable.build(&self.faults, &self.recording))
     }
 
-    /// The disk that the next process finds when this one is killed at the image's point, without
-    /// a power loss: all that was written reads back, whatever the image's faults, and what was
-    /// not synced stays unsynced. The recording goes on from there, with its marks;
-    /// [`Images::sample_after_kill`] goes through the power losses that may follow.
+    /// The disk that the next process finds when this one is killed at the image's point, without a power
+    /// loss: all writes read back, whatever the image's faults, and unsynced ones stay unsynced. The
+    /// recording continues from there, with its marks; [`Images::sample_after_kill`] yields the power losses
+    /// that may follow.
     #[must_use]
     pub fn kill(&self) -> SimDisk {
         let live = self.durable.build(&Faults::AllKept, &self.recording);
@@ -189,7 +187,7 @@ impl CrashImage {
     }
 }
 
-/// Says all that is needed to build the image again from the same recording.
+/// Prints all that is needed to build the image again from the same recording.
 impl fmt::Display for CrashImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recording = &self.recording;

@@ -41,7 +41,7 @@ fn replace_without(disk: &SimDisk, left_out: Step) {
     disk.mark(1);
 }
 
-/// The images in which the replacement is torn, and those that break a promise that was marked.
+/// The images with a torn replacement, and those that break a marked promise.
 fn broken_images(left_out: Step) -> (Vec<String>, Vec<String>, Coverage) {
     let disk = SimDisk::new();
     disk.put_durable(path("current"), &OLD);
@@ -131,7 +131,7 @@ fn lost_names_leave_the_directory_as_it_was() {
     assert_eq!(paths(Faults::AllLost), ["a", "b", "removed"]);
     assert_eq!(paths(Faults::Missing(vec![0])), ["a", "b", "newer"]);
     assert_eq!(paths(Faults::Missing(vec![1])), ["b", "newer", "removed"]);
-    // A rename cannot survive without the creation of what it renames.
+    // A rename cannot survive without the creation of its file.
     assert_eq!(paths(Faults::Missing(vec![2])), ["b"]);
     assert_eq!(paths(Faults::Missing(vec![3])), ["b", "new"]);
     let kept = CrashImage::at(&recording, 4, Faults::Only(vec![0])).build();
@@ -169,7 +169,7 @@ fn a_rename_between_directories_needs_both_synced() {
     disk.rename(path("a/f"), path("b/f")).unwrap();
     disk.sync_dir(path("b")).unwrap();
     assert_eq!(disk.after_power_loss().paths(), ["a", "a/f", "b"]);
-    // A later operation that is safe waits for it, and does not overtake it.
+    // A later safe operation waits for it, and does not overtake it.
     create(&disk, "b/g");
     disk.sync_dir(path("b")).unwrap();
     assert_eq!(disk.after_power_loss().paths(), ["a", "a/f", "b", "b/g"]);
@@ -367,7 +367,7 @@ fn a_crash_during_recovery_is_recorded_like_any_other() {
 /// Every path, with its bytes if it is a file.
 type State = Vec<(String, Option<Vec<u8>>)>;
 
-/// A random program on a few files; the live state at each point is kept beside the recording.
+/// A random program on a few files, with the live state at each point beside the recording.
 fn random_program(seed: Seed, steps: usize) -> (SimDisk, Vec<State>) {
     let disk = SimDisk::new();
     let mut states = vec![contents(&disk)];
@@ -418,7 +418,7 @@ fn contents(disk: &SimDisk) -> State {
 fn images_with_nothing_lost_are_what_the_program_saw_at_each_point() {
     let test = "-p bowline-testing images_with_nothing_lost";
     let seed = Seed::from_env_or(11);
-    // One more, which is new in each run.
+    // One more is new in each run.
     let seeds = (0..20).map(|part| seed.part(part)).chain(Seed::fresh(test));
     for (part, seed) in (0..).zip(seeds) {
         let _guard = seed.print_on_failure(test);
@@ -434,7 +434,7 @@ fn images_with_nothing_lost_are_what_the_program_saw_at_each_point() {
     }
 }
 
-/// The state after losing everything unsynced, kept by copying at each sync. One directory only.
+/// The state after losing everything unsynced, kept by a copy at each sync. One directory only.
 #[test]
 fn losing_everything_unsynced_leaves_the_copies_made_at_each_sync() {
     let seed = Seed::from_env_or(15);
@@ -442,7 +442,7 @@ fn losing_everything_unsynced_leaves_the_copies_made_at_each_sync() {
     for part in 0..10 {
         let disk = SimDisk::new();
         let mut random = seed.part(part).rng();
-        // File number and handle by name; the same as of the last sync_dir; bytes by file number.
+        // File number and handle by name; the same at the last sync_dir; bytes by file number.
         let mut names: BTreeMap<String, usize> = BTreeMap::new();
         let mut safe_names = names.clone();
         let mut files: Vec<Arc<dyn VfsFile>> = Vec::new();
@@ -550,7 +550,7 @@ fn a_sample_is_repeatable_bounded_and_spread() {
     images.by_ref().for_each(drop);
     let coverage = images.coverage();
     for kind in ImageKind::ALL {
-        // All prefixes, and of the rest an even share.
+        // All prefixes, and an even share of the rest.
         let rest = 400 - coverage.existing(ImageKind::Prefix);
         let even = rest / (ImageKind::ALL.len() as u64 - 1);
         let fair = match kind {

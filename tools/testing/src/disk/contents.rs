@@ -5,8 +5,8 @@
 //!          4096 bytes  hole   4096 bytes   ....^  bytes after len are zero
 //! ```
 //!
-//! Invariants: there are exactly `ceil(len / 4096)` pages, and what lies after `len` in the last
-//! one is zero. Cloning copies pointers; writing copies a page only while it is shared.
+//! Invariants: there are exactly `ceil(len / 4096)` pages, and the last one is zero after `len`. Cloning
+//! copies pointers; writing copies a page only while it is shared.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -18,7 +18,7 @@ const MAX_LEN: u64 = 1 << 32;
 
 type Page = Arc<[u8; PAGE_BYTES]>;
 
-/// All pages of written zeros are this one: the log prepares its segments with zeros.
+/// Shared by all pages of written zeros: the log prepares its segments with zeros.
 static ZERO_PAGE: LazyLock<Page> = LazyLock::new(|| Arc::new([0; PAGE_BYTES]));
 
 /// The bytes of one file.
@@ -33,7 +33,7 @@ impl Contents {
         self.len
     }
 
-    /// Bytes of the pages that were written.
+    /// The bytes of written pages.
     pub(crate) fn allocated(&self) -> u64 {
         (self.pages.iter().flatten().count() * PAGE_BYTES) as u64
     }
@@ -89,7 +89,7 @@ impl Contents {
         }
     }
 
-    /// Extends with a hole; never cuts.
+    /// Extends with a hole; never truncates.
     pub(crate) fn grow_to(&mut self, len: u64) {
         if len > self.len {
             self.set_len(len);
@@ -116,7 +116,7 @@ impl Contents {
     }
 }
 
-/// The page that holds `offset`, and where in it. Offsets are at most `MAX_LEN`.
+/// The page of `offset`, and the offset within it. Offsets are at most `MAX_LEN`.
 fn locate(offset: u64) -> (usize, usize) {
     let offset = offset as usize;
     (offset / PAGE_BYTES, offset % PAGE_BYTES)

@@ -8,7 +8,7 @@ use super::operation::Operation;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// What happens to one file on the medium, without the program doing anything.
+/// Damage of one file on the medium, without any action of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
     /// One bit is inverted.
@@ -32,7 +32,7 @@ pub enum Damage {
     },
     /// The file ends early.
     Cut {
-        /// What is left, in bytes.
+        /// The remaining length in bytes.
         len: u64,
     },
     /// The file is gone.
@@ -40,8 +40,8 @@ pub enum Damage {
 }
 
 impl SimDisk {
-    /// A copy of this disk as the running program sees it, everything durable, one file damaged.
-    /// What lies past the end of the file cannot be damaged: it is an `InvalidInput` error.
+    /// A copy of this disk as the running program sees it, with everything durable and one file damaged.
+    /// Damage beyond the end of the file is an `InvalidInput` error.
     pub fn damaged(&self, path: &Path, damage: Damage) -> io::Result<SimDisk> {
         let mut tree = self.shared.lock().live.clone();
         let at = tree.place(path)?;
@@ -79,9 +79,9 @@ impl SimDisk {
         Ok(SimDisk::from_tree(tree))
     }
 
-    /// A copy of this disk as the running program sees it, everything durable, in which the file
-    /// at `path` holds `bytes`: whatever damage [`Damage`] has no name for, an older version of the
-    /// file, or another file's contents.
+    /// A copy of this disk as the running program sees it, with everything durable and the file at `path`
+    /// replaced by `bytes`: for damage that [`Damage`] does not have, an older version of the file, or
+    /// another file's contents.
     pub fn replaced(&self, path: &Path, bytes: &[u8]) -> io::Result<SimDisk> {
         let mut tree = self.shared.lock().live.clone();
         let at = tree.place(path)?;

@@ -1,12 +1,11 @@
-//! A file system in memory that records what is done to it.
+//! An in-memory file system that records its operations.
 //!
-//! [`SimDisk`] shows a running program the state in which every operation has happened, and keeps
-//! the operations. From its [`Recording`], [`crash`](crate::crash) builds the states that a power
-//! loss could leave; each is a `SimDisk` again, with an empty recording, so that a crash during
-//! recovery is tried the same way.
+//! [`SimDisk`] shows a running program the state after all operations, and keeps the operations. From its
+//! [`Recording`], [`crash`](crate::crash) builds the states that a power loss could leave; each is a
+//! `SimDisk` again, with an empty recording, so that a crash during recovery is tried the same way.
 //!
-//! Invariant: the live state is the recording's base with every operation applied in order.
-//! One lock guards both, so the record's order is the order in which the disk took the calls.
+//! Invariant: the live state is the recording's base with every operation applied in order. One lock guards
+//! both, so the recorded order is the order in which the disk executed the calls.
 
 mod contents;
 mod damage;
@@ -109,7 +108,7 @@ impl SimDisk {
         }
     }
 
-    /// What was done so far. Later operations do not change it.
+    /// The operations so far. Later ones do not change it.
     #[must_use]
     pub fn recording(&self) -> Recording {
         let shared = self.shared.lock();
@@ -120,21 +119,21 @@ impl SimDisk {
         }
     }
 
-    /// How many operations were recorded so far: the current point.
+    /// The number of operations so far: the current point.
     #[must_use]
     pub fn point(&self) -> usize {
         self.shared.lock().operations.len()
     }
 
-    /// Notes a number at the current point, for example "revision 42 was acknowledged": every
-    /// crash image from here on has it among its [`CrashImage::marks`](crate::crash::CrashImage::marks).
+    /// Notes a number at the current point, for example "revision 42 was acknowledged": every later crash
+    /// image has it among its [`CrashImage::marks`](crate::crash::CrashImage::marks).
     pub fn mark(&self, number: u64) {
         let mut shared = self.shared.lock();
         let point = shared.operations.len();
         shared.marks.push((point, number));
     }
 
-    /// A disk that shows `live`, the state at `point`, and goes on with the recording from there.
+    /// A disk that shows `live`, the state at `point`, and continues the recording from there.
     pub(crate) fn continued(recording: &Recording, point: usize, live: Tree) -> SimDisk {
         let operations = recording.operations()[..point].to_vec();
         let created = operations.iter().filter_map(|operation| match operation {
@@ -160,17 +159,15 @@ impl SimDisk {
         }
     }
 
-    /// Releases all locks, as when the process that holds them is killed. The next process goes
-    /// on with this disk and this recording, and reads what was written, synced or not. What is
-    /// left of the killed program must not touch the disk any more, not even by being dropped:
-    /// [`std::mem::forget`] it.
+    /// Releases all locks, as when the process that holds them is killed. The next process continues with
+    /// this disk and this recording, and reads all writes, synced or not. The rest of the killed program must
+    /// not touch the disk any more, not even by a drop: [`std::mem::forget`] it.
     pub fn kill(&self) {
         self.shared.lock().locked.clear();
     }
 
-    /// Makes the next `count` calls of `sync_data`, on any file, fail with `EIO`. What they
-    /// should have covered may then be lost in a crash even when a later sync succeeds: the
-    /// system has marked it as clean.
+    /// Makes the next `count` calls of `sync_data`, on any file, fail with `EIO`. A crash may then lose the
+    /// data that they should have covered even when a later sync succeeds: the system has marked it as clean.
     pub fn fail_syncs(&self, count: u64) {
         self.fail_syncs_after(0, count);
     }
@@ -201,7 +198,7 @@ impl SimDisk {
             .collect()
     }
 
-    /// The paths of all files and directories, with what they lead to.
+    /// The paths of all files and directories, with their inodes.
     #[must_use]
     pub fn inodes(&self) -> Vec<(Inode, String)> {
         let paths = self.shared.lock().live.paths();
@@ -211,7 +208,7 @@ impl SimDisk {
             .collect()
     }
 
-    /// Puts a durable file at `path` before a recording begins, replacing what is there.
+    /// Puts a durable file at `path` before a recording begins, replacing an existing one.
     ///
     /// # Panics
     /// When something was recorded already, or the parent directory does not exist.
@@ -289,7 +286,7 @@ impl Vfs for SimDisk {
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
         let shared = self.shared.lock();
-        // As with `stat`: a missing directory on the way is a missing name.
+        // As with `stat`: a missing parent directory counts as a missing name.
         let found = match shared.live.resolve(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             found => found?,
@@ -313,7 +310,7 @@ impl Vfs for SimDisk {
             }))
     }
 
-    /// Directories may be renamed too, onto nothing or onto an empty directory.
+    /// Directories may be renamed, too, to a free name or onto an empty directory.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut shared = self.shared.lock();
         let (from, to) = (shared.live.place(from)?, shared.live.place(to)?);

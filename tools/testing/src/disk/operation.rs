@@ -1,5 +1,5 @@
-//! What a program did to the disk: one [`Operation`] per call that changed or synced something,
-//! in the order in which the disk took them, and the [`Recording`] that holds them.
+//! The operations on a disk: one [`Operation`] per call that changed or synced something, in the order of
+//! execution, and the [`Recording`] that holds them.
 
 use std::fmt;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Place {
     pub directory: Inode,
     /// The name in it.
     pub name: Arc<str>,
-    /// The path the program used, for people to read.
+    /// The path that the program used, for messages.
     pub path: Arc<Path>,
 }
 
@@ -40,7 +40,7 @@ impl Payload {
         }
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -49,7 +49,7 @@ impl Payload {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -77,14 +77,14 @@ pub enum Operation {
     Write {
         /// The file.
         inode: Inode,
-        /// Where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: Payload,
         /// Whether the file became longer.
         grows: bool,
     },
-    /// A file was cut or extended.
+    /// A file was truncated or extended.
     SetLen {
         /// The file.
         inode: Inode,
@@ -96,18 +96,18 @@ pub enum Operation {
         /// The file.
         inode: Inode,
     },
-    /// A sync failed: what it should have covered may be lost, whatever a later sync says.
+    /// A sync failed: the data that it should have covered may be lost, whatever a later sync returns.
     SyncFileFailed {
         /// The file.
         inode: Inode,
     },
-    /// A file or directory got another name, replacing what had it.
+    /// A file or directory was renamed; a file with the new name was replaced.
     Rename {
         /// The old name.
         from: Place,
         /// The new name.
         to: Place,
-        /// What was renamed.
+        /// The renamed file or directory.
         inode: Inode,
     },
     /// A file's name was removed.
@@ -141,7 +141,7 @@ impl Operation {
         }
     }
 
-    /// The file or directory that the operation was about.
+    /// The affected file or directory.
     #[must_use]
     pub fn inode(&self) -> Inode {
         match self {
@@ -185,7 +185,7 @@ impl Operation {
 pub struct Recording {
     pub(crate) base: Tree,
     pub(crate) operations: Arc<[Operation]>,
-    /// Point and number, in the order of marking (so that points never fall).
+    /// Point and number, in the order of marking (so points never decrease).
     pub(crate) marks: Arc<[(usize, u64)]>,
 }
 
@@ -196,7 +196,7 @@ impl Recording {
         &self.operations
     }
 
-    /// How many operations were recorded; also the last point.
+    /// The number of operations; also the last point.
     #[must_use]
     pub fn len(&self) -> usize {
         self.operations.len()
@@ -218,7 +218,7 @@ impl Recording {
             .collect()
     }
 
-    /// The operation with this index in words, with the name its file was created with.
+    /// A description of the operation with this index, with the name its file was created with.
     #[must_use]
     pub fn describe(&self, index: usize) -> String {
         match self.operations.get(index) {

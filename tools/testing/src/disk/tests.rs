@@ -157,7 +157,7 @@ fn a_recording_and_an_image_do_not_change_with_the_disk() {
         .write_at(b"image", 0)
         .unwrap();
     assert_eq!(disk.read(path("f")).unwrap(), b"AFTER!");
-    // What an image holds is durable; what is done to it is recorded anew.
+    // An image is durable; later operations on it are recorded anew.
     assert_eq!(image.after_power_loss().read(path("f")).unwrap(), b"before");
 }
 

@@ -1,12 +1,12 @@
 //! A file system's state at one moment: directories that name inodes, and inodes with bytes.
 //!
-//! Inodes and names are kept apart, because a crash treats them apart: a file's bytes may be safe
-//! while no name leads to them. [`Tree::apply`] carries out one operation and ignores what cannot
-//! be, so that a sequence with gaps (a crash image) means something:
+//! Inodes and names are separate, because a crash treats them separately: a file's bytes may be safe without
+//! any name. [`Tree::apply`] executes one operation and ignores an impossible one, so that a sequence with
+//! gaps (a crash image) has a meaning:
 //!
-//! - a create whose name is taken, and a rename or remove whose name is not (or no longer) that
-//!   of the same inode, do nothing;
-//! - a write to an inode that is gone does nothing.
+//! - a create whose name is taken, and a rename or remove whose name does not (or no longer) belong to the
+//!   same inode, do nothing;
+//! - a write to a removed inode does nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -76,12 +76,12 @@ impl Tree {
         }
     }
 
-    /// What has this name.
+    /// The inode with this name.
     pub(crate) fn entry(&self, place: &Place) -> Option<Inode> {
         self.entries(place.directory)?.get(&place.name).copied()
     }
 
-    /// What a path leads to; `None` when its last name is absent.
+    /// The inode of a path; `None` when its last name is absent.
     pub(crate) fn resolve(&self, path: &Path) -> io::Result<Option<Inode>> {
         if names_of(path)?.is_empty() {
             return Ok(Some(ROOT));
@@ -89,7 +89,7 @@ impl Tree {
         Ok(self.entry(&self.place(path)?))
     }
 
-    /// The directory and name that a path means. The directory must exist, the name need not.
+    /// The directory and name of a path. The directory must exist, the name need not.
     pub(crate) fn place(&self, path: &Path) -> io::Result<Place> {
         let names = names_of(path)?;
         let Some((name, parents)) = names.split_last() else {
@@ -140,7 +140,7 @@ impl Tree {
             .find_map(|(path, found)| (found == inode).then_some(path))
     }
 
-    /// Makes the inode of a create exist, with no name yet.
+    /// Creates the inode of a create, with no name yet.
     pub(crate) fn prepare(&mut self, operation: &Operation) {
         match operation {
             Operation::CreateDir { inode, .. } => {
@@ -157,7 +157,7 @@ impl Tree {
         }
     }
 
-    /// Carries out one operation, or nothing where it cannot be. Syncs change no state.
+    /// Executes one operation, or nothing where it is impossible. Syncs change no state.
     pub(crate) fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::CreateDir { at, inode } | Operation::Create { at, inode } => {
@@ -207,8 +207,8 @@ impl Tree {
         }
     }
 
-    /// Forgets inodes that neither a directory names nor `also` holds. A file without a name
-    /// never gets one again.
+    /// Removes inodes that neither a directory names nor `also` holds. A file without a name never gets one
+    /// again.
     pub(crate) fn forget_unnamed(&mut self, also: impl IntoIterator<Item = Inode>) {
         let mut named: BTreeSet<Inode> = also.into_iter().collect();
         named.insert(ROOT);
@@ -220,7 +220,7 @@ impl Tree {
         self.nodes.retain(|inode, _| named.contains(inode));
     }
 
-    /// Forgets what no path leads to.
+    /// Removes inodes that no path leads to.
     pub(crate) fn forget_unreachable(&mut self) {
         let mut reachable: BTreeSet<Inode> = self.paths().into_iter().map(|(_, i)| i).collect();
         reachable.insert(ROOT);

@@ -13,7 +13,7 @@ use super::{Faults, panicked, run};
 #[derive(Debug)]
 pub(super) struct FaultFile {
     pub(super) inner: Arc<dyn VfsFile>,
-    /// The name it has now.
+    /// Its present name.
     pub(super) name: Arc<Mutex<PathBuf>>,
     pub(super) faults: Arc<Mutex<Faults>>,
 }
@@ -23,7 +23,7 @@ impl FaultFile {
         self.name.lock().clone()
     }
 
-    /// Does a transfer of `len` bytes as the rules want it; `work` is told how many to transfer.
+    /// Transfers `len` bytes as the rules allow; `work` receives the allowed length.
     fn transfer(
         &self,
         call: Call,
@@ -51,7 +51,7 @@ impl FaultFile {
             drop(faults);
             return self.inner.write_at(bytes, offset);
         };
-        // The lock stays held from here, so that two writers cannot use the same space.
+        // The lock is held from here on, so that two writers cannot use the same space.
         let len = self.inner.len()?;
         let end_most = len.saturating_add(*space_bytes);
         let room = usize::try_from(end_most.saturating_sub(offset)).unwrap_or(usize::MAX);

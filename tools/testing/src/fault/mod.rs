@@ -1,13 +1,13 @@
-//! A `Vfs` that goes wrong when told to.
+//! A `Vfs` with injected faults.
 //!
-//! [`FaultVfs`] passes every call on to another `Vfs`, counts it, and lets [`Rule`]s make it fail,
-//! fail after its work, or read or write less than asked. It can also run out of space. Nothing
-//! is random: the same calls and the same rules give the same faults. One lock guards counts and
-//! rules, so that the n-th call is well defined with several threads too.
+//! [`FaultVfs`] passes every call on to another `Vfs`, counts it, and lets [`Rule`]s make it fail, fail after
+//! its work, or read or write less than requested. It can also run out of space. Nothing is random: the same
+//! calls and the same rules give the same faults. One lock guards counts and rules, so that the n-th call is
+//! well defined with several threads, too.
 //!
-//! To try a fault at every step of a program, run it once, read [`FaultVfs::counts`], and run it
-//! once per call with [`Rule::nth`]. After a failed sync, a disk may have dropped the data for
-//! good; for that, use [`SimDisk::fail_syncs`](crate::SimDisk::fail_syncs) instead.
+//! To try a fault at every step of a program, run it once, read [`FaultVfs::counts`], and run it once per
+//! call with [`Rule::nth`]. After a failed sync, a disk may have dropped the data for good; for that, use
+//! [`SimDisk::fail_syncs`](crate::SimDisk::fail_syncs) instead.
 
 mod file;
 mod rule;
@@ -25,7 +25,7 @@ use file::FaultFile;
 use rule::Effect;
 pub use rule::{Call, Counts, Failure, Rule};
 
-/// A `Vfs` that goes wrong when told to. Clones share their rules and counts.
+/// A `Vfs` with injected faults. Clones share their rules and counts.
 ///
 /// ```
 /// use bowline_storage::vfs::{OpenMode, Vfs};
@@ -54,28 +54,28 @@ struct Faults {
     /// Each rule with the number of calls it matched.
     rules: Vec<(Rule, u64)>,
     injected: Vec<String>,
-    /// The names of open files, which change when the files are renamed.
+    /// The names of open files; a rename changes them.
     open_names: Vec<Weak<Mutex<PathBuf>>>,
-    /// Every call, once somebody has asked for them.
+    /// Every call since tracing was started.
     trace: Option<Vec<Traced>>,
-    /// How many bytes files may still grow by; `None` without a limit.
+    /// The bytes by which files may still grow; `None` without a limit.
     space_bytes: Option<u64>,
 }
 
-/// A call as [`FaultVfs::trace`] tells of it.
+/// A call in [`FaultVfs::trace`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traced {
     /// Its kind.
     pub call: Call,
-    /// What it was about; two paths for a rename.
+    /// Its path; two for a rename.
     pub paths: Vec<PathBuf>,
-    /// Whether a rule made it go wrong.
+    /// Whether a rule injected a fault.
     pub is_injected: bool,
 }
 
 impl Faults {
-    /// Counts a call and finds what goes wrong with it. The first rule that applies wins; every
-    /// rule that matches counts the call.
+    /// Counts a call and finds its fault. The first rule that applies wins; every rule that matches counts
+    /// the call.
     fn before(&mut self, call: Call, paths: &[&Path]) -> Option<Effect> {
         let number = self.counts.add(call);
         let mut effect = None;
@@ -105,7 +105,7 @@ impl Faults {
     }
 }
 
-/// Does `work` as the rules want it.
+/// Executes `work` with the fault that the rules choose.
 fn run<T>(
     faults: &Mutex<Faults>,
     call: Call,
@@ -130,7 +130,7 @@ fn panicked(call: Call, path: &Path) -> ! {
 }
 
 impl FaultVfs {
-    /// Wraps `inner`; nothing goes wrong yet.
+    /// Wraps `inner`, without faults so far.
     pub fn new(inner: impl Vfs + 'static) -> FaultVfs {
         FaultVfs {
             inner: Arc::new(inner),
@@ -148,19 +148,19 @@ impl FaultVfs {
         self.faults.lock().rules.clear();
     }
 
-    /// How many calls were made, those that went wrong included.
+    /// The numbers of calls, including failed ones.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.faults.lock().counts
     }
 
-    /// The faults so far, one line each. A full disk is not among them.
+    /// The faults so far, one line each, except those of a full disk.
     #[must_use]
     pub fn injected(&self) -> Vec<String> {
         self.faults.lock().injected.clone()
     }
 
-    /// Keeps every call from now on, for [`FaultVfs::trace`].
+    /// Starts to keep every call, for [`FaultVfs::trace`].
     pub fn start_trace(&self) {
         self.faults.lock().trace = Some(Vec::new());
     }
@@ -171,19 +171,19 @@ impl FaultVfs {
         self.faults.lock().trace.clone().unwrap_or_default()
     }
 
-    /// Lets files grow by `bytes` more in total; then writes are cut short, and growth and
-    /// creation fail with `ENOSPC`. Overwriting goes on. What is cut off or removed gives its
-    /// bytes back (a file that is removed while open, at once).
+    /// Lets files grow by `bytes` more in total; then writes are cut short, and growth and creation fail with
+    /// `ENOSPC`. Overwriting still works. Truncation and removal give their bytes back (removal of an open
+    /// file, at once).
     pub fn limit_space(&self, bytes: u64) {
         self.faults.lock().space_bytes = Some(bytes);
     }
 
-    /// Space is back: there is no limit any more.
+    /// Removes the limit of space.
     pub fn lift_space_limit(&self) {
         self.faults.lock().space_bytes = None;
     }
 
-    /// How many bytes files may still grow by; `None` without a limit.
+    /// The bytes by which files may still grow; `None` without a limit.
     #[must_use]
     pub fn space_left_bytes(&self) -> Option<u64> {
         self.faults.lock().space_bytes
@@ -205,7 +205,7 @@ impl FaultVfs {
         }
     }
 
-    /// Does `work`, which takes away the file at `path`, and gives back its space.
+    /// Executes `work`, which removes the file at `path`, and gives back its space.
     fn freeing(&self, path: &Path, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let freed_bytes = self
             .inner

@@ -1,4 +1,4 @@
-//! Which call fails, and how.
+//! Rules of injected faults.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// The kinds of calls of a [`Vfs`](bowline_storage::vfs::Vfs) and its files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Call {
-    /// A file that exists is opened.
+    /// An existing file is opened.
     Open,
     /// A file is created.
     Create,
@@ -15,7 +15,7 @@ pub enum Call {
     CreateDir,
     /// A directory is listed.
     ReadDir,
-    /// The metadata of a name, or the length of an open file, is asked for.
+    /// The metadata of a name, or the length of an open file, is read.
     Stat,
     /// A file is renamed.
     Rename,
@@ -31,7 +31,7 @@ pub enum Call {
     Write,
     /// A file is synced.
     Sync,
-    /// A file is cut or extended.
+    /// A file is truncated or extended.
     SetLen,
 }
 
@@ -62,7 +62,7 @@ impl Call {
         )
     }
 
-    /// Whether the call may need space on the disk: every change but a removal.
+    /// Whether the call may need space on the disk: every change except a removal.
     #[must_use]
     pub fn needs_space(self) -> bool {
         self.is_change() && self != Call::Remove
@@ -78,14 +78,14 @@ pub enum Failure {
     NoSpace,
     /// `EMFILE`: the process may open no more files.
     NoFile,
-    /// `EINTR`: a signal came; trying again is right.
+    /// `EINTR`: a signal arrived; the caller should retry.
     Interrupted,
     /// Any other, by its number.
     Os(i32),
 }
 
 impl Failure {
-    /// The error as the operating system would give it.
+    /// The error as the operating system would return it.
     #[must_use]
     pub fn to_error(self) -> io::Error {
         io::Error::from_raw_os_error(match self {
@@ -98,12 +98,12 @@ impl Failure {
     }
 }
 
-/// What a rule does to a call.
+/// The effect of a rule on a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
     /// The call does nothing and fails.
     Fail(Failure),
-    /// The call does its work, then fails all the same: its outcome is unknown to the caller.
+    /// The call does its work, then fails: the outcome is unknown to the caller.
     FailAfter(Failure),
     /// The call reads or writes at most so many bytes. Other calls are not affected.
     Short(usize),
@@ -111,7 +111,7 @@ pub(super) enum Effect {
     Panic,
 }
 
-/// Which calls go wrong, and how. Unless told otherwise, the next call that matches, once.
+/// Which calls fail, and how. The default is the next matching call, once.
 ///
 /// ```
 /// use bowline_testing::fault::{Call, Failure, Rule};
@@ -172,7 +172,7 @@ impl Rule {
         Rule::new(Matching::All)
     }
 
-    /// Starts at the n-th matching call from when the rule is added; 1 is the next.
+    /// Starts at the n-th matching call after the rule is added; 1 is the next.
     #[must_use]
     pub fn nth(mut self, nth: u64) -> Rule {
         self.nth = nth.max(1);
@@ -186,7 +186,7 @@ impl Rule {
         self
     }
 
-    /// Applies to every matching call from then on, until the rules are cleared.
+    /// Applies to every matching call from the first on, until the rules are cleared.
     #[must_use]
     pub fn for_ever(self) -> Rule {
         self.times(u64::MAX)
@@ -199,15 +199,14 @@ impl Rule {
         self
     }
 
-    /// The call does nothing and fails. This is what a rule does when nothing else is said, with
-    /// [`Failure::Io`].
+    /// The call does nothing and fails. The default of a rule, with [`Failure::Io`].
     #[must_use]
     pub fn fail(mut self, failure: Failure) -> Rule {
         self.effect = Effect::Fail(failure);
         self
     }
 
-    /// The call does its work, then fails all the same.
+    /// The call does its work, then fails.
     #[must_use]
     pub fn fail_after(mut self, failure: Failure) -> Rule {
         self.effect = Effect::FailAfter(failure);
@@ -221,7 +220,7 @@ impl Rule {
         self
     }
 
-    /// The call panics: what a bug in an implementation of `Vfs` would do to its caller's thread.
+    /// The call panics, as with a bug in an implementation of `Vfs`.
     #[must_use]
     pub fn panic(mut self) -> Rule {
         self.effect = Effect::Panic;
@@ -243,13 +242,13 @@ impl Rule {
             })
     }
 
-    /// Whether the `seen`-th matching call (from 1) is one that goes wrong.
+    /// Whether the `seen`-th matching call (from 1) fails.
     pub(super) fn applies_to(&self, seen: u64) -> bool {
         seen >= self.nth && seen - self.nth < self.times
     }
 }
 
-/// How many calls of each kind were made.
+/// The number of calls of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     by_call: [u64; Call::ALL.len()],

@@ -1,7 +1,7 @@
 //! The strong components of a directed graph.
 
-/// The strong components of a graph that have more than one member, or a loop. Tarjan,
-/// "Depth-First Search and Linear Graph Algorithms" (1972), without recursion.
+/// The strong components of a graph with more than one member, or a loop. Tarjan, "Depth-First Search and
+/// Linear Graph Algorithms" (1972), without recursion.
 pub(super) fn strong_components(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const NEW: usize = usize::MAX;
     let mut found = Vec::new();
@@ -14,7 +14,7 @@ pub(super) fn strong_components(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
         if index[root] != NEW {
             continue;
         }
-        // Places on the way, and how many of their edges were followed.
+        // The nodes on the path, and how many edges of each were followed.
         let mut way = vec![(root, 0)];
         while let Some((place, done)) = way.last_mut() {
             let place = *place;

@@ -1,12 +1,11 @@
 //! Cycles of dependencies: found by Tarjan's strong components, named, and shown by a shortest one.
 //!
-//! The classes are looked for from the worst to the mildest, each first with dependencies of data
-//! alone, then with the order of processes and with time. A component that holds a cycle which was
-//! shown already is passed over, so what is shown is the worst of each knot, and what a level
-//! forbids is never hidden behind what it allows.
+//! Classes are searched from the worst to the mildest, each first with data dependencies alone, then with the
+//! order of processes and with real time. A component with a cycle that was already reported is skipped, so
+//! the report has the worst of each component, and an allowed cycle never hides a forbidden one.
 //!
-//! Cycles without two `rw` edges in a row are found in a graph of twice the size: of each
-//! transaction, the half that was entered by an `rw` edge can only be left by another kind.
+//! Cycles without two `rw` edges in a row are found in a graph of twice the size: each transaction is split
+//! in two, and the half that is entered by an `rw` edge can only be left by another kind.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write;
@@ -16,10 +15,10 @@ use super::graph::{Dependency, Edge, Graph};
 use super::observe::{INITIAL, Observed};
 use super::report::{Class, Kind, Order, Report};
 
-/// Places of a component from which a shortest cycle is looked for.
+/// The most nodes of a component from which a shortest cycle is searched.
 const STARTS_MAX: usize = 64;
 
-/// Which edges may be in a cycle.
+/// The edges that a cycle may have.
 #[derive(Clone, Copy)]
 struct Rule {
     wr: bool,
@@ -73,7 +72,7 @@ pub(super) fn find(graph: &Graph, observed: &Observed<'_>, report: &mut Report) 
     }
 }
 
-/// Each transaction twice: as entered by an `rw` edge (odd), and otherwise (even).
+/// Each transaction twice: entered by an `rw` edge (odd), and otherwise (even).
 struct Halves {
     next: Vec<Vec<usize>>,
 }
@@ -93,7 +92,7 @@ impl Halves {
         Halves { next }
     }
 
-    /// A cycle of a component, as short as can be found from some of its members.
+    /// A cycle of a component, the shortest from some of its members.
     fn shortest_cycle(&self, component: &[usize]) -> Vec<usize> {
         let members: BTreeSet<usize> = component.iter().copied().collect();
         let step = component.len().div_ceil(STARTS_MAX);
@@ -131,7 +130,7 @@ impl Halves {
     }
 }
 
-/// The edges along a cycle. Where several kinds lead to the next, the worst that fits the rule.
+/// The edges along a cycle. Of several kinds between two nodes, the worst that the rule allows.
 fn edges_of(graph: &Graph, rule: Rule, cycle: &[usize]) -> Vec<Edge> {
     let next = cycle.iter().cycle().skip(1);
     let between = cycle.iter().zip(next).map(|(from, to)| {
@@ -165,7 +164,7 @@ fn name(edges: &[Edge]) -> Kind {
     Kind::Cycle(class, order)
 }
 
-/// The transactions of a cycle, and its edges.
+/// The text of a cycle: its transactions and edges.
 fn tell(observed: &Observed<'_>, cycle: &[usize], edges: &[Edge]) -> String {
     let mut text = String::new();
     for number in cycle {

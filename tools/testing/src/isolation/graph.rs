@@ -1,4 +1,4 @@
-//! Which transactions depend on which.
+//! The graph of dependencies between transactions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use super::observe::{INITIAL, Observed};
 use super::order::VersionOrder;
 use super::report::Counts;
 
-/// What a dependency comes from; where there are several, the first is taken.
+/// The kind of a dependency; of several, the first is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Dependency {
     Ww,
@@ -24,7 +24,7 @@ impl Dependency {
     }
 }
 
-/// Why an edge is there, besides its kind: the key, the older and the newer version.
+/// The reason of an edge: the key, the older and the newer version.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Because {
     pub(super) key: usize,
@@ -39,7 +39,7 @@ pub(super) struct Edge {
     pub(super) because: Because,
 }
 
-/// For each transaction, its edges, sorted by kind.
+/// The edges of each transaction, sorted by kind.
 #[derive(Debug)]
 pub(super) struct Graph {
     pub(super) edges: Vec<Vec<Edge>>,
@@ -76,7 +76,7 @@ impl Graph {
         graph
     }
 
-    /// Pairs that overwrote what the other read.
+    /// The number of pairs that overwrote what the other read.
     fn skews(&self) -> u64 {
         let mut pairs = BTreeSet::new();
         for (from, edges) in self.edges.iter().enumerate() {
@@ -166,8 +166,8 @@ impl Builder {
         }
     }
 
-    /// Edges from those that have completed to those that begin, without those that follow from
-    /// others: a transaction leaves the frontier when one completes that began after it ended.
+    /// Edges from completed transactions to those that begin later, without edges implied by others: a
+    /// transaction leaves the frontier when one completes that began after its end.
     fn real_time(&mut self, observed: &Observed<'_>) {
         let mut events = Vec::new();
         for (number, transaction) in observed.history.transactions.iter().enumerate() {

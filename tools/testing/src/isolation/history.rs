@@ -1,6 +1,6 @@
-//! Histories: what transactions did and saw, and what a store promises of them.
+//! Histories: the operations and results of transactions, and the isolation level that a store promises.
 
-/// What a key held. Lists grow by [`Op::Append`], values are replaced by [`Op::Write`].
+/// A key's contents. Lists grow by [`Op::Append`], values are replaced by [`Op::Write`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Version {
     /// Never written, or deleted.
@@ -11,49 +11,49 @@ pub enum Version {
     List(Vec<u64>),
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// The version.
     pub version: Version,
-    /// The revision that it was shown with, when it was.
+    /// The revision returned with it, if any.
     pub revision: Option<u64>,
 }
 
-/// One operation. Numbers of writes are unique in a history, and above 0.
+/// One operation. The numbers of writes are unique in a history, and above 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// A read of one key.
     Read {
         /// The key.
         key: String,
-        /// What was found.
+        /// The result.
         seen: Seen,
     },
     /// A read of all keys of a range.
     Scan {
         /// The first key of the range.
         lower: String,
-        /// The first key behind the range.
+        /// The first key beyond the range.
         upper: String,
-        /// The keys that were present, in order.
+        /// The present keys, in order.
         found: Vec<(String, Seen)>,
     },
-    /// A condition that was checked at commit: the key held this. Not a read of the snapshot.
+    /// A condition checked at commit: the key held this. Not a read of the snapshot.
     Expect {
         /// The key.
         key: String,
-        /// What it had to hold.
+        /// The required contents.
         seen: Seen,
     },
-    /// Replaces what the key holds.
+    /// Replaces the key's contents.
     Write {
         /// The key.
         key: String,
         /// The number of the write.
         value: u64,
     },
-    /// Adds an element to the list that the key holds.
+    /// Appends an element to the key's list.
     Append {
         /// The key.
         key: String,
@@ -69,14 +69,14 @@ pub enum Op {
     },
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It committed; the revision, if it was given one.
+    /// It committed, with its revision if there is one.
     Committed(Option<u64>),
-    /// It did not, and no one may see what it wrote.
+    /// It did not, and its writes must be invisible.
     Aborted,
-    /// Nobody was told. It committed if its writes are seen.
+    /// The outcome is unknown. It committed if its writes are seen.
     Unknown,
 }
 
@@ -85,15 +85,15 @@ pub enum Outcome {
 pub struct Transaction {
     /// The thread, or session, that ran it.
     pub process: u64,
-    /// When it began: a number of a clock that all processes share.
+    /// The start time, by a clock that all processes share.
     pub invoked: u64,
-    /// When its outcome was known; never for an unknown one.
+    /// The time at which its outcome was known; `None` for an unknown one.
     pub completed: Option<u64>,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// The revision that its reads are said to be of.
+    /// The claimed revision of its reads.
     pub snapshot: Option<u64>,
-    /// What it did, in order.
+    /// Its operations, in order.
     pub ops: Vec<Op>,
 }
 
@@ -104,22 +104,22 @@ pub struct History {
     pub transactions: Vec<Transaction>,
 }
 
-/// What the store promises.
+/// The promised isolation level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// Strict serializability: as if one by one, in an order that real time agrees with.
+    /// Strict serializability: equivalent to a serial order that agrees with real time.
     Serializable,
     /// Strong snapshot isolation: write skew is allowed.
     Snapshot,
 }
 
-/// Which of the store's claims are used to order versions.
+/// The store's claims that are used to order versions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Trust {
     /// None.
     Nothing,
-    /// The revisions that readers were given.
+    /// The revisions that readers received.
     Read,
-    /// Also those that committers were given, and the snapshots. They are checked, too.
+    /// Also those that committers received, and the snapshots. They are checked, too.
     Commits,
 }

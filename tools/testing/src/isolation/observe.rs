@@ -1,5 +1,5 @@
-//! Whose writes were seen by whom, and what is wrong at first sight: transactions that do not
-//! agree with themselves, dirty and intermediate reads, values from nowhere.
+//! The writes that each read saw, and anomalies that need no graph: transactions that contradict themselves,
+//! dirty and intermediate reads, values that nobody wrote.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ pub(super) struct Write {
     pub(super) is_delete: bool,
 }
 
-/// A key, and all that was tried to be written to it.
+/// A key, and all attempted writes to it.
 #[derive(Debug, Default)]
 pub(super) struct Key {
     pub(super) name: String,
@@ -26,33 +26,33 @@ pub(super) struct Key {
     pub(super) is_list: bool,
 }
 
-/// A read of what others wrote, or of nothing.
+/// A read of other transactions' writes, or of an absence.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) transaction: usize,
     pub(super) key: usize,
-    /// `None` for an absence of which it is not known which deletion it is.
+    /// `None` for an absence by an unknown deletion.
     pub(super) version: Option<u64>,
     pub(super) list: Option<Vec<u64>>,
     pub(super) revision: Option<u64>,
-    /// Read as part of a range.
+    /// Whether it was part of a range read.
     pub(super) in_range: bool,
-    /// Checked at commit, not read at the snapshot.
+    /// Whether it was checked at commit, not read at the snapshot.
     pub(super) at_commit: bool,
-    /// Whether dependencies follow from it. A condition that is checked at commit is not a read of
-    /// the snapshot: under snapshot isolation it says something only of a key that is also
-    /// written, which then has not changed since.
+    /// Whether it implies dependencies. A condition checked at commit is not a read of the snapshot: under
+    /// snapshot isolation it implies something only for a key that is also written, which then has not
+    /// changed since.
     pub(super) is_dependency: bool,
 }
 
-/// A history, sorted out.
+/// A history with its reads and writes resolved.
 #[derive(Debug)]
 pub(super) struct Observed<'a> {
     pub(super) history: &'a History,
     pub(super) keys: Vec<Key>,
-    /// The reads of all transactions, also of those that did not commit.
+    /// The reads of all transactions, including uncommitted ones.
     pub(super) reads: Vec<Read>,
-    /// Which transactions committed, as far as anyone can tell.
+    /// Whether each transaction committed, as far as can be inferred.
     pub(super) committed: Vec<bool>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Observed<'a> {
             .filter(|read| self.committed[read.transaction])
     }
 
-    /// Those of them that dependencies follow from.
+    /// Those of them that imply dependencies.
     pub(super) fn dependencies(&self) -> impl Iterator<Item = &Read> {
         self.committed_reads().filter(|read| read.is_dependency)
     }
@@ -131,7 +131,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Those that say so, and unknown ones whose writes such transactions saw.
+    /// Marks committed transactions, and unknown ones whose writes such transactions saw.
     fn find_committed(&mut self) {
         let transactions = &self.history.transactions;
         let says_so = |t: &Transaction| matches!(t.outcome, Outcome::Committed(_));
@@ -156,7 +156,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// An absence is the newest deletion at the snapshot, or the beginning.
+    /// An absence is the newest deletion at the snapshot, or the initial version.
     fn resolve_absences(&mut self) {
         let mut deletions: Vec<Vec<(u64, u64)>> = Vec::new();
         for key in &self.keys {
@@ -184,7 +184,7 @@ impl<'a> Observed<'a> {
         self.resolve_initial();
     }
 
-    /// Where nothing was ever deleted, an absence is the beginning.
+    /// For a key that was never deleted, an absence is the initial version.
     fn resolve_initial(&mut self) {
         let has_deletes = |key: &Key| key.writes.values().any(|write| write.is_delete);
         let has_deletes: Vec<bool> = self.keys.iter().map(has_deletes).collect();
@@ -289,19 +289,19 @@ fn keys_of(history: &History) -> Vec<Key> {
     named.collect()
 }
 
-/// What a transaction made of a key.
+/// The effect of a transaction's own writes on a key.
 enum Own {
     Is(Version),
     /// It appended to a list that it had not read.
     EndsWith(Vec<u64>),
 }
 
-/// Goes through one transaction.
+/// The evaluation of one transaction.
 struct Session<'a> {
     number: usize,
     names: &'a BTreeMap<&'a str, usize>,
     own: HashMap<usize, Own>,
-    /// What the first read of a key found.
+    /// The results of the first read of each key.
     first: HashMap<usize, Version>,
     reads: &'a mut Vec<Read>,
     report: &'a mut Report,
@@ -436,7 +436,7 @@ impl Session<'_> {
     }
 }
 
-/// An empty list and an absent one are the same.
+/// An empty list equals an absent one.
 fn is_same(one: &Version, other: &Version) -> bool {
     let is_nothing =
         |version: &Version| matches!(version, Version::Absent) || *version == Version::List(vec![]);

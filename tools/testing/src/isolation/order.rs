@@ -1,6 +1,5 @@
-//! The order of the versions of each key, as far as it is known: a graph without cycles, from each
-//! version to newer ones. An edge need not lead to the very next version. An order that is not
-//! total only makes the checker see less.
+//! The order of the versions of each key, as far as it is known: an acyclic graph from each version to newer
+//! ones. An edge need not lead to the next version. With a partial order the checker only detects less.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +11,7 @@ use super::report::{Kind, Report};
 /// Of one key: older version, newer version.
 pub(super) type VersionOrder = BTreeSet<(u64, u64)>;
 
-/// The order of each key's versions; of a key with contradictions, none.
+/// The order of each key's versions; empty for a key with contradictions.
 pub(super) fn orders(
     observed: &Observed<'_>,
     trust: Trust,
@@ -43,7 +42,7 @@ pub(super) fn orders(
     claims
 }
 
-/// What ended up in the key, or may have.
+/// The versions that were, or may have been, committed to the key.
 fn known_versions(observed: &Observed<'_>, key: usize) -> BTreeSet<u64> {
     let key = &observed.keys[key];
     let writes = key.writes.iter();
@@ -54,7 +53,7 @@ fn known_versions(observed: &Observed<'_>, key: usize) -> BTreeSet<u64> {
 }
 
 fn lists(observed: &Observed<'_>, claims: &mut [VersionOrder], report: &mut Report) {
-    // The longest list of each key, and who read it.
+    // The longest list of each key, and its reader.
     let mut longest: HashMap<usize, (&[u64], usize)> = HashMap::new();
     for read in observed.committed_reads() {
         if let Some(list) = &read.list {
@@ -80,15 +79,15 @@ fn lists(observed: &Observed<'_>, claims: &mut [VersionOrder], report: &mut Repo
     }
     for (key, (list, _)) in longest {
         let pairs = list.windows(2).map(|pair| (pair[0], pair[1]));
-        // An element that is there twice has been reported.
+        // A duplicate element has been reported.
         claims[key].extend(pairs.filter(|(older, newer)| older != newer));
     }
 }
 
-/// Whoever reads a version and writes one writes a newer one. And of those who read the same
-/// version, one only may write.
+/// A transaction that reads a version and writes one writes a newer one. Of several that read the same
+/// version, only one may write.
 fn reads_before_writes(observed: &Observed<'_>, claims: &mut [VersionOrder], report: &mut Report) {
-    // What each transaction wrote: by key, its first and its last version.
+    // The writes of each transaction: by key, its first and its last version.
     let mut writes: Vec<BTreeMap<usize, u64>> =
         vec![BTreeMap::new(); observed.history.transactions.len()];
     for (key, known) in observed.keys.iter().enumerate() {
@@ -167,7 +166,7 @@ fn committed_revisions(observed: &Observed<'_>, key: usize, claims: &mut Version
     claims.extend(versions.windows(2).map(|pair| (pair[0].1, pair[1].1)));
 }
 
-/// A write that was complete before another began is older. Only pairs with none between.
+/// A write that was complete before another began is older. Only adjacent pairs.
 fn real_time(observed: &Observed<'_>, key: usize, claims: &mut VersionOrder) {
     // Begin, end, version.
     let mut writes: Vec<(u64, u64, u64)> = Vec::new();
@@ -179,8 +178,8 @@ fn real_time(observed: &Observed<'_>, key: usize, claims: &mut VersionOrder) {
     }
     writes.sort_unstable();
     for (invoked, completed, version) in &writes {
-        // The earliest end among those that began after this one's end: whoever begins after
-        // that end follows by it.
+        // The earliest end among the writes that began after this one's end: later ones follow through that
+        // write.
         let later = writes.partition_point(|(begin, _, _)| begin <= completed);
         let mut until = u64::MAX;
         for (begin, end, newer) in &writes[later..] {

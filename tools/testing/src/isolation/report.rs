@@ -1,13 +1,13 @@
-//! What the checker found, in words.
+//! The results of the checker, with texts.
 
 use std::fmt;
 
 use super::history::Level;
 
-/// The kind of an anomaly, after Adya where he has a name for it.
+/// The kind of an anomaly, with Adya's name where there is one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
-    /// A transaction did not see its own writes, or two of its reads do not agree.
+    /// A transaction did not see its own writes, or two of its reads contradict each other.
     Internal,
     /// A value was read that nobody wrote.
     Garbage,
@@ -17,13 +17,13 @@ pub enum Kind {
     G1b,
     /// A list has an element twice.
     Duplicate,
-    /// Two reads of a list, neither of which is the beginning of the other.
+    /// Two reads of a list, neither of which is a prefix of the other.
     IncompatibleOrder,
-    /// The versions of a key have no order that agrees with all that is known of them.
+    /// The versions of a key have no order that agrees with all observations.
     CyclicVersions,
     /// Two transactions read the same version of a key, and both replaced it.
     LostUpdate,
-    /// A revision says something else than the values do.
+    /// A revision contradicts the values.
     Revisions,
     /// A cycle of dependencies.
     Cycle(Class, Order),
@@ -42,11 +42,11 @@ pub enum Class {
     GNonadjacent,
     /// With two `rw` edges in a row, of reads of single keys: write skew.
     G2Item,
-    /// The same, and at least one read is of a range: phantoms.
+    /// The same, with at least one read of a range: phantoms.
     G2,
 }
 
-/// What a cycle needs besides dependencies of data.
+/// The edges of a cycle besides data dependencies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Order {
     /// Nothing.
@@ -58,7 +58,7 @@ pub enum Order {
 }
 
 impl Kind {
-    /// Whether a store of this level may do it.
+    /// Whether this level allows it.
     #[must_use]
     pub fn is_allowed(self, level: Level) -> bool {
         let skew = matches!(self, Kind::Cycle(Class::G2Item | Class::G2, _));
@@ -96,14 +96,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Something that a serial execution could not have shown.
+/// An observation that no serial execution explains.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomaly {
     /// Its name.
     pub kind: Kind,
-    /// The transactions it shows in, as places in the history; a cycle's in its order.
+    /// Its transactions, as indexes of the history; those of a cycle in its order.
     pub transactions: Vec<usize>,
-    /// What was seen, one fact a line.
+    /// The observations, one per line.
     pub text: String,
 }
 
@@ -122,10 +122,10 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// How much there was to judge.
+/// The size of the judged history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Transactions that committed, unknown ones that were seen included.
+    /// Committed transactions, including unknown ones whose writes were seen.
     pub committed: u64,
     /// Edges by kind.
     pub ww: u64,
@@ -137,16 +137,16 @@ pub struct Counts {
     pub rw_range: u64,
     /// Edges by kind.
     pub process: u64,
-    /// Edges by kind, without those that follow from others.
+    /// Edges by kind, without those implied by others.
     pub realtime: u64,
-    /// Reads of absent keys of which it is not known since when they were absent.
+    /// Reads of absent keys by an unknown deletion.
     pub unresolved: u64,
     /// Pairs of transactions, each of which overwrote what the other read.
     pub skews: u64,
 }
 
 impl Counts {
-    /// Adds those of another history.
+    /// Adds another history's counts.
     pub fn add(&mut self, other: &Counts) {
         self.committed += other.committed;
         self.ww += other.ww;
@@ -181,18 +181,18 @@ impl fmt::Display for Counts {
     }
 }
 
-/// All that was found.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// What the store promised.
+    /// The promised level.
     pub level: Level,
-    /// What is not serial, allowed by the level or not; of each kind at most a few.
+    /// The anomalies, allowed by the level or not; of each kind at most a few.
     pub anomalies: Vec<Anomaly>,
-    /// How much there was.
+    /// The size of the history.
     pub counts: Counts,
 }
 
-/// Anomalies of one kind that are written down.
+/// The most reported anomalies of one kind.
 const EACH_MAX: usize = 5;
 
 impl Report {
@@ -215,7 +215,7 @@ impl Report {
         }
     }
 
-    /// What the level forbids.
+    /// The anomalies that the level forbids.
     pub fn violations(&self) -> impl Iterator<Item = &Anomaly> {
         let level = self.level;
         let forbidden = move |anomaly: &&Anomaly| !anomaly.kind.is_allowed(level);
@@ -228,7 +228,7 @@ impl Report {
         self.violations().next().is_none()
     }
 
-    /// The names of all anomalies, each once, in the order found.
+    /// The names of all anomalies, each once, in the order of detection.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut names = Vec::new();

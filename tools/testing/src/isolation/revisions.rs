@@ -1,15 +1,14 @@
-//! Whether the revisions agree with everything else.
+//! The check of revisions against all other observations.
 //!
-//! With a revision for each commit and one for each snapshot, the claims can be checked without
-//! looking for cycles: play the commits back in the order of their revisions, and
+//! With a revision for each commit and one for each snapshot, the claims can be checked without a search for
+//! cycles: the commits are replayed in the order of their revisions, and
 //!
-//! - each read finds what was there at its snapshot;
-//! - under serializability, each read of a transaction that wrote also finds what is there just
-//!   before its own revision: the order of revisions is the serial order. Under any isolation that
-//!   holds for its conditions;
-//! - a value that was shown with a revision was committed at it;
-//! - no two commits have one revision, and commits and snapshots that begin after a commit
-//!   completed have a higher one, or the same.
+//! - each read finds the version at its snapshot;
+//! - under serializability, each read of a transaction that wrote also finds the version just before its own
+//!   revision: the order of revisions is the serial order. Under any isolation that holds for its conditions;
+//! - a value returned with a revision was committed at it;
+//! - no two commits have one revision, and commits and snapshots that begin after a commit completed have at
+//!   least its revision.
 
 use std::collections::HashMap;
 
@@ -114,9 +113,9 @@ impl Replay {
     }
 }
 
-/// Revisions rise with time.
+/// Revisions grow with time.
 fn real_time(observed: &Observed<'_>, report: &mut Report) {
-    // Ends and beginnings in order; of those that ended, the highest revision.
+    // Starts and ends in order of time; of the ended ones, the highest revision.
     let mut events = Vec::new();
     for (number, transaction) in observed.history.transactions.iter().enumerate() {
         events.push((transaction.invoked, number, true));

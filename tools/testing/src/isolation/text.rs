@@ -1,8 +1,7 @@
-//! Histories as text, to keep those that show something.
+//! The text format of histories, to store interesting ones.
 //!
-//! One line per transaction: `t process invoked completed outcome snapshot revision operations`,
-//! `-` for what is not known; operations are separated by `; `. Lines that begin with `#` and
-//! empty ones are skipped.
+//! One line per transaction: `t process invoked completed outcome snapshot revision operations`, with `-` for
+//! unknown fields; operations are separated by `; `. Lines that begin with `#` and empty ones are skipped.
 //!
 //! | operation | text |
 //! |---|---|
@@ -11,7 +10,7 @@
 //! | expect | `e key seen` |
 //! | write, append, delete | `w key number`, `a key number`, `d key number` |
 //!
-//! What was seen: `0` for absent, a number, or a list as `[1,2,3]`; then `@revision`, if known.
+//! The seen contents: `0` for absent, a number, or a list as `[1,2,3]`; then `@revision`, if known.
 
 use std::fmt::{self, Write};
 
@@ -92,10 +91,10 @@ impl fmt::Display for History {
 }
 
 impl History {
-    /// Reads a history that was written by [`ToString::to_string`], or by hand.
+    /// Parses a history from [`ToString::to_string`], or a manual one.
     ///
     /// # Errors
-    /// What is wrong, and in which line.
+    /// The error and its line.
     pub fn parse(text: &str) -> Result<History, String> {
         let mut transactions = Vec::new();
         for (number, line) in text.lines().enumerate() {

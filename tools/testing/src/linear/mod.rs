@@ -1,26 +1,26 @@
-//! A checker of linearizability: is there one order of the operations of a history, in keeping with
-//! real time, in which each saw what it should have seen?
+//! A checker of linearizability: is there an order of the operations of a history, consistent with real time,
+//! in which each result is correct?
 //!
-//! In the manner of Wing and Gong ("Testing and verifying concurrent objects", JPDC 1993), with the
-//! memoisation of Lowe ("Testing for linearizability", CCPE 2017): a search, depth first, through
-//! sets of operations that have taken effect, each with the state they left. A pair of set and state
-//! that led nowhere once is not tried again.
+//! It works as in Wing and Gong ("Testing and verifying concurrent objects", JPDC 1993), with the memoisation
+//! of Lowe ("Testing for linearizability", CCPE 2017): a depth-first search through sets of operations that
+//! have taken effect, each with the resulting state. A pair of set and state that failed once is not tried
+//! again.
 //!
 //! The object is a handful of keys, each of which holds a number or nothing. An [`Operation`] is a
-//! transaction on them: it may expect values, see values and write values, all at one moment. So a
-//! read, a put, a deletion and a compare-and-swap of one key are operations, and a transfer between two
-//! keys is one, too. Keys that no transaction joins are better checked in histories of their own.
+//! transaction on them: it may expect values, see values and write values, all at one moment. So a read, a
+//! put, a deletion and a compare-and-swap of one key are operations, and so is a transfer between two keys.
+//! Keys that share no transaction are better checked in separate histories.
 //!
 //! An operation without an answer may take effect at any time after it began, or never.
 //!
-//! What keeps the search small, without a change of its result:
+//! Optimizations that do not change the result:
 //!
-//! - an answered operation that could come next, and that changes nothing wherever it stands, comes
-//!   next: whatever order there is stays one when it is moved to the front;
+//! - an answered operation that could be next, and that never changes anything, is next: any valid order
+//!   stays valid when it is moved to the front;
 //! - operations with an answer are tried before those without;
 //! - an unanswered one whose values nobody can have seen is left out (`Search::new` says when).
 //!
-//! Running out of time is a failure, as a history that was not judged proves nothing.
+//! A timeout is a failure, as a history that was not judged proves nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,25 +45,25 @@ use std::time::Duration;
 
 use search::Search;
 
-/// What a key holds: nothing, or a number. The numbers that are written should be unique.
+/// A key's contents: nothing, or a number. Written numbers should be unique.
 pub type Held = Option<u64>;
 
 /// One operation of a history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// When it began.
+    /// Its start time.
     pub start: u64,
-    /// When its answer came; `None` for one whose outcome is unknown.
+    /// The time of its answer; `None` if the outcome is unknown.
     pub end: Option<u64>,
-    /// What must hold for the writes to be made.
+    /// The conditions of the writes.
     pub expects: Vec<(usize, Held)>,
-    /// What is written: the keys, and their new values.
+    /// The written keys, with their new values.
     pub writes: Vec<(usize, Held)>,
-    /// What it was told that keys held just before it wrote.
+    /// The returned values of keys, from just before the writes.
     pub seen: Vec<(usize, Held)>,
-    /// Whether what it expected held, where it was answered.
+    /// Whether the conditions held, if it was answered.
     pub held: bool,
-    /// Who did it, and how; only shown.
+    /// Its origin, for messages.
     pub note: String,
 }
 
@@ -92,69 +92,69 @@ impl Operation {
         Operation::new().writing(key, Some(value))
     }
 
-    /// The end of one key.
+    /// A deletion of one key.
     #[must_use]
     pub fn delete(key: usize) -> Operation {
         Operation::new().writing(key, None)
     }
 
-    /// A write of one key on the condition that it holds what is expected.
+    /// A write of one key if it holds the expected value.
     #[must_use]
     pub fn swap(key: usize, expected: Held, value: u64) -> Operation {
         Operation::put(key, value).expecting(key, expected)
     }
 
-    /// One more condition.
+    /// Adds a condition.
     #[must_use]
     pub fn expecting(mut self, key: usize, held: Held) -> Operation {
         self.expects.push((key, held));
         self
     }
 
-    /// One more write.
+    /// Adds a write.
     #[must_use]
     pub fn writing(mut self, key: usize, value: Held) -> Operation {
         self.writes.push((key, value));
         self
     }
 
-    /// One more key that was seen.
+    /// Adds a returned value.
     #[must_use]
     pub fn saw(mut self, key: usize, held: Held) -> Operation {
         self.seen.push((key, held));
         self
     }
 
-    /// Answered: what it expected did not hold.
+    /// An answer that the conditions did not hold.
     #[must_use]
     pub fn refused(mut self) -> Operation {
         self.held = false;
         self
     }
 
-    /// When it began, and when the answer came.
+    /// Sets the times of start and answer.
     #[must_use]
     pub fn lasted(mut self, start: u64, end: u64) -> Operation {
         (self.start, self.end) = (start, Some(end));
         self
     }
 
-    /// When it began. What became of it is unknown.
+    /// Sets the start time. The outcome is unknown.
     #[must_use]
     pub fn unanswered(mut self, start: u64) -> Operation {
         (self.start, self.end) = (start, None);
         self
     }
 
-    /// Who did it, and how.
+    /// Sets its origin.
     #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Operation {
         self.note = note.into();
         self
     }
 
-    /// Answered, and without an effect wherever it stands. (A deletion of what is absent is not: later
-    /// it may delete something.)
+    /// Whether it is answered, and has no effect at any position. (A deletion of an absent key may: later it
+    /// may delete something.)
     fn is_passive(&self) -> bool {
         self.end.is_some() && (self.writes.is_empty() || !self.held)
     }
@@ -163,7 +163,7 @@ impl Operation {
         self.expects.iter().all(|&(key, held)| state[key] == held)
     }
 
-    /// The state after it, or `None` if it cannot have happened in this one.
+    /// The state after it, or `None` if it is impossible in this state.
     fn step(&self, state: &[Held]) -> Option<Vec<Held>> {
         let holds = self.expectations_hold(state);
         if self.end.is_some() {
@@ -210,7 +210,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why a history was not found linearizable.
+/// Why a history is not accepted as linearizable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// There is no such order.
@@ -219,16 +219,16 @@ pub enum Failure {
     OutOfTime(Stuck),
 }
 
-/// How far the search came.
+/// The furthest state of the search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// The longest order that was found.
+    /// The longest valid order.
     pub order: Vec<Operation>,
-    /// What the keys held after it.
+    /// The keys' contents after it.
     pub state: Vec<Held>,
-    /// The operations that could have come next by real time; none of the answered ones fits.
+    /// The operations that could be next by real time; none of the answered ones is possible.
     pub next: Vec<Operation>,
-    /// How many answered operations were left.
+    /// The number of remaining answered operations.
     pub left: usize,
 }
 
@@ -258,7 +258,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Whether a history is linearizable. At first the keys hold nothing; times are of one clock.
+/// Checks whether a history is linearizable. Keys are initially empty; times are of one clock.
 pub fn check(history: &[Operation], budget: Duration) -> Result<(), Failure> {
     Search::new(history).run(budget)
 }

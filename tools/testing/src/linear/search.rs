@@ -23,17 +23,17 @@ impl Set {
     }
 }
 
-/// A place in the search: what has taken effect, what that left, and what is tried next.
+/// A node of the search: the executed operations, the resulting state, and the next candidates.
 struct Place {
     done: Set,
     state: Vec<Held>,
-    /// How many operations stand in the order before this place.
+    /// The number of operations in the order before this node.
     depth: usize,
     choices: Vec<usize>,
 }
 
 pub(super) struct Search<'a> {
-    /// In the order in which they began.
+    /// In the order of their start times.
     operations: Vec<&'a Operation>,
     keys: usize,
     tried: HashSet<(Set, Vec<Held>)>,
@@ -41,12 +41,12 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Leaves out each unanswered operation none of whose values was seen, and that deletes nothing.
+    /// Omits each unanswered operation none of whose values was seen, and that deletes nothing.
     ///
-    /// In any order with it, nobody looked at its keys between it and the next write to them: all who
-    /// look say exactly what they saw. So the order without it is as good. An unanswered operation
-    /// counts as one that saw what it expects, if its own values were seen. Where a refused operation
-    /// does not say what it saw instead, all are kept.
+    /// In any order with it, nobody read its keys between it and the next write to them, since every read
+    /// returns exactly what it saw. So the order without it is as good. An unanswered operation counts as
+    /// having seen its expected values, if its own values were seen. If a refused operation does not say what
+    /// it saw instead, all are kept.
     pub(super) fn new(history: &'a [Operation]) -> Search<'a> {
         let mut seen: HashSet<(usize, u64)> = HashSet::new();
         let mut exact = true;
@@ -139,8 +139,8 @@ impl<'a> Search<'a> {
         Err(Failure::NotLinearizable(stuck))
     }
 
-    /// The place behind these operations, after all those that can follow at once and change nothing
-    /// anywhere; `None` if no answered operation is left.
+    /// The node after these operations and all that can follow at once without ever changing anything; `None`
+    /// if no answered operation is left.
     fn enter(&mut self, mut done: Set, state: Vec<Held>, stuck: &mut Stuck) -> Option<Place> {
         let choices = loop {
             let choices = self.choices(&done);
@@ -179,7 +179,7 @@ impl<'a> Search<'a> {
     }
 
     /// The operations that may be next by real time: those that began before the first end among the
-    /// answered ones that are left. The last is to be tried first.
+    /// remaining answered ones. The last is tried first.
     fn choices(&self, done: &Set) -> Vec<usize> {
         let mut first_end = u64::MAX;
         let mut choices = Vec::new();
@@ -193,7 +193,7 @@ impl<'a> Search<'a> {
             }
         }
         choices.retain(|&at| self.operations[at].start <= first_end);
-        // Unanswered ones come last; of the others, the one that ended first is the likeliest.
+        // Unanswered ones come last; of the others, the first to end is the likeliest.
         choices.sort_by_key(|&at| std::cmp::Reverse(self.operations[at].end.unwrap_or(u64::MAX)));
         choices
     }

@@ -1,4 +1,4 @@
-//! Histories that must pass, and histories that must not.
+//! Histories that must pass, and histories that must fail.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ fn a_lost_update() {
         Operation::swap(0, Some(1), 2).lasted(2, 10),
         Operation::swap(0, Some(1), 3).lasted(3, 9),
     ]);
-    // An acknowledged write that is gone.
+    // An acknowledged write that is lost.
     fails(&[
         Operation::put(0, 1).lasted(0, 1),
         Operation::read(0, None).lasted(2, 3),
@@ -108,10 +108,10 @@ fn a_swap_that_was_refused_has_done_nothing() {
         refused,
         Operation::read(0, Some(2)).lasted(4, 5),
     ]);
-    // Refused although what it expected was there all the time.
+    // Refused although its condition held all the time.
     let wrongly = Operation::swap(0, Some(1), 2).refused().lasted(2, 3);
     fails(&[put.clone(), wrongly.clone()]);
-    // Unless a write without an answer, that nobody says to have seen, came between.
+    // Unless an unseen write without an answer came between.
     passes(&[put, wrongly, Operation::put(0, 3).unanswered(1)]);
 }
 
@@ -219,7 +219,7 @@ fn transfers_between_two_keys() {
         moved,
         other.refused().saw(0, Some(11)).saw(1, Some(21)),
     ]);
-    // Reads of one key each that contradict one another: the two keys are one object.
+    // Contradictory reads of one key each: the two keys are one object.
     let moved = transfer([10, 20], [11, 21]).lasted(2, 20);
     fails(&[
         start,
@@ -236,8 +236,8 @@ fn without_time_nothing_is_judged() {
     assert!(matches!(verdict, Err(Failure::OutOfTime(_))), "{verdict:?}");
 }
 
-/// Runs a register through random operations of eight clients; each takes effect at a moment between
-/// its start and its end, and one in ten has no answer.
+/// Random operations of eight clients on a register; each takes effect at a moment between its start and its
+/// end, and one in ten has no answer.
 fn random_history(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut clocks = [0u64; 8];
@@ -286,14 +286,14 @@ fn long_random_histories_pass_and_fail_once_they_are_spoiled() {
     let _guard = seed.print_on_failure(test);
     let began = Instant::now();
     let mut spoiled = 0;
-    // One more, which is new in each run.
+    // One more is new in each run.
     let seeds = (0..40)
         .map(|part| seed.part(part))
         .chain(crate::Seed::fresh(test));
     for seed in seeds {
         let mut history = random_history(seed.0, 400);
         passes(&history);
-        // A read late in the history sees the first value that was read and that was swapped away.
+        // A late read returns the first value that was read and then replaced.
         let Some(old) = history.iter().find_map(|one| match one.expects[..] {
             [(0, Some(value))] if one.end.is_some() => Some(value),
             _ => None,

@@ -1,10 +1,10 @@
-//! Questions about a graph, answered in the plainest way: by going over all edges.
+//! Graph queries in the simplest way: by a scan of all edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Block, BlockId, EdgeKey};
 
-/// Which way edges are followed.
+/// The direction in which edges are followed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// From source to target.
@@ -43,7 +43,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The edges at a block, each with the block at its other end. A loop is there once.
+    /// The edges at a block, each with the block at its other end. A loop is listed once.
     #[must_use]
     pub fn neighbors(
         &self,
@@ -96,7 +96,7 @@ impl Graph {
         depths
     }
 
-    /// The least number of steps from one block to another; `None` when there is no way.
+    /// The least number of steps from one block to another; `None` when there is no path.
     #[must_use]
     pub fn shortest_path(
         &self,
@@ -110,8 +110,8 @@ impl Graph {
             .copied()
     }
 
-    /// The least sum of weights from one block to another; `None` when there is no way, or only
-    /// ways whose sum is over `u64`. Relaxes every edge until nothing changes.
+    /// The least sum of weights from one block to another; `None` when there is no path, or only paths whose
+    /// sum exceeds `u64`. Relaxes every edge until nothing changes.
     #[must_use]
     pub fn shortest_weighted_path(
         &self,
@@ -150,10 +150,10 @@ impl Graph {
         best.get(&to).copied()
     }
 
-    /// Whether no way along edges leads from a block back to it. A loop is a cycle.
+    /// Whether no path along edges leads from a block back to it. A loop is a cycle.
     #[must_use]
     pub fn is_acyclic(&self, kinds: &[&str]) -> bool {
-        // Takes away blocks that nothing points to, until none is left or all are pointed to.
+        // Removes blocks without incoming edges, until none is left or all have some.
         let mut left: BTreeSet<BlockId> = self.blocks.keys().copied().collect();
         loop {
             let edges = self
@@ -171,8 +171,8 @@ impl Graph {
         }
     }
 
-    /// The strongly connected components: blocks are together when each reaches the other.
-    /// Every block is in exactly one, on its own if need be.
+    /// The strongly connected components: blocks are together when each reaches the other. Every block is in
+    /// exactly one, possibly alone.
     #[must_use]
     pub fn strong_components(&self, kinds: &[&str]) -> BTreeSet<BTreeSet<BlockId>> {
         let reached: BTreeMap<BlockId, BTreeSet<BlockId>> = self

@@ -1,17 +1,17 @@
-//! What a database must answer, in plain maps.
+//! The reference model of the database, in plain maps.
 //!
-//! [`Model`] takes the same transactions as a real database and keeps, for each key, block and
-//! edge, the list of its changes. It is slow and holds everything for ever; it is meant to be
-//! obviously right. The rules it fixes:
+//! [`Model`] executes the same transactions as a real database and keeps, for each key, block and edge, the
+//! list of its changes. It is slow and keeps everything for ever; it is meant to be obviously right. Its
+//! rules:
 //!
 //! - A new database is at revision 1. A transaction that changes something takes the next one.
-//! - Changes of one transaction happen in order and see each other. Of several changes of one
-//!   key, only the last counts: a put after a delete in the *same* transaction goes on from what
-//!   was there before the transaction. Deleting what is absent changes nothing.
-//! - A key's create revision is the revision of the put that made it present, its version counts
-//!   the puts since then. Both start anew after a delete.
-//! - An edge needs both its blocks, at its place in the transaction; otherwise the transaction is
-//!   refused and nothing has happened. Deleting a block deletes its edges, in both directions.
+//! - Changes of one transaction happen in order and see each other. Of several changes of one key, only the
+//!   last counts: a put after a delete in the *same* transaction continues the entry from before the
+//!   transaction. Deleting an absent key changes nothing.
+//! - A key's create revision is the revision of the put that made it present, its version counts the puts
+//!   since then. Both restart after a delete.
+//! - An edge needs both its blocks, at its position in the transaction; otherwise the transaction is refused
+//!   and nothing has happened. Deleting a block deletes its edges, in both directions.
 
 mod graph;
 #[cfg(test)]
@@ -39,7 +39,7 @@ pub struct Entry {
     pub create_revision: Revision,
     /// The revision of the last put.
     pub mod_revision: Revision,
-    /// How many puts there were since the key became present.
+    /// The number of puts since the key became present.
     pub version: u64,
     /// The lease of the last put; 0 for none.
     pub lease: i64,
@@ -57,11 +57,11 @@ pub struct Block {
 /// The identity of an edge; edges are ordered by source, kind, target.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EdgeKey {
-    /// Where it starts.
+    /// The source block.
     pub source: BlockId,
     /// Its type.
     pub kind: String,
-    /// Where it ends.
+    /// The target block.
     pub target: BlockId,
 }
 
@@ -163,7 +163,7 @@ impl Change {
 /// A transaction was refused: an edge names a block that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MissingBlock(
-    /// The block that is missing; the source, when both are.
+    /// The missing block; the source, when both are missing.
     pub BlockId,
 );
 
@@ -201,7 +201,7 @@ pub struct Model {
     edges: Versions<EdgeKey, Vec<u8>>,
 }
 
-/// What a transaction touched, to see whether it changed anything and to take it back.
+/// The items that a transaction touched, to see whether it changed anything and to undo it.
 #[derive(Default)]
 struct Touched {
     keys: Vec<Vec<u8>>,
@@ -233,7 +233,7 @@ impl Model {
         self.revision
     }
 
-    /// Carries out one transaction. Gives the new revision, or the old one when nothing changed.
+    /// Executes one transaction. Returns the new revision, or the old one when nothing changed.
     pub fn commit(&mut self, changes: &[Change]) -> Result<Revision, MissingBlock> {
         let revision = self.revision + 1;
         let mut touched = Touched::default();
@@ -344,7 +344,7 @@ impl Model {
         self.keys.range(range, revision)
     }
 
-    /// All keys and values as of `revision`: what a database that was cut back to it must hold.
+    /// All keys and values as of `revision`: the contents of a database that was rolled back to it.
     #[must_use]
     pub fn key_values(&self, revision: Revision) -> BTreeMap<Vec<u8>, Vec<u8>> {
         self.range(.., revision)

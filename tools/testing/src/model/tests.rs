@@ -5,7 +5,7 @@ fn entry(model: &Model, key: &[u8], revision: Revision) -> Option<(Revision, Rev
     Some((entry.create_revision, entry.mod_revision, entry.version))
 }
 
-/// A graph with blocks 1 to `blocks` and these edges (of kind "a" unless they say otherwise).
+/// A graph with blocks 1 to `blocks` and these edges.
 fn graph(blocks: BlockId, edges: &[(BlockId, &str, BlockId)]) -> Graph {
     let mut model = Model::new();
     let mut changes: Vec<_> = (1..=blocks)

@@ -1,4 +1,4 @@
-//! A map that remembers every revision: for each key, the list of its changes.
+//! A map with history: for each key, the list of its changes.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -18,8 +18,8 @@ impl<K: Ord + Clone, V: Clone> Versions<K, V> {
         }
     }
 
-    /// Sets (or with `None` removes) the value of `key` at `revision`, which is the newest.
-    /// Removing what is absent is no change.
+    /// Sets (or with `None` removes) the value of `key` at `revision`, which is the newest. Removing an
+    /// absent key is no change.
     pub(super) fn set(&mut self, key: &K, revision: Revision, value: Option<V>) {
         self.undo(key, revision);
         if value.is_some() || self.get(key, revision).is_some() {
@@ -30,7 +30,7 @@ impl<K: Ord + Clone, V: Clone> Versions<K, V> {
         }
     }
 
-    /// Takes back what `revision`, which is the newest, did to `key`.
+    /// Undoes the change of `key` at `revision`, which is the newest.
     pub(super) fn undo(&mut self, key: &K, revision: Revision) {
         if let Some(changes) = self.changes.get_mut(key) {
             changes.retain(|(at, _)| *at != revision);

@@ -1,5 +1,5 @@
-//! Members whose disks are full or fail: the others go on, what was acknowledged stays, and what is
-//! mended comes back.
+//! Members with full or failing disks: the others continue, acknowledged data stays, and a repaired member
+//! comes back.
 
 use bowline_replica::AlarmKind;
 use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
@@ -13,7 +13,7 @@ async fn three_on_limited_disks() -> (Three, Vec<FaultVfs>) {
         let number = ["a", "b", "c"].iter().position(|name| *name == config.name);
         config.vfs = Arc::new(disks[number.unwrap()].clone());
         config.request_timeout = Duration::from_secs(3);
-        // Snapshots are built, and the log is trimmed, all the while.
+        // Snapshots are built, and the log is trimmed, all the time.
         config.snapshot_entries = 20;
         config.kept_entries = 5;
     })
@@ -27,7 +27,7 @@ async fn three_on_limited_disks() -> (Three, Vec<FaultVfs>) {
     (three, disks)
 }
 
-/// Not a byte more, whatever is removed.
+/// Leaves no free byte, whatever is removed.
 fn fill_up(disk: &FaultVfs) {
     disk.limit_space(0);
     disk.add(Rule::on(Call::Create).for_ever().fail(Failure::NoSpace));
@@ -49,7 +49,7 @@ fn delete(key: &str) -> Command {
     })))
 }
 
-/// Whether the reply, or the refusal before there was one, says that the space is used up.
+/// Whether the reply, or an error before it, says that the space is used up.
 fn is_refused(outcome: &crate::error::Result<Applied>) -> bool {
     match outcome {
         Ok(applied) => applied.reply.result == Err(Refusal::NoSpace),
@@ -58,8 +58,8 @@ fn is_refused(outcome: &crate::error::Result<Applied>) -> bool {
     }
 }
 
-/// Puts some keys, and waits until every member has them: one that is behind what the log still has needs a
-/// snapshot, for which there is no room on a full disk, and does not notice how full it is.
+/// Puts some keys, and waits until every member has them: a member behind the start of the log needs a
+/// snapshot, for which a full disk has no room, and does not detect that it is full.
 async fn some_keys(three: &Three) -> Vec<String> {
     let client = three.client(three.leader().await);
     let names: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
@@ -70,7 +70,7 @@ async fn some_keys(three: &Three) -> Vec<String> {
     names
 }
 
-/// Puts keys until the space is used up; adds those that were acknowledged.
+/// Puts keys until the space is used up; adds the acknowledged ones.
 async fn fill(client: &LocalClient, acknowledged: &mut Vec<String>) {
     for number in 0..2000 {
         let name = format!("fill{number:04}");
@@ -83,7 +83,7 @@ async fn fill(client: &LocalClient, acknowledged: &mut Vec<String>) {
     panic!("2000 puts of 4 KiB, and the disk is not full");
 }
 
-/// A member whose log waits for room is told later, and refuses all the same.
+/// A member whose log waits for room applies the alarm later, but refuses all the same.
 async fn until_the_alarm_is(three: &Three, is_raised: bool) {
     eventually(&format!("the alarm is raised: {is_raised}"), || {
         let mut nodes = three.nodes.iter().flatten();
@@ -110,7 +110,7 @@ async fn assert_all_there(three: &Three, names: &[String]) {
     assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
 }
 
-/// What goes on while the space is used up: reads, deletions, compactions. Frees some, too.
+/// Operations that work without space: reads, deletions, compactions. They also free some.
 async fn what_goes_on(client: &LocalClient, acknowledged: &mut Vec<String>) {
     for level in [ReadLevel::Linearizable, ReadLevel::Eventual] {
         let read = client.range(&key(&acknowledged[0]), level).await.unwrap();
@@ -124,7 +124,7 @@ async fn what_goes_on(client: &LocalClient, acknowledged: &mut Vec<String>) {
     let revision = client.db().revision();
     let compacted = client.execute(Command::Compact { revision }).await.unwrap();
     assert_eq!(compacted.reply.result, Ok(Outcome::Done));
-    // What a client asks for to free space does not stop the member, whatever comes of it.
+    // Whatever the result, a client's attempt to free space does not stop the member.
     let db = client.db().clone();
     let merged = tokio::task::spawn_blocking(move || db.compact()).await;
     match merged.unwrap() {
@@ -134,7 +134,7 @@ async fn what_goes_on(client: &LocalClient, acknowledged: &mut Vec<String>) {
     assert!(is_refused(&client.execute(put("more", "v")).await));
 }
 
-/// Stood for a member that stopped: a log that found no room failed, and so did everything after it.
+/// A member stopped when its log found no room: the log failed, and so did everything after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_of_one_member_puts_are_refused_and_the_rest_goes_on() {
     for fills_the_leader in [false, true] {
@@ -143,7 +143,7 @@ async fn on_a_full_disk_of_one_member_puts_are_refused_and_the_rest_goes_on() {
         let full = (leader + usize::from(!fills_the_leader)) % 3;
         let mut acknowledged = some_keys(&three).await;
         fill_up(&disks[full]);
-        // Asked elsewhere, so that nobody but the full one can know.
+        // Through another member, so that only the full one can know.
         let client = three.client((full + 1) % 3);
         fill(&client, &mut acknowledged).await;
         until_the_alarm_is(&three, true).await;
@@ -175,7 +175,7 @@ async fn on_full_disks_of_all_members_nothing_is_lost_and_writing_comes_back() {
     for number in 0..3 {
         what_goes_on(&three.client(number), &mut acknowledged).await;
     }
-    // A restart in the middle of it finds its log again, with little room.
+    // A restart in this state opens the log again, with little room.
     let follower = (leader + 1) % 3;
     three.nodes[follower]
         .take()
@@ -199,7 +199,7 @@ async fn on_full_disks_of_all_members_nothing_is_lost_and_writing_comes_back() {
     three.shutdown().await;
 }
 
-/// The reserve is used up at one blow: then the member waits, and counts in no majority.
+/// The reserve is used up at once: then the member waits, and counts in no majority.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_without_room_waits_and_goes_on_when_there_is_some() {
     let (three, disks) = three_on_limited_disks().await;
@@ -208,7 +208,7 @@ async fn a_log_without_room_waits_and_goes_on_when_there_is_some() {
     let client = three.client(leader);
     client.execute(put("k", "v")).await.unwrap();
     let log = |number: usize| three.client(number).core().log.clone();
-    // One, and then all of them.
+    // First one, then all of them.
     fill_up(&disks[follower]);
     let done = client.execute(large("one", 1 << 20)).await.unwrap();
     assert!(done.reply.result.is_ok());
@@ -258,8 +258,8 @@ async fn a_log_without_room_waits_and_goes_on_when_there_is_some() {
     three.shutdown().await;
 }
 
-/// Connections had all files that the process may open, and the member stopped: it could not make the next segment of its
-/// log, or read one, or write a table.
+/// Connections used all file descriptors of the process, and the member stopped: it could not make the next
+/// segment of its log, or read one, or write a table.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_may_open_no_more_files_waits_and_goes_on() {
     const PUTS_MAX: usize = 2000;
@@ -352,7 +352,7 @@ async fn a_member_whose_disk_fails_a_flush_stops_and_the_others_go_on() {
         let stopped = three.client(failing);
         let reason = tokio::time::timeout(PATIENCE, stopped.stopped()).await;
         let reason = reason.expect("it stops");
-        // The flush of the log, or that of a vote when the leader was missed just then.
+        // The flush of the log, or that of a vote if the leader was missed just then.
         let of_log = reason.contains("takes no more writes");
         assert!(of_log || reason.contains("cannot sync"), "{reason}");
         assert_eq!(stopped.status().failure.as_ref(), Some(&reason));
@@ -363,7 +363,7 @@ async fn a_member_whose_disk_fails_a_flush_stops_and_the_others_go_on() {
         node.shutdown()
             .await
             .expect_err("what is on disk is unknown");
-        // What the failed flush was to cover is gone.
+        // Data of the failed flush is lost.
         let disk = three.disks[failing].after_power_loss();
         three.configs[failing].vfs = Arc::new(disk);
         let config = three.configs[failing].clone();

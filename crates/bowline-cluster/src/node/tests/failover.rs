@@ -1,5 +1,5 @@
-//! A leader that is silent, as a process is that was stopped, or a machine that hangs: its connections stay
-//! open, and what is sent to it is taken and not answered.
+//! A silent leader, like a stopped process or a hanging machine: its connections stay open, and accept
+//! requests without an answer.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use super::super::leader_request::{LeaderRequest, LeaderResponse};
 use super::*;
 
-/// Longer than any test lasts: who waits for it to be over has not noticed.
+/// Longer than any test: a wait for it shows that the silence was not detected.
 const FOR_EVER: Duration = Duration::from_secs(120);
 
 /// Three members, each with a runtime and a clock of its own.
@@ -26,19 +26,19 @@ struct Member {
     clock: ManualClock,
 }
 
-/// A member whose threads stand still until this is dropped.
+/// A member whose threads are blocked until this is dropped.
 struct Pause {
     _resume: mpsc::Sender<()>,
 }
 
 impl Member {
-    /// Nothing of it goes on any more, but for its connections, which are the kernel's.
+    /// Blocks everything except its connections, which are the kernel's.
     fn pause(&self) -> Pause {
         let (resume, resumed) = mpsc::channel();
         let (stopping, is_stopped) = mpsc::channel();
         self.runtime.as_ref().unwrap().spawn(async move {
             stopping.send(()).unwrap();
-            // Of the only thread.
+            // The only thread.
             let _ = resumed.recv();
         });
         is_stopped.recv().unwrap();
@@ -85,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// The leader, once all agree on it and have said their names, and the two others.
+    /// The leader, once all agree on it and have published their names, and the two others.
     async fn led(&self) -> (&Member, [&Member; 2]) {
         let known = || {
             let first = self.members[0].client.core().leader_id()?;
@@ -116,7 +116,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Of a test that fails. A runtime must not be dropped in a task.
+    /// For a failing test: a runtime must not be dropped in a task.
     fn drop(&mut self) {
         for member in &mut self.members {
             if let Some(runtime) = member.runtime.take() {
@@ -126,7 +126,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Reads `k` from a member that applies nothing meanwhile, and waits until the read waits for that.
+/// Reads `k` from a member whose state machine is blocked, and waits until the read waits for it.
 async fn reads_and_waits(
     client: &LocalClient,
     level: ReadLevel,
@@ -152,11 +152,10 @@ async fn version_of(client: &LocalClient, key: &str) -> Option<u64> {
 }
 
 /// Requests through the other two waited 4.2 to 4.9 s while the leader was paused, and 1.1 to 1.3 s in etcd:
-/// those that had been passed on to the leader waited for its answer, up to the timeout of replies, and all
-/// later ones behind them; and no other member stood for election for three to four election timeouts.
-/// Found by operating it.
+/// those forwarded to the leader waited for its answer up to the reply timeout, and all later ones behind
+/// them; and no other member stood for election for three to four election timeouts. Found in operation.
 ///
-/// Here no reply is given up: whoever waits for the silent leader is never answered.
+/// Here the reply timeout is never reached: a request that waits for the silent leader is never answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_waits_for_a_leader_and_not_for_the_one_that_is_silent() {
     let cluster = Cluster::start(|config| config.election_timeout = Duration::from_millis(1500));
@@ -165,7 +164,7 @@ async fn a_request_waits_for_a_leader_and_not_for_the_one_that_is_silent() {
     let (lease, _) = client.lease_grant(0, FOR_EVER).await.unwrap();
     client.execute(put("before", "v")).await.unwrap();
     let paused = leader.pause();
-    // More than are let out at once, through both.
+    // More than the limit of proposals under way, through both.
     let puts: Vec<_> = (0..40)
         .map(|number| {
             let client = others[number % 2].client.clone();
@@ -179,7 +178,7 @@ async fn a_request_waits_for_a_leader_and_not_for_the_one_that_is_silent() {
             client.range(&before, ReadLevel::Lease),
             client.lease_keep_alive(lease),
             client.lease_time_to_live(lease, true),
-            // Not to be asked twice; but not to be waited for either.
+            // It must not be repeated, but it must not wait either.
             client.member_remove(7),
         );
         assert_eq!(value_of(&all.0.unwrap()), Some(b"v".to_vec()));
@@ -192,11 +191,12 @@ async fn a_request_waits_for_a_leader_and_not_for_the_one_that_is_silent() {
             assert!(applied.reply.result.is_ok(), "{applied:?}");
         }
     };
-    // One for the silent leader to be missed, and one for the election of the next; the rest is for a busy machine.
+    // One for detecting the silent leader, and one for the election of the next; the rest is for a busy
+    // machine.
     let limit = 5 * client.core().options.election_timeout;
     let answered = tokio::time::timeout(limit, asking).await;
     answered.expect("all are answered by the next leader, and soon");
-    // The one that slept finds in its sockets what was handed to it, and must not take it.
+    // The paused one finds the forwarded requests in its sockets, and must not accept them.
     drop(paused);
     cluster.led().await;
     for number in 0..40 {
@@ -206,11 +206,10 @@ async fn a_request_waits_for_a_leader_and_not_for_the_one_that_is_silent() {
     cluster.shutdown().await;
 }
 
-/// What was handed to a leader that failed was "unknown", although the next leader's log says what became
-/// of it.
+/// A proposal handed to a failed leader was "unknown", although the next leader's log shows its fate.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_became_of_a_proposal_is_known_once_another_leads() {
-    // It is waited for for some election timeouts.
+    // The wait takes some election timeouts.
     let long = Duration::from_millis(1500);
     let mut three = Three::start(|config| config.election_timeout = long).await;
     for _ in 0..2 {
@@ -242,8 +241,8 @@ async fn what_became_of_a_proposal_is_known_once_another_leads() {
     three.shutdown().await;
 }
 
-/// A member stood for election three to four times the election timeout after it had heard the leader: that
-/// is how long it gave no vote to others, and one to two more.
+/// A member stood for election three to four election timeouts after it had heard from the leader: the vote
+/// lease took that long, and one to two more.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_stand_for_election_when_the_election_timeout_is_over() {
     let election_timeout = Duration::from_secs(2);
@@ -269,8 +268,8 @@ async fn members_stand_for_election_when_the_election_timeout_is_over() {
     three.shutdown().await;
 }
 
-/// A member that was restarted may have promised a leader not to elect another for a while, and gave no vote
-/// to others for that time; but it stood for election itself, and so voted for itself.
+/// A restarted member may have promised a leader to elect no other for a while, and gave no vote to others
+/// for that time; but it stood for election itself, and so voted for itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_was_restarted_does_not_stand_for_election_at_once() {
     let election_timeout = Duration::from_secs(2);
@@ -282,7 +281,7 @@ async fn a_member_that_was_restarted_does_not_stand_for_election_at_once() {
     let term = client.status().term;
     three.stop(restarted).await;
     three.stop(leader).await;
-    // What the other one has promised is over.
+    // The other one's promise is over.
     let is_leaderless = || client.core().heard_leadership().leader.is_none();
     eventually("it hears no leader", is_leaderless).await;
     let starting = std::time::Instant::now();
@@ -298,21 +297,21 @@ async fn a_member_that_was_restarted_does_not_stand_for_election_at_once() {
     three.shutdown().await;
 }
 
-/// A `LeaseKeepAlive` was answered that there is no such lease, for one that was alive: the leader had found
-/// that its time was over, and was about to end it, but could not any more; another led, and let it live.
-/// Found by a nemesis with several faults in a round.
+/// A `LeaseKeepAlive` was answered with "no such lease" for a live one: the leader had found that its time
+/// was over and was about to end it, but could not any more; another member led, and kept it alive. Found by
+/// a nemesis with several faults in a round.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_cannot_ask_a_majority_calls_no_lease_unknown() {
     const ID: i64 = 5;
     let ttl = Duration::from_secs(600);
-    // So that the leader holds its lease for as long as this takes.
+    // So that the leader holds its lease for the whole test.
     let cluster = Cluster::start(|config| config.election_timeout = Duration::from_secs(6));
     let (leader, others) = cluster.led().await;
     leader.client.lease_grant(ID, ttl).await.unwrap();
     assert_eq!(leader.client.lease_keep_alive(ID).await.unwrap(), Some(ttl));
     let paused = others.map(Member::pause);
     assert!(leader.client.holds_lease());
-    // By the clock of the leader alone, which cannot end it.
+    // By the leader's clock alone, which cannot end it.
     leader.clock.advance(2 * ttl);
     assert_eq!(leader.client.core().replica.expired_leases().len(), 1);
     let core = leader.client.core().clone();
@@ -329,7 +328,7 @@ async fn a_leader_that_cannot_ask_a_majority_calls_no_lease_unknown() {
     let mut asking = Box::pin(asking);
     let answers = tokio::time::timeout(Duration::from_secs(1), &mut asking).await;
     assert!(answers.is_err(), "{answers:?} without a majority");
-    // The others wake. Whoever leads then says what is.
+    // The others wake. The next leader reports the true state.
     drop(paused);
     let (known, unknown, no_time) = asking.await;
     let says_no = |answer: &LeaderResponse| match answer {
@@ -349,8 +348,8 @@ async fn a_leader_that_cannot_ask_a_majority_calls_no_lease_unknown() {
     cluster.shutdown().await;
 }
 
-/// The same of a member that had just begun to lead: its table of leases was still that of the time in which
-/// it had led before, when it was about to end one.
+/// The same for a new leader: its table of leases was still that of an earlier term of its own, in which it
+/// was about to end one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     const ID: i64 = 5;
@@ -360,7 +359,7 @@ async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     leader.client.lease_grant(ID, ttl).await.unwrap();
     let next = others[0];
     eventually("it is known", || next.client.db().lease(ID).is_some()).await;
-    // It led before, for all that its table says.
+    // In its table it has led before.
     next.clock.advance(2 * ttl);
     assert_eq!(next.client.core().replica.expired_leases().len(), 1);
     let core = next.client.core().clone();
@@ -396,12 +395,12 @@ async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     cluster.shutdown().await;
 }
 
-/// Who had read linearizably at a follower, which had applied an entry before its leader did, read by the
-/// lease of the leader what had been before. Found by review.
+/// After a linearizable read at a follower, which had applied an entry before its leader did, a lease read at
+/// the leader returned the older state. Found by review.
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
 async fn a_lease_read_does_not_go_behind_what_was_read_before() {
-    // A change of the leader meanwhile would have its lessor wait for what is held here, and so would its first look at
-    // leases: a thread that waits so may be the one that sees to the sockets of all.
+    // A change of the leader meanwhile would make its lessor wait for the blocked state machine, and so would
+    // its first check of leases: the waiting thread may be the one that serves all sockets.
     let three = Three::start(|config| config.election_timeout = Duration::from_secs(4)).await;
     let leader = three.leader().await;
     let (client, other) = (three.client(leader), three.client((leader + 1) % 3));
@@ -412,7 +411,7 @@ async fn a_lease_read_does_not_go_behind_what_was_read_before() {
     })
     .await;
     eventually("it holds the lease", || client.holds_lease()).await;
-    // Its state machine applies nothing meanwhile.
+    // Blocks its state machine.
     let (release, released) = mpsc::channel::<()>();
     let (held, is_held) = mpsc::channel();
     let replica = client.core().replica.clone();
@@ -449,16 +448,16 @@ async fn a_lease_read_does_not_go_behind_what_was_read_before() {
     three.shutdown().await;
 }
 
-/// The clock that leases of leadership go by stands still while the machine is suspended: a leader that woke
-/// after an hour believed the lease that it had held before. Found by review.
+/// The clock of leader leases stands still while the machine is suspended: a leader that woke after an hour
+/// believed the lease that it had held before. Found by review.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_machine_was_suspended_does_not_believe_its_lease() {
     let cluster = Cluster::start(|config| config.election_timeout = Duration::from_secs(6));
     let (leader, others) = cluster.led().await;
     eventually("it holds the lease", || leader.client.holds_lease()).await;
-    // Nobody acknowledges anything new.
+    // No new acknowledgements.
     let paused = others.map(Member::pause);
-    // What was agreed on just before, a member's version say, is applied first.
+    // Recent commits, such as a member's version, are applied first.
     eventually("it holds the lease yet", || leader.client.holds_lease()).await;
     leader.clock.suspend(Duration::from_secs(3600));
     assert!(!leader.client.holds_lease());
@@ -488,7 +487,7 @@ async fn a_leader_whose_lease_is_over_does_not_believe_it() {
     cluster.shutdown().await;
 }
 
-/// A round that was made before a put notes a place before the put.
+/// A round from before a put has an index from before the put.
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
 async fn a_read_takes_no_place_that_an_earlier_round_has_noted() {
     let three = Three::start(|_| {}).await;
@@ -498,7 +497,7 @@ async fn a_read_takes_no_place_that_an_earlier_round_has_noted() {
     let k = key("k");
     let read = other.range(&k, ReadLevel::Linearizable).await.unwrap();
     assert_eq!(value_of(&read), Some(b"old".to_vec()));
-    // The follower applies nothing meanwhile.
+    // Blocks the follower's state machine.
     let (release, released) = mpsc::channel::<()>();
     let (held, is_held) = mpsc::channel();
     let replica = other.core().replica.clone();

@@ -1,4 +1,4 @@
-//! Which member a directory is, whatever later settings say and wherever the first start ended.
+//! The identity of a directory, whatever later settings say and wherever the first start ended.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -8,9 +8,8 @@ use bowline_testing::{CrashImage, Images};
 
 use super::*;
 
-/// A founder that was started again before it had agreed on anything read from its settings who the
-/// founders are. Settings that named only itself made it begin a cluster of one, with the id of the
-/// cluster of three.
+/// A founder that was started again before anything was committed read the founders from its settings.
+/// Settings that named only itself made it found a cluster of one, with the id of the cluster of three.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_founder_never_begins_a_cluster_of_its_own() {
     let urls = free_urls(3);
@@ -46,7 +45,7 @@ async fn a_founder_never_begins_a_cluster_of_its_own() {
         ..founder(0)
     };
     let first = start(&alone).await;
-    // The third may hold what was agreed on before.
+    // The third may hold committed entries.
     for founder in [&first, &second] {
         asks_in_vain(founder).await;
         assert_eq!(founder.client().status().leader, None, "two of three");
@@ -70,8 +69,8 @@ async fn asks_in_vain(founder: &Node) {
     assert!(founder.client().core().is_blank());
 }
 
-/// Founders start in any order, whenever they like, and also once more: they begin one cluster, in
-/// which each has the incarnation of its directory.
+/// Founders start in any order and at any time, even twice: they found one cluster, in which each has the
+/// incarnation of its directory.
 #[tokio::test(flavor = "multi_thread")]
 async fn founders_start_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
@@ -111,8 +110,8 @@ async fn founders_start_in_any_order() {
     }
 }
 
-/// A start on the directory of a member that runs wrote the file `MEMBER` anew, with what it had read
-/// a moment before: a vote that was given in between was taken back.
+/// A start on the directory of a running member rewrote the file `MEMBER` with what it had read a moment
+/// before: a vote given in between was revoked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_start_on_a_directory_writes_nothing() {
     let disk = SimDisk::new();
@@ -122,7 +121,7 @@ async fn a_second_start_on_a_directory_writes_nothing() {
     let raw = disk
         .open(Path::new("db/MEMBER"), OpenMode::ReadWrite)
         .unwrap();
-    // What is newer than what the second start reads.
+    // Newer than what the second start reads.
     raw.write_at(b"damage", 4096 + 100).unwrap();
     let error = Node::start(config("one", &disk)).await.unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");
@@ -132,7 +131,7 @@ async fn a_second_start_on_a_directory_writes_nothing() {
     node.shutdown().await.unwrap();
 }
 
-/// Every point at which nothing that was written is lost, up to `count`, and as many of the others.
+/// Every crash point without data loss, up to `count`, and as many of the others.
 fn sample(images: Vec<CrashImage>, count: usize) -> Vec<CrashImage> {
     let (whole, others): (Vec<_>, Vec<_>) = images
         .into_iter()
@@ -144,7 +143,7 @@ fn sample(images: Vec<CrashImage>, count: usize) -> Vec<CrashImage> {
     every(whole).chain(every(others)).collect()
 }
 
-/// Crashes at each point of a first start: the directory becomes the same member's.
+/// A crash at each point of a first start: the directory becomes the same member's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_was_cut_short_goes_on_as_the_same_member() {
     const IMAGES: usize = 45;
@@ -182,7 +181,7 @@ async fn a_start_that_was_cut_short_goes_on_as_the_same_member() {
     assert!(unfinished > 0, "the point this is about was not hit");
 }
 
-/// The same of an embedded directory: it stays one, with its data, or is the member's, with them.
+/// The same for an embedded directory: it stays embedded with its data, or is the member's with its data.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_embedded_directory_survives_a_conversion_that_was_cut_short() {
     const IMAGES: usize = 45;
@@ -235,8 +234,8 @@ async fn an_embedded_directory_survives_a_conversion_that_was_cut_short() {
     assert!(embedded > 0 && members > 0, "{embedded} and {members}");
 }
 
-/// A lease of the embedded time that ran out between the flush of a conversion and the end of it wrote
-/// to the log once more: the directory could be opened neither way.
+/// A lease of the embedded time that expired between the flush of a conversion and its end wrote to the log
+/// once more: the directory could be opened neither way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_runs_out_does_not_disturb_a_conversion() {
     for pause_ms in [0, 5, 10, 20, 30] {
@@ -263,7 +262,7 @@ async fn a_lease_that_runs_out_does_not_disturb_a_conversion() {
     }
 }
 
-/// Its vote says that it has been part of a cluster; an empty database says that it has not.
+/// Its vote shows that it has been part of a cluster; an empty database shows that it has not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_has_lost_its_database_does_not_start() {
     let disk = SimDisk::new();
@@ -291,7 +290,7 @@ async fn a_member_that_has_lost_its_database_does_not_start() {
     );
 }
 
-/// A founder whose disk was lost would vote as if it never had: it is told to be added anew.
+/// A founder with a lost disk would vote as if it never had: the error advises to add it anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_founder_that_has_lost_its_directory_does_not_found_again() {
     let mut three = Three::start(|_| {}).await;
@@ -319,7 +318,7 @@ async fn a_founder_that_has_lost_its_directory_does_not_found_again() {
         assert!(matches!(error, Error::Directory { .. }), "{error}");
         assert!(error.to_string().contains("add it again"), "{error}");
     }
-    // As it says.
+    // As the error advises.
     let client = three.client(leader);
     let url = three.configs[lost].listen_peer_urls[0].clone();
     client.member_remove(id).await.unwrap();
@@ -340,8 +339,8 @@ async fn a_founder_that_has_lost_its_directory_does_not_found_again() {
     three.shutdown().await;
 }
 
-/// What a member has promised a leader's lease is written nowhere: restarted, it gives no vote before
-/// every such promise is over.
+/// A member's promise to a leader's lease is not on disk: after a restart it gives no vote before every such
+/// promise is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_was_restarted_does_not_vote_at_once() {
     use crate::node::service::Service;

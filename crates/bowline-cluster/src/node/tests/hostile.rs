@@ -1,4 +1,4 @@
-//! What no honest member sends: stray, forged and random messages on the peer port.
+//! Messages that no honest member sends: stray, forged and random ones on the peer port.
 
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
@@ -16,7 +16,7 @@ use crate::peer::{MemberIdentity, PeerClient, PeerOptions, Peers};
 use crate::record;
 use crate::types::{Entry, LogId, Payload, Proposal};
 
-/// A client of `target` that says it is the member `from`.
+/// A client of `target` that claims to be the member `from`.
 fn as_member(from: &LocalClient, target: &LocalClient) -> PeerClient {
     let core = from.core();
     let identity = MemberIdentity {
@@ -49,7 +49,7 @@ fn sender(from: &LocalClient, target: &LocalClient) -> proto::Sender {
     }
 }
 
-/// Three members that nothing disturbs: each has said its name, and all have applied the same.
+/// Three members at rest: each has published its name, and all have applied the same.
 async fn settled() -> Three {
     let three = Three::start(|config| {
         config.heartbeat_interval = Duration::from_millis(100);
@@ -79,8 +79,8 @@ fn proposal(from: u64, commands: &[Command]) -> Vec<u8> {
     bytes
 }
 
-/// One stray message on the peer port was agreed on undecoded, and then every member failed to apply
-/// it, at once and at every start from then on.
+/// One stray message on the peer port was committed undecoded, and then every member failed to apply it, at
+/// once and at every start from then on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stray_proposal_is_refused_and_stops_nobody() {
     let mut three = settled().await;
@@ -100,13 +100,13 @@ async fn a_stray_proposal_is_refused_and_stops_nobody() {
         b"x".to_vec(),
         head.clone(),
         behind_head(b"anything"),
-        // No version, one that nobody reads yet, more commands than there are bytes.
+        // No version, an unknown version, more commands than there are bytes.
         behind_head(&[0, 0]),
         behind_head(&[COMMAND_VERSION + 1, 0]),
         behind_head(&[1, 0xff, 0xff, 0xff, 0x7f]),
         behind_head(&[1, 1, 1, 200]),
         proposal(from, &[Command::Txn(too_deep)]),
-        // Whose is it?
+        // The wrong proposer.
         proposal(from ^ 1, &[put("b", "1")]),
     ] {
         let refused = stray.propose(term, Bytes::from(bytes.clone())).await;
@@ -117,7 +117,7 @@ async fn a_stray_proposal_is_refused_and_stops_nobody() {
             "{bytes:?}: {refused}"
         );
     }
-    // One that is as it should be is taken, unless the leader has changed meanwhile.
+    // A correct one is accepted, unless the leader has changed meanwhile.
     let good = Bytes::from(proposal(from, &[put("c", "1")]));
     let taken = stray.propose(term, good).await;
     if client.core().leadership().term == term {
@@ -145,7 +145,7 @@ async fn a_stray_proposal_is_refused_and_stops_nobody() {
     three.shutdown().await;
 }
 
-/// One forged vote of the last term there is was written down, and no leader was ever elected again.
+/// One forged vote with the highest term was written down, and no leader was ever elected again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_vote_is_refused_and_not_written_down() {
     let mut three = settled().await;
@@ -168,7 +168,7 @@ async fn a_forged_vote_is_refused_and_not_written_down() {
             committed: false,
         }),
         last,
-        // Says that the leader itself has asked for it, so that no lease protects from it.
+        // Claims that the leader requested it, so that no lease protects from it.
         leadership_transfer: true,
     };
     let stranger = proto::VoteRequest {
@@ -183,7 +183,7 @@ async fn a_forged_vote_is_refused_and_not_written_down() {
         (vote((1 << 62) + 1, from, None), Code::InvalidArgument),
         (vote(term + (1 << 33), from, None), Code::InvalidArgument),
         (vote(term + 1, from, last), Code::InvalidArgument),
-        // In another one's name.
+        // In another member's name.
         (vote(term + 1, from ^ 1, None), Code::InvalidArgument),
         (stranger, Code::PermissionDenied),
     ] {
@@ -228,8 +228,8 @@ async fn a_forged_vote_is_refused_and_not_written_down() {
     three.shutdown().await;
 }
 
-/// An entry of which a member learned only when it was to be applied that it is of a newer program had
-/// been acknowledged by then. It is found before, and stops the member; what no program makes does not.
+/// A member found out only when it applied an entry that a newer program had made it, and had acknowledged it
+/// by then. Now it is detected before, and stops the member; invalid bytes do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
     let mut three = settled().await;
@@ -284,7 +284,7 @@ async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
     let reason = target.core().stop_reason().expect("it has stopped");
     assert!(reason.contains("run a newer program"), "{reason}");
     drop((client, target));
-    // Nothing of it is left at the next start.
+    // Nothing of it remains at the next start.
     three.stop(number).await;
     let config = three.configs[number].clone();
     three.nodes[number] = Some(start(&config).await);
@@ -293,8 +293,8 @@ async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
     three.shutdown().await;
 }
 
-/// Two members say that they know the next version of commands, the third does not: what needs that
-/// version is refused before it is proposed, by name of the one that lacks it.
+/// Two members support the next command version, the third does not: a command of that version is refused
+/// before it is proposed, and the error names the third.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     let next = COMMAND_VERSION + 1;
@@ -311,7 +311,7 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     let known = |three: &Three, number: usize| {
         let membership = three.client(number).core().membership();
         let versions = membership.nodes().map(|(_, member)| member.command_version);
-        // One that has yet to hear of anybody knows nobody.
+        // A member that has heard from nobody yet knows nobody.
         versions.min().unwrap_or(0)
     };
     eventually("all have said what they know", || {
@@ -344,7 +344,7 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     );
     drop(core);
     assert_eq!(last_index(&three.client(leader)), before, "not in the log");
-    // Version 1 goes on; and the newer one from when the last member knows it.
+    // Version 1 still works; and the newer one once the last member supports it.
     surely(&three.client(leader), &put("a", "1")).await;
     three.stop(2).await;
     three.configs[2].command_version = u32::from(next);
@@ -364,8 +364,8 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     three.shutdown().await;
 }
 
-/// Connections to the peer port cost nothing and were not counted: one machine could take every file
-/// that a member may open. Silent ones stayed.
+/// Connections to the peer port were neither charged nor counted: one machine could take every file
+/// descriptor of a member. Silent ones stayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_bounded_and_ended() {
     let three = Three::start(|config| {
@@ -379,11 +379,11 @@ async fn silent_connections_are_bounded_and_ended() {
     for _ in 0..100 {
         crowd.push(TcpStream::connect(address).await.unwrap());
     }
-    // Who serves others goes on serving them.
+    // Clients are still served.
     surely(&three.client(leader), &put("a", "1")).await;
     let mut read = Vec::new();
     for stream in &mut crowd {
-        // The end of the connection, refused or given up; whatever the server said before.
+        // The end of the connection, refused or closed, whatever the server sent before.
         let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await;
         let _ = ended.expect("a silent connection stays");
     }
@@ -392,8 +392,7 @@ async fn silent_connections_are_bounded_and_ended() {
     three.shutdown().await;
 }
 
-/// A request that was begun and said nothing stayed for ever, and one that said how long it is could be
-/// as long as it liked.
+/// A request that began and stayed silent lasted for ever, and the declared length of one was not limited.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_requests_and_giants_are_ended() {
     let disk = SimDisk::new();
@@ -425,8 +424,8 @@ async fn silent_requests_and_giants_are_ended() {
     node.shutdown().await.unwrap();
 }
 
-/// Each request that is refused costs nearly what one costs that is answered, and a stranger could send as many as it
-/// liked on one connection: garbage and stray messages took a fifth of a processor from a member.
+/// A refused request costs nearly as much as an answered one, and a stranger could send any number on one
+/// connection: garbage and stray messages took a fifth of a processor from a member.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_on_which_everything_is_refused_is_closed() {
     let disk = SimDisk::new();
@@ -469,7 +468,7 @@ async fn a_connection_on_which_everything_is_refused_is_closed() {
     }
     let made = connections.load(Ordering::Relaxed);
     assert!((3..=300 / 64 + 1).contains(&made), "{made} connections");
-    // It begins anew, and is served. The end of the last connection may be on its way.
+    // It reconnects, and is served. The end of the last connection may be on its way.
     let mut asked = 0;
     while grpc.members(ask(own)).await.is_err() {
         asked += 1;
@@ -481,9 +480,9 @@ async fn a_connection_on_which_everything_is_refused_is_closed() {
     node.shutdown().await.unwrap();
 }
 
-/// Random changes of messages that members send, and bytes that are none, on the peer port of a running
-/// member, through to where they are applied: it serves, now and after a restart. Stale votes are in
-/// the messages that carry a leader's: who can make a newer one is the leader.
+/// Random changes of messages that members send, and random bytes, on the peer port of a running member,
+/// through to where they are applied: it serves, now and after a restart. Messages that carry a leader's vote
+/// have stale ones: a sender with a newer vote is the leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_neither_stops_a_member_nor_survives_a_restart() {
     let test = "-p bowline-cluster garbage_neither_stops_a_member_nor_survives_a_restart";
@@ -522,7 +521,7 @@ async fn send_garbage(mut random: fastrand::Rng) {
             let answered = answered.unwrap_or_else(|_| panic!("message {number} has no answer"));
             taken += usize::from(answered.is_ok());
             if number % 100 == 0 {
-                // No gRPC at all.
+                // Not gRPC.
                 let mut stream = TcpStream::connect(address).await.unwrap();
                 let noise: Vec<u8> = (0..random.usize(1..200)).map(|_| random.u8(..)).collect();
                 let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &noise).await;
@@ -542,7 +541,7 @@ async fn send_garbage(mut random: fastrand::Rng) {
     node.shutdown().await.unwrap();
 }
 
-/// Whether a message comes from no leader of now or later.
+/// Whether a message comes from no present or future leader.
 fn is_stale(method: &str, bytes: &[u8], term: u64) -> bool {
     let vote = match method {
         "Append" => proto::AppendRequest::decode(bytes)
@@ -582,7 +581,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
     }
 }
 
-/// Messages of each kind for a member, as an honest one would send them.
+/// One message of each kind for a member, as an honest one would send it.
 fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u8>)> {
     let mut samples = Vec::new();
     let id = client.core().member_id;
@@ -604,7 +603,7 @@ fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u
         samples.push(("Propose", request.encode_to_vec()));
     }
     let mut with_sender = |method, bytes: &[u8]| {
-        // The first of a field that is there twice is merged into by the second.
+        // A second occurrence of a field is merged into the first.
         let sender = proto::MembersRequest {
             sender: Some(own),
             ..proto::MembersRequest::default()
@@ -650,7 +649,7 @@ fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u
     samples
 }
 
-/// gRPC with messages that are bytes.
+/// gRPC with raw bytes as messages.
 mod raw {
     use bytes::{Buf, BufMut, Bytes};
     use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

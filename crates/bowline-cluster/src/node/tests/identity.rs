@@ -1,4 +1,4 @@
-//! Who a member is: a directory that is not the member's neither votes, nor counts, nor acknowledges.
+//! The identity of a member: a foreign directory neither votes, nor counts, nor acknowledges.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ fn on(disk: &SimDisk, config: &NodeConfig) -> NodeConfig {
     }
 }
 
-/// Starts it if it can be; it may have nothing to fear as long as nobody answers.
+/// Starts it if possible; while nobody answers, the start may succeed.
 async fn try_start(config: &NodeConfig) -> Result<Node, Error> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -28,14 +28,14 @@ async fn try_start(config: &NodeConfig) -> Result<Node, Error> {
     }
 }
 
-/// Has `b` lag, writes X to the other two, stops all, empties the disk of `lost`, and starts that one and
+/// Makes `b` lag, writes X to the other two, stops all, empties the disk of `lost`, and starts that one and
 /// `b`.
 async fn an_emptied_founder(lost_is_first: bool) {
     let mut three = Three::start(|_| {}).await;
     let leader = three.leader().await;
     let ids: Vec<u64> = (0..3).map(|n| three.client(n).status().member_id).collect();
     surely(&three.client(leader), &put("before", "all three")).await;
-    // The founder with the lowest id is the one that may begin a cluster.
+    // The founder with the lowest id may found the cluster.
     let first = (0..3).min_by_key(|n| ids[*n]).unwrap();
     let lost = if lost_is_first {
         first
@@ -50,7 +50,7 @@ async fn an_emptied_founder(lost_is_first: bool) {
             first
         },
     );
-    // All have said their names: an emptied directory is known to have been running.
+    // All have published their names: the cluster knows that an emptied directory has been running.
     eventually("all have said their names", || {
         let members = three.client(b).members();
         members.len() == 3 && members.iter().all(|member| !member.client_urls.is_empty())
@@ -61,7 +61,7 @@ async fn an_emptied_founder(lost_is_first: bool) {
     three.stop(a).await;
     three.stop(lost).await;
 
-    // It comes first, to an empty disk, and nobody is there to say what it was.
+    // It starts first, on an empty disk, and nobody can tell it that it was a member.
     let empty = on(&SimDisk::new(), &three.configs[lost]);
     let stranger = start(&empty).await;
     let stopped = stranger.client();
@@ -81,7 +81,7 @@ async fn an_emptied_founder(lost_is_first: bool) {
     assert!(!is_led(), "one of three");
     drop(stopped);
     stranger.shutdown().await.unwrap();
-    // Nor when it is told at the start.
+    // Not when it learns so at the start, either.
     for is_existing in [false, true] {
         let again = NodeConfig {
             is_existing,
@@ -90,7 +90,7 @@ async fn an_emptied_founder(lost_is_first: bool) {
         };
         let error = Node::start(again).await.unwrap_err();
         let is_clear = error.to_string().contains("add it again");
-        // Who joins needs a leader's word.
+        // A joining member needs a leader's answer.
         assert!(is_clear || is_existing, "{error}");
     }
 
@@ -109,17 +109,17 @@ async fn an_emptied_founder(lost_is_first: bool) {
     three.shutdown().await;
 }
 
-/// X was agreed on by A and C while B lagged. All went down; C came back first, with an empty disk. As
-/// nobody answered, it took itself for a founder that starts for the first time, began the cluster
-/// again, and its empty log granted B its vote: X, which had been acknowledged, was gone.
+/// X was committed by A and C while B lagged. All stopped; C came back first, with an empty disk. As nobody
+/// answered, it took itself for a founder at its first start, founded the cluster again, and its empty log
+/// gave B its vote: X, which had been acknowledged, was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_emptied_founder_neither_founds_again_nor_votes() {
     an_emptied_founder(true).await;
     an_emptied_founder(false).await;
 }
 
-/// A learner that came back with an empty disk was promoted on what the leader remembered of the
-/// disk before (in a program with debug assertions, the leader stopped instead).
+/// A learner that came back with an empty disk was promoted because of the leader's knowledge of the old disk
+/// (with debug assertions, the leader stopped instead).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_learner_that_comes_back_empty_is_not_promoted() {
     let first = start(&NodeConfig {
@@ -154,7 +154,7 @@ async fn a_learner_that_comes_back_empty_is_not_promoted() {
         matches!(refused, Err(Error::LearnerNotReady)),
         "{refused:?}"
     );
-    // Its own directory is welcome.
+    // Its own directory is accepted.
     let second = start(&joining).await;
     eventually("it answers", || client.core().is_active(added.id)).await;
     client.member_promote(added.id).await.unwrap();
@@ -164,9 +164,9 @@ async fn a_learner_that_comes_back_empty_is_not_promoted() {
     first.shutdown().await.unwrap();
 }
 
-/// A member was removed and another one added with the same peer URL, as an operator replaces a
-/// machine. The process of the removed one was still there, took what was sent to that URL, and
-/// acknowledged and voted under the id of the new one: with its disk gone, an acknowledged put was lost.
+/// A member was removed and another one added with the same peer URL, as an operator replaces a machine. The
+/// removed process still ran, received what was sent to that URL, and acknowledged and voted under the new
+/// one's id: with its disk lost, an acknowledged put was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_member_does_not_act_for_the_one_in_its_place() {
     let mut three = Three::start(|_| {}).await;
@@ -194,7 +194,7 @@ async fn a_removed_member_does_not_act_for_the_one_in_its_place() {
     );
     drop(old);
     three.stop(gone).await;
-    // The machine that was meant.
+    // The intended machine.
     let joining = NodeConfig {
         is_existing: true,
         ..on(&SimDisk::new(), &three.configs[gone])
@@ -210,8 +210,8 @@ async fn a_removed_member_does_not_act_for_the_one_in_its_place() {
     three.shutdown().await;
 }
 
-/// A node that joins asked one member, and believed it. That one was cut off and knew an old
-/// membership: the node took the place of a member that had been removed since.
+/// A joining node asked one member, and believed it. That one was cut off and had an old membership: the node
+/// took the id of a member that had been removed since.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_joins_does_not_believe_an_old_membership() {
     let mut three = Three::start(|_| {}).await;
@@ -256,7 +256,7 @@ async fn who_joins_does_not_believe_an_old_membership() {
         three.nodes[number] = Some(start(&config).await);
     }
     three.leader().await;
-    // Nothing of the first attempt is left in the directory.
+    // The first attempt leaves nothing in the directory.
     let patient = NodeConfig {
         request_timeout: PATIENCE,
         ..joining
@@ -267,7 +267,7 @@ async fn who_joins_does_not_believe_an_old_membership() {
     three.shutdown().await;
 }
 
-/// The place of a member is taken once, and asking again changes nothing.
+/// A member id is claimed once, and repeating the claim changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_is_taken_once() {
     let node = start(&config("one", &SimDisk::new())).await;
@@ -310,8 +310,8 @@ async fn a_place_is_taken_once() {
     node.shutdown().await.unwrap();
 }
 
-/// An older copy of a member's directory was put back: it had acknowledged what it does not hold any
-/// more. The leader stopped (with debug assertions), or took the member to have it.
+/// An older copy of a member's directory was put back, which lacked acknowledged entries. The leader stopped
+/// (with debug assertions), or assumed that the member had them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_directory_is_found_out_and_gets_back_what_it_lost() {
     let mut three = Three::start(|config| config.election_timeout = Duration::from_secs(2)).await;
@@ -344,11 +344,11 @@ async fn an_older_directory_is_found_out_and_gets_back_what_it_lost() {
     three.shutdown().await;
 }
 
-/// As long as a member lacks what it has acknowledged it gives no vote, and is not handed the lead; a
+/// While a member lacks acknowledged entries it gives no vote, and accepts no transfer of leadership; a
 /// restart changes nothing about that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_lost_what_it_acknowledged_does_not_vote() {
-    // The vote that is looked at here is that of the leader from beginning to end.
+    // The vote checked here must be the same leader's throughout.
     let mut three = Three::start(|config| config.election_timeout = Duration::from_secs(2)).await;
     let leader = three.leader().await;
     let member = (leader + 1) % 3;
@@ -388,9 +388,9 @@ async fn a_member_that_lost_what_it_acknowledged_does_not_vote() {
     assert!(!service.may_stand() && !service.may_vote());
     let client = three.client(three.leader().await);
     let refused = client.move_leader(id).await;
-    // Another one may lead now, and what it begins with stands behind all that is owed.
+    // Another member may lead now; its first entry is behind all owed ones.
     assert!(refused.is_err(), "it was handed the lead");
-    // An entry of a later term stands behind all that the leader of an earlier one had.
+    // An entry of a later term is behind all entries of an earlier leader.
     let leader = three.leader().await;
     let third = (0..3).find(|n| *n != member && *n != leader).unwrap();
     let target = three.client(third).status().member_id;

@@ -1,4 +1,4 @@
-//! What leases have left, over changes of leader, with a clock that is moved by hand.
+//! Remaining times of leases over changes of leader, with a manual clock.
 
 use bowline_storage::Clock;
 use bowline_testing::ManualClock;
@@ -8,11 +8,10 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_secs(60);
 const ID: i64 = 5;
-/// Longer than this machine may keep a member waiting: a change of leader that nobody has asked for
-/// begins leases anew.
+/// Longer than this machine may delay a member: an unrequested change of leader restarts the leases.
 const ELECTION_S: u64 = 3;
 
-/// Three members whose leases all go by one clock; elections go by the machine's.
+/// Three members with one clock for all leases; elections use the machine's.
 async fn start_with(clock: &ManualClock, change: impl Fn(&mut NodeConfig)) -> Three {
     Three::start(|config| {
         config.database = config.database.clone().clock(Arc::new(clock.clone()));
@@ -23,8 +22,8 @@ async fn start_with(clock: &ManualClock, change: impl Fn(&mut NodeConfig)) -> Th
     .await
 }
 
-/// Waits until whoever leads keeps the time of leases: one that is over is ended. Gives how many
-/// seconds of the clock that took, rounded up.
+/// Waits until the leader keeps the leases' time: an expired one is ended. Returns how many seconds of the
+/// clock that took, rounded up.
 async fn time_is_kept(client: &LocalClient, clock: &ManualClock) -> u64 {
     let began = clock.monotonic();
     let (id, _) = client
@@ -40,7 +39,7 @@ async fn time_is_kept(client: &LocalClient, clock: &ManualClock) -> u64 {
     (clock.monotonic() - began).as_secs() + 1
 }
 
-/// Waits until the leader has looked at the time of leases, once at least since the call: a round may be under way.
+/// Waits until the lessor has completed a whole round since the call: one may be under way.
 async fn time_is_looked_at(leader: &LocalClient) {
     let counts = &leader.core().counts;
     let rounds = || counts.lease_rounds.load(Ordering::Relaxed);
@@ -48,13 +47,13 @@ async fn time_is_looked_at(leader: &LocalClient) {
     eventually("the time of leases is looked at", || rounds() >= at + 2).await;
 }
 
-/// Three members of which one leads and keeps time.
+/// Three members with a leader that keeps the leases' time.
 async fn led(clock: &ManualClock, change: impl Fn(&mut NodeConfig)) -> (Three, usize) {
     let three = start_with(clock, change).await;
     let leader = three.leader().await;
     let client = three.client(leader);
     time_is_kept(&client, clock).await;
-    // What members say of themselves at first is in the log.
+    // The members' first announcements are in the log.
     let is_named = || {
         client
             .members()
@@ -75,7 +74,7 @@ async fn grant(client: &LocalClient, ttl: Duration) {
     client.execute(Command::Txn(Txn::of(put))).await.unwrap();
 }
 
-/// What the lease has left, as the leader says; in whole seconds, rounded up.
+/// The lease's remaining time from the leader, in whole seconds, rounded up.
 async fn left(client: &LocalClient) -> Option<u64> {
     let status = client.lease_time_to_live(ID, false).await.unwrap();
     status.map(|status| status.remaining.as_secs_f64().ceil() as u64)
@@ -86,12 +85,12 @@ async fn is_held(client: &LocalClient) -> bool {
     value_of(&read.unwrap()).is_some()
 }
 
-/// How many entries the log has.
+/// The number of log entries.
 fn entries(client: &LocalClient) -> u64 {
     client.status().raft_index
 }
 
-/// Gives the next leader, and how many seconds of the clock it took.
+/// Moves the leadership; returns the next leader, and how many seconds of the clock that took.
 async fn move_leader(three: &Three, from: usize, clock: &ManualClock) -> (usize, u64) {
     let to = (from + 1) % 3;
     let client = three.client(to);
@@ -102,7 +101,7 @@ async fn move_leader(three: &Three, from: usize, clock: &ManualClock) -> (usize,
 }
 
 impl Three {
-    /// Waits until something, or nothing, is recorded of the lease at every member.
+    /// Waits until every member has, or has not, a record of the lease.
     async fn until_recorded(&self, is_recorded: bool) {
         let clients = [0, 1, 2].map(|number| self.client(number));
         eventually("every member knows", || {
@@ -124,7 +123,7 @@ async fn what_a_lease_has_left_is_known_to_the_next_leader() {
     three.until_recorded(true).await;
     let (second, took) = move_leader(&three, first, &clock).await;
     let client = three.client(second);
-    // With the election timeout on top.
+    // With the election timeout added.
     let known = left(&client).await.unwrap();
     assert!(
         known + took >= 200 && known <= 200 + ELECTION_S,
@@ -139,7 +138,7 @@ async fn what_a_lease_has_left_is_known_to_the_next_leader() {
     three.shutdown().await;
 }
 
-/// A record that was not taken back would end a lease under the next leader that was renewed since.
+/// A record that was not cleared would end a renewed lease under the next leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewed_lease_does_not_end_early_under_the_next_leader() {
     let clock = ManualClock::new();
@@ -148,7 +147,7 @@ async fn a_renewed_lease_does_not_end_early_under_the_next_leader() {
     for _ in 0..2 {
         clock.advance(SECOND * 400);
         three.until_recorded(true).await;
-        // Asked of another member: it is the leader that has to take the record back.
+        // Through another member: it is the leader that must clear the record.
         let other = three.client((leader + 2) % 3);
         assert_eq!(
             other.lease_keep_alive(ID).await.unwrap(),
@@ -218,7 +217,7 @@ async fn what_is_left_survives_restarts_and_reaches_who_lags_beyond_the_log() {
     three.nodes[lagging] = Some(start(&three.configs[lagging]).await);
     three.until_recorded(true).await;
     drop(client);
-    // All at once: whoever leads then has it from its own disk.
+    // All at once: the next leader has the record from its own disk.
     for number in 0..3 {
         three.stop(number).await;
     }
@@ -254,7 +253,7 @@ async fn a_lease_that_is_granted_anew_has_nothing_of_the_old_one() {
     three.shutdown().await;
 }
 
-/// The first leader of a database that was embedded.
+/// The first leader of a formerly embedded database.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_the_embedded_time_is_told_and_ended_like_any_other() {
     let disk = SimDisk::new();

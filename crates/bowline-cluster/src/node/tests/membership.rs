@@ -1,11 +1,11 @@
-//! Changes of the membership that could not be undone, or were not brought to an end.
+//! Changes of the membership that could not be undone, or were not completed.
 
 use crate::raft::MembershipChange;
 
 use super::*;
 
-/// Removing a member that answers, while another is down, leaves two of which one is down: nothing can be
-/// agreed on any more, not even to take it back.
+/// Removing a live member while another is down leaves two of which one is down: nothing can be committed any
+/// more, not even the reverse change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_leaves_no_majority_is_refused() {
     let mut three = Three::start(|_| {}).await;
@@ -18,7 +18,7 @@ async fn a_change_that_leaves_no_majority_is_refused() {
     tokio::time::sleep(3 * three.configs[0].election_timeout).await;
     let refused = client.member_remove(alive_id).await;
     assert!(matches!(refused, Err(Error::Unhealthy)), "{refused:?}");
-    // Leadership may change between the other two all the while.
+    // Leadership may change between the other two all the time.
     let refused = loop {
         let leader = three.client(three.leader().await);
         match leader.move_leader(down_id).await {
@@ -41,7 +41,7 @@ async fn a_change_that_leaves_no_majority_is_refused() {
     three.shutdown().await;
 }
 
-/// Whoever was removed went on to answer eventual reads for ever.
+/// A removed member answered eventual reads for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_was_removed_stops() {
     let three = Three::start(|_| {}).await;
@@ -54,13 +54,13 @@ async fn a_member_that_was_removed_stops() {
     assert!(reason.contains("removed"), "{reason}");
     let read = gone.range(&key("k"), ReadLevel::Eventual).await;
     assert!(matches!(read, Err(Error::Stopped { .. })), "{read:?}");
-    // Those that are left do not.
+    // The remaining members continue.
     surely(&three.client(leader), &put("k", "v")).await;
     drop(gone);
     three.shutdown().await;
 }
 
-/// It must not go before it has answered.
+/// It must not stop before it has answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_removes_itself_answers_and_stops() {
     let three = Three::start(|_| {}).await;
@@ -79,7 +79,7 @@ async fn a_leader_that_removes_itself_answers_and_stops() {
     three.shutdown().await;
 }
 
-/// A change of two steps whose leader did not come to the second: the next one takes it.
+/// A two-step change whose leader did not reach the second step: the next leader completes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_was_left_half_way_is_ended() {
     let three = Three::start(|_| {}).await;
@@ -87,8 +87,8 @@ async fn a_change_that_was_left_half_way_is_ended() {
     let client = three.client(leader);
     let core = client.core();
     let id = three.client((leader + 1) % 3).status().member_id;
-    // As a caller of the consensus leaves it who goes away after the first step. While
-    // the members still say their names there is another change under way, and it is refused.
+    // As a caller leaves it that goes away after the first step. While the members still publish their names,
+    // another change is under way, and this one is refused.
     let deadline = tokio::time::Instant::now() + PATIENCE;
     'attempts: loop {
         let raft = core.raft.clone();
@@ -105,7 +105,7 @@ async fn a_change_that_was_left_half_way_is_ended() {
             tokio::task::yield_now().await;
         }
         if changing.await.unwrap().is_ok() {
-            // It was too quick; there is nothing to be ended then.
+            // It was too quick: there is nothing to complete.
             break;
         }
         assert!(tokio::time::Instant::now() < deadline, "no first step");
@@ -127,7 +127,7 @@ async fn a_change_that_was_left_half_way_is_ended() {
     three.shutdown().await;
 }
 
-/// What a member would not decode must not get into the log: all of them would stop at it.
+/// A command that a member would not decode must not enter the log: all members would stop at it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_is_nested_too_deep_is_refused() {
     let disk = SimDisk::new();
@@ -155,8 +155,8 @@ async fn a_transaction_that_is_nested_too_deep_is_refused() {
     node.shutdown().await.unwrap();
 }
 
-/// The alarm of a member that was removed while its disk was full was cleared by nobody: writes were
-/// refused for ever.
+/// Nobody cleared the alarm of a member that was removed while its disk was full: writes were refused for
+/// ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_alarm_for_space_goes_with_its_member() {
     let three = Three::start(|_| {}).await;
@@ -165,7 +165,7 @@ async fn the_alarm_for_space_goes_with_its_member() {
     let id = three.client(gone).status().member_id;
     let client = three.client(leader);
     client.member_remove(id).await.unwrap();
-    // As if it had raised the alarm with its last breath.
+    // As if it had raised the alarm just before its removal.
     surely(&client, &put("k", "before")).await;
     let raise = Command::Alarm {
         member: id,
@@ -179,7 +179,7 @@ async fn the_alarm_for_space_goes_with_its_member() {
     three.shutdown().await;
 }
 
-/// What the others knew of a removed member was gone when all of them were restarted, and its alarm stayed for ever.
+/// When all were restarted, the others forgot a removed member, and its alarm stayed for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_alarm_for_space_of_a_removed_member_goes_after_a_restart_of_all() {
     const NOBODY: u64 = 4711;
@@ -189,7 +189,7 @@ async fn the_alarm_for_space_of_a_removed_member_goes_after_a_restart_of_all() {
     let id = three.client(gone).status().member_id;
     three.client(leader).member_remove(id).await.unwrap();
     for number in 0..3 {
-        // The one that was removed may have stopped by itself.
+        // The removed one may have stopped by itself.
         let node = three.nodes[number].take().unwrap();
         let stopped = node.shutdown().await;
         assert!(stopped.is_ok() || number == gone, "{stopped:?}");
@@ -205,7 +205,7 @@ async fn the_alarm_for_space_of_a_removed_member_goes_after_a_restart_of_all() {
     };
     surely(&client, &raise(NOBODY)).await;
     surely(&client, &raise(id)).await;
-    // As in etcd, a client may raise one in the name of nobody.
+    // As in etcd, a client may raise one for member 0.
     let nobodys = [(NOBODY, bowline_replica::AlarmKind::NoSpace)];
     eventually("the member's is cleared", || client.alarms() == nobodys).await;
     drop(client);

@@ -1,4 +1,4 @@
-//! Nodes in one process that talk over loopback, each on a disk in memory.
+//! Nodes in one process that communicate over loopback, each on a disk in memory.
 
 mod disk;
 mod failover;
@@ -28,10 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn config(name: &str, disk: &SimDisk) -> NodeConfig {
     NodeConfig {
         vfs: Arc::new(disk.clone()) as Arc<dyn Vfs>,
-        // Nobody listens there; having it says that the member was started.
+        // Nobody listens there; the URL shows that the member was started.
         advertise_client_urls: vec!["http://127.0.0.1:1".to_owned()],
         heartbeat_interval: Duration::from_millis(30),
-        // A machine that is busy with other tests may keep a member waiting.
+        // A machine busy with other tests may delay a member.
         election_timeout: Duration::from_millis(600),
         ..NodeConfig::new(name, "db")
     }
@@ -57,13 +57,13 @@ fn value_of(read: &Read<RangeReply>) -> Option<Vec<u8>> {
     first.map(|entry| entry.value.to_vec())
 }
 
-/// Free ports of the loopback, for URLs that have to be known before anybody listens.
+/// Free loopback ports, for URLs that must be known before anybody listens.
 fn free_urls(count: usize) -> Vec<String> {
     let url = |_| format!("http://127.0.0.1:{}", bowline_testing::ports::free_port());
     (0..count).map(url).collect()
 }
 
-/// Starts it as often as it takes: a port that was free may be taken for a moment.
+/// Retries the start: a port that was free may be taken for a moment.
 async fn start(config: &NodeConfig) -> Node {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -77,7 +77,7 @@ async fn start(config: &NodeConfig) -> Node {
     }
 }
 
-/// Three members that begin a cluster together.
+/// Three founders of one cluster.
 struct Three {
     configs: Vec<NodeConfig>,
     disks: Vec<SimDisk>,
@@ -137,8 +137,8 @@ impl Three {
         }
     }
 
-    /// Has `target` lead. On a busy machine the leader may not have heard from it for a moment, or be
-    /// another one by now; a caller tries again then, and so does this.
+    /// Makes `target` the leader. On a busy machine the leader may not have heard from it for a moment, or
+    /// may have changed; a client would retry, and so does this.
     async fn move_leader(&self, target: u64) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -156,7 +156,7 @@ impl Three {
         self.nodes[number].take().unwrap().shutdown().await.unwrap();
     }
 
-    /// Waits until all that run have applied the same, and checks that they hold the same.
+    /// Waits until all running members have applied the same, and checks that they hold the same.
     async fn assert_equal(&self) {
         let running: Vec<LocalClient> = self.nodes.iter().flatten().map(Node::client).collect();
         eventually("all have applied the same", || {
@@ -173,7 +173,8 @@ impl Three {
         for client in &running[1..] {
             assert_eq!(dump(client), first);
         }
-        // What is proposed meanwhile (the leader records leases) reaches one sooner than another.
+        // Entries that are proposed meanwhile (the leader records leases) reach the members at different
+        // times.
         eventually("all have the same in every tree", || {
             let mut hashes = running.iter().map(|client| client.tree_hashes().unwrap());
             let first = hashes.next();
@@ -194,14 +195,14 @@ impl Three {
     }
 }
 
-/// Executes it again when nobody knows whether it was: for commands that may be done twice.
+/// Repeats a command whose outcome is unknown: for commands that may be executed twice.
 async fn surely(client: &LocalClient, command: &Command) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let is_late = tokio::time::Instant::now() >= deadline;
         match client.execute(command.clone()).await {
             Ok(applied) if applied.reply.result.is_ok() => return,
-            // An alarm may come late, after what it is about has passed, and goes again.
+            // An alarm may be raised late, after its cause has passed, and is then cleared.
             Ok(applied) if applied.reply.result == Err(Refusal::NoSpace) && !is_late => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -250,7 +251,7 @@ async fn one_node_writes_reads_and_comes_back() {
     let before = client.status();
     drop(client);
     node.shutdown().await.unwrap();
-    // Also when the power goes instead of a shutdown.
+    // Also after a power loss instead of a shutdown.
     for disk in [disk.clone(), disk.after_power_loss()] {
         let config = NodeConfig {
             vfs: Arc::new(disk),
@@ -282,7 +283,7 @@ async fn three_nodes_agree_and_any_of_them_takes_any_call() {
             .execute(put("from", &number.to_string()))
             .await
             .unwrap();
-        // What was acknowledged anywhere is read everywhere.
+        // What one member acknowledged is read on all.
         for reader in 0..3 {
             for level in [ReadLevel::Linearizable, ReadLevel::Lease] {
                 let read = three
@@ -309,7 +310,7 @@ async fn three_nodes_agree_and_any_of_them_takes_any_call() {
         .await
         .unwrap();
     assert_eq!(applied.reply.result, Err(Refusal::LeaseNotFound { id: 99 }));
-    // A follower goes, the others go on, it comes back and catches up.
+    // A follower stops, the others continue, it comes back and catches up.
     let follower = (leader + 1) % 3;
     three.stop(follower).await;
     for number in 0..20 {
@@ -322,7 +323,7 @@ async fn three_nodes_agree_and_any_of_them_takes_any_call() {
     let config = three.configs[follower].clone();
     three.nodes[follower] = Some(start(&config).await);
     three.assert_equal().await;
-    // The leader goes, another comes.
+    // The leader stops, another takes over.
     three.stop(leader).await;
     let client = three.client(follower);
     surely(&client, &put("after", "the leader")).await;
@@ -374,7 +375,7 @@ async fn a_member_that_lags_beyond_the_log_gets_the_tables() {
         let enough = 60 + 100 * round;
         eventually("the log is trimmed", || purged() > enough).await;
         if round == 1 {
-            // Once more from what a power loss leaves.
+            // Again from the disk after a power loss.
             let disk = three.disks[follower].after_power_loss();
             three.configs[follower].vfs = Arc::new(disk);
         }
@@ -410,7 +411,7 @@ async fn an_embedded_database_grows_to_three_members_without_a_stop() {
     assert_eq!(client.db().id(), database_id);
     assert_eq!(client.db().revision(), revision);
     client.execute(put("new", "served")).await.unwrap();
-    // History goes on, too.
+    // History continues, too.
     assert_eq!(client.db().history("old7").unwrap().len(), 1);
     let first_url = client.members()[0].peer_urls[0].clone();
     let mut others = Vec::new();
@@ -437,7 +438,7 @@ async fn an_embedded_database_grows_to_three_members_without_a_stop() {
                 .any(|member| member.id == added.id && !member.is_learner)
         })
         .await;
-        // Writes go on all the while.
+        // Writes continue all the time.
         client.execute(put(name, "joined")).await.unwrap();
         others.push(node);
     }
@@ -535,7 +536,7 @@ async fn a_member_is_removed_and_what_cannot_be_is_refused() {
     client.member_remove(gone).await.unwrap();
     assert_eq!(client.members().len(), 2);
     client.execute(put("k", "two are enough")).await.unwrap();
-    // A learner that nobody has started does not count.
+    // A learner that was never started does not count.
     let added = client.member_add(free_urls(1), true).await.unwrap();
     assert!(added.is_learner);
     let not_ready = client.member_promote(added.id).await;
@@ -547,8 +548,8 @@ async fn a_member_is_removed_and_what_cannot_be_is_refused() {
     three.shutdown().await;
 }
 
-/// Members that were to vote counted as learners, of which there could be eight. etcd allows one learner, and a
-/// member that is to vote is none.
+/// Future voters counted as learners, of which there could be eight. etcd allows one learner, and a future
+/// voter does not count.
 #[tokio::test(flavor = "multi_thread")]
 async fn learners_and_members_that_shall_vote_are_counted_apart() {
     let three = Three::start(|_| {}).await;
@@ -561,7 +562,7 @@ async fn learners_and_members_that_shall_vote_are_counted_apart() {
     let second = client.member_add(free_urls(1), true).await;
     assert!(matches!(second, Err(Error::TooManyLearners)), "{second:?}");
     client.member_remove(learner.id).await.unwrap();
-    // The one that is to vote takes no learner's place.
+    // A future voter uses up no learner's slot.
     let learner = client.member_add(free_urls(1), true).await.unwrap();
     assert_eq!((learner.is_learner, voter.is_learner), (true, true));
     three.shutdown().await;
@@ -613,7 +614,7 @@ async fn concurrent_clients_share_entries_and_each_gets_its_own_reply() {
     three.shutdown().await;
 }
 
-/// Strangers are read at a rate. At theirs, what follows would take minutes.
+/// Strangers are read at a rate. At that rate, what follows would take minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_not_read_at_the_rate_of_strangers() {
     let three = Three::start(|config| {
@@ -629,8 +630,9 @@ async fn members_are_not_read_at_the_rate_of_strangers() {
     }
 }
 
-/// The program's main thread waits for the end of its node. It waited for whatever Raft tells, and was woken five times
-/// by each put at each of three members: a tenth of all their time, and a wait before each answer.
+/// The program's main thread, which waits for the end of its node, waited for any change of Raft's metrics,
+/// and was woken five times by each put at each of three members: a tenth of all their time, and a delay
+/// before each answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_the_end_of_a_node_is_not_woken_by_puts() {
     const PUTS: usize = 200;
@@ -713,7 +715,7 @@ async fn settings_that_cannot_be_are_refused() {
     })
     .await;
     assert!(matches!(error, Error::Peer { .. }), "{error}");
-    // A database is not silently joined, nor served by several at once.
+    // A database is not silently joined, nor served by several members at once.
     let db = Db::builder()
         .vfs(Arc::new(disk.clone()))
         .open("db")
@@ -736,13 +738,13 @@ async fn settings_that_cannot_be_are_refused() {
     }
 }
 
-/// Whoever asked a member how it is held a lock for reading and took it a second time. If Raft had news
-/// in between, it waited for the first, and the second waited for it: the member stood still for good.
-/// Found by `faults` of the program, where a follower neither voted nor stood for election.
+/// A status call held a read lock and took it a second time. If Raft waited for the write lock in between,
+/// each waited for the other: the member was deadlocked. Found by `faults` of the program, where a follower
+/// neither voted nor stood for election.
 #[test]
 fn asking_a_member_how_it_is_does_not_stop_it() {
     let (done, is_done) = std::sync::mpsc::channel();
-    // Threads that are stuck are left behind: the test must end.
+    // Blocked threads are left behind: the test must end.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
@@ -759,7 +761,7 @@ fn asking_a_member_how_it_is_does_not_stop_it() {
             for _ in 0..2 {
                 let (client, done) = (client.clone(), done.clone());
                 std::thread::spawn(move || {
-                    // Until nobody listens.
+                    // Until the receiver is gone.
                     while done.send(false).is_ok() {
                         std::hint::black_box((client.status(), client.metrics()));
                     }
@@ -782,8 +784,8 @@ fn asking_a_member_how_it_is_does_not_stop_it() {
     }
 }
 
-/// The revision of a reply was looked up after the reading: it could be newer than what was read, and
-/// who went on to watch from the next one missed what lay between. Found by review.
+/// The revision of a reply was looked up after the read: it could be newer than the data, and a client that
+/// then watched from the next one missed changes. Found by review.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reply_holds_everything_up_to_the_revision_that_it_names() {
     let node = start(&config("one", &SimDisk::new())).await;
@@ -795,7 +797,7 @@ async fn a_reply_holds_everything_up_to_the_revision_that_it_names() {
             writer.execute(put("k", &number.to_string())).await.unwrap();
         }
     });
-    // Every revision writes this key, so the newest entry tells what was read.
+    // Every revision writes this key, so the newest entry shows the revision that was read.
     let range = RangeOp {
         range_end: b"l".to_vec(),
         ..key("k")

@@ -7,12 +7,12 @@ use bowline_storage::vfs::OpenMode;
 use super::unreachable::Events;
 use super::*;
 
-/// The tables that a member has.
+/// The tables of a member.
 fn tables(disk: &SimDisk) -> Vec<String> {
     disk.read_dir(Path::new("db/tables")).unwrap()
 }
 
-/// Flips one bit in each of these tables; the same call again heals them.
+/// Flips one bit in each of these tables; the same call again restores them.
 fn flip(disk: &SimDisk, names: &[String]) {
     for name in names {
         let path = Path::new("db/tables").join(name);
@@ -25,8 +25,8 @@ fn flip(disk: &SimDisk, names: &[String]) {
     }
 }
 
-/// The checksum of a file that is sent was that of the bytes there are, rotten or not: so the one who
-/// got a snapshot got the rot, too, and found it when it read.
+/// The checksum of a sent file was that of its present bytes, rotten or not: so the receiver of a snapshot
+/// got the rot, too, and found it when it read.
 #[tokio::test]
 async fn a_rotten_table_is_not_sent() {
     let events = Events::default();
@@ -39,7 +39,7 @@ async fn a_rotten_table_is_not_sent() {
     let leader = three.leader().await;
     let lagging = (leader + 1) % 3;
     let others: Vec<usize> = (0..3).filter(|number| *number != lagging).collect();
-    // A record says what was agreed on when it was written: the second one says so of the first.
+    // A record has the commit index of its time: the second one shows that the first is committed.
     for name in ["before", "then"] {
         surely(&three.client(leader), &put(name, "v")).await;
         three.assert_equal().await;
@@ -70,7 +70,7 @@ async fn a_rotten_table_is_not_sent() {
         events.has_said("is damaged here, so no snapshot is sent")
     })
     .await;
-    // Whoever lags is unharmed, has what it had, and the others go on.
+    // The lagging member is unharmed and keeps its data, and the others continue.
     let client = three.client(lagging);
     assert_eq!(client.core().stop_reason(), None);
     let read = client

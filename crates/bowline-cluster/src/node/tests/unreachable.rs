@@ -1,4 +1,4 @@
-//! A peer that is down costs little: few attempts to reach it, few lines of log.
+//! A peer that is down costs few connection attempts and few log lines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::*;
 
 type Counts = BTreeMap<(Level, String), usize>;
 
-/// The events of this thread: how many by level and crate, and what ours said.
+/// The events of this thread: counts by level and crate, and the texts of ours.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Arc<Mutex<(Counts, String)>>);
 
@@ -31,7 +31,7 @@ impl Events {
     }
 }
 
-/// Writes the fields of an event down.
+/// Collects the fields of an event.
 struct Text<'a>(&'a mut String);
 
 impl tracing::field::Visit for Text<'_> {
@@ -77,10 +77,9 @@ fn count(
     counted.map(|(_, count)| count).sum()
 }
 
-/// A follower was killed, and the leader took a whole core and wrote megabytes of warnings a second
-/// until it was back: the consensus waits between attempts only where it makes the stream of requests, and
-/// a connection that fails at once never asks that stream for anything. So one failure followed
-/// the other without a wait.
+/// A follower was killed, and the leader used a whole core and wrote megabytes of warnings a second until it
+/// was back: the consensus waits between attempts only where it makes the stream of requests, and a
+/// connection that fails at once never polls that stream. So failures followed each other without a wait.
 #[tokio::test]
 async fn a_dead_follower_is_tried_now_and_then() {
     const ATTEMPTS_MAX: usize = 150;
@@ -93,7 +92,7 @@ async fn a_dead_follower_is_tried_now_and_then() {
     surely(&client, &put("a", "1")).await;
     let address = three.nodes[dead].as_ref().unwrap().peer_addresses()[0];
     three.stop(dead).await;
-    // Who listens there now hangs up at once, and counts.
+    // The new listener closes each connection at once, and counts.
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
@@ -110,7 +109,7 @@ async fn a_dead_follower_is_tried_now_and_then() {
         }
     });
     events.take();
-    // Entries that the dead one lacks are what the leader tries to send.
+    // The leader keeps trying to send the entries that the dead one lacks.
     let end = tokio::time::Instant::now() + Duration::from_secs(2);
     let mut number = 0;
     while tokio::time::Instant::now() < end {
@@ -128,15 +127,15 @@ async fn a_dead_follower_is_tried_now_and_then() {
     assert!(events.has_said("a peer cannot be reached"), "{found:?}");
     counting.abort();
     let _ = counting.await;
-    // It is back, and gets what it lacks.
+    // It is back, and receives what it lacks.
     let config = three.configs[dead].clone();
     three.nodes[dead] = Some(start(&config).await);
     three.assert_equal().await;
     three.shutdown().await;
 }
 
-/// Three members that begin a cluster together logged an error of the consensus, "the cluster is already
-/// undergoing a configuration change", as each says its name at once.
+/// Three founders logged an error of the consensus, "the cluster is already undergoing a configuration
+/// change", as all published their names at once.
 #[tokio::test]
 async fn an_ordinary_bootstrap_logs_no_warning() {
     let events = Events::default();
@@ -155,7 +154,7 @@ async fn an_ordinary_bootstrap_logs_no_warning() {
         level <= Level::WARN && target.starts_with("bowline")
     });
     assert_eq!(ours, 0, "{found:?}");
-    // Of the consensus nothing above a warning: a peer that is not up yet is one.
+    // Of the consensus at most warnings: a peer that is not up yet causes one.
     let errors = count(&found, |level, _| level == Level::ERROR);
     assert_eq!(errors, 0, "{found:?}");
 }

@@ -1,9 +1,9 @@
-//! The Raft log over the engine's log: one log on disk, which is also what the trees replay.
+//! The Raft log over the engine's log: one log on disk, which the trees replay, too.
 //!
 //! # Indices
 //!
-//! Raft counts entries from 0, the engine's log from 1: engine index = Raft index + 1. Names say
-//! which one is meant; a bare `index` is Raft's.
+//! Raft counts entries from 0, the engine's log from 1: engine index = Raft index + 1. Names say which one is
+//! meant; a bare `index` is Raft's.
 //!
 //! # Algorithm
 //!
@@ -15,47 +15,46 @@
 //!  "bowline-raft-log":  stage everything queued ▶ one write ▶ one flush ▶ answer, in order
 //! ```
 //!
-//! A thread owns all writing: of entries, of cuts, of the vote. It takes everything that is queued
-//! and makes one group of it, so that the flush is shared by all who wait. Votes go through the
-//! same queue, hence reach the disk in the order in which Raft decided them.
+//! One thread does all writing: entries, truncations, votes. It takes everything queued as one group, so that
+//! all waiters share the flush. Votes go through the same queue, hence reach the disk in the order in which
+//! Raft decided them.
 //!
-//! *Purging* is immediate in the view and written nowhere. On disk entries go when the
-//! tables hold them durably ([`LogStore::set_flushed`]) and they are purged: what lies above the
-//! tables is needed for the restart. After a restart entries that were purged and are still there
-//! show again, which is no harm: they were committed.
+//! *Purging* is immediate in the view and is not written. Entries are removed from disk when the tables hold
+//! them durably ([`LogStore::set_flushed`]) and they are purged: entries above the tables are needed for the
+//! restart. After a restart purged entries that still exist are visible again, which is harmless: they were
+//! committed.
 //!
-//! *A snapshot* from a leader puts a gap before the next entry. Its installer replaces the tables
-//! and then calls [`LogStore::restart_at`]; an append behind the gap that comes earlier waits for
-//! it. When the log holds the snapshot's last entry ([`LogStore::holds`]) there is no gap, what
-//! follows it may have been acknowledged, and the log must go on as it is.
+//! *A snapshot* from a leader puts a gap before the next entry. Its installer replaces the tables and then
+//! calls [`LogStore::restart_at`]; an append behind the gap that comes earlier waits for it. When the log
+//! holds the snapshot's last entry ([`LogStore::holds`]) there is no gap: entries after it may have been
+//! acknowledged, and the log must continue unchanged.
 //!
-//! *Vouching.* A member must not lose an entry that it acknowledged and then vote as if it never had it.
-//! When the end of its log is invalid, that may be what a power loss tore, which nobody acknowledged, or
-//! what was flushed and has rotted since. So when the thread has had nothing to write for
-//! [`vouch_after`](LogStoreOptions::vouch_after), it writes and flushes a frame that says that all
-//! before it was flushed ([`Log::vouch`]). From then on damage to any entry is an error of the opening,
-//! with file and place, and the member does not start. An end that nothing vouches for counts as torn
-//! and is cut off: a power loss of all members blocks nothing. The price is a window: rot that hits the
-//! last group within that time after it was flushed, with a crash in the same time, is not noticed.
-//! Under load each group vouches for those before it, and nothing is written for this alone.
+//! *Vouching.* A member must not lose an entry that it acknowledged and then vote as if it never had it. An
+//! invalid end of the log may be the torn tail of a power loss, which nobody acknowledged, or flushed data
+//! that has rotted since. So when the thread has had nothing to write for
+//! [`vouch_after`](LogStoreOptions::vouch_after), it writes and flushes a frame that says that all before it
+//! was flushed ([`Log::vouch`]). From then on damage to any entry is an error of the opening, with file and
+//! offset, and the member does not start. An end without a later frame counts as torn and is cut off: a power
+//! loss of all members blocks nothing. The price is a window: rot of the last group within that time after
+//! its flush, with a crash in the same time, is not detected. Under load each group vouches for those before
+//! it, and nothing extra is written.
 //!
-//! *On a full disk* the thread waits for room. It is noticed before: a spare segment is always kept
-//! ahead, and when the next one cannot be made the log is [short of
-//! space](LogStore::is_short_of_space) while it still has a segment or more. Whoever appends then sees
-//! to it that only what frees space is appended.
+//! *On a full disk* the thread waits for room. This is detected earlier: a spare segment is always kept
+//! ahead, and when the next one cannot be allocated the log is [short of space](LogStore::is_short_of_space)
+//! while it still has a segment or more. From then on callers must append only what frees space.
 //!
 //! # Invariants
 //!
-//! 1. A callback is completed without an error only after a flush that covers its entries, and in
-//!    the order of the calls.
+//! 1. A callback is completed without an error only after a flush that covers its entries, and in the order
+//!    of the calls.
 //! 2. After a failed write or flush no callback succeeds any more.
-//! 3. What was appended is readable when `append` returns, and stays in the view until the thread
-//!    has written it.
-//! 4. An entry is removed from disk only when it is purged and not above what the tables hold.
-//! 5. A full disk fails nothing: what needs room waits for it, and everything behind it too. (Vouching
-//!    is left out then.)
-//! 6. When nothing has been written for the time of `vouch_after`, later frames vouch for every entry
-//!    whose callback was completed.
+//! 3. An appended entry is readable when `append` returns, and stays in the view until the thread has written
+//!    it.
+//! 4. An entry is removed from disk only when it is purged and not above the flushed index of the tables.
+//! 5. A full disk fails nothing: work that needs room waits for it, and everything behind it too. (Vouching
+//!    is skipped then.)
+//! 6. When nothing has been written for the time of `vouch_after`, later frames vouch for every entry whose
+//!    callback was completed.
 
 mod open;
 mod options;
@@ -94,7 +93,7 @@ use shared::Shared;
 use view::View;
 use writer::Writer;
 
-/// Stops the thread when the last handle is gone.
+/// Stops the thread when the last handle is dropped.
 struct Owner {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -169,16 +168,15 @@ impl LogStore {
         })
     }
 
-    /// The tables hold everything up to the engine index `flushed` durably. Nothing above it is
+    /// Reports that the tables hold everything up to the engine index `flushed` durably. Nothing above it is
     /// removed from disk.
     pub fn set_flushed(&self, flushed: Index) {
         self.shared.queue.set_flushed(flushed);
         self.shared.release();
     }
 
-    /// Whether the log holds the entry `id`, or has purged it. Then a snapshot up to `id` leaves
-    /// no gap, and [`LogStore::restart_at`] must not be called: entries behind it may have been
-    /// acknowledged.
+    /// Whether the log holds the entry `id`, or has purged it. Then a snapshot up to `id` leaves no gap, and
+    /// [`LogStore::restart_at`] must not be called: entries behind it may have been acknowledged.
     pub async fn holds(&self, id: &LogId) -> Result<bool, LogStoreError> {
         {
             let view = self.shared.view.lock();
@@ -194,9 +192,9 @@ impl LogStore {
         Ok(entries.first().is_some_and(|entry| entry.log_id == *id))
     }
 
-    /// Makes everything in the log void and goes on at the Raft index `next`, behind a gap: a
-    /// snapshot up to the entry before has been installed. When this returns the log is there,
-    /// durably; see [`Log::restart_at`] for what the caller must have recorded before.
+    /// Discards the whole log and continues at the Raft index `next`, behind a gap: a snapshot up to the
+    /// entry before has been installed. The new log is durable when this returns; [`Log::restart_at`] says
+    /// what the caller must have recorded before.
     pub async fn restart_at(&self, next: u64) -> Result<(), LogStoreError> {
         let (done, wait) = oneshot::channel();
         let next_index = next.saturating_add(1);
@@ -205,56 +203,56 @@ impl LogStore {
         wait.await.unwrap_or_else(|_| Err(self.shared.stopped()))
     }
 
-    /// Waits until everything that was handed in before is durable.
+    /// Waits until all earlier work is durable.
     pub async fn flush(&self) -> Result<(), LogStoreError> {
         let (done, wait) = oneshot::channel();
         self.shared.queue.push(Work::Barrier { done });
         wait.await.unwrap_or_else(|_| Err(self.shared.stopped()))
     }
 
-    /// Whether there is no room on the disk for more than the log has already, or not even for what
-    /// waits to be written. Waits for nobody.
+    /// Whether the disk has no room for more than the log has already, or not even for the queued writes.
+    /// Does not block.
     #[must_use]
     pub fn is_short_of_space(&self) -> bool {
         self.shared.sync.is_short_of_space()
     }
 
-    /// Tells when that changes while something is written.
+    /// Signals changes of [`is_short_of_space`](Self::is_short_of_space) during writes.
     #[must_use]
     pub fn shortage(&self) -> watch::Receiver<bool> {
         self.shared.is_short.subscribe()
     }
 
-    /// Whether something waits to be written until there is room on the disk.
+    /// Whether a write waits for room on the disk.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
         self.shared.queue.waits_for_room()
     }
 
-    /// Looks in the background whether there is room again. To be called now and then while it is
-    /// short of space.
+    /// Checks in the background whether there is room again. To be called now and then while the log is short
+    /// of space.
     pub fn look_for_space(&self) {
         self.with_log(Log::look_for_space);
     }
 
-    /// Lets nothing wait for room any more: what finds none fails, and everything after it. For
-    /// who is about to close, and would wait for those who wait.
+    /// Ends all waiting for room: work that finds none fails, and everything after it. For a caller that is
+    /// about to close, and would wait for it.
     pub fn stop_waiting(&self) {
         self.shared.queue.hurry();
     }
 
-    /// Whether nothing shall wait any more.
+    /// Whether waiting for room has ended.
     pub(crate) fn is_closing(&self) -> bool {
         self.shared.queue.fails_without_room()
     }
 
-    /// The last entry, or what was purged last when there is none.
+    /// The last entry; if there is none, the last purged one.
     #[must_use]
     pub fn last_log_id(&self) -> Option<LogId> {
         self.shared.view.lock().last()
     }
 
-    /// Reads the memberships that the log still has, and gives their members to `see`.
+    /// Passes the members of all memberships in the log to `see`.
     pub(crate) async fn search_members(&self, mut see: impl FnMut(NodeId)) -> io::Result<()> {
         let mut reader = self.clone().get_log_reader().await;
         let mut next = self.last_purged_log_id().map_or(0, |id| id.index + 1);
@@ -280,31 +278,31 @@ impl LogStore {
         self.shared.view.lock().purged()
     }
 
-    /// How long it took to make entries durable, each time.
+    /// The times of the log's flushes.
     #[must_use]
     pub fn flush_times(&self) -> HistogramSnapshot {
         self.shared.flush_times.read()
     }
 
-    /// The member's file, in which the vote is.
+    /// The member's file, which holds the vote.
     #[must_use]
     pub fn member(&self) -> &Arc<MemberFile> {
         &self.shared.member
     }
 
-    /// Writes what is queued, ends the thread, seals the log. Later calls are refused. Blocks.
+    /// Writes the queued work, ends the thread, seals the log. Later calls are refused. Blocks.
     pub fn close(&self) -> Result<(), LogStoreError> {
         self.owner.stop();
         let log = self.shared.log.lock().take();
         match (log, self.shared.queue.failure()) {
-            // What is on disk is unknown: it stays as it is for the next opening.
+            // The state on disk is unknown: it stays as it is for the next opening.
             (_, Some(failure)) => Err(LogStoreError::Stopped(failure)),
             (Some(log), None) => Ok(log.close()?),
             (None, None) => Ok(()),
         }
     }
 
-    /// The log as the engine sees it: how many bytes its files take, which entries it has.
+    /// Passes the engine's log to `look`, for its size and its entries.
     pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> Option<T> {
         self.shared.log.lock().as_ref().map(look)
     }
@@ -315,21 +313,21 @@ impl LogStore {
 }
 
 impl Shared {
-    /// Tells whoever listens whether the log is short of space.
+    /// Publishes whether the log is short of space.
     fn note_space(&self) {
         let is_short = self.sync.is_short_of_space();
         self.is_short
             .send_if_modified(|known| std::mem::replace(known, is_short) != is_short);
     }
 
-    /// The last engine index that is purged and held by the tables; 0 is none.
+    /// The last engine index that is purged and in the tables; 0 is none.
     fn superfluous(&self) -> Index {
         let purged = self.view.lock().purged();
         let purged = purged.map_or(0, |purged| purged.index + 1);
         purged.min(self.queue.flushed())
     }
 
-    /// Has the thread remove what is purged and held by the tables.
+    /// Queues the removal of entries that are purged and in the tables.
     fn release(&self) {
         let upto = self.superfluous();
         if upto > 0 {
@@ -365,7 +363,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         Ok(saved?)
     }
 
-    /// Costs no write: the next record says it.
+    /// Costs no write: the next record has it.
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         self.shared.view.lock().set_committed(committed);
         Ok(())

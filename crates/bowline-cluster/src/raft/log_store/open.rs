@@ -1,10 +1,9 @@
-//! Finds out what an opened log holds: where Raft's part of it begins, its last entry, and what is
-//! known to be committed. Reads only.
+//! The state of an opened log: the first index of Raft's part, its last entry, and the known commit index.
+//! Reads only.
 //!
-//! The entry before the first one that can be read counts as purged, and Raft wants to know its
-//! id. Where it is the applied one, the tables' owner knows it; where it is a batch of the embedded
-//! time, it was never agreed on and gets term 0; otherwise it is gone, and the first readable
-//! entry is said to be purged in its place.
+//! The entry before the first readable one counts as purged, and Raft needs its id. If it is the applied
+//! entry, the tables' owner knows the id; a batch of the embedded time was never committed by a cluster and
+//! gets term 0; otherwise it is lost, and the first readable entry is reported as purged in its place.
 
 use std::sync::Arc;
 
@@ -19,11 +18,11 @@ use crate::record;
 use crate::types::{LogId, log_id};
 
 impl LogStore {
-    /// Takes over the log that was opened with [`Replay::visit`]. The tables hold everything up to
-    /// the engine index `flushed`, whose Raft id is `applied`: `None` for a new member, and for a
-    /// database that was embedded until now.
+    /// Takes over the log that was opened with [`Replay::visit`]. The tables hold everything up to the engine
+    /// index `flushed`, whose Raft id is `applied`: `None` for a new member, and for a database that was
+    /// embedded until now.
     ///
-    /// When there are embedded batches above `flushed`, the caller has applied them by now.
+    /// The caller must have applied embedded batches above `flushed`.
     pub fn open(
         log: Log,
         replay: &Replay,
@@ -39,7 +38,7 @@ impl LogStore {
             last = id_at(&log, next - 1)?;
             purged = purged_before(&log, first, flushed, applied)?;
         } else if next > 1 {
-            // Nothing can be read: what there was is in the tables, or a batch.
+            // Nothing is readable: the earlier entries are in the tables, or a batch.
             let engine_last = next - 1;
             let id = match applied {
                 Some(applied) if applied.index + 1 == engine_last => applied,
@@ -73,8 +72,8 @@ impl LogStore {
     }
 }
 
-/// The lowest engine index that holds a Raft record; the next one when none does. Batches come
-/// before records, so it can be searched for by halves.
+/// The lowest engine index with a Raft record; the next index if there is none. Batches precede records, so a
+/// binary search finds it.
 fn first_record(log: &Log) -> Result<Index, LogStoreError> {
     let (mut low, mut high) = (log.first_index(), log.next_index());
     while low < high {
@@ -87,7 +86,7 @@ fn first_record(log: &Log) -> Result<Index, LogStoreError> {
     Ok(low)
 }
 
-/// What to call purged before the record at the engine index `first`.
+/// The id to report as purged, before the record at the engine index `first`.
 fn purged_before(
     log: &Log,
     first: Index,
@@ -114,7 +113,7 @@ fn purged_before(
     )))
 }
 
-/// The Raft id of the entry at `engine_index`; `None` when it is a batch.
+/// The Raft id of the entry at `engine_index`; `None` for a batch.
 fn id_at(log: &Log, engine_index: Index) -> Result<Option<LogId>, LogStoreError> {
     let entries = log.read(engine_index, 0)?;
     let bytes = entries.first().map(|(_, bytes)| &bytes[..]);

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// What can be chosen about a log store.
+/// Settings of a log store.
 #[derive(Clone, Debug)]
 pub struct LogStoreOptions {
-    /// How many bytes of the newest entries are kept in memory, for followers that are close.
+    /// The size of the in-memory cache of the newest entries, for followers that lag little.
     pub cache_bytes: usize,
-    /// How many bytes of entries one reply to a reader holds, about.
+    /// The approximate size of one reply to a reader.
     pub read_bytes: usize,
-    /// How long after the last write what was flushed is vouched for on the disk, if nothing else is
-    /// written by then. Until then, damage to the last group looks like a tail that a crash tore.
+    /// The idle time after the last write until a vouching frame is written. Until then, damage to the last
+    /// group looks like a torn tail.
     pub vouch_after: Duration,
 }
 

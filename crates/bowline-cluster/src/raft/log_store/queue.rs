@@ -1,4 +1,4 @@
-//! The queue of the thread that writes the log: its work, in order, and the signals that wake it.
+//! The queue of the log's writing thread: its work, in order, and the signals that wake it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 use crate::error::LogStoreError;
 use crate::types::{Entry, TypeConfig, Vote};
 
-/// How often what waits for room tries again.
+/// The interval of retries while there is no room.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) type Done = oneshot::Sender<Result<(), LogStoreError>>;
 
-/// Something for the thread to do. Indices are the engine's.
+/// Work for the thread. Indices are the engine's.
 pub(super) enum Work {
     Append {
         entries: Vec<Entry>,
@@ -55,7 +55,7 @@ impl Work {
     }
 }
 
-/// Who asked may be gone.
+/// The caller may be gone.
 pub(super) fn answer(done: Done, result: Result<(), LogStoreError>) {
     let _ = done.send(result);
 }
@@ -67,15 +67,15 @@ struct QueueState {
     failure: Option<Arc<str>>,
     /// Whether the thread waits for room on the disk.
     waits_for_room: bool,
-    /// Whether it shall not: what finds no room fails.
+    /// Whether work without room fails instead of waiting.
     fails_without_room: bool,
 }
 
-/// What is to be done, in order.
+/// The queue.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
-    /// Signals that nothing waits for room any more.
+    /// Signals that waiting for room has ended.
     hurried: Condvar,
 }
 
@@ -131,7 +131,7 @@ impl Queue {
         self.hurried.notify_one();
     }
 
-    /// Lets nothing wait for room any more.
+    /// Ends all waiting for room.
     pub(super) fn hurry(&self) {
         self.state.lock().fails_without_room = true;
         self.hurried.notify_one();
@@ -153,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// Waits for a moment; `false` when there is no time for that.
+    /// Waits for a moment; `false` if waiting has ended.
     pub(super) fn wait_for_room(&self, error: &LogStoreError) -> bool {
         let mut state = self.state.lock();
         if !state.waits_for_room && !state.fails_without_room {
@@ -166,8 +166,8 @@ impl Queue {
         !state.fails_without_room
     }
 
-    /// Moves what is queued to `works`; waits for something, for `idle_after` at most if that is given.
-    /// With `needs_more`, what is there cannot go on: that ends when there is no time to wait.
+    /// Moves the queued work to `works`; waits for some, up to `idle_after` if that is given. With
+    /// `needs_more`, the present work cannot go on without more; that ends when waiting has ended.
     pub(super) fn take(
         &self,
         works: &mut VecDeque<Work>,
@@ -195,7 +195,7 @@ impl Queue {
         }
     }
 
-    /// Refuses everything from now on; returns what was queued.
+    /// Refuses all further work; returns the queued work.
     pub(super) fn fail(&self, reason: Arc<str>) -> VecDeque<Work> {
         let mut state = self.state.lock();
         state.failure.get_or_insert(reason);
@@ -203,13 +203,13 @@ impl Queue {
     }
 }
 
-/// What came of waiting for work.
+/// The result of waiting for work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// There is some.
+    /// There is work.
     Works,
     /// None has come in the given time.
     Idle,
-    /// None will come.
+    /// The queue is closed.
     Closed,
 }

@@ -1,8 +1,8 @@
 //! The reader of entries, for replication and for applying: the newest from memory, older ones from disk.
 //!
-//! A read that goes to disk does not hold up the log for more than one portion. It is atomic by
-//! being repeated: when a truncation or a purge came in between, what was read is thrown away. One that finds no
-//! file to open is repeated, too: Raft takes a read that fails for the end of the member.
+//! A read from disk locks the log for one portion at a time. It is made atomic by repetition: if a truncation
+//! or a purge came in between, its result is dropped. A read without a free file descriptor is repeated, too:
+//! a failed read would make Raft stop the member.
 
 use std::fmt::Debug;
 use std::io;
@@ -18,13 +18,13 @@ use crate::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig, Vote};
 
-/// One reply to a reader holds so many entries at most.
+/// The most entries in one reply to a reader.
 const READ_ENTRIES_MAX: u64 = 4096;
 
-/// How long a read that found no file to open waits before the next attempt.
+/// The pause after a read without a free file descriptor.
 const FILES_PAUSE: Duration = Duration::from_millis(50);
 
-/// How much of a range is wanted.
+/// The wanted amount of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Amount {
     All,
@@ -42,8 +42,7 @@ impl LogReader {
         LogReader { shared }
     }
 
-    /// All entries of `from..end` that there are; with a `Portion`, those of them that a bounded
-    /// read finds, one at least.
+    /// The existing entries of `from..end`; with a `Portion`, those that a bounded read finds, at least one.
     pub(super) async fn read(
         &self,
         from: u64,
@@ -65,7 +64,7 @@ impl LogReader {
                 return Ok(cached);
             }
             let shared = self.shared.clone();
-            // The disk may take its time, and the runtime has others to serve.
+            // The disk may be slow, and the runtime has other tasks.
             let read =
                 tokio::task::spawn_blocking(move || shared.read_disk(first, cached_from, amount));
             let read = match read.await {
@@ -78,7 +77,7 @@ impl LogReader {
             };
             if is_same {
                 let mut entries = match read {
-                    // A segment could not be opened: connections have all files for the moment.
+                    // A segment could not be opened: connections use all file descriptors for the moment.
                     Err(error)
                         if error.is_shortage() && !self.shared.queue.fails_without_room() =>
                     {
@@ -97,7 +96,7 @@ impl LogReader {
 }
 
 impl Shared {
-    /// The entries `from..end` from disk, where all of them are.
+    /// The entries `from..end`, which must all be on disk.
     fn read_disk(&self, from: u64, end: u64, amount: Amount) -> Result<Vec<Entry>, LogStoreError> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut next = from;
@@ -153,7 +152,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
         Ok(self.shared.member.read_vote())
     }
 
-    /// About [`read_bytes`](super::LogStoreOptions::read_bytes) at once.
+    /// About [`read_bytes`](super::LogStoreOptions::read_bytes) at a time.
     async fn limited_get_log_entries(
         &mut self,
         start: u64,

@@ -1,4 +1,4 @@
-//! What an opening learns of the log while it is read once: who led when, and what was committed.
+//! What one pass over the log at its opening collects: leaders and the commit index.
 
 use std::path::PathBuf;
 
@@ -7,21 +7,21 @@ use bowline_storage::{Error, Result};
 
 use crate::record;
 
-/// Give [`Replay::visit`] to [`Log::open`](bowline_storage::log::Log::open), then this to
+/// Pass [`Replay::visit`] to [`Log::open`](bowline_storage::log::Log::open), then this to
 /// [`LogStore::open`](super::LogStore::open).
 #[derive(Debug)]
 pub struct Replay {
     dir: PathBuf,
-    /// The last entry that the database wrote while it was embedded, if any is above the tables.
+    /// The last batch of the embedded time above the tables, if any.
     pub(super) batches_upto: Index,
     /// Whether there was a Raft record.
     has_records: bool,
-    /// The highest Raft index that a record says was committed.
+    /// The highest commit index in a record.
     pub(super) committed: Option<u64>,
 }
 
 impl Replay {
-    /// For the log in `dir`, which errors name.
+    /// For the log in `dir`, which error texts name.
     #[must_use]
     pub fn new(dir: PathBuf) -> Replay {
         Replay {
@@ -32,13 +32,13 @@ impl Replay {
         }
     }
 
-    /// The last entry that is a batch of the time when the database was embedded; 0 is none.
+    /// The last batch of the embedded time; 0 is none.
     #[must_use]
     pub fn batches_upto(&self) -> Index {
         self.batches_upto
     }
 
-    /// Takes the entry at the engine index `index`.
+    /// Visits the entry at the engine index `index`.
     pub fn visit(&mut self, index: Index, bytes: &[u8]) -> Result<()> {
         let damaged = |reason: String| Error::corrupt(&self.dir, 0, reason);
         if record::is_record(bytes) {

@@ -1,4 +1,4 @@
-//! The state that the handles, the readers and the writing thread share.
+//! The state shared by the handles, the readers and the writing thread.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::view::View;
 use crate::histogram::Histogram;
 use crate::member_file::MemberFile;
 
-/// What the handles, the readers and the thread share.
+/// The shared state.
 pub(super) struct Shared {
     /// The thread writes; readers read entries that are no longer in the view.
     pub(super) log: Mutex<Option<Log>>,
     pub(super) view: Mutex<View>,
     pub(super) queue: Queue,
     pub(super) sync: LogSync,
-    /// Whether it is short of space, as the thread saw it last.
+    /// Whether the log is short of space, as last seen by the thread.
     pub(super) is_short: watch::Sender<bool>,
     pub(super) member: Arc<MemberFile>,
     pub(super) options: LogStoreOptions,

@@ -1,4 +1,4 @@
-//! The log as Raft sees it: which entries there are, and the newest of them, decoded.
+//! The log as Raft sees it: its bounds, and the newest entries, decoded.
 //!
 //! ```text
 //!   purged      start                 written            next
@@ -6,19 +6,18 @@
 //!      │ on disk │ in memory and on disk│ in memory only  │
 //! ```
 //!
-//! Invariants: `purged < start ≤ written ≤ next` in these terms, the entries in memory are
-//! `start..next` without a hole, and only written ones are forgotten to save memory.
+//! Invariants: `purged < start ≤ written ≤ next` in these terms, the entries in memory are `start..next`
+//! without a hole, and only written ones are evicted.
 //!
-//! The thread writes behind: when it reports a group as written, a truncation may have happened
-//! that it has not reached yet. Each truncation therefore begins a new *generation*, and a report
-//! of an older one is ignored.
+//! The thread writes behind: when it reports a group as written, a truncation may have happened that it has
+//! not processed yet. So each truncation begins a new *generation*, and a report of an older one is ignored.
 
 use std::collections::VecDeque;
 
 use crate::error::LogStoreError;
 use crate::types::{Entry, LogId, Payload};
 
-/// What an entry costs in memory besides its proposal, about.
+/// The approximate memory of an entry besides its proposal.
 const ENTRY_BYTES: usize = 128;
 
 #[derive(Debug)]
@@ -29,7 +28,7 @@ pub(super) struct View {
     entries: VecDeque<Entry>,
     entries_bytes: usize,
     bytes_max: usize,
-    /// Where the log began anew: nothing below it is there, purged or not.
+    /// The start of a restarted log: there are no entries below it, purged or not.
     floor: u64,
     start: u64,
     written: u64,
@@ -38,7 +37,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// A log of which the entries behind `purged`, up to `last`, are on disk.
+    /// A log whose entries behind `purged`, up to `last`, are on disk.
     pub(super) fn new(
         purged: Option<LogId>,
         last: Option<LogId>,
@@ -91,7 +90,7 @@ impl View {
         self.committed = self.committed.max(committed);
     }
 
-    /// Takes entries, readable from now on; returns the generation they belong to.
+    /// Appends entries, readable from now on; returns their generation.
     pub(super) fn append(&mut self, entries: &[Entry]) -> Result<u64, LogStoreError> {
         for (expected, entry) in (self.next..).zip(entries) {
             if entry.log_id.index != expected {
@@ -110,7 +109,7 @@ impl View {
         Ok(self.generation)
     }
 
-    /// Gives up what is behind `last`; returns whether there was anything.
+    /// Truncates the entries behind `last`; returns whether there were any.
     pub(super) fn truncate(&mut self, last: Option<LogId>) -> Result<bool, LogStoreError> {
         let next = last.map_or(0, |id| id.index + 1);
         if next >= self.next {
@@ -133,7 +132,7 @@ impl View {
         Ok(true)
     }
 
-    /// Gives up what is up to `id`, which may be beyond the end.
+    /// Purges the entries up to `id`, which may be beyond the end.
     pub(super) fn purge(&mut self, id: LogId) {
         if self.purged.is_some_and(|purged| purged.index >= id.index) {
             return;
@@ -153,7 +152,7 @@ impl View {
         }
     }
 
-    /// The log goes on at `next`; what is behind it already, waiting for the gap to be made, stays.
+    /// Continues the log at `next`; entries behind it that already wait for the gap stay.
     pub(super) fn restart_at(&mut self, next: u64) {
         let waits = self.next > next && self.start == next && self.written <= next;
         if !waits && self.next != next {
@@ -169,7 +168,7 @@ impl View {
         (self.floor, self.start, self.written, self.next) = (next, next, next, next);
     }
 
-    /// The thread has written the entries of `generation` below `next`.
+    /// Notes that the thread has written the entries of `generation` below `next`.
     pub(super) fn set_written(&mut self, next: u64, generation: u64) {
         if generation == self.generation {
             self.written = self.written.max(next.min(self.next));
@@ -179,8 +178,8 @@ impl View {
         }
     }
 
-    /// The entries `from..end` as far as they are in memory, without a hole, and the index where
-    /// they begin (`end` when there are none): what is before it is to be read from disk.
+    /// The entries of `from..end` that are in memory, without a hole, and the index of the first (`end` when
+    /// there are none): those before it must be read from disk.
     pub(super) fn cached(&self, from: u64, end: u64) -> (u64, Vec<Entry>) {
         let start = from.max(self.start).min(end);
         let skipped = start.saturating_sub(self.start) as usize;
@@ -189,8 +188,8 @@ impl View {
         (start, entries.cloned().collect())
     }
 
-    /// Where to stop a read of `from..end` so that it takes about `bytes`. One entry fits at
-    /// least. What is on disk only is not counted, but not mixed with what is in memory either.
+    /// The end of a read of `from..end` of about `bytes`, with at least one entry. Entries that are on disk
+    /// only are not counted, but not mixed with those in memory either.
     pub(super) fn limit(&self, from: u64, end: u64, bytes: usize) -> u64 {
         if from < self.start {
             return end.min(self.start);
@@ -249,7 +248,7 @@ mod tests {
         let earlier = view.append(&[entry(1, 0), entry(1, 1)]).expect("in order");
         assert!(view.truncate(Some(log_id(1, 1, 0))).expect("it is there"));
         let later = view.append(&[entry(2, 1)]).expect("in order");
-        // Of what was cut off.
+        // A report about truncated entries.
         view.set_written(2, earlier);
         assert_eq!(view.cached(0, 2).1, [entry(1, 0), entry(2, 1)]);
         view.set_written(2, later);

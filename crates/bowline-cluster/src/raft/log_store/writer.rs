@@ -1,18 +1,16 @@
 //! The thread that writes the log.
 //!
-//! It takes everything that is queued at once. Entries are staged into one group; at the end of
-//! the round, or where something must come after them durably (a vote, a restart), the group is
-//! written and flushed once, and whoever waited for it is answered in order. While it flushes, the
-//! next round gathers.
+//! It takes everything queued at once. Entries are staged into one group; at the end of the round, or before
+//! work that must be durable after them (a vote, a restart), the group is written and flushed once, and its
+//! waiters are answered in order. During the flush the next round gathers.
 //!
-//! An append behind a gap waits until the restart that makes the gap is queued, and everything
-//! queued behind the append waits with it.
+//! An append behind a gap waits until the restart that makes the gap is queued, and everything queued behind
+//! the append waits with it.
 //!
-//! *A full disk.* What finds no room waits for some, here, since whoever is told of an error takes the
-//! log for broken. Nothing behind it overtakes it, not even a vote, as a vote that is answered says
-//! that everything before it is on disk. So a member that waits acknowledges nothing, gives no vote,
-//! and counts in no majority. What it waits for may come from its own log: while it waits it removes
-//! what has become superfluous.
+//! *A full disk.* Work without room waits here, since Raft takes an error for a broken log. Nothing behind it
+//! overtakes it, not even a vote: an answered vote implies that everything before it is on disk. So a member
+//! that waits acknowledges nothing, gives no vote, and counts in no majority. The room may come from its own
+//! log: while it waits it removes entries that are no longer needed.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -30,21 +28,21 @@ use crate::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig};
 
-/// A group is written when it has so many bytes; what is queued behind it makes another one.
+/// A group is written at this size; the work behind it makes another one.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// What the thread knows.
+/// The thread's state.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     sync: LogSync,
-    /// The engine index that the next staged entry gets.
+    /// The engine index of the next staged entry.
     next_index: Index,
     works: VecDeque<Work>,
-    /// Who waits for the next flush.
+    /// The waiters of the next flush.
     callbacks: Vec<IOFlushed<TypeConfig>>,
-    /// Up to where, exclusively, and in which generation, the next write brings the log.
+    /// The exclusive end and the generation of the staged entries.
     staged: Option<(u64, u64)>,
-    /// Whether something was written that is to be vouched for.
+    /// Whether something was written that no later frame vouches for.
     is_unvouched: bool,
     record: Vec<u8>,
 }
@@ -85,7 +83,7 @@ impl Writer {
         }
     }
 
-    /// Does everything that has been taken from the queue.
+    /// Processes all work taken from the queue.
     fn round(&mut self) -> Result<(), LogStoreError> {
         while let Some(work) = self.works.pop_front() {
             match self.step(work)? {
@@ -100,7 +98,7 @@ impl Writer {
         self.flush()
     }
 
-    /// Does one thing, or gives it back when it waits for a restart.
+    /// Processes one item, or returns it when it waits for a restart.
     fn step(&mut self, work: Work) -> Result<Option<Work>, LogStoreError> {
         match work {
             Work::Append {
@@ -126,7 +124,7 @@ impl Writer {
                 self.next_index = from;
             }
             Work::Release { upto } => {
-                // What could not be removed takes room, and is removed another time.
+                // Segments that could not be removed stay until a later attempt.
                 if let Err(error) = self.with_log(|log| log.release_prefix(upto)) {
                     tracing::warn!(%error, "cannot remove purged log segments");
                 }
@@ -157,7 +155,7 @@ impl Writer {
         Ok(None)
     }
 
-    /// The append at the front needs a restart: waits for one, and puts it before it.
+    /// The append at the front needs a restart: waits for one, and moves it before the append.
     fn bring_restart_forward(&mut self) -> Result<(), LogStoreError> {
         loop {
             let found = self
@@ -196,7 +194,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is staged.
+    /// Writes the staged entries.
     fn write(&mut self) -> Result<(), LogStoreError> {
         if let Some((next, generation)) = self.staged.take() {
             self.with_room(Log::write)?;
@@ -206,7 +204,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Nothing is to be done: what was written is flushed, and vouched for.
+    /// When idle: vouches for everything that was written and flushed.
     fn vouch(&mut self) -> Result<(), LogStoreError> {
         self.is_unvouched = false;
         self.sync.sync()?;
@@ -216,7 +214,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is staged, makes it durable, and answers who waits for that.
+    /// Writes the staged entries, makes them durable, and answers their waiters.
     fn flush(&mut self) -> Result<(), LogStoreError> {
         self.write()?;
         if self.callbacks.is_empty() {
@@ -240,8 +238,8 @@ impl Writer {
         Ok(run(log)?)
     }
 
-    /// [`Writer::with_log`] for what needs room and a file to open, as soon as there is some. The log is free
-    /// between the attempts, for readers.
+    /// [`Writer::with_log`] for work that needs disk space and a file descriptor; it retries until there are
+    /// some. The log is unlocked between the attempts, for readers.
     fn with_room<T>(
         &self,
         run: impl Fn(&mut Log) -> bowline_storage::Result<T>,
@@ -265,7 +263,7 @@ impl Writer {
         }
     }
 
-    /// Refuses what waits and everything from now on.
+    /// Fails the waiters and all later work.
     fn fail(&mut self, reason: &Arc<str>) {
         let queued = self.shared.queue.fail(reason.clone());
         let error = LogStoreError::Stopped(reason.clone());
@@ -278,7 +276,7 @@ impl Writer {
     }
 }
 
-/// However the thread ends, nobody waits for it afterwards.
+/// Fails all waiters, however the thread ends.
 struct Stop<'a>(&'a mut Writer);
 
 impl Drop for Stop<'_> {
@@ -289,7 +287,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 fn describe(error: &LogStoreError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

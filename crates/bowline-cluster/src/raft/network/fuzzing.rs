@@ -1,4 +1,4 @@
-//! What fuzzers call for what members say to each other; see [`crate::fuzzing`].
+//! Entry points of fuzzers for peer messages; see [`crate::fuzzing`].
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use crate::types::{
     Entry, LeaderId, Payload, Proposal, SnapshotMeta, StoredMembership, Vote, log_id,
 };
 
-/// A message of a kind: what is taken holds what openraft relies on, and is sent in the same way again.
+/// A message of a kind: an accepted one fulfils openraft's assumptions, and is encoded in the same way.
 pub(crate) fn message(which: u8, data: &[u8]) {
     match which {
         0 => append(data),
@@ -51,14 +51,14 @@ pub(crate) fn message(which: u8, data: &[u8]) {
     }
 }
 
-/// Not every type of Raft can be compared; all can be shown.
+/// Not every Raft type has `Eq`; all have `Debug`.
 fn same<T: Debug>(again: Result<T, Status>, first: &T) {
     let again = again.map(|again| format!("{again:?}"));
     assert_eq!(again.ok(), Some(format!("{first:?}")));
 }
 
 fn append(data: &[u8]) {
-    // As a server takes it: payloads share the buffer.
+    // As in a server: payloads share the buffer.
     let Ok(request) = wire::AppendRequest::decode(Bytes::copy_from_slice(data)) else {
         return;
     };
@@ -104,7 +104,7 @@ fn head(data: &[u8]) {
     same(codec::get_head(&sent), &(vote, meta, files));
 }
 
-/// One message of each kind, with the byte that says which.
+/// One message of each kind, with its selecting byte.
 pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
     let vote = Vote {
         leader_id: LeaderId {

@@ -1,15 +1,15 @@
-//! openraft's network over the links: the client of a peer, and the service that peers call ([`peer_service`]).
+//! openraft's network over the links: the client of a peer, and the service for peers ([`peer_service`]).
 //!
-//! *Appending.* Each replication session of openraft is one long stream: requests go out without
-//! waiting for replies, replies come in the order of requests, both carry the request's number.
-//! Entries travel as records of the log, their payloads uncopied.
+//! *Appending.* Each replication session of openraft is one long stream: requests are sent without waiting
+//! for replies, replies come in the order of requests, both carry the request's number. Entries travel as
+//! records of the log, their payloads uncopied.
 //!
-//! Errors tell openraft when to try again: `Unreachable` after a wait that grows
-//! ([`PeerOptions::backoff`](crate::peer::PeerOptions::backoff)), the others at once. openraft waits in the
-//! stream of requests, before it hands out the first one.
+//! Error kinds determine when openraft retries: `Unreachable` after a growing wait
+//! ([`PeerOptions::backoff`](crate::peer::PeerOptions::backoff)), others at once. openraft waits in the
+//! stream of requests, before it yields the first one.
 //!
-//! Invariant: no connection is asked for before the first request is there. Otherwise a peer that is
-//! down would be tried again without any wait.
+//! Invariant: a connection is requested only after the first request exists. Otherwise a peer that is down
+//! would be retried without any wait.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -45,17 +45,17 @@ pub use service::{PeerGrpc, PeerService, peer_service};
 
 type RpcError = RPCError<TypeConfig>;
 
-/// The shortest and the longest wait before a snapshot that failed is sent again.
+/// The shortest and the longest wait before a failed snapshot is sent again.
 const SNAPSHOT_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Makes a [`Network`] for each peer.
+/// Creates a [`Network`] for each peer.
 #[derive(Clone, Debug)]
 pub struct NetworkFactory {
     peers: Peers,
 }
 
 impl NetworkFactory {
-    /// Over the links of `peers`.
+    /// A factory over the links of `peers`.
     #[must_use]
     pub fn new(peers: Peers) -> NetworkFactory {
         NetworkFactory { peers }
@@ -86,7 +86,7 @@ impl RaftNetworkFactory<TypeConfig> for NetworkFactory {
     }
 }
 
-/// What is asked of one peer on one lane.
+/// The client of one peer on one lane.
 pub struct Network {
     peers: Peers,
     link: Arc<Link>,
@@ -98,7 +98,7 @@ impl Network {
         failure(&self.peers, &self.link, self.lane, action, status)
     }
 
-    /// Waits for an answer for `limit`.
+    /// Waits up to `limit` for an answer.
     async fn answer<T>(
         &self,
         action: RPCTypes,
@@ -146,7 +146,7 @@ fn failure(peers: &Peers, link: &Link, lane: Lane, action: RPCTypes, status: &St
             timeout: peers.options().reply_timeout,
         });
     }
-    // A snapshot that was refused is not sent again at once, whatever the reason.
+    // A refused snapshot is not sent again at once, whatever the reason.
     if is_unreachable(status) || action == RPCTypes::InstallSnapshot {
         return RPCError::Unreachable(Unreachable::from_string(reason));
     }
@@ -168,10 +168,10 @@ struct Replies {
     link: Arc<Link>,
     lane: Lane,
     streaming: Streaming<bowline_proto::peer::AppendReply>,
-    /// How many requests have gone out; the replies to them are counted by `received`.
+    /// The number of requests sent; `received` counts their replies.
     sent: Arc<AtomicU64>,
     received: u64,
-    /// As which leader they were sent.
+    /// The leader that sent them.
     leader: LeaderId,
 }
 
@@ -183,7 +183,7 @@ impl Replies {
             match tokio::time::timeout(limit, self.streaming.message()).await {
                 Ok(message) => break message,
                 Err(_) if asked => break Err(late(limit)),
-                // Nothing was asked when the wait began.
+                // No request was pending when the wait began.
                 Err(_) => {}
             }
         };
@@ -232,7 +232,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let last = last.or(request.prev_log_id);
         let mut replies = self.stream_append(stream::iter([request]), option).await?;
         let mut matched = None;
-        // A large request goes in parts.
+        // A large request is sent in parts.
         while let Some(reply) = replies.next().await {
             matched = match reply? {
                 Ok(matched) if matched == last => return Ok(AppendEntriesResponse::Success),
@@ -263,9 +263,8 @@ impl RaftNetworkV2<TypeConfig> for Network {
     {
         Box::pin(async move {
             let action = RPCTypes::AppendEntries;
-            // openraft waits after a failure before it hands out the first request, and nowhere else.
-            // A transport that fails to connect takes no request: without this line nothing would
-            // wait.
+            // openraft waits after a failure before it yields the first request, and nowhere else. A
+            // transport that fails to connect takes no request: without this line nothing would wait.
             let mut input = input;
             let Some(first) = input.next().await else {
                 let none: BoxStream<'s, _> = Box::pin(stream::empty());
@@ -275,7 +274,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
             let sent = Arc::new(AtomicU64::new(0));
             let counter = sent.clone();
             let from = self.peers.sender(&self.link);
-            // All requests of a stream are of one term.
+            // All requests of a stream have the same term.
             let leader = first.vote.leader_id;
             let link = self.link.clone();
             let input = stream::iter([first]).chain(input);
@@ -304,7 +303,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
             let replies = stream::unfold(Some(replies), |replies| async move {
                 let mut replies = replies?;
                 let reply = replies.next().await?;
-                // After an error there is nothing more to come.
+                // An error is the last item.
                 let rest = matches!(reply, Ok(Ok(_))).then_some(replies);
                 Some((reply, rest))
             });

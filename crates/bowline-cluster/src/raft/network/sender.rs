@@ -1,10 +1,10 @@
-//! Sends a snapshot: its head, then its files in chunks.
+//! The sender of a snapshot: its head, then its files in chunks.
 //!
-//! Files are read on a thread that may block, a few chunks ahead of the connection. There is no
-//! limit to the whole, which may be terabytes, but to the time without progress.
+//! A blocking thread reads the files, a few chunks ahead of the connection. The whole transfer, which may be
+//! terabytes, has no time limit; the time without progress has.
 //!
-//! Invariant: nothing is sent before every table and blob file has been verified; between that and the
-//! sending the checksum tells whether it is the same still.
+//! Invariant: every table and blob file is verified before anything is sent; a checksum detects a change
+//! between that and the sending.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::peer::link::Link;
 use crate::peer::{CHUNK_BYTES, OutgoingFile, SnapshotData};
 use crate::types::{TypeConfig, Vote};
 
-/// How many chunks are read before the first of them is sent.
+/// The number of chunks read ahead.
 const CHUNKS_AHEAD: usize = 4;
 
 type Files = Vec<OutgoingFile>;
 
-/// Sends `snapshot`; returns when the peer has installed it, or has said why not.
+/// Sends `snapshot`; returns when the peer has installed it, or has refused it.
 pub(super) async fn send(
     mut client: GrpcClient<Channel>,
     sender: Sender,
@@ -49,7 +49,7 @@ pub(super) async fn send(
             ));
         }
     };
-    // Only now, since most snapshots are never sent.
+    // Not earlier, since most snapshots are never sent.
     let described = tokio::task::spawn_blocking(move || describe(files));
     let files = described
         .await
@@ -70,7 +70,7 @@ pub(super) async fn send(
         };
         match chunks.blocking_send(head) {
             Ok(()) => read_files(&files, &chunks, &counter),
-            // The call has ended; it knows why.
+            // The call has ended, and its result has the reason.
             Err(_) => Ok(()),
         }
     });
@@ -95,7 +95,7 @@ pub(super) async fn send(
             reply.into_inner().vote,
         )?)),
         Err(status) => {
-            // When our own files cannot be read, the peer only sees the stream end.
+            // If our own files cannot be read, the peer only sees the stream end.
             if reading.is_finished()
                 && let Ok(Err(reason)) = reading.await
             {
@@ -107,8 +107,8 @@ pub(super) async fn send(
     }
 }
 
-/// Verifies every file, and reads it for its checksum. A file that is damaged here is not sent: the one
-/// who gets it would be damaged, too.
+/// Verifies every file, and computes its checksum. A damaged file is not sent: the receiver would be damaged,
+/// too.
 fn describe(mut files: Files) -> Result<Files, String> {
     let mut data = vec![0; CHUNK_BYTES];
     for OutgoingFile {

@@ -1,4 +1,4 @@
-//! The server side: Raft's requests of peers go to openraft, the others to the node through [`PeerService`].
+//! The peer service: Raft's requests go to openraft, the others to the node through [`PeerService`].
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -28,26 +28,26 @@ use crate::peer::{
 };
 use crate::types::{LogId, NodeId, Payload, Proposal, TypeConfig, Vote};
 
-/// What a node answers its peers besides Raft's own questions. `from` is who asks.
+/// The node's part of the peer service, besides Raft's own requests. `from` is the sender.
 #[tonic::async_trait]
 pub trait PeerService: Send + Sync + 'static {
-    /// A leader has sent something to append.
+    /// Notes that a leader has sent an append.
     fn heard(&self, _from: NodeId) {}
     /// Whether this member gives votes now.
     fn may_vote(&self) -> bool {
         true
     }
-    /// Whether it is a member, as far as this one knows or can find out.
+    /// Whether the sender is a member, as far as this member knows or can find out.
     async fn is_member(&self, _from: NodeId) -> bool {
         true
     }
-    /// Whether this member will be able to apply a proposal. Asked before it is acknowledged.
+    /// Checks that this member can apply a proposal, before it is acknowledged.
     fn check_proposal(&self, _proposal: &Bytes) -> Result<(), Unfit> {
         Ok(())
     }
-    /// The one who sends as the leader with `vote` has sent an entry that this program is too old for.
+    /// Notes that the leader with `vote` has sent an entry that is too new for this program.
     fn too_old(&self, _vote: &Vote, _reason: &str) {}
-    /// What the files of a snapshot are to be, that ends with `last`: so its maker's `state` says.
+    /// The expected files of a snapshot that ends with `last`, according to its `state`.
     ///
     /// # Errors
     /// For a state that this member could not install.
@@ -63,19 +63,18 @@ pub trait PeerService: Send + Sync + 'static {
     fn may_stand(&self) -> bool {
         true
     }
-    /// Puts a proposal into the log, being the leader of this term; returns once it is applied there.
+    /// Proposes as the leader of this term; returns once it is applied here.
     async fn propose(&self, from: NodeId, term: u64, proposal: Bytes) -> Result<(), Status>;
-    /// Up to which Raft index a read that begins now must have applied.
+    /// One past the Raft index that a read which begins now must have applied.
     async fn read_index(&self, from: NodeId, level: ReadLevel) -> Result<u64, Status>;
-    /// A leader says up to where this member has acknowledged its log to it. An error refuses the
-    /// leader's entries.
+    /// Handles a leader's report of this member's acknowledgements. An error refuses the leader's entries.
     async fn acknowledged(&self, _leader: &Vote, _last: LogId) -> Result<(), Status> {
         Ok(())
     }
-    /// Who the members are; what is agreed on at a time after the question, if it is
-    /// `is_linearizable`. The asker may not be one yet.
+    /// The members; with `is_linearizable`, those committed at a moment after the request. The sender need
+    /// not be one.
     async fn members(&self, from: NodeId, is_linearizable: bool) -> Result<ClusterMembers, Status>;
-    /// Answers what is for the leader: leases, membership, leadership.
+    /// Handles a request to the leader: leases, membership, leadership.
     async fn ask(&self, from: NodeId, question: proto::Question) -> Result<proto::Answer, Status>;
 }
 
@@ -87,14 +86,14 @@ where
     raft: Raft<TypeConfig, M>,
     vfs: Arc<dyn Vfs>,
     incoming: PathBuf,
-    /// One snapshot arrives at a time.
+    /// Held by the one snapshot that is being received.
     arrival: Arc<tokio::sync::Mutex<()>>,
     peers: Peers,
     service: Arc<dyn PeerService>,
 }
 
-/// The service to hand to a tonic server: Raft's questions go to `raft`, the others to `service`.
-/// Snapshots arrive in [`INCOMING_DIR`] of `data_dir`.
+/// The service for a tonic server: Raft's requests go to `raft`, the others to `service`. Snapshots arrive in
+/// [`INCOMING_DIR`] of `data_dir`.
 pub fn peer_service<M>(
     raft: Raft<TypeConfig, M>,
     vfs: Arc<dyn Vfs>,
@@ -123,29 +122,29 @@ fn stopped(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member has stopped: {error}"))
 }
 
-/// How the requests of a stream ended, for the replies to say.
+/// How the requests of a stream ended, for its replies.
 #[derive(Debug)]
 enum Ending {
-    /// They have not, as far as anybody has asked.
+    /// They have not ended yet.
     Open,
-    /// With the sender's last one.
+    /// After the sender's last request.
     Done,
     Refused(Status),
 }
 
-/// The connection that a request came on; one that came on none, as in tests, is nobody's.
+/// The connection of a request; `None` without one, as in tests.
 fn connection_of<T>(request: &Request<T>) -> Option<Arc<Connected>> {
     request.extensions().get().cloned()
 }
 
-/// A member has spoken on a connection: it need not wait for the end of a stream, which may be long.
+/// Notes that a member uses this connection, without waiting for the end of a stream.
 fn recognize(connected: Option<&Arc<Connected>>) {
     if let Some(connected) = connected {
         connected.recognize();
     }
 }
 
-/// The requests of one stream, up to the first that is refused.
+/// The requests of one stream, up to the first refused one.
 struct Requests {
     streaming: Streaming<proto::AppendRequest>,
     peers: Peers,
@@ -153,7 +152,7 @@ struct Requests {
     ending: Arc<Mutex<Ending>>,
     service: Arc<dyn PeerService>,
     from: NodeId,
-    /// The term that this member is at, and the last vote that was held against it.
+    /// The term of this member, and the last vote compared with it.
     known_term: Arc<dyn Fn() -> u64 + Send + Sync>,
     checked: Option<Vote>,
     connected: Option<Arc<Connected>>,
@@ -210,7 +209,7 @@ impl Requests {
         Ok(Some(request))
     }
 
-    /// What is acknowledged may be agreed on, and then every member has to apply it.
+    /// An acknowledged entry may be committed, and then every member has to apply it.
     fn check_entries(&self, request: &AppendEntriesRequest<TypeConfig>) -> Result<(), Status> {
         for entry in &request.entries {
             let Payload::Normal(Proposal(proposal)) = &entry.payload else {
@@ -231,7 +230,7 @@ impl Requests {
 
 type Boxed<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// What is replied on one stream.
+/// The replies of one stream.
 struct Replies<S> {
     results: Pin<Box<S>>,
     sent: u64,
@@ -256,8 +255,8 @@ where
                 match std::mem::replace(&mut *self.ending.lock(), Ending::Done) {
                     Ending::Done => None,
                     Ending::Refused(status) => Some((Err(status), None)),
-                    // It takes no more requests. An end without an error would have the sender
-                    // try again at once, over the same connection.
+                    // Raft takes no more requests. After an end without an error the sender would retry at
+                    // once, over the same connection.
                     Ending::Open => Some((Err(stopped("it takes no requests")), None)),
                 }
             }
@@ -265,7 +264,7 @@ where
     }
 }
 
-/// Runs what may block.
+/// Runs blocking work.
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
@@ -281,7 +280,7 @@ where
         self.peers.check(sender)
     }
 
-    /// Who may not stand for election cannot be handed the lead.
+    /// A member that may not stand for election refuses a leadership transfer.
     fn check_may_stand(&self) -> Result<(), Status> {
         match self.service.may_stand() {
             true => Ok(()),
@@ -295,14 +294,14 @@ where
         self.raft.metrics().borrow_watched().current_term
     }
 
-    /// Refuses a vote that is not the sender's, or whose term no election has led to. What passes may
-    /// be written down, so this comes before Raft sees it.
+    /// Refuses a vote that is not the sender's, or whose term no election can have reached. Raft may write
+    /// down what passes, so this check comes first.
     fn check_vote(&self, from: NodeId, vote: &Vote) -> Result<(), Status> {
         wire::check_own(vote, from)?;
         wire::check_ahead(vote, self.known_term())
     }
 
-    /// What asks this member for its vote, decoded and checked.
+    /// A vote request, decoded and checked.
     async fn voting(&self, request: proto::VoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
         let from = self.check(request.sender)?;
         let request = wire::get_vote_request(request)?;
@@ -337,7 +336,7 @@ where
         let last = meta.last_log_id;
         let last = last.ok_or_else(|| Status::invalid_argument("a snapshot of nothing"))?;
         let expected = self.service.check_snapshot(&head.state, last, &files)?;
-        // Until it is installed: that may have to wait for room on the disk.
+        // Until it is installed, which may have to wait for disk space.
         let arrival = Arc::new(self.arrival.clone().lock_owned().await);
         let (vfs, incoming) = (self.vfs.clone(), self.incoming.clone());
         let mut receiver =

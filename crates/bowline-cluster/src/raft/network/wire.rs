@@ -1,4 +1,4 @@
-//! The codec between Raft's types and the wire's. What comes from the wire is checked here, once.
+//! The codec between Raft's types and the wire's. Input is checked here, once.
 
 use bowline_proto::peer as wire;
 use openraft::StoredMembership as Stored;
@@ -14,25 +14,25 @@ use crate::types::{
     Entry, LeaderId, LogId, Membership, NodeId, SnapshotMeta, TypeConfig, Vote, log_id,
 };
 
-/// What became of one request of a stream.
+/// The result of one request of a stream.
 pub(super) type AppendResult = Result<Option<LogId>, StreamAppendError<TypeConfig>>;
 
-/// More files than a snapshot has: with tables of 64 MiB it is 8 TiB.
+/// More files than any snapshot: with tables of 64 MiB it is 8 TiB.
 const FILES_MAX: usize = 1 << 17;
 const NAME_BYTES_MAX: usize = 255;
-/// No term is above. A term grows by one per election, so no honest cluster comes near it; above it, a
-/// member could not begin an election any more.
+/// The largest term. A term grows by one per election, so no honest cluster comes near it; above it, a member
+/// could not begin an election any more.
 pub(super) const TERM_MAX: u64 = 1 << 62;
-/// How far a peer's term may be ahead of ours. That many elections, of which this member has heard
-/// nothing, take 136 years at the default timeout, and 8 months at the shortest one that can be set (5 ms);
-/// a member that is cut off does not raise its term at all, as it asks for votes beforehand. One forged
-/// message so cannot use up the terms: that would take a billion.
+/// How far a peer's term may be ahead of ours. That many elections unheard by this member take 136 years at
+/// the default timeout, and 8 months at the shortest possible one (5 ms); a member that is cut off does not
+/// raise its term, because of pre-votes. So one forged message cannot use up the terms: that would take a
+/// billion.
 pub(super) const TERMS_AHEAD_MAX: u64 = 1 << 32;
-/// No index is above: at a million entries a second, a log reaches it after 2,000 years.
+/// The largest index: at a million entries a second, a log reaches it after 2,000 years.
 pub(super) const INDEX_MAX: u64 = 1 << 56;
-/// A request with several entries is no larger, about. What is larger is split.
+/// The approximate limit of a request with several entries. A larger one is split.
 pub(super) const APPEND_BYTES: usize = 8 << 20;
-/// What an entry takes on the wire beyond its payload, at most.
+/// The most bytes of an entry on the wire beyond its payload.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 fn invalid(what: &str) -> Status {
@@ -66,7 +66,7 @@ fn check_term(term: u64) -> Result<(), Status> {
     }
 }
 
-/// Refuses a vote whose term is further ahead of `known` than any election has brought it.
+/// Refuses a vote whose term is too far ahead of `known`.
 pub(super) fn check_ahead(vote: &Vote, known: u64) -> Result<(), Status> {
     let term = vote.leader_id.term;
     match term > known.saturating_add(TERMS_AHEAD_MAX) {
@@ -77,7 +77,7 @@ pub(super) fn check_ahead(vote: &Vote, known: u64) -> Result<(), Status> {
     }
 }
 
-/// Refuses a vote that is not of the member that sends it: who it is from decides what it may ask for.
+/// Refuses a vote that is not the sender's: its sender determines what a vote may request.
 pub(super) fn check_own(vote: &Vote, from: NodeId) -> Result<(), Status> {
     match vote.leader_id.node_id == from {
         true => Ok(()),
@@ -112,7 +112,7 @@ pub(super) fn get_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
     })
 }
 
-/// The vote of a leader: openraft takes appends and snapshots of no one else.
+/// The vote of a leader: openraft accepts appends and snapshots of no one else.
 pub(super) fn get_leader_vote(vote: Option<wire::Ballot>) -> Result<Vote, Status> {
     let vote = get_vote(vote)?;
     if !vote.committed {
@@ -146,8 +146,8 @@ pub(super) fn put_append(
     }
 }
 
-/// The request in parts of about [`APPEND_BYTES`], so that no message is larger than a peer takes: each
-/// part follows upon the one before, and is replied to for itself.
+/// Splits a request into parts of about [`APPEND_BYTES`], so that no message exceeds a peer's limit: each
+/// part continues the one before, and has a reply of its own.
 pub(super) fn split_append(
     mut request: AppendEntriesRequest<TypeConfig>,
     bytes_max: usize,
@@ -157,7 +157,7 @@ pub(super) fn split_append(
         let (mut bytes, mut count) = (0, 0);
         for entry in &request.entries {
             bytes += ENTRY_OVERHEAD_BYTES + record::payload_bytes(entry);
-            // One entry that is larger goes alone.
+            // An entry above the limit goes alone.
             if count > 0 && bytes > bytes_max {
                 break;
             }
@@ -179,7 +179,7 @@ pub(super) fn split_append(
     }
 }
 
-/// Decodes what a leader sends. Code `Unimplemented` says that a newer program has made it.
+/// Decodes a leader's request. Code `Unimplemented` means that a newer program has made it.
 pub(super) fn get_append(
     request: wire::AppendRequest,
 ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
@@ -215,7 +215,7 @@ pub(super) fn get_append(
     })
 }
 
-/// What the leader of `vote` says was acknowledged to it: nothing of a later leader. So whatever a
+/// The acknowledgement reported by the leader of `vote`; it must not be of a later leader. So whatever a
 /// message claims, a member that has an entry of a later term owes nothing.
 pub(super) fn get_acknowledged(id: wire::LogId, vote: &Vote) -> Result<LogId, Status> {
     let last = get_log_id(id)?;
@@ -369,7 +369,7 @@ pub(super) fn put_head(
     }
 }
 
-/// Of a head: the vote, what the snapshot covers, and its files.
+/// Decodes a head: the vote, the snapshot's metadata, and its files.
 pub(super) fn get_head(
     head: &wire::SnapshotHead,
 ) -> Result<(Vote, SnapshotMeta, Vec<SnapshotFile>), Status> {
@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// A member that believed it would never vote again.
+    /// A member that accepted it would never vote again.
     #[test]
     fn an_acknowledgement_to_a_later_leader_is_refused() {
         let of = |id| get_acknowledged(put_log_id(&id), &vote());
@@ -491,8 +491,8 @@ mod tests {
         }
     }
 
-    /// An append of 64 entries could be larger than any message that a peer takes; then that peer never
-    /// got them.
+    /// An append of 64 entries could be larger than a peer's message limit; then that peer never received
+    /// them.
     #[test]
     fn a_large_append_is_split_and_follows_upon_itself() {
         let entry = |index: u64, bytes: usize| Entry {
@@ -509,7 +509,7 @@ mod tests {
         };
         let parts = split_append(request.clone(), 2000);
         let counts: Vec<usize> = parts.iter().map(|part| part.entries.len()).collect();
-        // The giant alone; of the others as many as fit with their heads.
+        // The large one alone; of the others as many as fit with their heads.
         assert_eq!(counts, [2, 1, 1, 2]);
         let mut previous = request.prev_log_id;
         let mut entries = Vec::new();
@@ -550,7 +550,7 @@ mod tests {
         assert!(check_own(&Vote::new(5, 1), 1).is_ok() && check_own(&Vote::new(5, 1), 2).is_err());
     }
 
-    /// What openraft would panic at.
+    /// openraft would panic.
     #[test]
     fn an_append_that_no_leader_sends_is_refused() {
         let good = put_append(1, None, &append());
@@ -614,7 +614,7 @@ mod tests {
         assert!(get_head(&twice).is_err());
     }
 
-    /// What openraft would panic at.
+    /// openraft would panic.
     #[test]
     fn a_snapshot_from_the_future_is_refused() {
         let future = Some(put_log_id(&log_id(4, 1, 6)));

@@ -1,12 +1,12 @@
 //! The replica as openraft's state machine.
 //!
-//! Entries are applied in chunks, as many as are there at once: one round of the engine, one
-//! publication for all of them. The mark that the replica keeps with its state holds the id of the
-//! last entry and the membership, so that both are exactly as new as the state.
+//! Entries are applied in chunks of all available ones: one round of the engine, one publication. The mark
+//! stored with the replica's state holds the id of the last entry and the membership, so that both are
+//! exactly as new as the state.
 //!
-//! A full disk stops nothing here: applying takes memory only, a snapshot is then that of the last
-//! flush, and an installation is tried until there is room. The same holds when the process may open no more
-//! files.
+//! A full disk stops nothing here: applying takes memory only, a snapshot is then that of the last flush, and
+//! an installation is retried until there is room. The same holds when the process has no free file
+//! descriptor.
 //!
 //! ```text
 //! mark  | term varint | node varint | index varint | has membership u8
@@ -40,18 +40,18 @@ use crate::types::{
 
 type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
-/// How many entries are applied at once.
+/// The most entries applied at once.
 const CHUNK_ENTRIES: usize = 256;
 
-/// How long to wait for room on a full disk, or for a file to open, before the next attempt.
+/// The pause between attempts without disk space or file descriptors.
 const ROOM_PAUSE: Duration = Duration::from_millis(500);
 
-/// How far this member has applied the log.
+/// The position up to which this member has applied the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// One past the Raft index of the last entry; 0 is none.
     pub(crate) next: u64,
-    /// Who led when it was made.
+    /// The leader that proposed the last entry.
     pub(crate) leader: Option<LeaderId>,
 }
 
@@ -63,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// The entry's term.
+    /// The term of the last entry.
     pub(crate) fn term(&self) -> u64 {
         self.leader.map_or(0, |leader| leader.term)
     }
@@ -81,7 +81,7 @@ pub(crate) struct StateMachine {
     limits: Arc<Limits>,
 }
 
-/// Limits of what is logged at each attempt.
+/// Limits of repeated log messages.
 #[derive(Default)]
 struct Limits {
     older_snapshot: SharedLogLimit,
@@ -89,8 +89,8 @@ struct Limits {
 }
 
 impl StateMachine {
-    /// The id of the last entry that the replica has applied. `is_founder` says that the entries
-    /// of an embedded database count as agreed.
+    /// The id of the last applied entry. With `is_founder` the entries of an embedded database count as
+    /// committed.
     pub(crate) fn applied_of(replica: &Replica, is_founder: bool) -> Result<Option<LogId>, Error> {
         let mark = replica.applied().mark;
         if mark.is_empty() {
@@ -105,8 +105,8 @@ impl StateMachine {
         decoded.map(|(id, _)| Some(id)).ok_or_else(invalid)
     }
 
-    /// Continues where the replica is. `founder` is the membership of a cluster that began with an
-    /// embedded database, as long as no entry has been applied.
+    /// Continues at the replica's position. `founder` is the membership of a cluster founded with an embedded
+    /// database, until an entry has been applied.
     pub(crate) fn new(
         replica: Arc<Replica>,
         log: LogStore,
@@ -122,7 +122,7 @@ impl StateMachine {
                 (Some(id), membership)
             }
             (true, Some(founder)) if replica.flushed_index() > 0 => {
-                // The embedded time ends with an entry that one member agreed on with itself.
+                // The embedded time ends with an entry that counts as committed by this member alone.
                 let id = log_id(0, 0, replica.flushed_index() - 1);
                 (Some(id), StoredMembership::new(Some(id), founder))
             }
@@ -182,7 +182,7 @@ impl StateMachine {
         for (number, outcomes) in answers {
             self.waiters.applied(number, outcomes);
         }
-        // Not before the outcomes: what has none by now will have none.
+        // After the outcomes: an entry without one by now will never have one.
         self.waiters.leader_applied(progress.leader);
         for responder in responders {
             responder.send(types::Applied::default());
@@ -190,7 +190,7 @@ impl StateMachine {
         Ok(())
     }
 
-    /// The tables, with everything that was applied; what they hold already when the disk is full.
+    /// The tables with everything applied; on a full disk, those of the last flush.
     fn snapshot(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, Error> {
         let (frozen, mark) = match self.replica.freeze().map_err(Error::from) {
             Err(short) if is_shortage(&short) => {
@@ -234,7 +234,7 @@ impl StateMachine {
         };
         let keeps_log = self.log.holds(&last).await?;
         if keeps_log {
-            // It may hold the entry in memory only. The tables never run ahead of the log.
+            // The entry may be in memory only. The tables must never be ahead of the log.
             self.log.flush().await?;
         }
         let (state, directory) = (Arc::new(state), Arc::new(directory));
@@ -265,7 +265,7 @@ impl StateMachine {
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         let progress = Progress::of(Some(last));
-        // What the tables hold of proposals is not known.
+        // The fate of proposals within the tables is unknown.
         self.waiters.skipped();
         self.progress.send_replace(progress);
         self.waiters.leader_applied(progress.leader);
@@ -274,7 +274,7 @@ impl StateMachine {
 }
 
 impl StateMachine {
-    /// [`StateMachine::snapshot`] where it may block; waits for room if nothing was ever flushed.
+    /// [`StateMachine::snapshot`] on a blocking thread; waits for room if nothing was ever flushed.
     async fn freeze(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, io::Error> {
         loop {
             let machine = self.clone();
@@ -288,7 +288,7 @@ impl StateMachine {
         }
     }
 
-    /// Waits a moment for room on the disk or a file to open, unless the member is closing.
+    /// Waits a moment for disk space or a file descriptor, unless the member is closing.
     async fn wait_for_room(&self, short: &Error) -> Result<(), Error> {
         if let Some(more) = self.limits.waits.admit_now() {
             tracing::error!(%short, "the state machine waits and tries again{more}");
@@ -301,7 +301,7 @@ impl StateMachine {
     }
 }
 
-/// Whether there was no room, or no file to open: nothing has changed, and the same can be tried again.
+/// Whether disk space or a file descriptor was missing: nothing has changed, and a retry may succeed.
 fn is_shortage(error: &Error) -> bool {
     matches!(error, Error::Storage(bowline::Error::Storage(error)) if error.is_shortage())
 }
@@ -327,7 +327,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         while let Some(chunk) = chunks.next().await {
             let chunk: Result<Vec<_>, _> = chunk.into_iter().collect();
             let chunk = chunk?;
-            // Held back until a flush is done, it would keep the member's own heartbeats waiting.
+            // An apply that waits for a flush would delay the member's own heartbeats.
             let is_long = self.replica.is_behind();
             in_place(is_long, || self.apply_chunk(chunk)).map_err(failed)?;
         }
@@ -374,14 +374,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
     type SnapshotData = SnapshotData;
 
-    /// The tables are the snapshot: flushing them is all that has to be done before the log can be
-    /// trimmed. Files are named when a member asks for them.
+    /// The tables are the snapshot: flushing them is enough before the log can be trimmed. Files are listed
+    /// when a member asks for them.
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let Some((meta, frozen)) = self.freeze().await? else {
             return Err(io::Error::other("nothing has been applied yet"));
         };
         if Some(frozen.index) < self.last_applied.map(|id| id.index + 1) {
-            // It is older than it was to be, on a full disk, and another is asked for at once.
+            // On a full disk it is older than requested, and another is requested at once.
             tokio::time::sleep(ROOM_PAUSE).await;
         }
         let snapshot = SnapshotData::Outgoing {

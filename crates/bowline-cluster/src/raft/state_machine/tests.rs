@@ -1,18 +1,17 @@
-//! A member loses power at any moment of its life: its vote, its log and its tables still belong
-//! together.
+//! A member loses power at any moment: its vote, its log and its tables still fit together.
 //!
-//! The life is a script over the shipped parts: replica, log store, state machine, `MEMBER`. What the
-//! cluster agrees on is fixed beforehand, with the state after each entry. From each crash image the
-//! member is opened again as a process would open it, and then
+//! The test is a script over the shipped parts: replica, log store, state machine, `MEMBER`. The committed
+//! log is fixed beforehand, with the state after each entry. From each crash image the member is opened as a
+//! process would open it, and then
 //!
 //! 1. its vote is the last one that was answered, or one that was being saved;
-//! 2. its log goes on where its tables end, without a hole, and holds every entry that was said to be
-//!    durable and is not in the tables;
-//! 3. what it takes for committed was agreed on;
-//! 4. its state is that of the last entry it says it has applied;
-//! 5. fed with the rest of the log, it comes to the same end as all.
+//! 2. its log continues where its tables end, without a hole, and holds every entry that was reported durable
+//!    and is not in the tables;
+//! 3. its commit index is within the committed log;
+//! 4. its state is that of the last entry it reports as applied;
+//! 5. after the rest of the log, it reaches the same final state as all.
 //!
-//! `BOWLINE_MEMBER_CRASH_IMAGES` asks for more images, `BOWLINE_SEED` for others.
+//! `BOWLINE_MEMBER_CRASH_IMAGES` sets the number of images, `BOWLINE_SEED` their seed.
 
 use std::path::Path;
 
@@ -32,14 +31,14 @@ use crate::raft::log_store::{LogStoreOptions, Replay};
 use crate::types::{Entry, Payload, Proposal, Vote};
 
 const DIR: &str = "db";
-/// What the cluster agrees on.
+/// The length of the committed log.
 const AGREED: u64 = 140;
-/// Where the leader's snapshots end that the member installs: behind its log, within it.
+/// The ends of the leader's snapshots that the member installs: behind its log, and within it.
 const BEHIND: u64 = 75;
 const WITHIN: u64 = 100;
 
-/// Marks: so many states of the log were durable; the tables held so much; this vote was answered,
-/// this one was asked for.
+/// Marks: this many states of the log were durable; the tables held this much; this vote was answered, this
+/// one was requested.
 const FLUSHED: u64 = 10_000;
 const ANSWERED: u64 = 100_000;
 const ASKED: u64 = 200_000;
@@ -50,7 +49,7 @@ fn term_of(index: u64) -> u64 {
     1 + index / 30
 }
 
-/// An entry of a leader of `term`; of another term it holds something else.
+/// An entry of a leader of `term`; the contents depend on the term.
 fn entry(term: u64, index: u64) -> Entry {
     let mut random = fastrand::Rng::with_seed(term << 32 | index);
     let key = |random: &mut fastrand::Rng| format!("k{:02}", random.u64(..40)).into_bytes();
@@ -62,7 +61,7 @@ fn entry(term: u64, index: u64) -> Entry {
         })
     };
     let commands = match index % 20 {
-        // Does not fit into a memtable as a whole: applied in parts.
+        // Larger than a memtable: applied in parts.
         7 => (0..40)
             .map(|_| Command::Txn(Txn::of(put(&mut random))))
             .collect(),
@@ -70,11 +69,11 @@ fn entry(term: u64, index: u64) -> Entry {
             id: index as i64,
             ttl: Duration::from_secs(3600),
         }],
-        // Of a revision that every history has by then.
+        // A revision that every history has by then.
         13 => vec![Command::Compact {
             revision: 2 + index / 2,
         }],
-        // While it is raised, little else is done.
+        // While it is raised, few commands are executed.
         17 | 18 => vec![Command::Alarm {
             member: 3,
             kind: AlarmKind::Corrupt,
@@ -106,7 +105,7 @@ fn agreed(index: u64) -> Entry {
     entry(term_of(index), index)
 }
 
-/// A member, opened as a process opens it.
+/// A member, opened as in a process.
 struct Member {
     machine: StateMachine,
     store: LogStore,
@@ -180,7 +179,7 @@ impl Member {
         self.machine.apply_chunk(chunk).expect("apply");
     }
 
-    /// Everything that the members agree on.
+    /// All replicated state.
     fn dump(&self) -> String {
         let replica = &self.machine.replica;
         let db = replica.db();
@@ -196,7 +195,7 @@ impl Member {
     }
 }
 
-/// What was agreed on comes to these states, and these are the leader's snapshots.
+/// The states after each entry, and the leader's snapshots.
 struct Model {
     states: Vec<String>,
     snapshots: Vec<(SnapshotMeta, FrozenTables)>,
@@ -233,7 +232,7 @@ struct Run<'a> {
     disk: SimDisk,
     member: Member,
     model: &'a Model,
-    /// What the log holds after each step; a step is acknowledged when its number is marked.
+    /// The log's contents after each step; a step is acknowledged when its number is marked.
     states: Vec<Ids>,
 }
 
@@ -279,7 +278,7 @@ impl Run<'_> {
             .expect("cut");
     }
 
-    /// As one chunk, each with what was known to be committed.
+    /// As one chunk, each entry with its known commit index.
     async fn apply(&mut self, next: u64) {
         let from = self.member.applied_next();
         let committed = Some(agreed(next - 1).log_id);
@@ -365,14 +364,14 @@ async fn live(disk: &SimDisk, model: &Model) -> Vec<Ids> {
     run.append_agreed(10..22).await;
     run.apply(20).await;
     run.trim(5).await;
-    // A leader of an earlier term had put something else behind that.
+    // A leader of an earlier term had proposed other entries there.
     run.append((22..27).map(|index| entry(40, index)).collect())
         .await;
     run.vote(2).await;
     run.cut(22).await;
     run.append_agreed(22..40).await;
     run.apply(35).await;
-    // A majority may have what is not even written here. Then the tables wait for the log.
+    // A majority may have an entry that is not even written here. Then the tables wait for the log.
     let machine = run.member.machine.clone();
     let mut state = run.now();
     state.extend((40..44).map(|index| (term_of(index), index)));
@@ -387,13 +386,13 @@ async fn live(disk: &SimDisk, model: &Model) -> Vec<Ids> {
     run.disk.mark(FLUSHED + frozen.index);
     run.append_agreed(44..50).await;
     run.vote(3).await;
-    // It lags behind: a snapshot that begins where its log has ended long ago.
+    // It lags: the snapshot begins behind its log.
     run.install(0).await;
     run.vote(5).await;
     run.append_agreed(BEHIND..85).await;
     run.apply(80).await;
     run.append_agreed(85..110).await;
-    // And one that its log reaches beyond: what follows was acknowledged.
+    // And a snapshot within its log: what follows was acknowledged.
     run.install(1).await;
     run.apply(105).await;
     run.append_agreed(110..120).await;
@@ -416,7 +415,7 @@ async fn check(image: &CrashImage, states: &[Ids], model: &Model) {
     };
     let disk = image.build();
     if marks.is_empty() && !MemberFile::exists(&disk, Path::new(DIR)).unwrap_or(false) {
-        // The directory was being made.
+        // The crash was during the creation of the directory.
         return;
     }
     let mut member = Member::open(&disk, 2);
@@ -479,7 +478,7 @@ async fn check(image: &CrashImage, states: &[Ids], model: &Model) {
         );
     }
 
-    // The leader cuts what was not agreed on, and sends the rest.
+    // The leader truncates what was not committed, and sends the rest.
     let is_agreed = |entry: &&Entry| entry.log_id == agreed(entry.log_id.index).log_id;
     let kept: Vec<Entry> = entries.iter().take_while(is_agreed).cloned().collect();
     let end = next + kept.len() as u64;
@@ -520,7 +519,7 @@ fn vote_log_and_tables_belong_together_after_a_crash_anywhere() {
     let model = Model::new();
     let disk = SimDisk::new();
     let states = block_on(live(&disk, &model));
-    // A tenth more is new in each run.
+    // A tenth more have a fresh seed in each run.
     let fresh = Seed::fresh(test).map(|seed| (seed, count.div_ceil(10)));
     for (seed, count) in std::iter::once((seed, count)).chain(fresh) {
         let _guard = seed.print_on_failure(test);
@@ -535,7 +534,7 @@ fn vote_log_and_tables_belong_together_after_a_crash_anywhere() {
     }
 }
 
-/// A member on a full disk, or without open files, wrote a line into its log at each attempt, twice a second.
+/// A member on a full disk, or without file descriptors, logged a line at each attempt, twice a second.
 #[tokio::test]
 async fn what_waits_for_room_says_so_now_and_then() {
     let events = Events::default();

@@ -1,7 +1,7 @@
-//! What etcd counts, too, under etcd's names: dashboards and alerts that were made for etcd go on working.
+//! Metrics under etcd's names, so that dashboards and alerts made for etcd keep working.
 //!
-//! Only what is really known is told. A name whose meaning has nothing here (the pages of etcd's file, for
-//! example) is left out: an alert that finds no rows says so, one that finds a zero is at rest for ever.
+//! Only known values are exported. A name without a counterpart here (the pages of etcd's file, for example)
+//! is left out: an alert without rows reports that, an alert on a constant zero never fires.
 
 use std::fmt::{self, Write};
 
@@ -26,7 +26,7 @@ pub(super) fn write(
     let health = &context.metrics.health;
     let (watches, behind) = context.watches.counts();
     let (gauge, counter) = ("gauge", "counter");
-    // Name, type, what it is, value.
+    // Name, type, help, value.
     for (name, kind, help, value) in [
         (
             "server_has_leader",
@@ -184,7 +184,7 @@ fn write_checks(out: &mut String, metrics: &Metrics) -> fmt::Result {
     Ok(())
 }
 
-/// Calls as libraries of gRPC count them. One is counted with its answer, a stream when it has begun.
+/// Calls as gRPC libraries count them: a call at its reply, a stream at its start.
 fn write_calls(out: &mut String, metrics: &Metrics) -> fmt::Result {
     let handled = "grpc_server_handled_total";
     head(out, handled, "counter", "Calls that were answered.")?;
@@ -206,7 +206,7 @@ fn write_calls(out: &mut String, metrics: &Metrics) -> fmt::Result {
     Ok(())
 }
 
-/// The name of a code in the library for Go, which has one `l` in one of them.
+/// The name of a code in the Go library, which spells one of them with a single `l`.
 fn name_of(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),

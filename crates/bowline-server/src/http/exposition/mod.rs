@@ -1,4 +1,4 @@
-//! The text that Prometheus reads.
+//! Prometheus's text format.
 
 mod etcd;
 mod process;
@@ -13,7 +13,7 @@ use crate::metrics::{CODES, Method, Metrics};
 use crate::version::VERSION;
 use rows::{write_row, write_times};
 
-/// Everything that is counted.
+/// Renders all metrics.
 pub(crate) fn render(context: &Context) -> String {
     let mut text = String::with_capacity(16 << 10);
     // Writing into a string does not fail.

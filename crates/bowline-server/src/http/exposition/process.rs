@@ -1,10 +1,9 @@
-//! What the system knows of this process, under the names that Prometheus has for it. Where there is no
-//! `/proc`, nothing is told.
+//! The process metrics of Prometheus, read from `/proc`. On a system without it there are none.
 
 use std::fmt::{self, Write};
 use std::fs;
 
-/// In which the kernel tells times, whatever its own are.
+/// The unit of times in `/proc`, whatever the kernel's own tick.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Writes all rows.
@@ -35,7 +34,7 @@ pub(super) fn write(out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// The first number of the line of a file in `/proc/self` that begins so.
+/// The first number of the line with this prefix in a file of `/proc/self`.
 fn number(file: &str, begin: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/self/{file}")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(begin))?;
@@ -56,7 +55,8 @@ fn open_files() -> Option<f64> {
 
 fn cpu_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name before it may hold anything, also parentheses. Then utime and stime are the 12th and 13th.
+    // The name before may contain anything, even parentheses. After it, utime and stime are the 12th and 13th
+    // field.
     let rest = text.rsplit_once(')')?.1;
     let mut times = rest.split_whitespace().skip(11).map(str::parse::<f64>);
     let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);

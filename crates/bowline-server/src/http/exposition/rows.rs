@@ -1,10 +1,10 @@
-//! Rows of Prometheus's text.
+//! Rows of Prometheus's text format.
 
 use std::fmt::{self, Write};
 
 use bowline_cluster::{Histogram, HistogramSnapshot};
 
-/// A row of a number that Bowline names, with its head.
+/// A row of one of Bowline's metrics, with its HELP and TYPE lines.
 pub(super) fn write_row(
     out: &mut String,
     name: &str,
@@ -17,7 +17,7 @@ pub(super) fn write_row(
     writeln!(out, "bowline_{name} {value}")
 }
 
-/// The rows of a histogram. With no labels, only those of Prometheus itself.
+/// The rows of a histogram. Without labels, only Prometheus's own.
 pub(super) fn write_times(
     out: &mut String,
     name: &str,

@@ -1,9 +1,9 @@
-//! One history for each anomaly, by hand; the checker finds that one and nothing else.
+//! One manual history for each anomaly; the checker finds that one and nothing else.
 
 use super::judge;
 use crate::isolation::{Level, Trust};
 
-/// Judges under both levels without revisions; `is_skew` is what snapshot isolation allows.
+/// Judges under both levels without revisions; snapshot isolation allows it if `is_skew`.
 #[track_caller]
 fn finds(text: &str, names: &[&str], is_skew: bool) -> String {
     let report = judge(text, Level::Serializable, Trust::Nothing);
@@ -85,7 +85,7 @@ fn g1b_an_intermediate_read() {
         shown.contains("T1 read x = 1, which T0 wrote and then replaced"),
         "{shown}"
     );
-    // What was replaced and then read in a list is G-single as well: the rest came later.
+    // A replaced element read in a list is G-single as well: the rest came later.
     let history = "t 0 1 3 committed - - a l 1; a l 2\n\
                    t 1 2 4 committed - - r l [1]\n\
                    t 1 5 6 committed - - r l [1,2]";
@@ -191,7 +191,7 @@ fn g_single_realtime_a_stale_read() {
 
 #[test]
 fn lost_update_of_a_register() {
-    // Without revisions nobody knows which of the two came last.
+    // Without revisions the order of the two is unknown.
     let history = "t 0 1 3 committed - - r x 0; w x 1\n\
                    t 1 2 4 committed - - r x 0; w x 2";
     let shown = finds(history, &["lost-update", "G2-item"], false);
@@ -280,7 +280,7 @@ fn g2_item_of_three_and_a_reader() {
 
 #[test]
 fn g2_a_phantom() {
-    // Each looks for anyone on call, finds nobody, and adds somebody.
+    // Each looks for a person on call, finds none, and adds one.
     let history = "t 0 1 3 committed - - s call/ call0; w call/a 1\n\
                    t 1 2 4 committed - - s call/ call0; w call/b 2";
     let shown = finds(history, &["G2"], true);
@@ -294,13 +294,13 @@ fn a_condition_is_checked_at_commit() {
                    t 1 2 4 committed 1 3 e y 0; w x 2";
     let report = judge(history, Level::Serializable, Trust::Nothing);
     assert_eq!(report.names(), ["G2-item"], "{report}");
-    // Under snapshot isolation only the revisions tell.
+    // Under snapshot isolation only the revisions show it.
     revisions_disagree(
         history,
         Level::Snapshot,
         "T1 read y = 0; at revision 2 it is 1",
     );
-    // It may be of a later moment than what was read.
+    // It may be of a later revision than the reads.
     let history = "t 0 1 3 committed 1 2 r x 0; w x 1\n\
                    t 1 2 4 committed 1 - r x 0; e x 1@2";
     let report = judge(history, Level::Snapshot, Trust::Commits);
@@ -356,7 +356,7 @@ fn revisions_that_do_not_fit() {
         snapshot,
         "T0 had committed it at 2",
     );
-    // The snapshot says that x was there.
+    // By the snapshot, x existed.
     revisions_disagree(
         "t 0 1 5 committed 1 2 w x 1\nt 1 2 6 committed 2 - r x 0",
         snapshot,
@@ -390,7 +390,7 @@ fn the_order_of_revisions_must_be_the_serial_order() {
 
 #[test]
 fn a_deletion_is_told_from_the_beginning_by_revisions() {
-    // T2 sees y of after the deletion and x of before it was first written.
+    // T2 sees y from after the deletion and x from before its first write.
     let history = "t 0 1 2 committed 1 2 w x 1\n\
                    t 0 3 4 committed 2 3 d x 2\n\
                    t 1 5 6 committed 3 4 w x 3; w y 4\n\

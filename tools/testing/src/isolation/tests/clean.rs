@@ -1,4 +1,4 @@
-//! Histories that are as they should be.
+//! Correct histories.
 
 use super::judge;
 use crate::isolation::{Level, Trust};

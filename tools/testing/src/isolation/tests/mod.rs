@@ -1,4 +1,4 @@
-//! The checker finds what is there, by its right name, and nothing that is not.
+//! The checker finds existing anomalies by their right names, and no others.
 
 mod anomalies;
 mod clean;

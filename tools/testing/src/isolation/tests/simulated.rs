@@ -1,5 +1,5 @@
-//! Random executions of a store of known quality: what it is too weak for is found, and nothing
-//! is found in one that is strong enough.
+//! Random executions of a store of known quality: the checker finds its anomalies, and none in one that is
+//! strong enough.
 
 use super::store::{Quality, execute};
 use crate::isolation::{Level, Report, Trust, check};
@@ -48,7 +48,7 @@ fn snapshots_show_skew_and_nothing_worse() {
     }
 }
 
-/// In how many of the executions which anomaly is found.
+/// The number of executions in which each anomaly is found.
 fn found(quality: Quality, level: Level, trust: Trust, names: &[&str]) -> usize {
     let reports = reports(quality, level, trust);
     let mut count = 0;

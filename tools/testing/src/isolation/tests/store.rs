@@ -1,11 +1,11 @@
-//! A store of versions on one thread, whose sessions take turns at random. It can be as strong as
-//! Bowline, or weaker in one known way.
+//! A multi-version store on one thread, with sessions in random order. It can be as strong as Bowline, or
+//! weaker in one known way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::isolation::{History, Op, Outcome, Seen, Transaction, Version};
 
-/// How good the store is.
+/// The quality of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quality {
     /// One transaction after the other.
@@ -20,15 +20,15 @@ pub enum Quality {
     NoValidation,
     /// Each read is of the newest committed version.
     ReadCommitted,
-    /// Reads show what others have not committed.
+    /// Reads return uncommitted writes of others.
     ReadUncommitted,
     /// A transaction does not see its own writes.
     OwnWritesUnseen,
-    /// What is rolled back stays.
+    /// Aborted writes stay.
     AbortedApplied,
-    /// Now and then half of a commit is there before the other half.
+    /// Sometimes half of a commit is visible before the other half.
     HalfVisible,
-    /// Now and then a snapshot is of some time ago.
+    /// Sometimes a snapshot is an old one.
     Stale,
 }
 
@@ -37,7 +37,7 @@ const KEYS: u64 = 6;
 
 struct Session {
     transaction: Transaction,
-    /// What it will have written, with the numbers.
+    /// Its writes so far, with their numbers.
     writes: BTreeMap<String, Version>,
     keys_read: BTreeSet<String>,
     ranges_read: Vec<(String, String)>,

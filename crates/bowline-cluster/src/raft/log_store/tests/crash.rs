@@ -1,11 +1,11 @@
-//! A power loss anywhere: the log shows a state that is not older than what was acknowledged.
+//! A power loss at any point: the log is not older than what was acknowledged.
 
 use bowline_testing::{Images, SimDisk};
 
 use super::*;
 
-/// Marks say, at their point: so many states were acknowledged; the tables hold so much; a restart
-/// has been recorded, and has returned.
+/// Marks: this many states were acknowledged; the tables hold this much; a restart was recorded, and has
+/// returned.
 const FLUSHED: u64 = 10_000;
 const RESTARTING: u64 = 100_000;
 const RESTARTED: u64 = 100_001;
@@ -17,7 +17,7 @@ type Ids = Vec<(u64, u64)>;
 struct Run {
     disk: SimDisk,
     store: LogStore,
-    /// What the log holds after each step; a step is acknowledged when its number is marked.
+    /// The log's contents after each step; a step is acknowledged when its number is marked.
     states: Vec<Ids>,
 }
 
@@ -70,7 +70,7 @@ async fn work(disk: &SimDisk, vouch_after: Duration) -> Vec<Ids> {
     run.give_up(1, 7).await;
     let vote = Vote::new(3, 1);
     run.store.save_vote(&vote).await.expect("vote");
-    // Not one at a time: two cuts, and appends that share a flush.
+    // Concurrently: two truncations, and appends that share a flush.
     let first = append(&mut run.store, (15..60).map(|index| entry(3, index))).await;
     run.store
         .truncate_after(Some(log_id(3, 1, 49)))
@@ -78,7 +78,7 @@ async fn work(disk: &SimDisk, vouch_after: Duration) -> Vec<Ids> {
         .expect("cut");
     let second = append(&mut run.store, (50..55).map(|index| entry(4, index))).await;
     let mut state = run.now();
-    // Together or one after the other.
+    // In one group or in several.
     for (term, indices, kept) in [(3, 15..60, 59), (4, 50..55, 49)] {
         state.retain(|(_, index)| *index <= kept.min(indices.start - 1));
         run.states.push(state.clone());
@@ -129,7 +129,7 @@ fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
         kept.collect()
     };
     let applied = (flushed > 0).then(|| log_id(u64::from(flushed < BEHIND_GAP), 1, flushed - 1));
-    // The id of the applied entry, as its owner would know it.
+    // The id of the applied entry, as its owner knows it.
     let applied = applied.map(|applied| {
         let known = states
             .iter()
@@ -150,7 +150,7 @@ fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
 
 #[test]
 fn what_was_acknowledged_is_there_and_what_was_cut_is_not() {
-    // Never vouched for, and whenever there is nothing to do.
+    // Without vouching, and with vouching whenever the thread is idle.
     for vouch_after in [Duration::from_secs(3_600), Duration::ZERO] {
         let disk = SimDisk::new();
         let states = block_on(work(&disk, vouch_after));

@@ -1,4 +1,4 @@
-//! The log store on a disk that forgets: what a callback promised is there, and what was cut is
+//! The log store on a disk with power losses: what a callback promised is there, and what was truncated is
 //! not.
 
 mod crash;
@@ -56,7 +56,7 @@ fn open(vfs: Arc<dyn Vfs>, flushed: Index, applied: Option<LogId>) -> LogStore {
     open_vouching(vfs, flushed, applied, Duration::from_secs(3_600))
 }
 
-/// [`open`], with what is flushed vouched for so long after it.
+/// [`open`] with this `vouch_after`.
 fn open_vouching(
     vfs: Arc<dyn Vfs>,
     flushed: Index,
@@ -91,7 +91,7 @@ fn entry(term: u64, index: u64) -> Entry {
     }
 }
 
-/// Hands entries in; the receiver tells when they are durable.
+/// Appends entries; the receiver completes when they are durable.
 async fn append(
     store: &mut LogStore,
     entries: impl IntoIterator<Item = Entry>,

@@ -1,4 +1,4 @@
-//! What an opening makes of the log it finds.
+//! The state of an opened log.
 
 use bowline_storage::vfs::MemoryVfs;
 

@@ -1,4 +1,4 @@
-//! A full disk: what needs room waits for it, in order, and nothing is promised meanwhile.
+//! A full disk: work that needs room waits for it, in order, and nothing is promised meanwhile.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use bowline_testing::fault::{Call, FaultVfs};
 
 use super::*;
 
-/// Between two looks.
+/// The interval of checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Appends from `next` on until the log waits for room; returns how many entries there are, and who waits for the last.
+/// Appends from `next` on until the log waits for room; returns the number of entries, and the receiver of
+/// the last.
 async fn fill(store: &mut LogStore, next: u64) -> (u64, oneshot::Receiver<Result<(), io::Error>>) {
     for index in next..next + 10_000 {
         let mut waiting = append(store, [entry(1, index)]).await;
@@ -28,7 +29,7 @@ async fn fill(store: &mut LogStore, next: u64) -> (u64, oneshot::Receiver<Result
     panic!("the disk does not fill up");
 }
 
-/// Waits until the log has tried twice more to make a segment.
+/// Waits until the log has tried twice more to allocate a segment.
 async fn it_tries_again(disk: &FaultVfs) {
     let attempts = || disk.counts().get(Call::Create);
     let at = attempts();
@@ -53,7 +54,7 @@ fn what_finds_no_room_waits_and_nothing_overtakes_it() {
         disk.limit_space(0);
         let (count, mut waiting) = fill(&mut store, 0).await;
         assert!(store.waits_for_room() && store.is_short_of_space());
-        // What was handed in can be read, as ever.
+        // Queued entries are readable, as always.
         assert_eq!(ids(&mut store).await.len() as u64, count);
         let mut voter = store.clone();
         let voting = tokio::spawn(async move { voter.save_vote(&Vote::new(3, 1)).await });

@@ -1,4 +1,4 @@
-//! What a member acknowledged and then lost is noticed, and what nobody acknowledged blocks nothing.
+//! Loss of acknowledged entries is detected, and torn unacknowledged ones block nothing.
 
 use bowline_testing::SimDisk;
 use bowline_testing::fault::{Call, FaultVfs};
@@ -14,11 +14,11 @@ async fn wait_until_vouched_for(store: &LogStore) {
         assert!(tokio::time::Instant::now() < deadline, "never");
         tokio::time::sleep(SOON).await;
     }
-    // What vouches is flushed before the thread does anything else.
+    // The vouching frame is flushed before the thread takes other work.
     store.flush().await.expect("flush");
 }
 
-/// The place of a text in the log: file and offset of its last copy.
+/// The file and offset of the last copy of a text in the log.
 fn place_of(disk: &SimDisk, text: &str) -> (std::path::PathBuf, u64) {
     let dir = Path::new(DIR).join("log");
     let names = disk.read_dir(&dir).expect("list");
@@ -41,9 +41,9 @@ fn damage(disk: &SimDisk, path: &Path, offset: u64, bytes: &[u8]) {
     file.sync_data().expect("sync");
 }
 
-/// A member whose last entry rotted while it was down cut it off like a torn tail, started, and voted
-/// as if it had never acknowledged the entry. Read in the source; of three members of which one was
-/// down at the time, and another rotted so, an acknowledged put could be lost.
+/// A member whose last entry rotted while it was down cut it off like a torn tail, started, and voted as if
+/// it had never acknowledged the entry. Found in the source; with one of three members down at the time, and
+/// another rotted so, an acknowledged put could be lost.
 #[test]
 fn a_member_does_not_start_without_an_entry_that_it_acknowledged() {
     let disk = SimDisk::new();
@@ -71,8 +71,8 @@ fn a_member_does_not_start_without_an_entry_that_it_acknowledged() {
     });
 }
 
-/// A power loss before anything vouches for the last entries tears them at any place: the member
-/// starts, with all that was flushed.
+/// A power loss before a frame vouches for the last entries tears them at any place: the member starts, with
+/// all that was flushed.
 #[test]
 fn a_power_loss_before_the_log_is_vouched_for_blocks_nothing() {
     let disk = SimDisk::new();
@@ -89,7 +89,7 @@ fn a_power_loss_before_the_log_is_vouched_for_blocks_nothing() {
     });
 }
 
-/// A burst costs one more write and one more flush once it is over, and nothing while it lasts.
+/// A burst costs one more write and one more flush at its end, and nothing during it.
 #[test]
 fn a_burst_costs_one_more_write_and_flush() {
     let cost_of_a_burst = |vouch_after| {
@@ -100,7 +100,7 @@ fn a_burst_costs_one_more_write_and_flush() {
             append_durably(&mut store, (0..10).map(|index| entry(1, index))).await;
             if vouch_after == SOON {
                 wait_until_vouched_for(&store).await;
-                // And once only.
+                // And only once.
                 for _ in 0..3 {
                     store.flush().await.expect("flush");
                     tokio::time::sleep(SOON * 5).await;

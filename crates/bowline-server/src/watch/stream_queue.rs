@@ -1,19 +1,17 @@
-//! What waits for a client: a bounded queue in order.
+//! The queue of a stream: bounded, in order, between the threads of a shard and the connection that polls it.
 //!
-//! The producers are the threads of a shard; the consumer is the connection, which polls. Events are
-//! refused when the queue is full; the few other messages are not.
+//! Events are refused when the queue is full; the few other messages are not.
 //!
-//! While a client is slower than what it is told, events of one watch are added to its message that waits
-//! already: there is at most one message of each watch between two messages that are not about events.
-//! Events of one watch stay in order; nothing overtakes, or is overtaken by, a message that is not about
-//! events. Between watches there is no order to keep.
+//! While a client is slower than its events, new events of a watch are joined to its waiting message: there
+//! is at most one message per watch between two messages without events. The events of one watch stay in
+//! order, and no event passes a message without events. Between watches there is no order to keep.
 //!
-//! The bytes of an event that several watches of the stream are told are counted with the first of them.
-//! Messages leave in the order in which they came, so when that one has gone the others have nearly: what is
-//! kept alive is at most about twice what is counted.
+//! The bytes of an event that several watches of the stream receive are counted with the first of them.
+//! Messages leave in the order of arrival, so the others follow soon after the first: at most about twice the
+//! counted bytes are alive.
 //!
-//! How much may wait is also bounded by what all queues have together, see [`Budget`]. An empty queue takes
-//! one message whatever that is, so that every client gets on.
+//! The [`Budget`] over all queues is a second bound. An empty queue accepts one message whatever the budget,
+//! so that every client makes progress.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,19 +25,19 @@ use tonic::Status;
 use super::budget::Budget;
 use super::message::WatchMessage;
 
-/// Events of one watch are joined into messages of up to this size while they wait.
+/// Waiting events of one watch are joined into messages of up to this size.
 const JOINED_MAX_BYTES: usize = 64 << 10;
-/// About how much memory a message takes besides its events.
+/// The approximate memory of a message besides its events.
 const MESSAGE_BYTES: usize = 192;
-/// About how much memory a reference to an event takes.
+/// The approximate memory of a reference to an event.
 const EVENT_BYTES: usize = 48;
 
-/// What an empty queue keeps room for.
+/// The capacity that an empty queue keeps.
 const KEPT_MESSAGES: usize = 1024;
 
-/// See the module.
+/// The queue of a stream.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(super) struct StreamQueue {
     queue: Mutex<Queue>,
     bytes_max: usize,
     budget: Arc<Budget>,
@@ -48,20 +46,20 @@ pub(super) struct Outlet {
 #[derive(Debug, Default)]
 struct Queue {
     messages: VecDeque<Message>,
-    /// How many messages have left: the place of the first one that waits.
+    /// The number of messages that have left: the position of the first waiting one.
     gone: u64,
-    /// Events are not added to messages before this place.
+    /// Events are not joined to messages before this position.
     barrier: u64,
     bytes: usize,
-    /// Events that are counted already, of the newest revision that is shared.
+    /// The events already counted, of the newest shared revision.
     counted: Counted,
-    /// Of the connection, when it waits for a message.
+    /// The connection's waker, when it waits for a message.
     waker: Option<Waker>,
-    /// Whether a producer is about to wake it.
+    /// Whether a producer is about to wake the connection.
     is_waking: bool,
-    /// Whether somebody wants to be told that there is room.
+    /// Whether a watch waits for room.
     wants_room: bool,
-    /// How the stream ends, after what is in the queue.
+    /// How the stream ends after the queued messages.
     end: Option<Status>,
     has_ended: bool,
 }
@@ -69,50 +67,50 @@ struct Queue {
 #[derive(Debug)]
 struct Message {
     response: WatchMessage,
-    /// What of the queue's bytes leaves with it.
+    /// The counted bytes that leave with it.
     bytes: usize,
     /// The size of its events on the wire.
     events_bytes: usize,
 }
 
-/// Which events of a revision are counted: a bit each.
+/// The counted events of a revision: one bit each.
 #[derive(Debug, Default)]
 struct Counted {
     revision: Revision,
     bits: Vec<u64>,
 }
 
-/// Where the last message of a watch is. A watch keeps it, and gives it with its next events.
+/// The position of a watch's last message. The watch keeps it, and passes it with its next events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Place(Option<u64>);
 
-/// Who keeps the bytes of events alive.
+/// Which messages keep the bytes of events alive.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Sharing<'a> {
-    /// The message alone.
+    /// This message alone.
     Own,
-    /// The messages of all watches that are told of the revision. Events are known by their numbers, in the
-    /// order of the message.
+    /// The messages of all watches of the revision. Events are identified by their numbers, in the order of
+    /// the message.
     Shared(Revision, &'a [u32]),
 }
 
-/// What became of an offer.
+/// The result of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// It is in the queue.
+    /// The message is in the queue.
     Taken,
-    /// It is in the queue, and the connection waits: [`Outlet::wake`] it when all is in.
+    /// It is in the queue, and the connection waits: call [`StreamQueue::wake`] after the last offer.
     TakenFirst,
     /// There is no room.
     Full,
 }
 
-/// What the connection gets.
+/// A result of polling the queue.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// A message; and whether somebody waits for the room it leaves.
+    /// A message, and whether a watch waits for the room that it leaves.
     Message(WatchMessage, bool),
-    /// The end.
+    /// The end of the stream.
     End(Option<Status>),
 }
 
@@ -136,7 +134,7 @@ impl Counted {
 }
 
 impl Queue {
-    /// How many bytes more the queue has with a message's events in it.
+    /// The bytes that a message's events add to the queue.
     fn cost(&self, response: &WatchMessage, sharing: Sharing<'_>) -> usize {
         let events = response.events.iter();
         let bytes: usize = match sharing {
@@ -150,7 +148,7 @@ impl Queue {
         bytes + response.events.len() * EVENT_BYTES
     }
 
-    /// The message that waits at a place, when events may be added to it.
+    /// The waiting message at a position, if events may be joined to it.
     fn open_at(&mut self, place: Place) -> Option<&mut Message> {
         let at = place.0.filter(|at| *at >= self.barrier)?;
         let at = usize::try_from(at.checked_sub(self.gone)?).ok()?;
@@ -163,28 +161,28 @@ impl Queue {
         Place(Some(self.gone + self.messages.len() as u64 - 1))
     }
 
-    /// Nothing is added to the messages that are in the queue now.
+    /// Closes the queued messages: no events are joined to them from now on.
     fn close(&mut self) {
         self.barrier = self.gone + self.messages.len() as u64;
     }
 }
 
-impl Outlet {
-    pub(super) fn new(bytes_max: usize, budget: Arc<Budget>) -> Outlet {
-        Outlet {
+impl StreamQueue {
+    pub(super) fn new(bytes_max: usize, budget: Arc<Budget>) -> StreamQueue {
+        StreamQueue {
             queue: Mutex::new(Queue::default()),
             bytes_max,
             budget,
         }
     }
 
-    /// How much may wait now.
+    /// The present bound.
     fn cap(&self) -> usize {
         self.bytes_max.min(self.budget.share())
     }
 
-    /// How many bytes of events find room. When none do, whoever asks is told of room as if it had been
-    /// refused.
+    /// The bytes of events for which there is room. Without any, the caller is woken for room as after a
+    /// refusal.
     pub(super) fn room(&self) -> usize {
         let mut queue = self.queue.lock();
         if queue.messages.is_empty() {
@@ -195,8 +193,8 @@ impl Outlet {
         room
     }
 
-    /// Puts events into the queue if there is room, with those of the watch's last message if they wait yet.
-    /// A single message always finds room in an empty queue. What is refused is left as it was.
+    /// Puts events into the queue if there is room, joined to the watch's last message if that still waits.
+    /// An empty queue accepts any single message. A refused message is left unchanged.
     pub(super) fn offer(
         &self,
         response: &mut WatchMessage,
@@ -205,7 +203,7 @@ impl Outlet {
     ) -> Offer {
         let mut queue = self.queue.lock();
         if queue.has_ended || queue.end.is_some() {
-            // Nobody will read it.
+            // The stream has ended.
             return Offer::Taken;
         }
         let cost = queue.cost(response, sharing);
@@ -252,8 +250,8 @@ impl Outlet {
         }
     }
 
-    /// Puts a message into the queue whether there is room or not: what is not about events, and the
-    /// rest of a revision that comes in fragments.
+    /// Puts a message into the queue without a check for room: messages without events, and the further
+    /// fragments of a revision.
     pub(super) fn push(&self, response: WatchMessage) {
         let mut queue = self.queue.lock();
         let events_bytes = response.events.iter().map(Bytes::len).sum();
@@ -272,7 +270,7 @@ impl Outlet {
         }
     }
 
-    /// Ends the stream after what is in the queue.
+    /// Ends the stream after the queued messages.
     pub(super) fn end(&self, status: Status) {
         let mut queue = self.queue.lock();
         queue.end.get_or_insert(status);
@@ -295,12 +293,12 @@ impl Outlet {
         }
     }
 
-    /// Whether so much waits that no more requests are to be taken.
+    /// Whether so much waits that the stream should take no more requests.
     pub(super) fn is_full(&self) -> bool {
         self.queue.lock().bytes > self.cap()
     }
 
-    /// The next message. After the end there is nothing.
+    /// The next message. After the end there are none.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Taken> {
         let mut queue = self.queue.lock();
         if let Some(message) = queue.messages.pop_front() {
@@ -329,12 +327,12 @@ impl Outlet {
     }
 }
 
-/// What a message takes besides the bytes of its events, which count by themselves.
+/// A message's memory besides the bytes of its events, which are counted separately.
 fn held_bytes(events_count: usize) -> usize {
     MESSAGE_BYTES + events_count * EVENT_BYTES
 }
 
-impl Drop for Outlet {
+impl Drop for StreamQueue {
     fn drop(&mut self) {
         let messages = self.queue.get_mut().messages.iter();
         let held = messages.map(|message| held_bytes(message.response.events.len()));
@@ -347,9 +345,9 @@ mod tests {
     use super::*;
     use crate::memory::Memory;
 
-    /// A queue that has the bound over all to itself.
-    fn outlet(bytes_max: usize) -> Outlet {
-        Outlet::new(
+    /// A queue with the whole budget to itself.
+    fn stream_queue(bytes_max: usize) -> StreamQueue {
+        StreamQueue::new(
             bytes_max,
             Budget::new(usize::MAX, Memory::new(usize::MAX, usize::MAX)),
         )
@@ -363,54 +361,57 @@ mod tests {
         }
     }
 
-    fn offer(outlet: &Outlet, message: &mut WatchMessage, last: &mut Place) -> Offer {
-        outlet.offer(message, Sharing::Own, last)
+    fn offer(stream_queue: &StreamQueue, message: &mut WatchMessage, last: &mut Place) -> Offer {
+        stream_queue.offer(message, Sharing::Own, last)
     }
 
-    fn take(outlet: &Outlet) -> Option<(WatchMessage, bool)> {
+    fn take(stream_queue: &StreamQueue) -> Option<(WatchMessage, bool)> {
         let mut context = Context::from_waker(Waker::noop());
-        match outlet.poll(&mut context) {
+        match stream_queue.poll(&mut context) {
             Poll::Ready(Taken::Message(response, has_room)) => Some((response, has_room)),
             _ => None,
         }
     }
 
-    fn counts(outlet: &Outlet) -> Vec<(i64, usize)> {
-        std::iter::from_fn(|| take(outlet))
+    fn counts(stream_queue: &StreamQueue) -> Vec<(i64, usize)> {
+        std::iter::from_fn(|| take(stream_queue))
             .map(|(response, _)| (response.watch_id, response.events.len()))
             .collect()
     }
 
     #[test]
     fn a_full_queue_refuses_and_tells_when_there_is_room() {
-        let outlet = outlet(1000);
+        let stream_queue = stream_queue(1000);
         let mut last = Place::default();
-        // One message finds room whatever its size.
+        // An empty queue accepts a message of any size.
         assert_eq!(
-            offer(&outlet, &mut message(1, 1500), &mut last),
+            offer(&stream_queue, &mut message(1, 1500), &mut last),
             Offer::Taken
         );
         let mut refused = message(2, 10);
         assert_eq!(
-            offer(&outlet, &mut refused, &mut Place::default()),
+            offer(&stream_queue, &mut refused, &mut Place::default()),
             Offer::Full
         );
         assert_eq!(refused, message(2, 10), "it was not taken");
-        assert_eq!(offer(&outlet, &mut message(1, 10), &mut last), Offer::Full);
-        assert!(outlet.is_full());
-        assert!(take(&outlet).unwrap().1, "room for those who want it");
         assert_eq!(
-            offer(&outlet, &mut message(2, 10), &mut Place::default()),
+            offer(&stream_queue, &mut message(1, 10), &mut last),
+            Offer::Full
+        );
+        assert!(stream_queue.is_full());
+        assert!(take(&stream_queue).unwrap().1, "room for those who want it");
+        assert_eq!(
+            offer(&stream_queue, &mut message(2, 10), &mut Place::default()),
             Offer::Taken
         );
-        assert!(!take(&outlet).unwrap().1, "nobody wants it");
-        assert!(!outlet.is_full());
-        assert_eq!(outlet.queue.lock().bytes, 0, "what came has gone");
+        assert!(!take(&stream_queue).unwrap().1, "nobody wants it");
+        assert!(!stream_queue.is_full());
+        assert_eq!(stream_queue.queue.lock().bytes, 0, "what came has gone");
     }
 
     #[test]
     fn events_of_each_watch_are_joined_while_they_wait() {
-        let outlet = outlet(1 << 20);
+        let stream_queue = stream_queue(1 << 20);
         let mut last = [Place::default(); 3];
         for (watch, bytes) in [
             (1, 10),
@@ -421,48 +422,48 @@ mod tests {
             (1, 0),
         ] {
             offer(
-                &outlet,
+                &stream_queue,
                 &mut message(watch, bytes),
                 &mut last[watch as usize],
             );
         }
-        assert_eq!(counts(&outlet), [(1, 3), (2, 1), (1, 2)]);
-        // What has left is not added to.
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
-        assert_eq!(counts(&outlet), [(1, 1)]);
-        assert_eq!(outlet.queue.lock().bytes, 0);
+        assert_eq!(counts(&stream_queue), [(1, 3), (2, 1), (1, 2)]);
+        // Nothing is joined to a message that has left.
+        offer(&stream_queue, &mut message(1, 10), &mut last[1]);
+        assert_eq!(counts(&stream_queue), [(1, 1)]);
+        assert_eq!(stream_queue.queue.lock().bytes, 0);
     }
 
-    /// A progress notification that older events could still be added behind would be a lie.
+    /// After a progress notification no older event may follow.
     #[test]
     fn nothing_is_added_before_a_message_that_is_not_about_events() {
-        let outlet = outlet(1 << 20);
+        let stream_queue = stream_queue(1 << 20);
         let mut last = [Place::default(); 3];
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
-        outlet.push(WatchMessage {
+        offer(&stream_queue, &mut message(1, 10), &mut last[1]);
+        stream_queue.push(WatchMessage {
             watch_id: -1,
             ..WatchMessage::default()
         });
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        offer(&stream_queue, &mut message(1, 10), &mut last[1]);
+        offer(&stream_queue, &mut message(1, 10), &mut last[1]);
         // Nor between the fragments of a revision, nor after them.
         let fragment = || WatchMessage {
             fragment: true,
             ..message(1, 10)
         };
-        offer(&outlet, &mut fragment(), &mut last[1]);
-        outlet.push(message(1, 10));
-        offer(&outlet, &mut message(1, 10), &mut last[1]);
+        offer(&stream_queue, &mut fragment(), &mut last[1]);
+        stream_queue.push(message(1, 10));
+        offer(&stream_queue, &mut message(1, 10), &mut last[1]);
         assert_eq!(
-            counts(&outlet),
+            counts(&stream_queue),
             [(1, 1), (-1, 0), (1, 2), (1, 1), (1, 1), (1, 1)]
         );
     }
 
     #[test]
     fn an_event_that_is_shared_is_counted_once() {
-        let outlet = outlet(1 << 20);
-        let bytes = || outlet.queue.lock().bytes;
+        let stream_queue = stream_queue(1 << 20);
+        let bytes = || stream_queue.queue.lock().bytes;
         let mut last = [Place::default(); 4];
         let mut share = |watch: usize, revision, numbers: &[u32]| {
             let before = bytes();
@@ -470,7 +471,7 @@ mod tests {
                 events: vec![Bytes::from_static(&[0; 1000]); numbers.len()],
                 ..message(watch as i64, 0)
             };
-            outlet.offer(
+            stream_queue.offer(
                 &mut response,
                 Sharing::Shared(revision, numbers),
                 &mut last[watch],
@@ -482,55 +483,58 @@ mod tests {
         assert_eq!(share(3, 7, &[0, 1]), 1);
         assert_eq!(share(1, 8, &[0]), 1, "of another revision");
         assert_eq!(share(2, 8, &[0, 1]), 1);
-        assert_eq!(counts(&outlet), [(1, 3), (2, 3), (3, 2)]);
-        assert_eq!(outlet.queue.lock().bytes, 0);
+        assert_eq!(counts(&stream_queue), [(1, 3), (2, 3), (3, 2)]);
+        assert_eq!(stream_queue.queue.lock().bytes, 0);
     }
 
-    /// A hundred clients that do not read: each alone may have 1,000 bytes.
+    /// A hundred clients that do not read; each queue alone may hold 1,000 bytes.
     #[test]
     fn all_queues_together_have_a_bound_and_each_takes_one_message_all_the_same() {
         const BOUND: usize = 16_000;
         let budget = Budget::new(BOUND, Memory::new(1 << 30, 1 << 30));
-        let outlets: Vec<Outlet> = (0..100)
-            .map(|_| Outlet::new(1000, budget.clone()))
+        let stream_queues: Vec<StreamQueue> = (0..100)
+            .map(|_| StreamQueue::new(1000, budget.clone()))
             .collect();
         let event = |bytes| WatchMessage {
             events: vec![budget.count(vec![7; bytes])],
             ..WatchMessage::default()
         };
-        let fill = |outlet: &Outlet| {
+        let fill = |stream_queue: &StreamQueue| {
             let mut last = Place::default();
-            let offers = (0..100).map(|_| offer(outlet, &mut event(10), &mut last));
+            let offers = (0..100).map(|_| offer(stream_queue, &mut event(10), &mut last));
             offers.take_while(|offer| *offer != Offer::Full).count()
         };
-        let taken: Vec<usize> = outlets.iter().map(fill).collect();
+        let taken: Vec<usize> = stream_queues.iter().map(fill).collect();
         assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
         assert!(taken[0] > 4 * taken[50], "{taken:?}");
         let beyond = 100 * (held_bytes(1) + 100);
         assert!(budget.used() < BOUND + beyond, "{} bytes", budget.used());
-        // Who is refused is told when there is room, and room comes back as clients read.
-        assert_eq!(outlets[99].room(), 0);
-        assert!(std::iter::from_fn(|| take(&outlets[99])).any(|(_, has_room)| has_room));
-        assert!(outlets[99].room() > 0);
-        drop(outlets);
+        // A refused watch is woken for room, which grows as clients read.
+        assert_eq!(stream_queues[99].room(), 0);
+        assert!(std::iter::from_fn(|| take(&stream_queues[99])).any(|(_, has_room)| has_room));
+        assert!(stream_queues[99].room() > 0);
+        drop(stream_queues);
         assert_eq!(budget.used(), 0, "what has gone does not count");
     }
 
     #[test]
     fn the_end_comes_after_what_waits() {
-        let outlet = outlet(100);
-        outlet.push(message(1, 10));
-        outlet.end(Status::unavailable("gone"));
+        let stream_queue = stream_queue(100);
+        stream_queue.push(message(1, 10));
+        stream_queue.end(Status::unavailable("gone"));
         let mut last = Place::default();
-        assert_eq!(offer(&outlet, &mut message(2, 10), &mut last), Offer::Taken);
-        assert_eq!(take(&outlet).unwrap().0.watch_id, 1);
+        assert_eq!(
+            offer(&stream_queue, &mut message(2, 10), &mut last),
+            Offer::Taken
+        );
+        assert_eq!(take(&stream_queue).unwrap().0.watch_id, 1);
         let mut context = Context::from_waker(Waker::noop());
-        let Poll::Ready(Taken::End(Some(status))) = outlet.poll(&mut context) else {
+        let Poll::Ready(Taken::End(Some(status))) = stream_queue.poll(&mut context) else {
             panic!()
         };
         assert_eq!(status.message(), "gone");
         assert!(matches!(
-            outlet.poll(&mut context),
+            stream_queue.poll(&mut context),
             Poll::Ready(Taken::End(None))
         ));
     }

@@ -1,26 +1,25 @@
-//! How long a client may take to send what it has begun, and how often it may take back what it asked.
+//! Deadlines for what a client sends, and a limit of resets.
 //!
-//! The library that speaks HTTP/2 waits for the rest of a preface, of a frame or of a head as long as the
-//! client likes, and each costs a connection and what has come so far. So whatever is read is followed
-//! here, by the nine bytes before each frame: is the client between two pieces, where it may be silent for
-//! days, or within one?
+//! The HTTP/2 library waits without limit for the rest of a preface, frame or head, and each wait costs a
+//! connection and the received bytes. So this stream parses the nine-byte head of each frame that is read,
+//! and knows whether the client is between two pieces, where it may be silent for days, or within one.
 //!
 //! ```text
 //! preface ──▶ between ──▶ frame ──▶ between        HEADERS without its end ──▶ CONTINUATION … with its end
-//!    │                                             is one piece, however many frames that takes
+//!    │                                             is one piece, whatever the number of frames
 //!    └──▶ HTTP/1, whose heads have a limit of their own
 //! ```
 //!
 //! Invariants:
 //!
-//! - A piece has a deadline from the first time that the server waits for more of it; bytes that come do
+//! - A piece has a deadline from the first time that the server waits for more of it; bytes that arrive do
 //!   not move it. Between two pieces there is none.
-//! - A connection resets at most so many calls within [`RESETS_WINDOW`], counted from the first of them.
-//!   Each costs the server about what a call costs, and the client nearly nothing.
-//! - What is read reaches the library unchanged.
-//! - A client whose connection takes no byte for the time of an unread reply is dropped.
-//! - A connection that was refused memory is not read for [`REFUSED_PAUSE`]. A client that goes on to send what there
-//!   is no room for costs the server one turn of reading in each pause, not all of its time.
+//! - A connection resets at most so many calls within [`RESETS_WINDOW`], counted from the first reset. Each
+//!   costs the server about as much as a call, and the client nearly nothing.
+//! - The library receives what is read unchanged.
+//! - A client whose connection accepts no byte for the timeout of an unread reply is dropped.
+//! - A connection that was refused memory is not read for [`REFUSED_PAUSE`]. A client that keeps sending what
+//!   there is no room for costs the server one read per pause.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -34,9 +33,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::memory::Account;
 
-/// The time for which resets are counted.
+/// The window for counting resets.
 pub(super) const RESETS_WINDOW: Duration = Duration::from_secs(10);
-/// How long a connection is not read that was refused memory. With 512 KiB a turn it is read at 5 MiB/s then.
+/// The pause in reading after a refused charge. With 512 KiB per read, the connection is then read at 5
+/// MiB/s.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -46,13 +46,13 @@ const KIND_RESET: u8 = 3;
 const KIND_CONTINUATION: u8 = 9;
 const FLAG_END_HEADERS: u8 = 4;
 
-/// Where a client is in what it sends.
+/// The position in what a client sends.
 #[derive(Debug)]
 struct Pieces {
     at: At,
-    /// Within a head whose last frame has not come.
+    /// Within a head whose last frame has not arrived.
     is_in_head: bool,
-    /// How many pieces have ended.
+    /// The number of pieces that have ended.
     ended: u64,
     resets: u32,
     resets_since: Instant,
@@ -61,16 +61,16 @@ struct Pieces {
 
 #[derive(Debug)]
 enum At {
-    /// So many bytes of the preface have come.
+    /// So many bytes of the preface have arrived.
     Preface(usize),
-    /// It is no HTTP/2.
+    /// Not HTTP/2.
     Other,
-    /// Within the bytes before a frame.
+    /// Within the head of a frame.
     Head {
         bytes: [u8; HEAD_BYTES],
         have: usize,
     },
-    /// So many bytes of a frame are to come.
+    /// So many bytes of the frame are missing.
     Payload(usize),
 }
 
@@ -100,7 +100,7 @@ impl Pieces {
         }
     }
 
-    /// Follows what was read; tells whether there were too many resets.
+    /// Advances over bytes that were read; fails on too many resets.
     fn take(&mut self, mut read: &[u8]) -> io::Result<()> {
         while let Some(next) = read.first() {
             match &mut self.at {
@@ -180,14 +180,14 @@ struct Deadline {
     sleep: Pin<Box<Sleep>>,
 }
 
-/// A connection that is read with limits.
+/// A connection with read deadlines.
 #[derive(Debug)]
-pub(super) struct Patient<S> {
+pub(super) struct DeadlineStream<S> {
     inner: S,
     pieces: Pieces,
     deadline: Option<Deadline>,
     timeout: Duration,
-    /// Since when the client takes nothing of what is to be written.
+    /// The deadline since the client stopped accepting bytes.
     unwritten: Option<Pin<Box<Sleep>>>,
     unread_timeout: Duration,
     account: Arc<Account>,
@@ -195,17 +195,17 @@ pub(super) struct Patient<S> {
     refused: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
-    /// Each piece may take so long, what is written may wait so long, and so many calls may be reset. What the
-    /// connection holds is charged to `account`.
+impl<S> DeadlineStream<S> {
+    /// Each piece may take `timeout`, a write may wait for `unread_timeout`, and the client may
+    /// reset so many calls. Memory of the connection is charged to `account`.
     pub(super) fn new(
         inner: S,
         timeout: Duration,
         unread_timeout: Duration,
         resets_max: u32,
         account: Arc<Account>,
-    ) -> Patient<S> {
-        Patient {
+    ) -> DeadlineStream<S> {
+        DeadlineStream {
             inner,
             pieces: Pieces::new(resets_max),
             deadline: None,
@@ -217,7 +217,7 @@ impl<S> Patient<S> {
         }
     }
 
-    /// Notes whether the client took something of what was to be written.
+    /// Notes whether a write made progress.
     fn note_written(
         &mut self,
         task: &mut Context<'_>,
@@ -252,8 +252,8 @@ impl<S> Patient<S> {
         Poll::Ready(())
     }
 
-    /// The server waits for the client.
-    fn poll_patience(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Checks the deadline while the server waits for the client.
+    fn poll_read_deadline(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.pieces.is_between() {
             self.deadline = None;
             return Poll::Pending;
@@ -276,7 +276,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -286,7 +286,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         ready!(this.poll_pause(task));
         let before = buffer.filled().len();
         match Pin::new(&mut this.inner).poll_read(task, buffer) {
-            Poll::Pending => this.poll_patience(task),
+            Poll::Pending => this.poll_read_deadline(task),
             Poll::Ready(Ok(())) => {
                 let read = &buffer.filled()[before..];
                 charge_read(task, read.len());
@@ -297,7 +297,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -365,7 +365,7 @@ mod tests {
                 assert!(!other.is_between(), "{cut} bytes of {piece:?}");
             }
         }
-        // All at once comes to the same.
+        // In one read the result is the same.
         let mut other = Pieces::new(1);
         other.take(&pieces.concat()).unwrap();
         assert!(other.is_between() && other.ended == client.ended);
@@ -397,26 +397,26 @@ mod tests {
         Memory::new(1 << 20, 1 << 20).account()
     }
 
-    /// A client that sent messages for which there was no room any more, one after the other, kept a processor of the
-    /// server: each was read, and thrown away. Beside it the p99 of a good client was three times as long.
+    /// A client that kept sending messages for which there was no room occupied a processor of the server:
+    /// each was read and dropped. The p99 of a good client beside it was three times as long.
     #[tokio::test]
     async fn a_connection_that_was_refused_memory_is_not_read_for_a_moment() {
-        let patience = Duration::from_secs(20);
+        let timeout = Duration::from_secs(20);
         let (mut client, server) = duplex(1 << 10);
         let account = account();
-        let mut server = Patient::new(server, patience, patience, 1, account.clone());
+        let mut server = DeadlineStream::new(server, timeout, timeout, 1, account.clone());
         client.write_all(PREFACE).await.unwrap();
         let mut buffer = [0; 64];
         for _ in 0..3 {
             assert!(Charge::of(&account, 2 << 20).is_err());
             let before = Instant::now();
             client.write_all(&frame(0, 0, b"data")).await.unwrap();
-            let read = tokio::time::timeout(patience, server.read(&mut buffer)).await;
+            let read = tokio::time::timeout(timeout, server.read(&mut buffer)).await;
             assert!(read.expect("a pause ends").unwrap() > 0);
             assert!(before.elapsed() >= REFUSED_PAUSE);
             // Once for each refusal.
             client.write_all(&frame(0, 0, b"data")).await.unwrap();
-            let read = tokio::time::timeout(patience, server.read(&mut buffer)).await;
+            let read = tokio::time::timeout(timeout, server.read(&mut buffer)).await;
             assert!(read.expect("a pause ends").unwrap() > 0);
             assert!(server.refused.is_none());
         }
@@ -426,7 +426,7 @@ mod tests {
     async fn what_was_begun_has_a_deadline_that_bytes_do_not_move() {
         let timeout = Duration::from_millis(300);
         let (mut client, server) = duplex(1 << 10);
-        let mut server = Patient::new(server, timeout, timeout, 1, account());
+        let mut server = DeadlineStream::new(server, timeout, timeout, 1, account());
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
             let mut buffer = [0; 64];
@@ -440,10 +440,10 @@ mod tests {
         });
         let mut sent = PREFACE.to_vec();
         client.write_all(PREFACE).await.unwrap();
-        // Between two pieces a client may take its time.
+        // Between two pieces there is no deadline.
         tokio::time::sleep(timeout * 3).await;
         for byte in frame(0, 0, &[7; 64]) {
-            // It is gone when the server has lost its patience.
+            // The server closes the connection at the deadline.
             if client.write_all(&[byte]).await.is_err() {
                 break;
             }
@@ -457,13 +457,13 @@ mod tests {
         assert!(sent.starts_with(&read), "it is handed on as it is");
     }
 
-    /// A client that asked for much and read nothing kept its connection, and what waited for it, for ever.
+    /// A client that requested much and read nothing kept its connection, and the queued replies, for ever.
     #[tokio::test]
     async fn a_client_that_reads_nothing_is_dropped_and_one_that_reads_a_little_is_not() {
         let timeout = Duration::from_millis(200);
         for reads in [false, true] {
             let (mut client, server) = duplex(16);
-            let mut server = Patient::new(server, timeout, timeout, 1, account());
+            let mut server = DeadlineStream::new(server, timeout, timeout, 1, account());
             let writing = tokio::spawn(async move { server.write_all(&[7; 160]).await });
             let mut byte = [0; 4];
             while reads && client.read_exact(&mut byte).await.is_ok() {
