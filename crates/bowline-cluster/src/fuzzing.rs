@@ -23,7 +23,7 @@ pub fn raft_record(data: &[u8]) {
 
 /// One record of each kind.
 #[must_use]
-pub fn raft_record_seeds() -> Vec<Vec<u8>> {
+pub(crate) fn raft_record_seeds() -> Vec<Vec<u8>> {
     let member = Member {
         name: "a".to_owned(),
         peer_urls: vec!["http://a:2380".to_owned()],
@@ -69,7 +69,7 @@ pub fn member(data: &[u8]) {
 
 /// One seed per format.
 #[must_use]
-pub fn member_seeds() -> Vec<Vec<u8>> {
+pub(crate) fn member_seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![(0, member_file::fuzz_seed())];
     seeds.extend(node::seeds());
     let messages = peer::seeds().into_iter();

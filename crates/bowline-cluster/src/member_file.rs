@@ -47,7 +47,7 @@ use crate::record;
 use crate::types::{LeaderId, LogId, Membership, NodeId, Vote, log_id};
 
 /// The name of the file in the data directory.
-pub const MEMBER_FILE: &str = "MEMBER";
+pub(crate) const MEMBER_FILE: &str = "MEMBER";
 /// The temporary name during creation.
 const NEW_NAME: &str = "MEMBER.new";
 const MAGIC: &[u8; 8] = b"bowlmemb";
@@ -58,7 +58,7 @@ const SLOT_BYTES: usize = 4096;
 const CRC_RANGE: Range<usize> = 12..16;
 const VOTE_END: usize = 58;
 /// The most bytes of the encoded founders: the remainder of a slot.
-pub const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 111;
+pub(crate) const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 111;
 const FOUNDERS_BYTES_MAX_PLAIN: usize = SLOT_BYTES - 78;
 
 /// The contents of the file.
@@ -213,7 +213,7 @@ impl MemberFile {
 
     /// The last vote, from memory.
     #[must_use]
-    pub fn read_vote(&self) -> Option<Vote> {
+    pub(crate) fn read_vote(&self) -> Option<Vote> {
         self.state.read().vote
     }
 
@@ -224,12 +224,12 @@ impl MemberFile {
 
     /// The owed entry, from memory.
     #[must_use]
-    pub fn read_owed(&self) -> Option<LogId> {
+    pub(crate) fn read_owed(&self) -> Option<LogId> {
         self.state.read().owed
     }
 
     /// Saves `last` as owed; durable when this returns. Returns whether it was new.
-    pub fn add_owed(&self, last: LogId) -> Result<bool> {
+    pub(crate) fn add_owed(&self, last: LogId) -> Result<bool> {
         let mut is_news = false;
         self.save(|state| {
             is_news = state.owed < Some(last);
@@ -239,7 +239,7 @@ impl MemberFile {
     }
 
     /// Saves that the log has reached `last` again.
-    pub fn settle_owed(&self, last: LogId) -> Result<()> {
+    pub(crate) fn settle_owed(&self, last: LogId) -> Result<()> {
         self.save(|state| state.owed = state.owed.filter(|owed| *owed > last))
     }
 

@@ -152,7 +152,7 @@ pub fn encode(entry: &Entry, committed: Option<u64>, out: &mut Vec<u8>) {
 
 /// Whether `bytes` begin as a record does.
 #[must_use]
-pub fn is_record(bytes: &[u8]) -> bool {
+pub(crate) fn is_record(bytes: &[u8]) -> bool {
     bytes.first() == Some(&FORMAT)
 }
 
@@ -191,7 +191,7 @@ pub fn decode(index: u64, bytes: &Bytes) -> Result<(Entry, RecordHead), RecordEr
 }
 
 /// Decodes a record whose head and payload are separate, as on the wire.
-pub fn decode_parts(index: u64, head: &[u8], payload: Bytes) -> Result<Entry, RecordError> {
+pub(crate) fn decode_parts(index: u64, head: &[u8], payload: Bytes) -> Result<Entry, RecordError> {
     let (decoded, len) = decode_head(head)?;
     if len != head.len() {
         return Err(RecordError::Malformed("bytes behind the head"));
@@ -219,7 +219,7 @@ fn decode_payload(index: u64, head: RecordHead, payload: Bytes) -> Result<Entry,
 }
 
 /// Appends a membership.
-pub fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
+pub(crate) fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
     let version = version_of_membership(membership);
     if version > VERSION_PLAIN {
         out.push(MEMBERSHIP_2);
@@ -256,7 +256,7 @@ fn encode_member(member: &Member, version: u8, out: &mut Vec<u8>) {
 }
 
 /// Decodes a membership that takes all of `bytes`.
-pub fn decode_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
+pub(crate) fn decode_membership(bytes: &[u8]) -> Result<Membership, RecordError> {
     let (version, bytes) = match bytes.split_first() {
         Some((&MEMBERSHIP_2, rest)) => (VERSION, rest),
         _ => (VERSION_PLAIN, bytes),

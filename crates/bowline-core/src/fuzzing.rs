@@ -98,7 +98,7 @@ fn attachment(data: &[u8]) {
 }
 
 /// One record of each kind.
-pub fn record_seeds() -> Vec<Vec<u8>> {
+pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let mut head = Vec::new();
     let meta = record::Meta {
         create_revision: 200,

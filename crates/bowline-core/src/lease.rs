@@ -142,7 +142,7 @@ pub fn encode_ttl(ttl: Duration) -> Vec<u8> {
     out
 }
 
-pub fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
+pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
     let mut reader = Reader::new(bytes);
     let ms = reader.varint()?;
     reader.is_empty().then(|| Duration::from_millis(ms))
@@ -380,7 +380,7 @@ impl LeaseTable {
     }
 
     /// How long until the next lease expires.
-    pub fn next_deadline(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self, now: Duration) -> Option<Duration> {
         let held = self.held.lock();
         held.values()
             .map(|lease| lease.deadline.saturating_sub(now))

@@ -32,7 +32,7 @@ pub fn kind_key(id: u32) -> [u8; 5] {
 }
 
 /// All kinds.
-pub fn kinds_prefix() -> [u8; 1] {
+pub(crate) fn kinds_prefix() -> [u8; 1] {
     [TAG_KIND]
 }
 
@@ -63,7 +63,7 @@ pub fn lease_remaining_key(id: i64) -> [u8; 9] {
 }
 
 /// What every lease had left.
-pub fn leases_remaining_prefix() -> [u8; 1] {
+pub(crate) fn leases_remaining_prefix() -> [u8; 1] {
     [TAG_LEASE_REMAINING]
 }
 

@@ -143,7 +143,7 @@ pub fn gateway_input(data: &[u8]) {
 
 /// A few requests as clients write them, an almost correct stream, and a reply.
 #[must_use]
-pub fn gateway_input_seeds() -> Vec<Vec<u8>> {
+pub(crate) fn gateway_input_seeds() -> Vec<Vec<u8>> {
     let requests = [
         (
             "/v3/kv/range",

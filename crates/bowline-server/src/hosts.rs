@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A set of host names.
 #[derive(Debug, Clone, Default)]
-pub struct Hosts {
+pub(crate) struct Hosts {
     /// Whether every name is allowed.
     any: bool,
     /// In lower case.

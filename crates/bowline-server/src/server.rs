@@ -71,7 +71,7 @@ pub struct Server {
 
 impl Server {
     /// Waits until the node stops by itself; returns the reason.
-    pub async fn node_stopped(&self) -> String {
+    pub(crate) async fn node_stopped(&self) -> String {
         self.node.client().stopped().await
     }
 

@@ -45,7 +45,7 @@ impl SnapshotFile {
     /// The first bytes.
     pub const MAGIC: &'static [u8; 8] = b"BOWLSNP1";
     /// The size without the hash is a multiple of this.
-    pub const ALIGNMENT: u64 = 512;
+    pub(crate) const ALIGNMENT: u64 = 512;
     /// The most tables accepted.
     const TABLES_MAX: u32 = 1 << 20;
 

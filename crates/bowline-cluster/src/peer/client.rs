@@ -71,7 +71,7 @@ impl PeerClient {
     }
 
     /// Asks for the members, confirmed by the leader after the request.
-    pub async fn agreed_members(&self) -> Result<ClusterMembers, Status> {
+    pub(crate) async fn agreed_members(&self) -> Result<ClusterMembers, Status> {
         self.ask_members(true).await
     }
 

@@ -95,7 +95,7 @@ where
 }
 
 /// The body of a request to the service.
-pub type LimitedRequestBody = tonic::body::Body;
+pub(crate) type LimitedRequestBody = tonic::body::Body;
 
 fn builder(options: &PeerOptions, port: &Port) -> Builder<TokioExecutor> {
     const STREAM_WINDOW_BYTES: u32 = 4 << 20;

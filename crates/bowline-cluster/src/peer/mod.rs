@@ -36,6 +36,6 @@ pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
 pub use types::{ClusterMember, ClusterMembers, ReadLevel, Unfit};
 
 /// The directory for an arriving snapshot, in the data directory.
-pub const INCOMING_DIR: &str = "incoming";
+pub(crate) const INCOMING_DIR: &str = "incoming";
 /// The largest part of a file in one message.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;

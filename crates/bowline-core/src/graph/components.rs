@@ -23,7 +23,7 @@ pub fn weak_components(view: &DenseView) -> Vec<Vec<BlockId>> {
 }
 
 /// How many different labels there are.
-pub fn count_labels(labels: &[u32]) -> u64 {
+pub(crate) fn count_labels(labels: &[u32]) -> u64 {
     let mut seen = vec![false; labels.len()];
     labels
         .iter()
@@ -32,7 +32,7 @@ pub fn count_labels(labels: &[u32]) -> u64 {
 }
 
 /// For each block the number of one block of its strongly connected component.
-pub fn strong_labels(view: &DenseView) -> Vec<u32> {
+pub(crate) fn strong_labels(view: &DenseView) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let blocks = view.block_count();
     // When a block was found, and the earliest found block of its component known to be reached.
@@ -88,7 +88,7 @@ pub fn strong_labels(view: &DenseView) -> Vec<u32> {
 }
 
 /// For each block the smallest number of its weakly connected component.
-pub fn weak_labels(view: &DenseView) -> Vec<u32> {
+pub(crate) fn weak_labels(view: &DenseView) -> Vec<u32> {
     fn root_of(parents: &mut [u32], mut number: u32) -> u32 {
         while parents[number as usize] != number {
             let grandparent = parents[parents[number as usize] as usize];

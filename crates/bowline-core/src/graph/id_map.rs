@@ -8,15 +8,15 @@ use bowline_types::BlockId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A hash map keyed by block. Nothing here may depend on its iteration order.
-pub type IdMap<V> = std::collections::HashMap<BlockId, V, IdHashing>;
+pub(crate) type IdMap<V> = std::collections::HashMap<BlockId, V, IdHashing>;
 
 /// A hash set of blocks. Nothing here may depend on its iteration order.
-pub type IdSet = std::collections::HashSet<BlockId, IdHashing>;
+pub(crate) type IdSet = std::collections::HashSet<BlockId, IdHashing>;
 
 /// Makes [`IdHasher`]s. Seeded afresh for each map: ids come from users, who must not be able to
 /// choose ids that collide.
 #[derive(Clone, Debug)]
-pub struct IdHashing {
+pub(crate) struct IdHashing {
     seed: u64,
 }
 
@@ -39,7 +39,7 @@ impl BuildHasher for IdHashing {
 /// Hashes one id by XXH3: a few nanoseconds for sixteen bytes, and well mixed even where ids are
 /// small consecutive numbers.
 #[derive(Clone, Debug)]
-pub struct IdHasher {
+pub(crate) struct IdHasher {
     /// The seed, then the hash so far.
     hash: u64,
 }

@@ -17,7 +17,7 @@ use bowline_types::{Attributes, Block, BlockId, Direction};
 pub const BLOCK_KIND: KindId = KindId(100);
 
 #[derive(Default)]
-pub struct MemoryGraph {
+pub(crate) struct MemoryGraph {
     blocks: BTreeMap<[u8; 16], Vec<u8>>,
     edge_out: BTreeMap<[u8; 36], Vec<u8>>,
     edge_in: BTreeSet<[u8; 36]>,
@@ -43,7 +43,7 @@ impl MemoryGraph {
         MemoryGraph::new(blocks, (1..blocks).map(|id| (id - 1, 0, id)))
     }
 
-    pub fn add_block(&mut self, id: u128) {
+    pub(crate) fn add_block(&mut self, id: u128) {
         self.put_block(BLOCK_KIND, &Block::new(BlockId(id), ""));
     }
 
@@ -53,7 +53,7 @@ impl MemoryGraph {
         self.blocks.insert(block_key(block.id), value);
     }
 
-    pub fn add_edge(&mut self, source: u128, kind: u32, target: u128, with: &Attributes) {
+    pub(crate) fn add_edge(&mut self, source: u128, kind: u32, target: u128, with: &Attributes) {
         let (source, kind, target) = (BlockId(source), KindId(kind), BlockId(target));
         let mut value = Vec::new();
         encode_edge(with, &mut value);
@@ -63,7 +63,7 @@ impl MemoryGraph {
     }
 
     /// Removes one of the two entries of an edge, as no commit would.
-    pub fn damage_edge(&mut self, source: u128, kind: u32, target: u128) {
+    pub(crate) fn damage_edge(&mut self, source: u128, kind: u32, target: u128) {
         self.edge_out.remove(&edge_out_key(
             BlockId(source),
             KindId(kind),
@@ -168,7 +168,7 @@ impl GraphSource for MemoryGraph {
 }
 
 /// Small random graphs of every density, with self loops and parallel edges; the seed names each.
-pub fn random_graphs(count: u64) -> impl Iterator<Item = (u64, MemoryGraph)> {
+pub(crate) fn random_graphs(count: u64) -> impl Iterator<Item = (u64, MemoryGraph)> {
     (0..count).map(|seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let blocks = random.u128(1..14);
@@ -197,7 +197,7 @@ pub fn ways() -> Vec<(Direction, KindFilter)> {
 }
 
 /// Distances between all pairs of the blocks `0..n` by Floyd and Warshall; `None` = unreachable.
-pub fn distances(
+pub(crate) fn distances(
     graph: &MemoryGraph,
     direction: Direction,
     kinds: &KindFilter,

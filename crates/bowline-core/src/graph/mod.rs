@@ -46,5 +46,6 @@ pub use keys::{
 pub use kind_id::KindId;
 pub use lent::{AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
-pub use record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
+pub use record::{block_kind, decode_block, decode_edge};
+pub(crate) use record::{encode_block, encode_edge};
 pub use source::{GraphSource, KindFilter, NeighborRef};

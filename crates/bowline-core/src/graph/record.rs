@@ -23,7 +23,7 @@ const BLOCK_VERSION: u8 = 1;
 const EDGE_VERSION: u8 = 1;
 
 /// Appends the value of `block`, whose kind is registered as `kind`.
-pub fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
+pub(crate) fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
     out.push(BLOCK_VERSION);
     put_varint(out, u64::from(kind.0));
     put_attributes(out, &block.attributes);
@@ -64,7 +64,7 @@ pub fn block_kind(value: &[u8]) -> Option<KindId> {
 }
 
 /// Appends the value of an edge in `edge_out`.
-pub fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
+pub(crate) fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
     out.push(EDGE_VERSION);
     put_attributes(out, attributes);
 }

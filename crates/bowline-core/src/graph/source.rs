@@ -88,7 +88,7 @@ impl KindFilter {
 }
 
 /// Refuses to start at a block that does not exist.
-pub fn require_block(graph: &impl GraphSource, id: BlockId) -> Result<()> {
+pub(crate) fn require_block(graph: &impl GraphSource, id: BlockId) -> Result<()> {
     match graph.block_size_bytes(id)? {
         Some(_) => Ok(()),
         None => Err(Error::MissingBlock { id }),
@@ -96,7 +96,7 @@ pub fn require_block(graph: &impl GraphSource, id: BlockId) -> Result<()> {
 }
 
 /// An edge ends at a block that is not there. Commits refuse such edges, so something else wrote it.
-pub fn dangling_edge(source: BlockId, kind: KindId, target: BlockId) -> Error {
+pub(crate) fn dangling_edge(source: BlockId, kind: KindId, target: BlockId) -> Error {
     Error::InvalidRecord {
         what: "edge",
         key: show_key(&edge_out_key(source, kind, target)),
@@ -106,7 +106,7 @@ pub fn dangling_edge(source: BlockId, kind: KindId, target: BlockId) -> Error {
 
 /// An edge under `key` stands in one of `edge_out` and `edge_in` but not in the other. Commits write
 /// both, so something else wrote it.
-pub fn one_sided_edge(key: &[u8]) -> Error {
+pub(crate) fn one_sided_edge(key: &[u8]) -> Error {
     Error::InvalidRecord {
         what: "edge",
         key: show_key(key),

@@ -96,12 +96,12 @@ impl DenseView {
     }
 
     /// How many blocks there are; their numbers are below.
-    pub fn block_count(&self) -> u32 {
+    pub(crate) fn block_count(&self) -> u32 {
         self.ids.len() as u32
     }
 
     /// How many edges there are of the kinds asked for.
-    pub fn edge_count(&self) -> u64 {
+    pub(crate) fn edge_count(&self) -> u64 {
         self.outgoing.edge_count()
     }
 
@@ -127,12 +127,12 @@ impl DenseView {
     }
 
     /// How many blocks there are of each kind.
-    pub fn block_kinds(&self) -> &BTreeMap<KindId, u64> {
+    pub(crate) fn block_kinds(&self) -> &BTreeMap<KindId, u64> {
         &self.block_kinds
     }
 
     /// How many edges there are of each kind asked for.
-    pub fn edge_kinds(&self) -> &BTreeMap<KindId, u64> {
+    pub(crate) fn edge_kinds(&self) -> &BTreeMap<KindId, u64> {
         &self.edge_kinds
     }
 
@@ -170,7 +170,7 @@ impl Rows {
     }
 
     /// How many edges there are.
-    pub fn edge_count(&self) -> u64 {
+    pub(crate) fn edge_count(&self) -> u64 {
         self.ends.len() as u64
     }
 
@@ -186,7 +186,7 @@ impl Rows {
     }
 
     /// The same edges from their other ends; each row ascends. O(rows + edges).
-    pub fn transposed(&self) -> Rows {
+    pub(crate) fn transposed(&self) -> Rows {
         let mut starts = vec![0; self.len() + 1];
         for &end in &self.ends {
             starts[end as usize + 1] += 1;
@@ -214,7 +214,7 @@ impl Rows {
 }
 
 /// Appends edges whose sources ascend.
-pub struct RowsBuilder {
+pub(crate) struct RowsBuilder {
     rows: usize,
     starts: Vec<usize>,
     ends: Vec<u32>,

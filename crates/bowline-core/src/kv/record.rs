@@ -41,7 +41,7 @@ const FLAG_BLIND: u8 = 2;
 /// Where the number of blind records below begins in the flags.
 const BELOW_SHIFT: u32 = 2;
 /// On top of how many blind records in memory another one is put at most.
-pub const BLIND_BELOW_MAX: u8 = 7;
+pub(crate) const BLIND_BELOW_MAX: u8 = 7;
 
 /// A key with its value and etcd's metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub fn encode_head(meta: &Meta, out: &mut Vec<u8>) {
 }
 
 /// Encodes the head of a record of a key of which nothing is known into `out`, which is cleared.
-pub fn encode_blind_head(revision: Revision, blind_below: u8, out: &mut Vec<u8>) {
+pub(crate) fn encode_blind_head(revision: Revision, blind_below: u8, out: &mut Vec<u8>) {
     let meta = Meta {
         create_revision: revision,
         mod_revision: revision,
@@ -299,7 +299,7 @@ pub fn head_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Head>> {
 }
 
 /// The metadata of a found version; `None` when it is a tombstone or nothing was found.
-pub fn meta_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Meta>> {
+pub(crate) fn meta_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Meta>> {
     match (head_of(key, found)?, found) {
         (Some(head), Some(found)) => head.complete(key, found.sources()).map(Some),
         _ => Ok(None),

@@ -81,7 +81,7 @@ pub fn check_revision(lookup: &impl Lookup, key: &[u8], expected: Revision) -> V
 }
 
 /// A block exists.
-pub fn check_block(lookup: &impl Lookup, id: BlockId) -> Verdict {
+pub(crate) fn check_block(lookup: &impl Lookup, id: BlockId) -> Verdict {
     match lookup.exists(trees::BLOCK, &graph::block_key(id))? {
         true => Ok(Ok(())),
         false => Ok(Err(Violation::MissingBlock { id })),

@@ -8,10 +8,12 @@
 //! | a file is about one thing, and so is a function | `files_and_functions_are_short` |
 //! | a module begins with what it is for | `modules_begin_with_their_heads` |
 //! | a module with parts is `x/mod.rs` | `modules_have_one_style` |
+//! | what users of the library and the client can name is listed | `public_items_are_those_that_are_listed` |
 //!
 //! Exceptions are named here, each with its reason. One that is not needed any more is an error, too.
 
 mod imports;
+mod public_items;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -311,4 +313,54 @@ fn modules_have_one_style() {
         let is_folder = folders.contains(module);
         assert!(!is_folder, "{module}.rs is {module}/mod.rs");
     }
+}
+
+/// Writes the list of public items anew.
+const WRITE_VARIABLE: &str = "BOWLINE_WRITE_PUBLIC_ITEMS";
+
+#[test]
+fn public_items_are_those_that_are_listed() {
+    let read = |path: &str| fs::read_to_string(root().join("crates").join(path)).expect("text");
+    let of_library = public_items::handed_on(&read("bowline/src/lib.rs"));
+    let mut of_client = public_items::handed_on(&read("bowline-client/src/lib.rs"));
+    of_client.extend(public_items::handed_on(&read(
+        "bowline-client/src/graph/mod.rs",
+    )));
+    let parts = [
+        (
+            "bowline",
+            &of_library,
+            &[
+                "bowline-types",
+                "bowline-storage",
+                "bowline-core",
+                "bowline",
+            ][..],
+        ),
+        ("bowline-client", &of_client, &["bowline-client"]),
+    ];
+    let mut list = String::new();
+    for (name, names, crates) in parts {
+        for item in crates
+            .iter()
+            .flat_map(|name| public_items::items(&sources(name), names))
+        {
+            list.push_str(&format!("{name} {item}\n"));
+        }
+    }
+    let path = directory("bowline-testing").join("tests/structure/public_items.txt");
+    if std::env::var_os(WRITE_VARIABLE).is_some() {
+        fs::write(&path, &list).expect("the list can be written");
+    }
+    let listed = fs::read_to_string(&path).unwrap_or_default();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (is, was) = (lines(&list), lines(&listed));
+    let (new, gone): (Vec<_>, Vec<_>) =
+        (is.difference(&was).collect(), was.difference(&is).collect());
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "the public items have changed: tell users in CHANGELOG.md, and write the list by {WRITE_VARIABLE}=1\n\
+         new: {new:#?}\ngone: {gone:#?}"
+    );
+    assert!(is.len() > 400, "only {} public items were found", is.len());
 }

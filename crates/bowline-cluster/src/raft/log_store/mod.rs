@@ -219,13 +219,13 @@ impl LogStore {
 
     /// Signals changes of [`is_short_of_space`](Self::is_short_of_space) during writes.
     #[must_use]
-    pub fn shortage(&self) -> watch::Receiver<bool> {
+    pub(crate) fn shortage(&self) -> watch::Receiver<bool> {
         self.shared.is_short.subscribe()
     }
 
     /// Whether a write waits for room on the disk.
-    #[must_use]
-    pub fn waits_for_room(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn waits_for_room(&self) -> bool {
         self.shared.queue.waits_for_room()
     }
 
@@ -237,7 +237,7 @@ impl LogStore {
 
     /// Ends all waiting for room: work that finds none fails, and everything after it. For a caller that is
     /// about to close, and would wait for it.
-    pub fn stop_waiting(&self) {
+    pub(crate) fn stop_waiting(&self) {
         self.shared.queue.hurry();
     }
 
@@ -280,7 +280,7 @@ impl LogStore {
 
     /// The times of the log's flushes.
     #[must_use]
-    pub fn flush_times(&self) -> HistogramSnapshot {
+    pub(crate) fn flush_times(&self) -> HistogramSnapshot {
         self.shared.flush_times.read()
     }
 

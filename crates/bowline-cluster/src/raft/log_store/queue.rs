@@ -142,6 +142,7 @@ impl Queue {
         self.state.lock().fails_without_room
     }
 
+    #[cfg(test)]
     pub(super) fn waits_for_room(&self) -> bool {
         self.state.lock().waits_for_room
     }

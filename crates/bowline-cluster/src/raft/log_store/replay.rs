@@ -34,7 +34,7 @@ impl Replay {
 
     /// The last batch of the embedded time; 0 is none.
     #[must_use]
-    pub fn batches_upto(&self) -> Index {
+    pub(crate) fn batches_upto(&self) -> Index {
         self.batches_upto
     }
 
