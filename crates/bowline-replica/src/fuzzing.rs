@@ -36,7 +36,8 @@ pub fn replicated(data: &[u8]) {
 }
 
 /// Commands of every kind, and a mark.
-pub fn replicated_seeds() -> Vec<Vec<u8>> {
+#[cfg(test)]
+pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
     let key = || b"key".to_vec();
     let put = PutOp {
         key: key(),

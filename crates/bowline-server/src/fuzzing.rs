@@ -199,7 +199,8 @@ pub(crate) fn gateway_input_seeds() -> Vec<Vec<u8>> {
 
 /// One seed per format.
 #[must_use]
-pub fn server_input_seeds() -> Vec<Vec<u8>> {
+#[cfg(test)]
+pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
     let head = SnapshotFile {
         index: 7,
         revision: 300,

@@ -118,7 +118,7 @@ impl PeerClient {
 
 /// Whether a call failed before anything was sent: there was no connection, or it is too early to retry.
 #[must_use]
-pub fn is_unsent(status: &Status) -> bool {
+pub(crate) fn is_unsent(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
         if error.is::<tonic::ConnectError>() || error.is::<Waiting>() {

@@ -27,7 +27,8 @@ pub(crate) mod receiver;
 mod snapshot_data;
 mod types;
 
-pub use client::{PeerClient, is_unsent};
+pub use client::PeerClient;
+pub(crate) use client::is_unsent;
 pub use listener::serve;
 pub use options::PeerOptions;
 pub use peers::{MemberIdentity, Peers};

@@ -8,6 +8,7 @@
 //! | a file is about one thing, and so is a function | `files_and_functions_are_short` |
 //! | a module begins with what it is for | `modules_begin_with_their_heads` |
 //! | a module with parts is `x/mod.rs` | `modules_have_one_style` |
+//! | a function is public where another crate calls it | `public_functions_have_callers_outside` |
 //! | what users of the library and the client can name is listed | `public_items_are_those_that_are_listed` |
 //!
 //! Exceptions are named here, each with its reason. One that is not needed any more is an error, too.
@@ -298,6 +299,23 @@ fn a_fault_is_found() {
         ),
     ]);
     assert_eq!(circles, [["c/src/a/mod.rs", "c/src/b.rs", "c/src/c.rs"]]);
+    let names = public_items::handed_on("\npub use a::{A,\n    b::F};\npub use c::T as U;\n");
+    let item = source(
+        "a.rs",
+        "pub struct A {\n    pub x: u8,\n    y: u8,\n}\n\npub struct B;\n\nimpl<T> A {\n    pub fn get(\n        \
+         &self,\n    ) -> u8 {\n        1\n    }\n\n    fn own() {}\n}\n\nimpl Clone for A {\n}\n\npub enum F {\n    \
+         One,\n}\n",
+    );
+    let items: Vec<_> = public_items::items(&[item], &names).into_iter().collect();
+    let expected = [
+        "A: fn get(&self) -> u8",
+        "A: impl Clone",
+        "A: struct A",
+        "A: x: u8",
+        "F: One",
+        "F: enum F",
+    ];
+    assert_eq!(items, expected);
 }
 
 #[test]
@@ -363,4 +381,80 @@ fn public_items_are_those_that_are_listed() {
          new: {new:#?}\ngone: {gone:#?}"
     );
     assert!(is.len() > 400, "only {} public items were found", is.len());
+}
+
+/// Crates between the program and the library, which users do not name.
+const INNER: [&str; 4] = [
+    "bowline-core",
+    "bowline-replica",
+    "bowline-cluster",
+    "bowline-server",
+];
+
+/// Public functions without a caller in another crate, and why.
+const UNCALLED: &[(&str, &str)] = &[("peer_addresses", "for whoever starts a member on port 0")];
+
+/// Every word of the files below a folder.
+fn words_below(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.append(&mut words_below(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = fs::read_to_string(&path).expect("text");
+            let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            found.extend(words.map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn public_functions_have_callers_outside() {
+    let mut uncalled: BTreeSet<&str> = UNCALLED.iter().map(|(name, _)| *name).collect();
+    let mut faults = Vec::new();
+    let crates = SHIPPED.iter().chain(&TOOLS);
+    // Not this test, which names exceptions.
+    let testing = "bowline-testing";
+    let of_testing = (testing, directory(testing).join("src"));
+    let crates = crates
+        .filter(|name| **name != testing)
+        .map(|name| (*name, directory(name)));
+    let folders = crates.chain([of_testing]);
+    let of_crates: BTreeMap<_, _> = folders
+        .map(|(name, folder)| (name, words_below(&folder)))
+        .collect();
+    let of_fuzzing = words_below(&root().join("tools/fuzz/targets"));
+    for name in INNER {
+        let tests = words_below(&directory(name).join("tests"));
+        let is_outside = |function: &str| {
+            let others = of_crates.iter().filter(|(other, _)| **other != name);
+            others
+                .map(|(_, words)| words)
+                .chain([&of_fuzzing, &tests])
+                .any(|words| words.contains(function))
+        };
+        for source in sources(name) {
+            let code = source.text.split("#[cfg(test)]\nmod tests {").next();
+            for line in code.unwrap_or_default().lines() {
+                let item = line.trim_start().strip_prefix("pub ").unwrap_or_default();
+                let item = item
+                    .trim_start_matches("const ")
+                    .trim_start_matches("async ");
+                let Some(rest) = item.strip_prefix("fn ") else {
+                    continue;
+                };
+                let function = rest.split(['(', '<']).next().unwrap_or_default();
+                if !is_outside(function) && !uncalled.remove(function) {
+                    faults.push(format!("{}: {function}", source.path));
+                }
+            }
+        }
+    }
+    assert!(
+        faults.is_empty(),
+        "only their own crate calls them: {faults:#?}"
+    );
+    assert!(uncalled.is_empty(), "no exceptions any more: {uncalled:?}");
 }
