@@ -8,11 +8,11 @@
 
 use crate::args::cluster::ClusterCommand;
 use crate::args::{Cli, Command};
-use crate::commands::{blocks, cluster, graph, keys, leases, serve, tour, transfer, upkeep};
+use crate::commands::{bench, blocks, cluster, graph, keys, leases, serve, tour, transfer, upkeep};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
+use crate::remote;
 use crate::streams::Streams;
-use crate::{bench, remote};
 
 /// Does what the command line says.
 pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure> {

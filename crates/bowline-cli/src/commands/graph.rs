@@ -14,7 +14,7 @@ use crate::output::Field;
 use crate::store::graph::Store;
 use crate::store::graph_reader::{Order, Stop};
 use crate::store::resolve::{Labels, find};
-use crate::units::show_size;
+use bowline_load::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {
     match args {

@@ -6,7 +6,7 @@ use crate::args::{Durability, Lease};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, escape};
-use crate::units::show_duration;
+use bowline_load::units::show_duration;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {
     match args {

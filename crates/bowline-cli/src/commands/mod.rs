@@ -4,6 +4,7 @@
 //!
 //! Commands that only read refuse a directory that does not exist; commands that write create it.
 
+pub(crate) mod bench;
 pub(crate) mod blocks;
 pub(crate) mod cluster;
 pub(crate) mod graph;

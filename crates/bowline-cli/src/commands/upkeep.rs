@@ -6,7 +6,7 @@ use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::units::show_size;
+use bowline_load::units::show_size;
 
 pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
     let db = context.open()?;

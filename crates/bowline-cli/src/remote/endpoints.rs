@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
 use crate::store::connection::{Remote, member_id, status_of};
-use crate::units::show_size;
+use bowline_load::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     match args {

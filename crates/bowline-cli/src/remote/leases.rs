@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, escape};
 use crate::store::connection::Remote;
-use crate::units::show_duration;
+use bowline_load::units::show_duration;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {
     let remote = Remote::of(context)?;

@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that a user gets, from the lowest to the highest. A crate uses crates to its left.
-const SHIPPED: [&str; 9] = [
+const SHIPPED: [&str; 10] = [
     "bowline-storage",
     "bowline-core",
     "bowline",
@@ -27,6 +27,7 @@ const SHIPPED: [&str; 9] = [
     "bowline-client",
     "bowline-cluster",
     "bowline-server",
+    "bowline-load",
     "bowline-cli",
 ];
 /// Beside them: tests and figures.

@@ -5,115 +5,144 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::output::{Field, Printer};
+use crate::error::{Error, Result};
 
 /// Latencies from 1 ns to 10 minutes, exact to three digits.
-pub(super) fn new_histogram() -> Histogram<u64> {
+pub(crate) fn new_histogram() -> Histogram<u64> {
     // These bounds are right, whatever comes.
     Histogram::new_with_bounds(1, 600_000_000_000, 3).unwrap_or_else(|_| unreachable!())
 }
 
+/// A figure of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Figure {
+    /// There is none.
+    Absent,
+    /// A name.
+    Text(String),
+    /// A count.
+    Count(u64),
+    /// A time, a rate or a ratio.
+    Real(f64),
+    /// Several texts.
+    List(Vec<String>),
+}
+
+/// Figures, each under its name.
+pub type Figures = Vec<(&'static str, Figure)>;
+
+impl From<&str> for Figure {
+    fn from(text: &str) -> Figure {
+        Figure::Text(text.to_owned())
+    }
+}
+
+impl From<u64> for Figure {
+    fn from(count: u64) -> Figure {
+        Figure::Count(count)
+    }
+}
+
+impl From<usize> for Figure {
+    fn from(count: usize) -> Figure {
+        Figure::Count(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<f64> for Figure {
+    fn from(number: f64) -> Figure {
+        Figure::Real(number)
+    }
+}
+
 /// What came of a load.
 #[derive(Debug, Clone)]
-pub(crate) struct Report {
-    pub(super) name: &'static str,
-    pub(super) connections: usize,
-    pub(super) clients: usize,
+pub struct Report {
+    pub(crate) name: &'static str,
+    pub(crate) connections: usize,
+    pub(crate) clients: usize,
     /// How many writes a request was.
-    pub(super) operations: u64,
-    pub(super) elapsed: Duration,
+    pub(crate) operations: u64,
+    pub(crate) elapsed: Duration,
     /// Nanoseconds of requests that succeeded.
-    pub(super) histogram: Histogram<u64>,
-    pub(super) errors: BTreeMap<String, u64>,
+    pub(crate) histogram: Histogram<u64>,
+    pub(crate) errors: BTreeMap<String, u64>,
     /// Answers without what was to be read.
-    pub(super) empty: u64,
+    pub(crate) empty: u64,
     /// The CPU time of this program meanwhile.
-    pub(super) client_cpu: Duration,
+    pub(crate) client_cpu: Duration,
 }
 
 impl Report {
     /// How many requests succeeded per second.
-    pub(super) fn throughput(&self) -> f64 {
+    pub(crate) fn throughput(&self) -> f64 {
         per_second(self.histogram.len(), self.elapsed)
     }
 
-    pub(super) fn percentile_ms(&self, percentile: f64) -> f64 {
+    pub(crate) fn percentile_ms(&self, percentile: f64) -> f64 {
         millis(self.histogram.value_at_percentile(percentile))
     }
 
-    pub(super) fn succeeded(&self) -> u64 {
+    pub(crate) fn succeeded(&self) -> u64 {
         self.histogram.len()
     }
 
-    pub(super) fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.errors.values().sum()
     }
 
     /// The results, each under its name.
-    pub(super) fn fields(&self) -> Vec<(&'static str, Field)> {
+    #[must_use]
+    pub fn figures(&self) -> Figures {
         let done = self.succeeded() + self.failed();
-        let number = |count: usize| Field::Number(u64::try_from(count).unwrap_or(u64::MAX));
         let errors = self
             .errors
             .iter()
             .map(|(kind, count)| format!("{kind}: {count}"));
-        let mut fields = vec![
+        let mut figures = vec![
             ("benchmark", self.name.into()),
-            ("connections", number(self.connections)),
-            ("clients", number(self.clients)),
+            ("connections", self.connections.into()),
+            ("clients", self.clients.into()),
             ("requests", self.succeeded().into()),
-            ("seconds", Field::Real(self.elapsed.as_secs_f64())),
-            ("per_second", Field::Real(self.throughput())),
+            ("seconds", self.elapsed.as_secs_f64().into()),
+            ("per_second", self.throughput().into()),
         ];
         if self.operations > 1 {
             let all = self.succeeded() * self.operations;
-            fields.push((
-                "keys_per_second",
-                Field::Real(per_second(all, self.elapsed)),
-            ));
+            figures.push(("keys_per_second", per_second(all, self.elapsed).into()));
         }
-        fields.push(("mean_ms", Field::Real(self.histogram.mean() / 1e6)));
+        figures.push(("mean_ms", (self.histogram.mean() / 1e6).into()));
         for (name, percentile) in PERCENTILES {
-            fields.push((name, Field::Real(self.percentile_ms(percentile))));
+            figures.push((name, self.percentile_ms(percentile).into()));
         }
-        fields.extend([
-            ("max_ms", Field::Real(millis(self.histogram.max()))),
+        figures.extend([
+            ("max_ms", millis(self.histogram.max()).into()),
             ("errors", self.failed().into()),
             ("error_kinds", some_list(errors.collect())),
             ("empty_answers", self.empty.into()),
             (
                 "client_cpu_us_per_request",
-                Field::Real(micros_each(self.client_cpu, done)),
+                micros_each(self.client_cpu, done).into(),
             ),
             (
                 "client_cpu_cores",
-                Field::Real(ratio(self.client_cpu, self.elapsed)),
+                ratio(self.client_cpu, self.elapsed).into(),
             ),
         ]);
-        fields
-    }
-
-    /// Prints it as the user wants it.
-    pub(super) fn print(&self, context: &mut Context<'_, '_>, json: bool) -> Result<(), Failure> {
-        let output = context.output(json);
-        Printer::new(context.stdout(), output, false).record(&self.fields())?;
-        Ok(())
+        figures
     }
 
     /// A load of which nothing succeeded has measured nothing.
-    pub(super) fn expect_some_success(&self) -> Result<(), Failure> {
+    pub fn expect_some_success(&self) -> Result<()> {
         if self.succeeded() > 0 || self.failed() == 0 {
             return Ok(());
         }
-        Err(Failure::new(
-            Exit::Unreachable,
-            "no request succeeded: the figures say nothing",
+        Err(Error::Unreachable(
+            "no request succeeded: the figures say nothing".to_owned(),
         ))
     }
 
-    pub(super) fn expect_no_errors(&self) -> Result<(), Failure> {
+    pub(crate) fn expect_no_errors(&self) -> Result<()> {
         if self.failed() == 0 {
             return Ok(());
         }
@@ -122,7 +151,7 @@ impl Report {
             self.failed(),
             self.errors
         );
-        Err(Failure::new(Exit::Unreachable, text))
+        Err(Error::Unreachable(text))
     }
 }
 
@@ -136,11 +165,11 @@ const PERCENTILES: [(&str, f64); 5] = [
 ];
 
 /// A list, or nothing where it is empty.
-fn some_list(texts: Vec<String>) -> Field {
+fn some_list(texts: Vec<String>) -> Figure {
     if texts.is_empty() {
-        Field::Absent
+        Figure::Absent
     } else {
-        Field::List(texts)
+        Figure::List(texts)
     }
 }
 
@@ -152,7 +181,7 @@ fn millis(nanos: u64) -> f64 {
 
 /// How many per second.
 #[expect(clippy::cast_precision_loss, reason = "shown with three decimals")]
-pub(super) fn per_second(count: u64, elapsed: Duration) -> f64 {
+pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
     if elapsed.is_zero() {
         return 0.0;
     }
@@ -161,7 +190,7 @@ pub(super) fn per_second(count: u64, elapsed: Duration) -> f64 {
 
 /// Microseconds for each of `count`.
 #[expect(clippy::cast_precision_loss, reason = "shown with three decimals")]
-pub(super) fn micros_each(time: Duration, count: u64) -> f64 {
+pub(crate) fn micros_each(time: Duration, count: u64) -> f64 {
     time.as_secs_f64() * 1e6 / count.max(1) as f64
 }
 
@@ -196,9 +225,9 @@ mod tests {
 
     #[test]
     fn figures_are_what_was_recorded() {
-        let fields = report().fields();
-        let real = |name: &str| match fields.iter().find(|(one, _)| *one == name) {
-            Some((_, Field::Real(number))) => *number,
+        let figures = report().figures();
+        let real = |name: &str| match figures.iter().find(|(one, _)| *one == name) {
+            Some((_, Figure::Real(number))) => *number,
             other => panic!("{name}: {other:?}"),
         };
         assert!((real("per_second") - 2_000.0).abs() < 1e-6);
@@ -219,9 +248,9 @@ mod tests {
         }
         assert!((real("client_cpu_us_per_request") - 100_000.0 / 1_007.0).abs() < 1e-3);
         assert!((real("client_cpu_cores") - 0.2).abs() < 1e-9);
-        assert!(fields.contains(&(
+        assert!(figures.contains(&(
             "error_kinds",
-            Field::List(vec!["UNAVAILABLE: 7".to_owned()])
+            Figure::List(vec!["UNAVAILABLE: 7".to_owned()])
         )));
     }
 
@@ -231,9 +260,9 @@ mod tests {
         assert!(report().expect_no_errors().is_err());
         let mut failed = report();
         failed.histogram.reset();
-        assert_eq!(
-            failed.expect_some_success().unwrap_err().exit,
-            Exit::Unreachable
-        );
+        assert!(matches!(
+            failed.expect_some_success(),
+            Err(Error::Unreachable(_))
+        ));
     }
 }

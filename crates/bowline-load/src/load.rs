@@ -19,8 +19,8 @@ use super::machine;
 use super::report::{Report, new_histogram};
 use super::wire::{End, Link, Sink};
 use super::workload::{Keys, Workload};
-use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Show};
 
 /// Where the load goes, and how much of it there is.
 #[derive(Debug, Clone)]
@@ -34,7 +34,6 @@ pub(crate) struct Plan {
     pub(crate) duration: Option<Duration>,
     pub(crate) rate: Option<u64>,
     pub(crate) threads: usize,
-    pub(crate) quiet: bool,
 }
 
 /// How long a connection may be silent while requests are under way on it.
@@ -93,7 +92,7 @@ impl Counts {
 }
 
 /// Runs the load and waits for its end.
-pub(crate) fn run(plan: &Plan, workload: &Workload) -> Result<Report, Failure> {
+pub(crate) fn run(plan: &Plan, workload: &Workload, show: Show<'_>) -> Result<Report> {
     // A connection without a client would be idle.
     let connections = plan.connections.min(plan.clients);
     let threads = plan.threads.min(connections);
@@ -112,8 +111,8 @@ pub(crate) fn run(plan: &Plan, workload: &Workload) -> Result<Report, Failure> {
             std::thread::spawn(move || work(&shared, &mine, connections))
         })
         .collect();
-    let progress = Progress::operations(plan.name, plan.total, plan.quiet);
-    let cpu_before = watch_over(&shared, &progress, &workers);
+    let progress = show(plan.name, plan.total);
+    let cpu_before = watch_over(&shared, &*progress, &workers);
     let mut counts = Counts::new();
     let mut failure = None;
     for worker in workers {
@@ -130,10 +129,10 @@ pub(crate) fn run(plan: &Plan, workload: &Workload) -> Result<Report, Failure> {
                 }
                 counts.last = counts.last.max(mine.last);
             }
-            Ok(Err(error)) => failure = Some(Failure::new(Exit::Unreachable, error.to_string())),
+            Ok(Err(error)) => failure = Some(Error::Unreachable(error.to_string())),
             Err(_) => {
-                let text = "a thread of the load panicked";
-                failure = Some(Failure::new(Exit::Internal, text));
+                let text = "a thread of the load panicked".to_owned();
+                failure = Some(Error::Internal(text));
             }
         }
     }
@@ -157,7 +156,7 @@ pub(crate) fn run(plan: &Plan, workload: &Workload) -> Result<Report, Failure> {
 /// began.
 fn watch_over<T>(
     shared: &Arc<Shared>,
-    progress: &Progress,
+    progress: &dyn Progress,
     workers: &[std::thread::JoinHandle<T>],
 ) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -416,11 +415,11 @@ async fn until_over(shared: &Shared) {
 }
 
 /// `host:port` of an endpoint.
-pub(super) fn address(endpoint: &str) -> Result<String, Failure> {
+pub(crate) fn address(endpoint: &str) -> Result<String> {
     let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
     if address.contains("://") {
         let text = format!("{endpoint} is not http://host:port: the benchmark knows no TLS");
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(Error::Usage(text));
     }
     Ok(address.trim_end_matches('/').to_owned())
 }
@@ -432,7 +431,8 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::args::bench::Load;
+    use crate::args::Load;
+    use crate::progress::hidden;
 
     /// A server that answers each request after a while, for one connection.
     fn slow_server(pause: Duration) -> String {
@@ -488,9 +488,8 @@ mod tests {
             duration: None,
             rate,
             threads: 1,
-            quiet: true,
         };
-        run(&plan, &Workload::puts(&load).unwrap()).unwrap()
+        run(&plan, &Workload::puts(&load).unwrap(), &hidden).unwrap()
     }
 
     #[test]

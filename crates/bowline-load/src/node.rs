@@ -9,6 +9,7 @@
 //! clients; each client has one request under way.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,12 +22,10 @@ use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
 use hdrhistogram::Histogram;
 
 use super::machine;
-use super::report::{Report, new_histogram};
+use super::report::{Figures, Report, new_histogram};
 use super::workload::{Random, value};
-use crate::args::bench::NodeLoad;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::output::{Field, Printer};
+use crate::args::NodeLoad;
+use crate::error::{Error, Result};
 
 /// What is measured: a name, and how it is read (a write has no level).
 const ROWS: [(&str, Option<ReadLevel>); 4] = [
@@ -36,18 +35,19 @@ const ROWS: [(&str, Option<ReadLevel>); 4] = [
     ("node eventual read", Some(ReadLevel::Eventual)),
 ];
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), Failure> {
+/// Starts the members, measures each row, and gives each report to `each`.
+pub fn run(args: &NodeLoad, each: &mut dyn FnMut(&Report) -> io::Result<()>) -> Result<()> {
     let wanted = args.only.as_deref().unwrap_or("");
     let mut rows: Vec<_> = ROWS.into_iter().collect();
     rows.retain(|(name, _)| name.contains(wanted));
     if rows.is_empty() {
         let text = format!("no row is called {wanted:?}: put, linearizable, lease, eventual");
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(Error::Usage(text));
     }
     let digits = u32::try_from(args.key_size.min(16)).unwrap_or(16);
     if digits == 0 || (digits < 16 && args.key_space_size > 1 << (4 * digits)) {
         let text = "the keys do not fit into their hexadecimal digits: raise --key-size";
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(Error::Usage(text.to_owned()));
     }
     let directory = tempfile::Builder::new()
         .prefix("bowline-bench-")
@@ -58,7 +58,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), 
     let nodes = runtime.block_on(start(args.nodes, directory.path()))?;
     let measured = runtime
         .block_on(leader(&nodes))
-        .and_then(|leader| measure(context, args, &rows, &leader));
+        .and_then(|leader| measure(args, &rows, &leader, each));
     let stopped = runtime.block_on(async {
         let mut stopped = Ok(());
         for node in nodes {
@@ -70,11 +70,11 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), 
 }
 
 fn measure(
-    context: &mut Context<'_, '_>,
     args: &NodeLoad,
     rows: &[(&'static str, Option<ReadLevel>)],
     leader: &LocalClient,
-) -> Result<(), Failure> {
+    each: &mut dyn FnMut(&Report) -> io::Result<()>,
+) -> Result<()> {
     if rows.iter().any(|(_, level)| level.is_some()) {
         let filling = Limits {
             total: Some(args.key_space_size),
@@ -90,33 +90,34 @@ fn measure(
     };
     for (name, level) in rows {
         let report = load(name, *level, args, limits, leader)?;
-        let output = context.output(args.json);
-        Printer::new(context.stdout(), output, false).record(&fields(&report))?;
+        each(&report)?;
         report.expect_some_success()?;
     }
     Ok(())
 }
 
-/// Those of a load. There are no connections, and the CPU time is that of the members, too.
-fn fields(report: &Report) -> Vec<(&'static str, Field)> {
-    let mut fields = report.fields();
-    fields.retain(|(name, _)| *name != "connections");
-    for (name, _) in &mut fields {
+/// The figures of a load on members in this process: there are no connections, and the CPU time is that of the
+/// members, too.
+#[must_use]
+pub fn figures(report: &Report) -> Figures {
+    let mut figures = report.figures();
+    figures.retain(|(name, _)| *name != "connections");
+    for (name, _) in &mut figures {
         *name = match *name {
             "client_cpu_us_per_request" => "cpu_us_per_request",
             "client_cpu_cores" => "cpu_cores",
             name => name,
         };
     }
-    fields
+    figures
 }
 
-fn failed(error: &bowline_cluster::Error) -> Failure {
-    Failure::new(Exit::Io, error.to_string())
+fn failed(error: &bowline_cluster::Error) -> Error {
+    Error::System(error.to_string())
 }
 
 /// Starts members of one cluster.
-async fn start(count: u16, directory: &Path) -> Result<Vec<Node>, Failure> {
+async fn start(count: u16, directory: &Path) -> Result<Vec<Node>> {
     // All ports are held until all are known, so that no two are the same.
     let mut listeners = Vec::new();
     for _ in 0..count {
@@ -140,7 +141,7 @@ async fn start(count: u16, directory: &Path) -> Result<Vec<Node>, Failure> {
 }
 
 /// A client of the member that leads, once one does.
-async fn leader(nodes: &[Node]) -> Result<LocalClient, Failure> {
+async fn leader(nodes: &[Node]) -> Result<LocalClient> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const PAUSE: Duration = Duration::from_millis(10);
     let deadline = Instant::now() + PATIENCE;
@@ -154,7 +155,7 @@ async fn leader(nodes: &[Node]) -> Result<LocalClient, Failure> {
             }
         }
         if Instant::now() > deadline {
-            return Err(Failure::new(Exit::Unreachable, "no member leads"));
+            return Err(Error::Unreachable("no member leads".to_owned()));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -215,7 +216,7 @@ fn load(
     args: &NodeLoad,
     limits: Limits,
     leader: &LocalClient,
-) -> Result<Report, Failure> {
+) -> Result<Report> {
     let clients = args.clients.max(1);
     let threads = args.threads.clamp(1, clients);
     let cpu_before = machine::cpu_of_self();
@@ -238,7 +239,7 @@ fn load(
         .collect();
     let mut counts = Counts::new(shared.began);
     for worker in workers {
-        let panicked = |_| Failure::new(Exit::Internal, "a thread of the load panicked");
+        let panicked = |_| Error::Internal("a thread of the load panicked".to_owned());
         counts.add(&worker.join().map_err(panicked)??);
     }
     Ok(Report {
@@ -255,7 +256,7 @@ fn load(
 }
 
 /// One thread: its clients, on a runtime of its own.
-fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts, Failure> {
+fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -268,7 +269,7 @@ fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts, Failure> {
         let mut counts = Counts::new(shared.began);
         for client in clients {
             let done = client.await;
-            counts.add(&done.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?);
+            counts.add(&done.map_err(|error| Error::Internal(error.to_string()))?);
         }
         Ok(counts)
     }))
