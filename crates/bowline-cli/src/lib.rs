@@ -3,8 +3,7 @@
 //! ```text
 //!   lib::run ──▶ dispatch
 //!                   │
-//!       remote                        commands that only a cluster has, or that differ there
-//!       commands                      the commands on a directory
+//!       commands                      the commands, on a directory, on a cluster, or on both
 //!       store                         what a command works on: a directory or a cluster
 //!       context                       the options and streams of a run
 //!       import, export                formats, without the database
@@ -27,7 +26,6 @@ pub mod import;
 pub mod output;
 mod private_file;
 pub mod progress;
-mod remote;
 mod store;
 mod streams;
 

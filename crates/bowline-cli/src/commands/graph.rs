@@ -3,18 +3,18 @@
 use std::collections::HashSet;
 
 use bowline::BlockId;
+use bowline_client::graph::Stop;
 
 use super::transfer::{block_item, edge_item};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Scope};
-use crate::context::{Context, not_found};
+use crate::context::{Context, at_most, not_found};
 use crate::exit::Failure;
 use crate::export;
 use crate::import::BlockRef;
 use crate::output::Field;
-use crate::store::graph::Store;
-use crate::store::graph_reader::{Order, Stop};
+use crate::store::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{Labels, find};
-use bowline_load::units::show_size;
+use crate::store::target::Target;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {
     match args {
@@ -57,15 +57,12 @@ fn neighbors(
     edges: &EdgeFilter,
     limit: Option<u64>,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
-    let id = find(&*graph, block)?;
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = target.at(edges.scope.rev)?;
+    let id = find(&graph, block)?;
     let mut found = graph.neighbors(id, edges, limit)?;
-    found.truncate(limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    }));
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.iter().map(|neighbor| neighbor.id))?;
+    found.truncate(at_most(limit));
+    let mut labels = Labels::of(&graph, found.iter().map(|neighbor| neighbor.id))?;
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["block", "kind", "direction", "id"]);
     for neighbor in found {
@@ -75,7 +72,7 @@ fn neighbors(
             "out"
         };
         rows.push(vec![
-            labels.get(&*graph, neighbor.id)?.into(),
+            labels.get(neighbor.id)?.into(),
             neighbor.kind.as_ref().into(),
             way.into(),
             neighbor.id.to_string().into(),
@@ -102,24 +99,20 @@ fn reach(
     bounds: &Bounds,
     depth_first: bool,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
-    let start = find(&*graph, block)?;
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = target.at(edges.scope.rev)?;
+    let start = find(&graph, block)?;
     let found = graph.traverse(start, edges, bounds, depth_first)?;
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.visits.iter().map(|visit| visit.id))?;
+    let mut labels = Labels::of(&graph, found.visits.iter().map(|visit| visit.id))?;
     let count = found.visits.len();
     {
         let mut printer = context.printer(false);
         let mut rows = printer.rows(&["depth", "block", "from", "kind", "id"]);
         for visit in found.visits {
-            let from = visit
-                .parent
-                .map(|parent| labels.get(&*graph, parent))
-                .transpose()?;
+            let from = visit.parent.map(|parent| labels.get(parent)).transpose()?;
             rows.push(vec![
                 u64::from(visit.depth).into(),
-                labels.get(&*graph, visit.id)?.into(),
+                labels.get(visit.id)?.into(),
                 from.into(),
                 visit.kind.map(|kind| kind.to_string()).into(),
                 visit.id.to_string().into(),
@@ -141,14 +134,13 @@ fn path(
     edges: &EdgeFilter,
     bounds: &Bounds,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
-    let (start, end) = (find(&*graph, from)?, find(&*graph, to)?);
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = target.at(edges.scope.rev)?;
+    let (start, end) = (find(&graph, from)?, find(&graph, to)?);
     let Some(found) = graph.path((start, end), weight, edges, bounds.max_depth)? else {
         return Err(not_found(format!("no path leads from {from} to {to}")));
     };
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.blocks.iter().copied())?;
+    let mut labels = Labels::of(&graph, found.blocks.iter().copied())?;
     {
         let mut printer = context.printer(false);
         let mut rows = printer.rows(&["step", "block", "over", "id"]);
@@ -156,7 +148,7 @@ fn path(
             let over = step
                 .checked_sub(1)
                 .map(|edge| found.kinds[edge].to_string());
-            let label = labels.get(&*graph, *id)?;
+            let label = labels.get(*id)?;
             let step = step as u64;
             rows.push(vec![
                 step.into(),
@@ -171,25 +163,24 @@ fn path(
 }
 
 fn order(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(scope.rev)?;
-    let mut labels = Labels::default();
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = target.at(scope.rev)?;
     let ids = match graph.order(scope)? {
-        Order::Found(ids) => ids,
-        Order::Cycle(cycle) => {
+        Ok(ids) => ids,
+        Err(cycle) => {
             // With the names people know, not only the ids.
-            labels.learn(&*graph, cycle.iter().copied())?;
-            let names = cycle.iter().map(|id| labels.get(&*graph, *id));
+            let mut labels = Labels::of(&graph, cycle.iter().copied())?;
+            let names = cycle.iter().map(|id| labels.get(*id));
             let names: Vec<_> = names.collect::<Result<_, _>>()?;
             let text = format!("the graph has a cycle: {}", names.join(" -> "));
             return Err(Failure::new(crate::exit::Exit::Invalid, text));
         }
     };
-    labels.learn(&*graph, ids.iter().copied())?;
+    let mut labels = Labels::of(&graph, ids.iter().copied())?;
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["position", "block", "id"]);
     for (position, id) in ids.into_iter().enumerate() {
-        let label = labels.get(&*graph, id)?;
+        let label = labels.get(id)?;
         rows.push(vec![
             (position as u64 + 1).into(),
             label.into(),
@@ -206,23 +197,20 @@ fn components(
     strong: bool,
     limit: Option<u64>,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(scope.rev)?;
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = target.at(scope.rev)?;
     let mut found = graph.components(scope, strong)?;
     // Stable, so that equally large ones keep their order.
     found.sort_by_key(|component| std::cmp::Reverse(component.len()));
     let count = found.len();
-    found.truncate(limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    }));
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.iter().flatten().copied())?;
+    found.truncate(at_most(limit));
+    let mut labels = Labels::of(&graph, found.iter().flatten().copied())?;
     {
         let mut printer = context.printer(false);
         let mut rows = printer.rows(&["component", "size", "blocks"]);
         for (number, component) in found.into_iter().enumerate() {
             let size = component.len() as u64;
-            let names = component.into_iter().map(|id| labels.get(&*graph, id));
+            let names = component.into_iter().map(|id| labels.get(id));
             let names = Field::List(names.collect::<Result<_, _>>()?);
             rows.push(vec![(number as u64 + 1).into(), size.into(), names])?;
         }
@@ -233,29 +221,9 @@ fn components(
 }
 
 fn stats(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(scope.rev)?;
-    let stats = graph.stats(scope)?;
-    let counts = |counts: &std::collections::BTreeMap<String, u64>| {
-        let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
-        Field::Attributes(counts.iter().map(text).collect())
-    };
-    Ok(context.printer(false).record(&[
-        ("revision", stats.revision.into()),
-        ("blocks", stats.blocks.into()),
-        ("edges", stats.edges.into()),
-        ("blocks_by_kind", counts(&stats.blocks_by_kind)),
-        ("edges_by_kind", counts(&stats.edges_by_kind)),
-        ("self_loops", stats.self_loops.into()),
-        ("out_degree_max", stats.out_degree_max.into()),
-        ("in_degree_max", stats.in_degree_max.into()),
-        ("degree_mean", Field::Real(stats.degree_mean)),
-        ("strong_components", stats.strong_components.into()),
-        ("weak_components", stats.weak_components.into()),
-        ("triangles", stats.triangles.into()),
-        ("average_clustering", Field::Real(stats.average_clustering)),
-        ("view_memory", show_size(stats.view_memory_bytes).into()),
-    ])?)
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let statistics = target.at(scope.rev)?.statistics(scope)?;
+    context.record(&statistics)
 }
 
 fn dot(
@@ -264,10 +232,10 @@ fn dot(
     edges: &EdgeFilter,
     bounds: &Bounds,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = target.at(edges.scope.rev)?;
     let mut chosen: HashSet<BlockId> = HashSet::new();
-    let start = block.map(|block| find(&*graph, block)).transpose()?;
+    let start = block.map(|block| find(&graph, block)).transpose()?;
     if let Some(start) = start {
         let found = graph.traverse(start, edges, bounds, false)?;
         chosen.extend(found.visits.into_iter().map(|visit| visit.id));

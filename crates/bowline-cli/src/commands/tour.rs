@@ -15,6 +15,8 @@ use crate::exit::{Exit, Failure};
 use crate::import::{self, Event, Format, NAME_ATTRIBUTE};
 use crate::output::Field;
 use crate::store::resolve::Labels;
+use crate::store::target::Target;
+use crate::store::view::View;
 
 /// The lock file of this very program, for where there is none at hand.
 const OWN_LOCK: &str = include_str!("../../../../Cargo.lock");
@@ -152,7 +154,8 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
         Err(_) => (OWN_LOCK.to_owned(), "Cargo.lock (of this program)"),
     };
     let start = Instant::now();
-    let mut batch = Batch::new(db, BATCH_ITEMS, BATCH_BYTES, false);
+    let target = Target::Local(db.clone());
+    let mut batch = Batch::new(&target, BATCH_ITEMS, BATCH_BYTES, false);
     let mut refused = 0;
     for event in import::read(
         text.as_bytes(),
@@ -231,10 +234,12 @@ fn compare_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
 
 fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     const SHOWN_MAX: usize = 8;
-    let graph = db.snapshot().graph();
+    let snapshot = db.snapshot();
+    let graph = snapshot.graph();
+    let view = View::Local(snapshot);
     let target = choose_target(&graph)?;
-    let mut labels = Labels::default();
-    let name = labels.get(&graph, target)?;
+    let mut labels = Labels::of(&view, [target])?;
+    let name = labels.get(target)?;
     let found = graph
         .traverse(target)
         .direction(Direction::In)
@@ -243,11 +248,7 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     let dependents = &found.visits[1..];
     let mut lines = vec![format!("{} packages", dependents.len())];
     for visit in dependents.iter().take(SHOWN_MAX) {
-        lines.push(format!(
-            "depth {}  {}",
-            visit.depth,
-            labels.get(&graph, visit.id)?
-        ));
+        lines.push(format!("depth {}  {}", visit.depth, labels.get(visit.id)?));
     }
     if dependents.len() > SHOWN_MAX {
         lines.push(format!("… and {} more", dependents.len() - SHOWN_MAX));
@@ -265,7 +266,7 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     };
     let path = graph.shortest_path(farthest.id, target).find()?;
     let path = path.ok_or_else(|| unexpected("a path back along a traversal"))?;
-    let names = path.blocks.iter().map(|id| labels.get(&graph, *id));
+    let names = path.blocks.iter().map(|id| labels.get(*id));
     let names: Vec<_> = names.collect::<Result<_, _>>()?;
     guide.step(
         "The shortest path between two packages.",

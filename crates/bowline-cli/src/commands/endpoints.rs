@@ -4,12 +4,13 @@ use std::time::Instant;
 
 use bowline_client::ReadLevel;
 
+use super::members::member_id;
 use crate::args::Output;
 use crate::args::cluster::Endpoint as Args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::store::connection::{Remote, member_id, status_of};
+use crate::store::remote::{KEYS_TIMEOUT, Remote};
 use bowline_load::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
@@ -25,7 +26,7 @@ fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Fa
     if !cluster {
         return Ok(context.endpoints());
     }
-    let remote = Remote::of(context)?;
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
     let members = remote
         .wait(remote.client.members(ReadLevel::Eventual))?
         .members;
@@ -33,10 +34,6 @@ fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Fa
         .into_iter()
         .flat_map(|member| member.client_urls)
         .collect())
-}
-
-fn one(endpoint: &str) -> Result<Remote, Failure> {
-    Remote::to(vec![endpoint.to_owned()], ReadLevel::Linearizable)
 }
 
 /// Ends with the first failure, after all endpoints were shown.
@@ -61,7 +58,8 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
         "applied", "revision", "errors",
     ]);
     for endpoint in &endpoints {
-        let status = match status_of(endpoint) {
+        let asked = Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.status()));
+        let status = match asked {
             Ok(status) => status,
             Err(failure) => {
                 let mut row = vec![Field::Absent; 12];
@@ -100,7 +98,7 @@ fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
         let started = Instant::now();
         // A linearizable read needs a majority, as a commit does.
         let asked =
-            one(endpoint).and_then(|remote| remote.wait(remote.client.get("health").into_future()));
+            Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.get("health")));
         let took = Field::Real(started.elapsed().as_secs_f64() * 1e3);
         let error = asked.as_ref().err().map(|failure| failure.message.as_str());
         rows.push(vec![
@@ -123,20 +121,15 @@ fn hashkv(context: &mut Context<'_, '_>, rev: Option<u64>, cluster: bool) -> Res
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&["endpoint", "hash", "revision", "compacted"]);
     for endpoint in &endpoints {
-        let remote = one(endpoint)?;
+        let remote = Remote::member(endpoint)?;
         // The same revision everywhere, or the hashes say nothing.
         let asked = match revision {
             Some(revision) => revision,
-            None => {
-                remote
-                    .wait(remote.client.get("\0").into_future())?
-                    .header
-                    .revision
-            }
+            None => remote.wait(remote.client.get("\0"))?.header.revision,
         };
         revision = Some(asked);
         // A member that is behind does not have it yet; a linearizable read makes it catch up.
-        remote.wait(remote.client.get("\0").into_future())?;
+        remote.wait(remote.client.get("\0"))?;
         let hash = remote.wait(remote.client.hash_kv(asked))?;
         rows.push(vec![
             endpoint.as_str().into(),

@@ -4,10 +4,15 @@ use crate::args::cluster::Member as Args;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Field;
-use crate::store::connection::{Remote, member_id};
+use crate::store::remote::{KEYS_TIMEOUT, Remote};
+
+/// A member's number as it is written: in hexadecimal, as etcd's tools do.
+pub(super) fn member_id(id: u64) -> String {
+    format!("{id:x}")
+}
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
-    let remote = Remote::of(context)?;
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
     let members = match args {
         Args::List => remote.wait(remote.client.members(remote.level))?.members,
         Args::Add { peer_urls, learner } => {
@@ -52,9 +57,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
 }
 
 pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
-    let remote = Remote::of(context)?;
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
     remote.wait(remote.client.move_leader(id))?;
-    Ok(context
-        .printer(false)
-        .record(&[("leader", member_id(id).into())])?)
+    context.record(&[("leader", member_id(id).into())])
 }
