@@ -80,6 +80,21 @@ impl Context<'_, '_> {
         Ok(self.printer(false).record(fields)?)
     }
 
+    /// Prints results of one shape, each as it comes.
+    pub(crate) fn rows(
+        &mut self,
+        columns: &'static [&'static str],
+        results: impl IntoIterator<Item = Result<Vec<Field>, Failure>>,
+    ) -> Result<(), Failure> {
+        let mut printer = self.printer(false);
+        let mut rows = printer.rows(columns);
+        for result in results {
+            rows.push(result?)?;
+        }
+        rows.finish()?;
+        Ok(())
+    }
+
     /// A sentence for people: nothing in JSON or with `--quiet`.
     pub(crate) fn remark(&mut self, text: &str) -> Result<(), Failure> {
         if self.global.output == Output::Table && !self.global.quiet {

@@ -56,6 +56,26 @@ pub struct Load {
     pub json: bool,
 }
 
+impl Default for Load {
+    /// What a command line without any option says.
+    fn default() -> Load {
+        Load {
+            conns: 1,
+            clients: 1,
+            total: None,
+            duration: None,
+            rate: None,
+            sequential_keys: false,
+            key_size: 8,
+            key_space_size: 10_000,
+            val_size: 256,
+            target_leader: false,
+            threads: 1,
+            json: false,
+        }
+    }
+}
+
 impl Load {
     /// How many requests.
     #[must_use]
@@ -218,13 +238,13 @@ impl GraphLoad {
             total: self.total,
             duration: self.duration,
             rate: self.rate,
-            sequential_keys: false,
             key_size: GraphLoad::ID_BYTES,
             key_space_size: self.blocks,
             val_size: 0,
             target_leader: self.target_leader,
             threads: self.threads,
             json: self.json,
+            ..Load::default()
         }
     }
 }

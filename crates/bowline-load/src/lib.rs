@@ -101,12 +101,7 @@ impl Generator<'_> {
         let plan = Plan {
             name,
             addresses,
-            connections: args.conns.max(1),
-            clients: args.clients.max(1),
-            total: args.total(),
-            duration: args.duration,
-            rate: args.rate,
-            threads: args.threads.max(1),
+            load: args.clone(),
         };
         load::run(&plan, workload, self.show)
     }

@@ -8,7 +8,6 @@
 //! The members have a runtime of their own. Each thread of the load has one, too, and some of the
 //! clients; each client has one request under way.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::path::Path;
@@ -19,10 +18,9 @@ use std::time::{Duration, Instant};
 use bowline::Value;
 use bowline_cluster::{LocalClient, Node, NodeConfig, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
-use hdrhistogram::Histogram;
 
 use super::machine;
-use super::report::{Figures, Report, new_histogram};
+use super::report::{Counts, Figures, Report};
 use super::workload::{Random, value};
 use crate::args::NodeLoad;
 use crate::error::{Error, Result};
@@ -181,35 +179,6 @@ struct Shared {
     value: Value,
 }
 
-/// What a client counts.
-struct Counts {
-    histogram: Histogram<u64>,
-    errors: BTreeMap<String, u64>,
-    empty: u64,
-    last: Instant,
-}
-
-impl Counts {
-    fn new(began: Instant) -> Counts {
-        Counts {
-            histogram: new_histogram(),
-            errors: BTreeMap::new(),
-            empty: 0,
-            last: began,
-        }
-    }
-
-    fn add(&mut self, other: &Counts) {
-        // Both have the same bounds.
-        let _ = self.histogram.add(&other.histogram);
-        for (kind, count) in &other.errors {
-            *self.errors.entry(kind.clone()).or_default() += count;
-        }
-        self.empty += other.empty;
-        self.last = self.last.max(other.last);
-    }
-}
-
 fn load(
     name: &'static str,
     level: Option<ReadLevel>,
@@ -237,22 +206,13 @@ fn load(
             std::thread::spawn(move || work(&shared, &mine))
         })
         .collect();
-    let mut counts = Counts::new(shared.began);
+    let mut counts = Counts::new();
     for worker in workers {
         let panicked = |_| Error::Internal("a thread of the load panicked".to_owned());
-        counts.add(&worker.join().map_err(panicked)??);
+        counts.add(worker.join().map_err(panicked)??);
     }
-    Ok(Report {
-        name,
-        connections: 0,
-        clients,
-        operations: 1,
-        elapsed: counts.last.saturating_duration_since(shared.began),
-        histogram: counts.histogram,
-        errors: counts.errors,
-        empty: counts.empty,
-        client_cpu: machine::cpu_of_self().saturating_sub(cpu_before),
-    })
+    let cpu = machine::cpu_of_self().saturating_sub(cpu_before);
+    Ok(counts.report(name, 0, clients, 1, cpu))
 }
 
 /// One thread: its clients, on a runtime of its own.
@@ -266,10 +226,10 @@ fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts> {
             .iter()
             .map(|index| tokio::task::spawn_local(drive(Arc::clone(shared), *index)))
             .collect();
-        let mut counts = Counts::new(shared.began);
+        let mut counts = Counts::new();
         for client in clients {
             let done = client.await;
-            counts.add(&done.map_err(|error| Error::Internal(error.to_string()))?);
+            counts.add(done.map_err(|error| Error::Internal(error.to_string()))?);
         }
         Ok(counts)
     }))
@@ -282,7 +242,8 @@ async fn drive(shared: Arc<Shared>, index: usize) -> Counts {
     let limits = shared.limits;
     let deadline = limits.duration.map(|duration| shared.began + duration);
     let mut random = Random::of(u64::try_from(index).unwrap_or(0));
-    let mut counts = Counts::new(shared.began);
+    let mut counts = Counts::new();
+    counts.began(shared.began);
     let mut now = Instant::now();
     for turn in 1_u64.. {
         if deadline.is_some_and(|deadline| now >= deadline) {
@@ -301,15 +262,10 @@ async fn drive(shared: Arc<Shared>, index: usize) -> Counts {
         let done = shared.ask(format!("{key:0width$x}").into_bytes()).await;
         let before = std::mem::replace(&mut now, Instant::now());
         match done {
-            Ok(is_found) => {
-                let nanos = now.saturating_duration_since(before).as_nanos();
-                let nanos = u64::try_from(nanos).unwrap_or(u64::MAX).max(1);
-                counts.histogram.saturating_record(nanos);
-                counts.empty += u64::from(!is_found);
-            }
-            Err(error) => *counts.errors.entry(error).or_default() += 1,
+            Ok(is_found) => counts.success(now.saturating_duration_since(before), !is_found),
+            Err(error) => counts.error(error),
         }
-        counts.last = now;
+        counts.answered(now);
         if turn % TURN == 0 {
             tokio::task::yield_now().await;
             now = Instant::now();

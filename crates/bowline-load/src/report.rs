@@ -1,14 +1,14 @@
 //! What came of a load.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
 use crate::error::{Error, Result};
 
 /// Latencies from 1 ns to 10 minutes, exact to three digits.
-pub(crate) fn new_histogram() -> Histogram<u64> {
+fn new_histogram() -> Histogram<u64> {
     // These bounds are right, whatever comes.
     Histogram::new_with_bounds(1, 600_000_000_000, 3).unwrap_or_else(|_| unreachable!())
 }
@@ -52,6 +52,89 @@ impl From<usize> for Figure {
 impl From<f64> for Figure {
     fn from(number: f64) -> Figure {
         Figure::Real(number)
+    }
+}
+
+/// What a part of a load counts.
+pub(crate) struct Counts {
+    histogram: Histogram<u64>,
+    errors: BTreeMap<String, u64>,
+    empty: u64,
+    /// When the first client began. The threads that send take the time: the one that waits for them
+    /// may be woken long after they began, and what they did until then would count as done in no time.
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Counts {
+    pub(crate) fn new() -> Counts {
+        Counts {
+            histogram: new_histogram(),
+            errors: BTreeMap::new(),
+            empty: 0,
+            first: None,
+            last: None,
+        }
+    }
+
+    pub(crate) fn began(&mut self, at: Instant) {
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+    }
+
+    pub(crate) fn answered(&mut self, at: Instant) {
+        self.last = self.last.max(Some(at));
+    }
+
+    pub(crate) fn success(&mut self, latency: Duration, is_empty: bool) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.saturating_record(nanos.max(1));
+        self.empty += u64::from(is_empty);
+    }
+
+    pub(crate) fn error(&mut self, kind: String) {
+        *self.errors.entry(kind).or_default() += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: Counts) {
+        // Both have the same bounds.
+        let _ = self.histogram.add(&other.histogram);
+        for (kind, count) in other.errors {
+            *self.errors.entry(kind).or_default() += count;
+        }
+        self.empty += other.empty;
+        if let Some(first) = other.first {
+            self.began(first);
+        }
+        self.last = self.last.max(other.last);
+    }
+
+    /// From the first beginning to the last answer.
+    fn elapsed(&self) -> Duration {
+        let both = self.first.zip(self.last);
+        both.map_or(Duration::ZERO, |(first, last)| {
+            last.saturating_duration_since(first)
+        })
+    }
+
+    pub(crate) fn report(
+        self,
+        name: &'static str,
+        connections: usize,
+        clients: usize,
+        operations: u64,
+        client_cpu: Duration,
+    ) -> Report {
+        Report {
+            name,
+            connections,
+            clients,
+            operations,
+            elapsed: self.elapsed(),
+            histogram: self.histogram,
+            errors: self.errors,
+            empty: self.empty,
+            client_cpu,
+        }
     }
 }
 

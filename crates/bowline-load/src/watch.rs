@@ -106,30 +106,21 @@ pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) ->
         shared.events.load(Ordering::Relaxed),
     );
     let load = Load {
-        conns: 1,
         clients: args.clients,
         total: args.total.or(args.duration.is_none().then_some(1_000)),
         duration: args.duration,
         rate: args.rate,
         sequential_keys: true,
-        key_size: 8,
-        key_space_size: 10_000,
         val_size: args.val_size,
-        target_leader: false,
-        threads: 1,
-        json: args.json,
+        ..Load::default()
     };
+    let workload = Workload::puts(&load)?;
     let plan = Plan {
         name: "watch",
         addresses: addresses.to_vec(),
-        connections: 1,
-        clients: load.clients.max(1),
-        total: load.total(),
-        duration: load.duration,
-        rate: load.rate,
-        threads: 1,
+        load,
     };
-    let report = load::run(&plan, &Workload::puts(&load)?, show)?;
+    let report = load::run(&plan, &workload, show)?;
     // What is put is told to everybody, sooner or later.
     let expected = report.succeeded() * watchers;
     let events = || shared.events.load(Ordering::Relaxed) - before;

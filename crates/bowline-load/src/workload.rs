@@ -264,6 +264,11 @@ mod tests {
     }
 
     #[test]
+    fn a_load_without_options_is_the_default() {
+        assert_eq!(format!("{:?}", load("")), format!("{:?}", Load::default()));
+    }
+
+    #[test]
     fn requests_differ_in_their_keys_only() {
         let args = load("--sequential-keys --key-size 4 --val-size 300 --key-space-size 3");
         let workload = Workload::puts(&args).unwrap();

@@ -36,42 +36,47 @@ fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Fa
         .collect())
 }
 
-/// Ends with the first failure, after all endpoints were shown.
-fn end(failures: &[Failure]) -> Result<(), Failure> {
-    failures.first().cloned().map_or(Ok(()), Err)
+/// Prints a row for each endpoint, then ends with the first failure.
+fn rows(
+    context: &mut Context<'_, '_>,
+    cluster: bool,
+    columns: &'static [&'static str],
+    ask: impl Fn(&str) -> (Vec<Field>, Result<(), Failure>),
+) -> Result<(), Failure> {
+    let mut ended = Ok(());
+    let rows = endpoints(context, cluster)?.into_iter().map(|endpoint| {
+        let (mut row, done) = ask(&endpoint);
+        row.insert(0, endpoint.into());
+        if ended.is_ok() {
+            ended = done;
+        }
+        Ok(row)
+    });
+    context.rows(columns, rows)?;
+    ended
 }
 
 fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
-    let endpoints = endpoints(context, cluster)?;
-    let is_table = context.output(false) == Output::Table;
-    let size = |bytes| {
-        if is_table {
-            show_size(bytes).into()
-        } else {
-            Field::Number(bytes)
-        }
-    };
-    let mut failures = Vec::new();
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&[
+    const COLUMNS: &[&str] = &[
         "endpoint", "member", "version", "size", "in_use", "leader", "learner", "term", "index",
         "applied", "revision", "errors",
-    ]);
-    for endpoint in &endpoints {
+    ];
+    let is_table = context.output(false) == Output::Table;
+    let size = |bytes| match is_table {
+        true => show_size(bytes).into(),
+        false => Field::Number(bytes),
+    };
+    rows(context, cluster, COLUMNS, |endpoint| {
         let asked = Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.status()));
         let status = match asked {
             Ok(status) => status,
             Err(failure) => {
-                let mut row = vec![Field::Absent; 12];
-                row[0] = endpoint.as_str().into();
-                row[11] = Field::List(vec![failure.message.clone()]);
-                rows.push(row)?;
-                failures.push(failure);
-                continue;
+                let mut row = vec![Field::Absent; COLUMNS.len() - 2];
+                row.push(Field::List(vec![failure.message.clone()]));
+                return (row, Err(failure));
             }
         };
-        rows.push(vec![
-            endpoint.as_str().into(),
+        let row = vec![
             member_id(status.header.member_id).into(),
             status.version.as_str().into(),
             size(status.db_size_bytes),
@@ -83,45 +88,30 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
             status.raft_applied_index.into(),
             status.header.revision.into(),
             Field::List(status.errors),
-        ])?;
-    }
-    rows.finish()?;
-    end(&failures)
+        ];
+        (row, Ok(()))
+    })
 }
 
 fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
-    let endpoints = endpoints(context, cluster)?;
-    let mut failures = Vec::new();
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["endpoint", "healthy", "took_ms", "error"]);
-    for endpoint in &endpoints {
+    let columns = &["endpoint", "healthy", "took_ms", "error"];
+    rows(context, cluster, columns, |endpoint| {
         let started = Instant::now();
         // A linearizable read needs a majority, as a commit does.
         let asked =
             Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.get("health")));
         let took = Field::Real(started.elapsed().as_secs_f64() * 1e3);
         let error = asked.as_ref().err().map(|failure| failure.message.as_str());
-        rows.push(vec![
-            endpoint.as_str().into(),
-            Field::Flag(asked.is_ok()),
-            took,
-            error.into(),
-        ])?;
-        if let Err(failure) = asked {
-            failures.push(Failure::new(Exit::Unreachable, failure.message));
-        }
-    }
-    rows.finish()?;
-    end(&failures)
+        let row = vec![Field::Flag(asked.is_ok()), took, error.into()];
+        let unhealthy = |failure: Failure| Failure::new(Exit::Unreachable, failure.message);
+        (row, asked.map(drop).map_err(unhealthy))
+    })
 }
 
 fn hashkv(context: &mut Context<'_, '_>, rev: Option<u64>, cluster: bool) -> Result<(), Failure> {
-    let endpoints = endpoints(context, cluster)?;
     let mut revision = rev;
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["endpoint", "hash", "revision", "compacted"]);
-    for endpoint in &endpoints {
-        let remote = Remote::member(endpoint)?;
+    let rows = endpoints(context, cluster)?.into_iter().map(|endpoint| {
+        let remote = Remote::member(&endpoint)?;
         // The same revision everywhere, or the hashes say nothing.
         let asked = match revision {
             Some(revision) => revision,
@@ -131,13 +121,12 @@ fn hashkv(context: &mut Context<'_, '_>, rev: Option<u64>, cluster: bool) -> Res
         // A member that is behind does not have it yet; a linearizable read makes it catch up.
         remote.wait(remote.client.get("\0"))?;
         let hash = remote.wait(remote.client.hash_kv(asked))?;
-        rows.push(vec![
-            endpoint.as_str().into(),
+        Ok(vec![
+            endpoint.into(),
             u64::from(hash.hash).into(),
             asked.into(),
             hash.compact_revision.into(),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        ])
+    });
+    context.rows(&["endpoint", "hash", "revision", "compacted"], rows)
 }

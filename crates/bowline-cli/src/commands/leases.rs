@@ -35,19 +35,16 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
         }
         Lease::List => {
             let leases = Target::open(context, KEYS_TIMEOUT)?.leases()?;
-            let mut printer = context.printer(false);
-            let mut rows = printer.rows(&["lease", "ttl", "remaining", "keys"]);
-            for (lease, keys) in leases {
+            let rows = leases.into_iter().map(|(lease, keys)| {
                 let keys = keys.iter().map(|key| escape(key).into_owned());
-                rows.push(vec![
+                Ok(vec![
                     Field::Signed(lease.id),
                     show_duration(lease.ttl).into(),
                     show_duration(lease.remaining).into(),
                     Field::List(keys.collect()),
-                ])?;
-            }
-            rows.finish()?;
-            Ok(())
+                ])
+            });
+            context.rows(&["lease", "ttl", "remaining", "keys"], rows)
         }
     }
 }

@@ -70,14 +70,11 @@ pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), F
         Alarm::List => remote.wait(remote.client.alarms())?,
         Alarm::Disarm => remote.wait(remote.client.disarm())?,
     };
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["member", "alarm"]);
-    for alarm in alarms {
+    let rows = alarms.into_iter().map(|alarm| {
         let member = member_id(alarm.member_id);
-        rows.push(vec![member.into(), alarm.kind.to_string().into()])?;
-    }
-    rows.finish()?;
-    Ok(())
+        Ok(vec![member.into(), alarm.kind.to_string().into()])
+    });
+    context.rows(&["member", "alarm"], rows)
 }
 
 pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
@@ -122,21 +119,15 @@ fn print_files(
     context: &mut Context<'_, '_>,
     report: &bowline::CheckReport,
 ) -> Result<(), Failure> {
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["file", "verdict", "found"]);
-    for file in &report.files {
+    let rows = report.files.iter().map(|file| {
         let (verdict, found) = match &file.error {
             None => ("ok", file.summary.clone()),
             Some(error) => ("damaged", error.to_string()),
         };
-        rows.push(vec![
-            file.path.display().to_string().into(),
-            verdict.into(),
-            found.into(),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        let path = file.path.display().to_string();
+        Ok(vec![path.into(), verdict.into(), found.into()])
+    });
+    context.rows(&["file", "verdict", "found"], rows)
 }
 
 pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {

@@ -33,27 +33,25 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
             remote.wait(remote.client.update_member(*id, urls))?.members
         }
     };
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&[
+    let columns = &[
         "member",
         "name",
         "started",
         "learner",
         "peer_urls",
         "client_urls",
-    ]);
-    for member in members {
-        rows.push(vec![
+    ];
+    let rows = members.into_iter().map(|member| {
+        Ok(vec![
             member_id(member.id).into(),
             member.name.as_str().into(),
             Field::Flag(!member.name.is_empty()),
             Field::Flag(member.is_learner),
             Field::List(member.peer_urls),
             Field::List(member.client_urls),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        ])
+    });
+    context.rows(columns, rows)
 }
 
 pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {

@@ -175,18 +175,14 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
             format!("{name} names no packages"),
         ));
     }
-    let counts = imported.fields().map(|(name, _)| name);
     let took = start.elapsed().as_millis();
     guide.step(
         &format!("Import the dependency graph of {name}."),
         "import Cargo.lock",
         &[format!(
-            "{} {}, {} {}, {refused} {} in {took} ms; revision {}",
+            "{} blocks, {} edges, {refused} refused in {took} ms; revision {}",
             imported.blocks,
-            counts[0],
             imported.edges,
-            counts[1],
-            counts[2],
             db.revision()
         )],
     )
@@ -266,8 +262,7 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     };
     let path = graph.shortest_path(farthest.id, target).find()?;
     let path = path.ok_or_else(|| unexpected("a path back along a traversal"))?;
-    let names = path.blocks.iter().map(|id| labels.get(*id));
-    let names: Vec<_> = names.collect::<Result<_, _>>()?;
+    let names = labels.all(&path.blocks)?;
     guide.step(
         "The shortest path between two packages.",
         &format!("graph path {} {name}", names[0]),

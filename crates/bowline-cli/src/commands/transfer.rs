@@ -25,32 +25,23 @@ use crate::store::target::Target;
 use crate::store::view::{Scan, View};
 
 pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(), Failure> {
-    let from_input = args.file == Path::new("-");
     // What can be refused is refused before the database is created.
-    let file = if from_input {
-        None
-    } else {
-        Some(open_file(&args.file)?)
-    };
-    let total = match &file {
-        Some(file) => Some(file.metadata().map_err(|e| named(&args.file, &e))?.len()),
-        None => None,
+    let file = match args.file == Path::new("-") {
+        true => None,
+        false => Some(open_file(&args.file)?),
     };
     let target = Target::open_to_import(context, args.write.durability)?;
     let before = target.revision()?;
+    let (path, total) = file
+        .as_ref()
+        .map(|(_, bytes)| (&*args.file, *bytes))
+        .unzip();
     let progress = Progress::bytes("import", total, context.global.quiet);
-    let path = (!from_input).then_some(&*args.file);
-    let imported = match file {
-        Some(file) => read_into(&target, progress.reading(file), path, args, &progress),
-        None => read_into(
-            &target,
-            progress.reading(&mut context.streams.stdin),
-            None,
-            args,
-            &progress,
-        ),
+    let input: Box<dyn Read> = match file {
+        Some((file, _)) => Box::new(progress.reading(file)),
+        None => Box::new(progress.reading(&mut context.streams.stdin)),
     };
-    let imported = imported?;
+    let imported = read_into(&target, input, path, args, &progress)?;
     drop(progress);
     let revision = target.revision()?;
     target.close()?;
@@ -65,23 +56,20 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
     ])
 }
 
-fn open_file(path: &Path) -> Result<File, Failure> {
-    let file = File::open(path).map_err(|error| named(path, &error))?;
-    let is_directory = file
-        .metadata()
-        .map_err(|error| named(path, &error))?
-        .is_dir();
-    if is_directory {
-        return Err(usage(format!(
-            "{} is a directory; import takes a file",
-            path.display()
-        )));
+/// Opens a file; gives its bytes, too.
+fn open_file(path: &Path) -> Result<(File, u64), Failure> {
+    let named = |error: io::Error| {
+        let text = format!("cannot read {}: {error}", path.display());
+        Failure::new(Exit::Io, text)
+    };
+    let file = File::open(path).map_err(named)?;
+    let metadata = file.metadata().map_err(named)?;
+    if metadata.is_dir() {
+        let path = path.display();
+        let text = format!("{path} is a directory; import takes a file");
+        return Err(usage(text));
     }
-    Ok(file)
-}
-
-fn named(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Io, format!("cannot read {}: {error}", path.display()))
+    Ok((file, metadata.len()))
 }
 
 fn read_into(
@@ -199,27 +187,20 @@ pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
     let source = target.at(args.rev)?;
     // Refused before anything is printed.
     let revision = source.revision()?;
-    let to_output = args.file == Path::new("-");
-    let count = if to_output {
-        write_items(&source, args, &mut *context.streams.stdout)?
-    } else {
-        let failed = |error: io::Error| {
-            Failure::new(
-                Exit::Io,
-                format!("cannot write {}: {error}", args.file.display()),
-            )
-        };
-        let mut file = PrivateFile::create(&args.file).map_err(failed)?;
-        let mut out = BufWriter::new(&mut file);
-        let count = write_items(&source, args, &mut out)?;
-        out.flush().map_err(failed)?;
-        drop(out);
-        file.commit().map_err(failed)?;
-        count
-    };
-    if to_output {
+    if args.file == Path::new("-") {
+        write_items(&source, args, &mut *context.streams.stdout)?;
         return Ok(());
     }
+    let failed = |error: io::Error| {
+        let text = format!("cannot write {}: {error}", args.file.display());
+        Failure::new(Exit::Io, text)
+    };
+    let mut file = PrivateFile::create(&args.file).map_err(failed)?;
+    let mut out = BufWriter::new(&mut file);
+    let count = write_items(&source, args, &mut out)?;
+    out.flush().map_err(failed)?;
+    drop(out);
+    file.commit().map_err(failed)?;
     context.record(&[
         ("file", args.file.display().to_string().into()),
         ("items", count.into()),

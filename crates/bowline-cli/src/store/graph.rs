@@ -1,7 +1,6 @@
 //! The graph of a view: each question once, for a directory and for a cluster.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use bowline::{Attributes, Block, BlockId, Edge, Error, Neighbor, Path, Precedence, Visit as Step};
 use bowline_client::graph as wire;
@@ -253,23 +252,13 @@ impl View<'_> {
                     .direction(remote(edges.direction))
                     .kinds(&edges.scope.kinds);
                 let reply = ask!(view, bounded!(traversal, bounds, depth_first));
-                // Kinds are few, and visits share their names.
-                let mut kinds: HashSet<Arc<str>> = HashSet::new();
-                let mut shared = |name: String| -> Arc<str> {
-                    if let Some(known) = kinds.get(&*name) {
-                        return known.clone();
-                    }
-                    let kind: Arc<str> = name.into();
-                    kinds.insert(kind.clone());
-                    kind
-                };
                 let visits = reply.visits.into_iter().map(|visit| {
                     let (parent, kind) = visit.from.unzip();
                     Step {
                         id: id(visit.id),
                         depth: visit.depth,
                         parent: parent.map(id),
-                        kind: kind.map(&mut shared),
+                        kind: kind.map(Into::into),
                     }
                 });
                 Ok(Reached {

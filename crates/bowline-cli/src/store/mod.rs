@@ -13,7 +13,7 @@
 //! | `watch`, `history` | changes of keys: those to come, and those of the past |
 //! | `remote` | a client of the cluster |
 
-mod graph;
+pub(crate) mod graph;
 mod history;
 pub(crate) mod remote;
 mod remote_sink;

@@ -89,6 +89,11 @@ impl Labels<'_> {
         Ok(())
     }
 
+    /// The labels of several blocks.
+    pub(crate) fn all(&mut self, ids: &[BlockId]) -> Result<Vec<String>, Failure> {
+        ids.iter().map(|id| self.get(*id)).collect()
+    }
+
     /// The label of a block: its id, if it does not exist.
     pub(crate) fn get(&mut self, id: BlockId) -> Result<String, Failure> {
         self.learn([id])?;

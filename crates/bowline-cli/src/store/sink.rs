@@ -8,7 +8,6 @@ use bowline::{Db, Error, Transaction};
 use super::resolve::id_of;
 use crate::exit::Failure;
 use crate::import::{Block, Edge, Item, KeyValue, Position, Refusal};
-use crate::output::Field;
 
 /// What an import did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -19,17 +18,6 @@ pub(crate) struct Imported {
     /// How many of those were not there yet, or were different.
     pub(crate) changed: u64,
     pub(crate) refused: u64,
-}
-
-impl Imported {
-    /// Its fields, for other commands to show.
-    pub(crate) fn fields(&self) -> [(&'static str, Field); 3] {
-        [
-            ("blocks", self.blocks.into()),
-            ("edges", self.edges.into()),
-            ("refused", self.refused.into()),
-        ]
-    }
 }
 
 /// Writes each item with `write`, which tells whether something changed; an error of the library in its result refuses

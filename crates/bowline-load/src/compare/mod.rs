@@ -215,39 +215,15 @@ fn measure(
     duration: Duration,
     progress: &dyn Progress,
 ) -> Result<Vec<Sample>> {
-    let load = Load {
-        conns: 1,
-        clients: 100,
-        total: Some(10_000),
-        duration: None,
-        rate: None,
-        sequential_keys: true,
-        key_size: 8,
-        key_space_size: 10_000,
-        val_size: 256,
-        target_leader: true,
-        threads: 1,
-        json: false,
-    };
     let run = |row: &Row, total: Option<u64>, duration| -> Result<Report> {
         let all = row.kind == Kind::Read(Consistency::Eventual);
         let load = Load {
-            sequential_keys: total.is_some(),
-            ..load.clone()
-        };
-        let plan = Plan {
-            name: row.name,
-            addresses: if all {
-                cluster.addresses()
-            } else {
-                vec![cluster.leader()?]
-            },
-            connections: row.connections,
+            conns: row.connections,
             clients: row.clients,
             total,
             duration,
-            rate: None,
-            threads: 1,
+            sequential_keys: total.is_some(),
+            ..Load::default()
         };
         let workload = match row.kind {
             Kind::Put => Workload::puts(&load)?,
@@ -255,6 +231,16 @@ fn measure(
             Kind::Watch { .. } => {
                 return Err(Error::Internal("watchers are no requests".to_owned()));
             }
+        };
+        let addresses = if all {
+            cluster.addresses()
+        } else {
+            vec![cluster.leader()?]
+        };
+        let plan = Plan {
+            name: row.name,
+            addresses,
+            load,
         };
         load::run(&plan, &workload, &hidden)
     };
