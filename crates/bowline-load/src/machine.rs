@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,6 +80,17 @@ fn file_system<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
         // Of two in one place, the later covers the earlier.
         .max_by_key(|(length, _)| *length)
         .map(|(_, kind)| kind)
+}
+
+/// Addresses of this machine with free ports. All are held until all are known, so that none is given twice.
+pub(crate) fn free_addresses(count: usize) -> io::Result<Vec<String>> {
+    let listeners: Vec<_> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0"))
+        .collect::<Result<_, _>>()?;
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    addresses
+        .map(|address| address.map(|address| address.to_string()))
+        .collect()
 }
 
 /// How often per second 150 bytes can be written and flushed to a file that is there already: what no

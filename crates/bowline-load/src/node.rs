@@ -9,7 +9,6 @@
 //! clients; each client has one request under way.
 
 use std::io;
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,17 +115,11 @@ fn failed(error: &bowline_cluster::Error) -> Error {
 
 /// Starts members of one cluster.
 async fn start(count: u16, directory: &Path) -> Result<Vec<Node>> {
-    // All ports are held until all are known, so that no two are the same.
-    let mut listeners = Vec::new();
-    for _ in 0..count {
-        listeners.push(TcpListener::bind("127.0.0.1:0")?);
-    }
-    let mut members = Vec::new();
-    for (number, listener) in listeners.iter().enumerate() {
-        let url = format!("http://{}", listener.local_addr()?);
-        members.push((format!("node{}", number + 1), url));
-    }
-    drop(listeners);
+    let addresses = machine::free_addresses(usize::from(count))?;
+    let members: Vec<_> = (1..)
+        .zip(addresses)
+        .map(|(number, address)| (format!("node{number}"), format!("http://{address}")))
+        .collect();
     let mut nodes = Vec::new();
     for (name, url) in &members {
         let mut config = NodeConfig::new(name.clone(), directory.join(name));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bowline::{BlockId, Db, Direction, Error, Graph, Range};
+use tempfile::TempDir;
 
 use super::transfer::Batch;
 use crate::args::{Output, Tour};
@@ -26,10 +27,10 @@ const FAVOURITE: &str = "libc";
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Failure> {
     let start = Instant::now();
-    let place = Place::choose(args.keep.as_deref())?;
+    let (data_dir, temporary) = place(args.keep.as_deref())?;
     let mut guide = Guide {
         context,
-        data_dir: place.path().to_owned(),
+        data_dir,
         steps: 0,
     };
     guide.say(&format!("A tour of Bowline {}.", env!("CARGO_PKG_VERSION")))?;
@@ -44,14 +45,10 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Fail
     reopen_step(&mut guide, db)?;
 
     let took = start.elapsed().as_millis();
-    guide.say(&match &place {
-        Place::Kept(path) => {
-            format!(
-                "\nDone in {took} ms. The database is in {}.",
-                path.display()
-            )
-        }
-        Place::Temporary(_) => format!(
+    let kept = guide.data_dir.display();
+    guide.say(&match temporary {
+        None => format!("\nDone in {took} ms. The database is in {kept}."),
+        Some(_) => format!(
             "\nDone in {took} ms. The database was temporary; `bowline tour --keep DIR` keeps it."
         ),
     })
@@ -61,51 +58,18 @@ fn open(path: &Path) -> Result<Db, Failure> {
     Ok(builder().open(path)?)
 }
 
-/// Where the tour takes place.
-enum Place {
-    Kept(PathBuf),
-    Temporary(PathBuf),
-}
-
-impl Place {
-    fn choose(keep: Option<&Path>) -> Result<Place, Failure> {
-        if let Some(path) = keep {
-            let is_used = std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_some());
-            if is_used {
-                let text = format!("{} is not empty; name a new directory", path.display());
-                return Err(Failure::new(Exit::Invalid, text));
-            }
-            return Ok(Place::Kept(path.to_owned()));
-        }
-        for attempt in 0..100 {
-            let name = format!("bowline-tour-{}-{attempt}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Place::Temporary(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(Failure::new(
-            Exit::Io,
-            "no free name for a temporary directory",
-        ))
+/// A new directory that goes with its owner, or the one to keep.
+fn place(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Failure> {
+    let Some(path) = keep else {
+        let temporary = tempfile::Builder::new().prefix("bowline-tour-").tempdir()?;
+        return Ok((temporary.path().to_owned(), Some(temporary)));
+    };
+    let is_used = std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_some());
+    if is_used {
+        let text = format!("{} is not empty; name a new directory", path.display());
+        return Err(Failure::new(Exit::Invalid, text));
     }
-
-    fn path(&self) -> &Path {
-        match self {
-            Place::Kept(path) | Place::Temporary(path) => path,
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Place::Temporary(path) = self {
-            // What is left of a temporary directory is the system's to clear.
-            let _ = std::fs::remove_dir_all(path);
-        }
-    }
+    Ok((path.to_owned(), None))
 }
 
 /// Prints steps.

@@ -25,17 +25,6 @@ macro_rules! ask {
     }};
 }
 
-/// Sets what is given. The library and the client have the same settings.
-macro_rules! set {
-    ($request:expr, $($setting:ident($value:expr)),+) => {{
-        let mut request = $request;
-        $(if let Some(value) = $value {
-            request = request.$setting(value);
-        })+
-        request
-    }};
-}
-
 /// Sets the bounds and the order of a traversal.
 macro_rules! bounded {
     ($traversal:expr, $bounds:expr, $depth_first:expr) => {{

@@ -24,11 +24,8 @@ impl Remote {
     pub(super) fn history(&self, key: &[u8], limit: Option<u64>) -> Result<Vec<Version>, Failure> {
         let client = &self.client;
         let mut versions: Vec<Version> = self.wait(async {
-            let mut request = client.history(key.to_vec()).level(self.level);
-            if let Some(limit) = limit {
-                request = request.limit(limit);
-            }
-            match request.await {
+            let request = client.history(key.to_vec()).level(self.level);
+            match set!(request, limit(limit)).await {
                 Ok(reply) => {
                     let versions = reply.versions.into_iter();
                     Ok(versions

@@ -13,6 +13,17 @@
 //! | `watch`, `history` | changes of keys: those to come, and those of the past |
 //! | `remote` | a client of the cluster |
 
+/// Sets of a request what is given. The library and the client name their settings alike.
+macro_rules! set {
+    ($request:expr, $($setting:ident($value:expr)),+) => {{
+        let mut request = $request;
+        $(if let Some(value) = $value {
+            request = request.$setting(value);
+        })+
+        request
+    }};
+}
+
 pub(crate) mod graph;
 mod history;
 pub(crate) mod remote;

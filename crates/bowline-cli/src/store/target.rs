@@ -177,17 +177,11 @@ impl Target {
     ) -> Result<Watcher<'_>, Failure> {
         match self {
             Target::Local(db) => {
-                let mut watch = db.watch(range.clone());
-                if let Some(from) = from {
-                    watch = watch.from(from);
-                }
+                let watch = set!(db.watch(range.clone()), from(from));
                 Ok(Watcher::Local(watch.start()?))
             }
             Target::Remote(remote) => {
-                let mut watch = remote.client.watch(wire_range(range));
-                if let Some(from) = from {
-                    watch = watch.from(from);
-                }
+                let watch = set!(remote.client.watch(wire_range(range)), from(from));
                 Ok(Watcher::Remote(remote, remote.wait(watch)?))
             }
         }

@@ -126,23 +126,17 @@ impl RemoteView<'_> {
     }
 
     fn get(&self, range: KeyRange, scan: Scan) -> Result<bowline_client::RangeReply, Failure> {
-        let mut get = self.remote.client.range(range).level(self.remote.level);
-        if let Some(limit) = scan.limit {
-            get = get.limit(limit);
-        }
+        let get = self.remote.client.range(range).level(self.remote.level);
+        let revision = Some(self.revision.get()).filter(|revision| *revision > 0);
+        let mut get = set!(get, limit(scan.limit), revision(revision));
         if scan.reverse {
             get = get.descending(SortBy::Key);
         }
         if scan.keys_only {
             get = get.keys_only();
         }
-        if self.revision.get() > 0 {
-            get = get.revision(self.revision.get());
-        }
         let reply = self.remote.wait(get)?;
-        if self.revision.get() == 0 {
-            self.revision.set(reply.header.revision);
-        }
+        self.revision.set(revision.unwrap_or(reply.header.revision));
         Ok(reply)
     }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use super::super::machine;
 use crate::args::Compare;
@@ -70,37 +71,19 @@ impl Program {
 }
 
 /// A directory that goes with its owner.
-pub(crate) struct Directory {
-    path: PathBuf,
-}
-
-impl Directory {
-    pub(crate) fn below(parent: &Path) -> Result<Directory> {
-        let path = parent.join(format!("bowline-bench-{}", std::process::id()));
-        fs::create_dir_all(&path)?;
-        // Servers are started in other directories.
-        Ok(Directory {
-            path: path.canonicalize()?,
-        })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // There is nobody left to tell.
-        let _ = fs::remove_dir_all(&self.path);
-    }
+pub(crate) fn directory_below(parent: &Path) -> Result<TempDir> {
+    fs::create_dir_all(parent)?;
+    // Servers are started in other directories.
+    let mut directory = tempfile::Builder::new();
+    let directory = directory.prefix("bowline-bench-");
+    Ok(directory.tempdir_in(parent.canonicalize()?)?)
 }
 
 /// Three nodes. Dropping it ends them and removes their data.
 pub(crate) struct Cluster {
     program: Program,
     nodes: Vec<Node>,
-    _directory: Directory,
+    directory: TempDir,
 }
 
 struct Node {
@@ -122,28 +105,20 @@ const NODES: usize = 3;
 impl Cluster {
     /// Starts three nodes with empty directories, and waits for a leader.
     pub(crate) fn start(program: &Program, below: &Path) -> Result<Cluster> {
-        let directory = Directory::below(&below.join(program.system.to_string()))?;
-        // All are held until all are known, so that none is given twice.
-        let ports: Vec<TcpListener> = (0..2 * NODES)
-            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
-            .collect::<Result<_, _>>()?;
-        let mut addresses = Vec::new();
-        for port in &ports {
-            addresses.push(port.local_addr()?.to_string());
-        }
-        drop(ports);
+        let directory = directory_below(&below.join(program.system.to_string()))?;
+        let addresses = machine::free_addresses(2 * NODES)?;
         let initial: Vec<String> = (0..NODES)
             .map(|node| format!("n{}=http://{}", node + 1, addresses[NODES + node]))
             .collect();
         let mut cluster = Cluster {
             program: program.clone(),
             nodes: Vec::new(),
-            _directory: directory,
+            directory,
         };
         for node in 0..NODES {
             let name = format!("n{}", node + 1);
             let (client, peer) = (&addresses[node], &addresses[NODES + node]);
-            let path = cluster._directory.path().join(&name);
+            let path = cluster.directory.path().join(&name);
             let log = File::create(path.with_extension("log"))?;
             let child = Command::new(&program.words[0])
                 .args(&program.words[1..])
@@ -188,7 +163,7 @@ impl Cluster {
                         index + 1,
                         self.program.system,
                         {
-                            let log = self._directory.path().join(format!("n{}.log", index + 1));
+                            let log = self.directory.path().join(format!("n{}.log", index + 1));
                             last_line(&log)
                         }
                     );

@@ -153,7 +153,7 @@ pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
     if rows.is_empty() {
         return Err(Error::Usage("no row has this in its name".to_owned()));
     }
-    let directory = cluster::Directory::below(&args.directory)?;
+    let directory = cluster::directory_below(&args.directory)?;
     let mut comparison = Comparison {
         machine: Machine::of(directory.path()),
         flushes_per_second: machine::flushes_per_second(directory.path(), Duration::from_secs(1))?,
