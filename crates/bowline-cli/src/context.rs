@@ -4,11 +4,11 @@
 use std::io::{BufRead, Write};
 
 use bowline::text::line;
-use bowline::{Db, DbBuilder, History, Revision, Snapshot};
+use bowline::{Db, DbBuilder, History};
 
 use crate::args::{Durability, Global, Output};
 use crate::exit::{Exit, Failure};
-use crate::output::Printer;
+use crate::output::{Field, Printer};
 use crate::streams::Streams;
 
 /// Where a cluster is looked for if nobody says.
@@ -21,8 +21,13 @@ pub(crate) struct Context<'a, 's> {
 }
 
 impl Context<'_, '_> {
-    /// Opens an existing database.
+    /// Opens an existing database in a directory.
     pub(crate) fn open(&self) -> Result<Db, Failure> {
+        if self.is_remote() {
+            let text =
+                "this command works on a directory: leave --endpoints out, and say --data-dir";
+            return Err(usage(text.to_owned()));
+        }
         Ok(builder().create(false).open(&self.global.data_dir)?)
     }
 
@@ -70,6 +75,26 @@ impl Context<'_, '_> {
         Printer::new(self.streams.stdout, self.global.output, hex)
     }
 
+    /// Prints one result.
+    pub(crate) fn record(&mut self, fields: &[(&str, Field)]) -> Result<(), Failure> {
+        Ok(self.printer(false).record(fields)?)
+    }
+
+    /// Prints results of one shape, each as it comes.
+    pub(crate) fn rows(
+        &mut self,
+        columns: &'static [&'static str],
+        results: impl IntoIterator<Item = Result<Vec<Field>, Failure>>,
+    ) -> Result<(), Failure> {
+        let mut printer = self.printer(false);
+        let mut rows = printer.rows(columns);
+        for result in results {
+            rows.push(result?)?;
+        }
+        rows.finish()?;
+        Ok(())
+    }
+
     /// A sentence for people: nothing in JSON or with `--quiet`.
     pub(crate) fn remark(&mut self, text: &str) -> Result<(), Failure> {
         if self.global.output == Output::Table && !self.global.quiet {
@@ -102,12 +127,11 @@ fn with_durability(builder: DbBuilder, durability: Durability) -> DbBuilder {
     })
 }
 
-/// The newest revision, or the one asked for.
-pub(crate) fn snapshot(db: &Db, revision: Option<Revision>) -> Result<Snapshot, Failure> {
-    match revision {
-        Some(revision) => Ok(db.snapshot_at(revision)?),
-        None => Ok(db.snapshot()),
-    }
+/// How many, if there is a limit.
+pub(crate) fn at_most(limit: Option<u64>) -> usize {
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
 }
 
 pub(crate) fn usage(message: String) -> Failure {

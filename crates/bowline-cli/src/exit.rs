@@ -217,6 +217,21 @@ impl From<bowline_client::Error> for Failure {
     }
 }
 
+impl From<bowline_load::Error> for Failure {
+    fn from(error: bowline_load::Error) -> Failure {
+        use bowline_load::Error as E;
+        match error {
+            E::Usage(message) => Failure::new(Exit::Usage, message),
+            E::NotFound(message) => Failure::new(Exit::NotFound, message),
+            E::Unreachable(message) => Failure::new(Exit::Unreachable, message),
+            E::System(message) => Failure::new(Exit::Io, message),
+            E::Internal(message) => Failure::new(Exit::Internal, message),
+            E::Io(error) => error.into(),
+            E::Client(error) => error.into(),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {

@@ -3,21 +3,20 @@
 //! ```text
 //!   lib::run ──▶ dispatch
 //!                   │
-//!       remote, bench                 commands that only a cluster has, or that differ there; load on servers
-//!       commands                      the commands on a directory
+//!       commands                      the commands, on a directory, on a cluster, or on both
 //!       store                         what a command works on: a directory or a cluster
 //!       context                       the options and streams of a run
 //!       import, export                formats, without the database
 //!       output, progress              results on standard output, the rest on standard error
-//!       args, exit, units, streams    words, the one table of exit codes
+//!       args, exit, streams           words, the one table of exit codes
 //! ```
 //!
 //! Arrows only point down.
 //!
-//! Nothing in here is logic that a user of the library would want; that lives in `bowline`.
+//! Nothing in here is logic that a user of the library would want; that lives in `bowline`. Load on servers is made by
+//! `bowline-load`.
 
 pub mod args;
-mod bench;
 mod commands;
 mod context;
 mod dispatch;
@@ -27,10 +26,8 @@ pub mod import;
 pub mod output;
 mod private_file;
 pub mod progress;
-mod remote;
 mod store;
 mod streams;
-pub mod units;
 
 use std::ffi::OsString;
 use std::io;

@@ -23,6 +23,7 @@ use std::io::{self, Write};
 
 use bowline::text;
 pub use bowline::text::escape;
+use bowline_load::Figure;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -79,6 +80,18 @@ impl From<u64> for Field {
 impl<T: Into<Field>> From<Option<T>> for Field {
     fn from(field: Option<T>) -> Field {
         field.map_or(Field::Absent, Into::into)
+    }
+}
+
+impl From<Figure> for Field {
+    fn from(figure: Figure) -> Field {
+        match figure {
+            Figure::Absent => Field::Absent,
+            Figure::Text(text) => Field::Text(text),
+            Figure::Count(count) => Field::Number(count),
+            Figure::Real(number) => Field::Real(number),
+            Figure::List(texts) => Field::List(texts),
+        }
     }
 }
 

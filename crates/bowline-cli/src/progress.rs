@@ -9,6 +9,15 @@ use std::io::{self, IsTerminal, Read};
 use bowline::text::line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// Where a bar is drawn.
+fn target(quiet: bool) -> ProgressDrawTarget {
+    if quiet || !io::stderr().is_terminal() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
+    }
+}
+
 /// A progress bar, or nothing.
 #[derive(Debug, Clone)]
 pub struct Progress {
@@ -20,28 +29,17 @@ impl Progress {
     /// it is for a pipe.
     #[must_use]
     pub fn bytes(title: &str, total: Option<u64>, quiet: bool) -> Progress {
-        let visible = !quiet && io::stderr().is_terminal();
-        let target = if visible {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        Progress::drawn_to(target, title, total)
+        Progress::drawn_to(target(quiet), title, total)
     }
 
     /// Shows how many of `total` operations are done; only how many are done if there is no total.
     #[must_use]
     pub fn operations(title: &str, total: Option<u64>, quiet: bool) -> Progress {
-        let target = if quiet || !io::stderr().is_terminal() {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr()
-        };
         let template = match total {
             Some(_) => "{prefix} {bar:32} {human_pos}/{human_len} {per_sec:.0} {eta} left {msg}",
             None => "{prefix} {spinner} {human_pos} {per_sec:.0} {msg}",
         };
-        Progress::drawn_as(template, target, title, total)
+        Progress::drawn_as(template, target(quiet), title, total)
     }
 
     fn drawn_to(target: ProgressDrawTarget, title: &str, total: Option<u64>) -> Progress {

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use super::Write;
 use crate::import;
-use crate::units::parse_size;
+use bowline_load::units::parse_size;
 
 /// `bowline import`.
 #[derive(Debug, Args)]

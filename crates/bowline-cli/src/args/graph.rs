@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::Write;
 use crate::import::BlockRef;
-use crate::units::parse_size;
+use bowline_load::units::parse_size;
 
 /// `bowline block`.
 #[derive(Debug, Subcommand)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::units::{parse_duration, show_duration};
+use bowline_load::units::{parse_duration, show_duration};
 
 /// How keys and values are written on the command line and shown.
 #[derive(Debug, Clone, Copy, Args)]

@@ -267,21 +267,5 @@ pub enum Command {
     Completions(Completions),
 }
 
-impl Command {
-    /// Whether it is about what a database holds, so that it makes a difference where that is.
-    #[must_use]
-    pub fn is_of_database(&self) -> bool {
-        !matches!(
-            self,
-            Command::Cluster(_)
-                | Command::Remote(_)
-                | Command::Serve(_)
-                | Command::Bench(_)
-                | Command::Tour(_)
-                | Command::Completions(_)
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests;

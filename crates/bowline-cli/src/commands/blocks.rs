@@ -1,14 +1,15 @@
 //! `block put|get|del` and `edge put|del`.
 
-use bowline::Revision;
+use bowline_client::graph as wire;
 
 use crate::args::{Block, Edge, EdgeKey};
 use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE};
 use crate::output::Field;
-use crate::store::graph::Store;
+use crate::store::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{find, id_of};
+use crate::store::target::Target;
 
 pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), Failure> {
     match args {
@@ -31,95 +32,69 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
                     .or_insert_with(|| name.clone());
             }
             let id = id_of(block);
-            let new = bowline::Block {
+            let target = Target::open_to_write(context, write.durability, GRAPH_TIMEOUT)?;
+            let (_, revision) = target.write(wire::GraphWrite::PutBlock(wire::Block {
                 id,
                 kind: kind.clone(),
                 content: content.into(),
                 attributes,
-            };
-            let store = Store::open_to_write(context, write)?;
-            let revision = store.put_block(&new)?;
-            done(context, store, &[("id", id.to_string().into())], revision)
+            }))?;
+            target.close()?;
+            context.record(&[("id", id.to_string().into()), ("revision", revision.into())])
         }
         Block::Get { block, rev } => {
-            let store = Store::open(context)?;
-            let graph = store.graph(*rev)?;
-            let id = find(&*graph, block)?;
+            let target = Target::open(context, GRAPH_TIMEOUT)?;
+            let graph = target.at(*rev)?;
+            let id = find(&graph, block)?;
             let Some(found) = graph.block(id)? else {
                 return Err(not_found(format!("block {block} does not exist")));
             };
-            Ok(context.printer(false).record(&[
+            context.record(&[
                 ("id", found.id.to_string().into()),
                 ("kind", found.kind.into()),
                 ("attributes", Field::Attributes(found.attributes)),
                 ("content", Field::Bytes(found.content.into())),
-            ])?)
+            ])
         }
         Block::Del { block, write } => {
-            let store = Store::open_to_write(context, write)?;
-            let id = find(&*store.graph(None)?, block)?;
-            let Some(revision) = store.delete_block(id)? else {
-                return Err(not_found(format!(
-                    "block {block} does not exist; nothing changed"
-                )));
-            };
-            done(context, store, &[("id", id.to_string().into())], revision)
+            let target = Target::open_to_write(context, write.durability, GRAPH_TIMEOUT)?;
+            let id = find(&target.at(None)?, block)?;
+            let delete = wire::GraphWrite::DeleteBlock(id);
+            let (is_gone, revision) = target.write(delete)?;
+            target.close()?;
+            if !is_gone {
+                let text = format!("block {block} does not exist; nothing changed");
+                return Err(not_found(text));
+            }
+            context.record(&[("id", id.to_string().into()), ("revision", revision.into())])
         }
     }
 }
 
 pub(crate) fn edge(context: &mut Context<'_, '_>, args: &Edge) -> Result<(), Failure> {
-    match args {
-        Edge::Put {
-            edge,
-            attributes,
-            write,
-        } => {
-            let store = Store::open_to_write(context, write)?;
-            let EdgeKey {
-                source,
-                kind,
-                target,
-            } = edge;
-            let (from, to) = {
-                let graph = store.graph(None)?;
-                (find(&*graph, source)?, find(&*graph, target)?)
-            };
-            let mut new = bowline::Edge::new(from, kind, to);
-            new.attributes = attributes.iter().cloned().collect();
-            let revision = store.put_edge(&new)?;
-            done(context, store, &[], revision)
+    let (Edge::Put { edge, write, .. } | Edge::Del { edge, write }) = args;
+    let EdgeKey {
+        source,
+        kind,
+        target: end,
+    } = edge;
+    let target = Target::open_to_write(context, write.durability, GRAPH_TIMEOUT)?;
+    let key = {
+        let graph = target.at(None)?;
+        let (from, to) = (find(&graph, source)?, find(&graph, end)?);
+        wire::EdgeKey::new(from, kind, to)
+    };
+    let (changed, revision) = target.write(match args {
+        Edge::Put { attributes, .. } => {
+            let attributes = attributes.iter().cloned().collect();
+            wire::GraphWrite::PutEdge(key.with_attributes(attributes))
         }
-        Edge::Del { edge, write } => {
-            let store = Store::open_to_write(context, write)?;
-            let EdgeKey {
-                source,
-                kind,
-                target,
-            } = edge;
-            let (from, to) = {
-                let graph = store.graph(None)?;
-                (find(&*graph, source)?, find(&*graph, target)?)
-            };
-            let Some(revision) = store.delete_edge(from, kind, to)? else {
-                let text =
-                    format!("edge {source} -{kind}-> {target} does not exist; nothing changed");
-                return Err(not_found(text));
-            };
-            done(context, store, &[], revision)
-        }
+        Edge::Del { .. } => wire::GraphWrite::DeleteEdge(key),
+    })?;
+    target.close()?;
+    if let (Edge::Del { .. }, false) = (args, changed) {
+        let text = format!("edge {source} -{kind}-> {end} does not exist; nothing changed");
+        return Err(not_found(text));
     }
-}
-
-/// Prints what a write gave, and the revision, after everything is closed.
-fn done(
-    context: &mut Context<'_, '_>,
-    store: Store,
-    fields: &[(&str, Field)],
-    revision: Revision,
-) -> Result<(), Failure> {
-    store.close()?;
-    let mut all = fields.to_vec();
-    all.push(("revision", revision.into()));
-    Ok(context.printer(false).record(&all)?)
+    context.record(&[("revision", revision.into())])
 }

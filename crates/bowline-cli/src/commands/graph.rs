@@ -1,273 +1,196 @@
 //! `graph neighbors|reach|path|order|components|stats|dot`.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use bowline::BlockId;
+use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
 use super::transfer::{block_item, edge_item};
-use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Scope};
-use crate::context::{Context, not_found};
-use crate::exit::Failure;
+use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph};
+use crate::context::{Context, at_most, not_found};
+use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::BlockRef;
 use crate::output::Field;
-use crate::store::graph::Store;
-use crate::store::graph_reader::{Order, Stop};
+use crate::store::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{Labels, find};
-use crate::units::show_size;
+use crate::store::target::Target;
+use crate::store::view::View;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Failure> {
+    let scope = match args {
+        Graph::Neighbors { edges, .. }
+        | Graph::Reach { edges, .. }
+        | Graph::Path { edges, .. }
+        | Graph::Dot { edges, .. } => &edges.scope,
+        Graph::Order { scope } | Graph::Components { scope, .. } | Graph::Stats { scope } => scope,
+    };
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let graph = &target.at(scope.rev)?;
     match args {
         Graph::Neighbors {
             block,
             edges,
             limit,
-        } => neighbors(context, block, edges, *limit),
+        } => {
+            let mut found = graph.neighbors(find(graph, block)?, edges, *limit)?;
+            found.truncate(at_most(*limit));
+            neighbors(context, graph, found)
+        }
         Graph::Reach {
             block,
             edges,
             bounds,
             depth_first,
-        } => reach(context, block, edges, bounds, *depth_first),
+        } => {
+            let start = find(graph, block)?;
+            let found = graph.traverse(start, edges, bounds, *depth_first)?;
+            reached(context, graph, found)
+        }
         Graph::Path {
             from,
             to,
             weight,
             edges,
             bounds,
-        } => path(context, (from, to), weight.as_deref(), edges, bounds),
-        Graph::Order { scope } => order(context, scope),
+        } => {
+            let ends = (find(graph, from)?, find(graph, to)?);
+            match graph.path(ends, weight.as_deref(), edges, bounds.max_depth)? {
+                Some(found) => path(context, graph, &found),
+                None => Err(not_found(format!("no path leads from {from} to {to}"))),
+            }
+        }
+        Graph::Order { scope } => match graph.order(scope)? {
+            Ok(ids) => order(context, graph, &ids),
+            Err(cycle) => {
+                // With the names people know, not only the ids.
+                let mut labels = Labels::of(graph, cycle.iter().copied())?;
+                let names: Vec<_> = labels.all(&cycle)?;
+                let text = format!("the graph has a cycle: {}", names.join(" -> "));
+                Err(Failure::new(Exit::Invalid, text))
+            }
+        },
         Graph::Components {
-            scope,
             strong,
             limit,
-        } => components(context, scope, *strong, *limit),
-        Graph::Stats { scope } => stats(context, scope),
+            scope,
+        } => {
+            let mut found = graph.components(scope, *strong)?;
+            // Stable, so that equally large ones keep their order.
+            found.sort_by_key(|component| Reverse(component.len()));
+            let count = found.len();
+            found.truncate(at_most(*limit));
+            components(context, graph, &found)?;
+            let what = if *strong { "strongly" } else { "weakly" };
+            context.remark(&format!("{count} {what} connected components"))
+        }
+        Graph::Stats { scope } => context.record(&graph.statistics(scope)?),
         Graph::Dot {
             block,
             edges,
             bounds,
-        } => dot(context, block.as_ref(), edges, bounds),
+        } => dot(context, graph, block.as_ref(), edges, bounds),
     }
 }
 
 fn neighbors(
     context: &mut Context<'_, '_>,
-    block: &BlockRef,
-    edges: &EdgeFilter,
-    limit: Option<u64>,
+    graph: &View<'_>,
+    found: Vec<Neighbor>,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
-    let id = find(&*graph, block)?;
-    let mut found = graph.neighbors(id, edges, limit)?;
-    found.truncate(limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    }));
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.iter().map(|neighbor| neighbor.id))?;
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["block", "kind", "direction", "id"]);
-    for neighbor in found {
-        let way = if neighbor.direction == bowline::Direction::In {
-            "in"
-        } else {
-            "out"
+    let mut labels = Labels::of(graph, found.iter().map(|neighbor| neighbor.id))?;
+    let rows = found.into_iter().map(|neighbor| {
+        let way = match neighbor.direction {
+            Direction::In => "in",
+            Direction::Out | Direction::Both => "out",
         };
-        rows.push(vec![
-            labels.get(&*graph, neighbor.id)?.into(),
+        Ok(vec![
+            labels.get(neighbor.id)?.into(),
             neighbor.kind.as_ref().into(),
             way.into(),
             neighbor.id.to_string().into(),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        ])
+    });
+    context.rows(&["block", "kind", "direction", "id"], rows)
 }
 
-fn stop_text(stop: Stop) -> &'static str {
-    match stop {
+fn reached(
+    context: &mut Context<'_, '_>,
+    graph: &View<'_>,
+    found: Traversal,
+) -> Result<(), Failure> {
+    let mut labels = Labels::of(graph, found.visits.iter().map(|visit| visit.id))?;
+    let count = found.visits.len();
+    let rows = found.visits.into_iter().map(|visit| {
+        let from = visit.parent.map(|parent| labels.get(parent)).transpose()?;
+        Ok(vec![
+            u64::from(visit.depth).into(),
+            labels.get(visit.id)?.into(),
+            from.into(),
+            visit.kind.map(|kind| kind.to_string()).into(),
+            visit.id.to_string().into(),
+        ])
+    });
+    context.rows(&["depth", "block", "from", "kind", "id"], rows)?;
+    let stop = match found.stop {
         Stop::Exhausted => "everything reachable was visited",
         Stop::MaxDepth => "stopped by --max-depth; there is more beyond",
         Stop::Limit => "stopped by --limit; there is more",
         Stop::MaxBytes => "stopped by --max-bytes; there is more",
         Stop::LimitOfServer => "stopped by the server's --max-traversal-blocks; there is more",
-    }
-}
-
-fn reach(
-    context: &mut Context<'_, '_>,
-    block: &BlockRef,
-    edges: &EdgeFilter,
-    bounds: &Bounds,
-    depth_first: bool,
-) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
-    let start = find(&*graph, block)?;
-    let found = graph.traverse(start, edges, bounds, depth_first)?;
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.visits.iter().map(|visit| visit.id))?;
-    let count = found.visits.len();
-    {
-        let mut printer = context.printer(false);
-        let mut rows = printer.rows(&["depth", "block", "from", "kind", "id"]);
-        for visit in found.visits {
-            let from = visit
-                .parent
-                .map(|parent| labels.get(&*graph, parent))
-                .transpose()?;
-            rows.push(vec![
-                u64::from(visit.depth).into(),
-                labels.get(&*graph, visit.id)?.into(),
-                from.into(),
-                visit.kind.map(|kind| kind.to_string()).into(),
-                visit.id.to_string().into(),
-            ])?;
-        }
-        rows.finish()?;
-    }
-    let stop = stop_text(found.stop);
-    context.remark(&format!(
-        "{count} blocks over {} edges: {stop}",
-        found.edges_touched
-    ))
-}
-
-fn path(
-    context: &mut Context<'_, '_>,
-    (from, to): (&BlockRef, &BlockRef),
-    weight: Option<&str>,
-    edges: &EdgeFilter,
-    bounds: &Bounds,
-) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
-    let (start, end) = (find(&*graph, from)?, find(&*graph, to)?);
-    let Some(found) = graph.path((start, end), weight, edges, bounds.max_depth)? else {
-        return Err(not_found(format!("no path leads from {from} to {to}")));
     };
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.blocks.iter().copied())?;
-    {
-        let mut printer = context.printer(false);
-        let mut rows = printer.rows(&["step", "block", "over", "id"]);
-        for (step, id) in found.blocks.iter().enumerate() {
-            let over = step
-                .checked_sub(1)
-                .map(|edge| found.kinds[edge].to_string());
-            let label = labels.get(&*graph, *id)?;
-            let step = step as u64;
-            rows.push(vec![
-                step.into(),
-                label.into(),
-                over.into(),
-                id.to_string().into(),
-            ])?;
-        }
-        rows.finish()?;
-    }
+    let edges = found.edges_touched;
+    context.remark(&format!("{count} blocks over {edges} edges: {stop}"))
+}
+
+fn path(context: &mut Context<'_, '_>, graph: &View<'_>, found: &Path) -> Result<(), Failure> {
+    let mut labels = Labels::of(graph, found.blocks.iter().copied())?;
+    let rows = found.blocks.iter().enumerate().map(|(step, id)| {
+        let over = step.checked_sub(1).map(|edge| &*found.kinds[edge]);
+        let (label, id) = (labels.get(*id)?, id.to_string());
+        Ok(vec![
+            (step as u64).into(),
+            label.into(),
+            over.into(),
+            id.into(),
+        ])
+    });
+    context.rows(&["step", "block", "over", "id"], rows)?;
     context.remark(&format!("{} edges, cost {}", found.kinds.len(), found.cost))
 }
 
-fn order(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(scope.rev)?;
-    let mut labels = Labels::default();
-    let ids = match graph.order(scope)? {
-        Order::Found(ids) => ids,
-        Order::Cycle(cycle) => {
-            // With the names people know, not only the ids.
-            labels.learn(&*graph, cycle.iter().copied())?;
-            let names = cycle.iter().map(|id| labels.get(&*graph, *id));
-            let names: Vec<_> = names.collect::<Result<_, _>>()?;
-            let text = format!("the graph has a cycle: {}", names.join(" -> "));
-            return Err(Failure::new(crate::exit::Exit::Invalid, text));
-        }
-    };
-    labels.learn(&*graph, ids.iter().copied())?;
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["position", "block", "id"]);
-    for (position, id) in ids.into_iter().enumerate() {
-        let label = labels.get(&*graph, id)?;
-        rows.push(vec![
-            (position as u64 + 1).into(),
-            label.into(),
-            id.to_string().into(),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+fn order(context: &mut Context<'_, '_>, graph: &View<'_>, ids: &[BlockId]) -> Result<(), Failure> {
+    let mut labels = Labels::of(graph, ids.iter().copied())?;
+    let rows = (1_u64..).zip(ids).map(|(position, id)| {
+        let (label, id) = (labels.get(*id)?, id.to_string());
+        Ok(vec![position.into(), label.into(), id.into()])
+    });
+    context.rows(&["position", "block", "id"], rows)
 }
 
 fn components(
     context: &mut Context<'_, '_>,
-    scope: &Scope,
-    strong: bool,
-    limit: Option<u64>,
+    graph: &View<'_>,
+    found: &[Vec<BlockId>],
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(scope.rev)?;
-    let mut found = graph.components(scope, strong)?;
-    // Stable, so that equally large ones keep their order.
-    found.sort_by_key(|component| std::cmp::Reverse(component.len()));
-    let count = found.len();
-    found.truncate(limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    }));
-    let mut labels = Labels::default();
-    labels.learn(&*graph, found.iter().flatten().copied())?;
-    {
-        let mut printer = context.printer(false);
-        let mut rows = printer.rows(&["component", "size", "blocks"]);
-        for (number, component) in found.into_iter().enumerate() {
-            let size = component.len() as u64;
-            let names = component.into_iter().map(|id| labels.get(&*graph, id));
-            let names = Field::List(names.collect::<Result<_, _>>()?);
-            rows.push(vec![(number as u64 + 1).into(), size.into(), names])?;
-        }
-        rows.finish()?;
-    }
-    let what = if strong { "strongly" } else { "weakly" };
-    context.remark(&format!("{count} {what} connected components"))
-}
-
-fn stats(context: &mut Context<'_, '_>, scope: &Scope) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(scope.rev)?;
-    let stats = graph.stats(scope)?;
-    let counts = |counts: &std::collections::BTreeMap<String, u64>| {
-        let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
-        Field::Attributes(counts.iter().map(text).collect())
-    };
-    Ok(context.printer(false).record(&[
-        ("revision", stats.revision.into()),
-        ("blocks", stats.blocks.into()),
-        ("edges", stats.edges.into()),
-        ("blocks_by_kind", counts(&stats.blocks_by_kind)),
-        ("edges_by_kind", counts(&stats.edges_by_kind)),
-        ("self_loops", stats.self_loops.into()),
-        ("out_degree_max", stats.out_degree_max.into()),
-        ("in_degree_max", stats.in_degree_max.into()),
-        ("degree_mean", Field::Real(stats.degree_mean)),
-        ("strong_components", stats.strong_components.into()),
-        ("weak_components", stats.weak_components.into()),
-        ("triangles", stats.triangles.into()),
-        ("average_clustering", Field::Real(stats.average_clustering)),
-        ("view_memory", show_size(stats.view_memory_bytes).into()),
-    ])?)
+    let mut labels = Labels::of(graph, found.iter().flatten().copied())?;
+    let rows = (1_u64..).zip(found).map(|(number, component)| {
+        let size = component.len() as u64;
+        let names = Field::List(labels.all(component)?);
+        Ok(vec![number.into(), size.into(), names])
+    });
+    context.rows(&["component", "size", "blocks"], rows)
 }
 
 fn dot(
     context: &mut Context<'_, '_>,
+    graph: &View<'_>,
     block: Option<&BlockRef>,
     edges: &EdgeFilter,
     bounds: &Bounds,
 ) -> Result<(), Failure> {
-    let store = Store::open(context)?;
-    let graph = store.graph(edges.scope.rev)?;
     let mut chosen: HashSet<BlockId> = HashSet::new();
-    let start = block.map(|block| find(&*graph, block)).transpose()?;
+    let start = block.map(|block| find(graph, block)).transpose()?;
     if let Some(start) = start {
         let found = graph.traverse(start, edges, bounds, false)?;
         chosen.extend(found.visits.into_iter().map(|visit| visit.id));

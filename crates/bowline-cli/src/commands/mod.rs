@@ -1,17 +1,22 @@
-//! The commands on a directory: each opens it, makes a few calls of the library, and prints.
+//! The commands: each makes a few calls on its target, and prints.
 //!
-//! Those of the graph ask a [`GraphReader`](crate::store::graph_reader::GraphReader), and so work on a cluster, too.
+//! What a directory and a cluster both hold is done by one command, on a
+//! [`Target`](crate::store::target::Target); it prints the same and ends with the same code in both places. What only a
+//! cluster has (members, endpoints, alarms, snapshots) goes to this machine's port 2379 if no endpoint is given.
 //!
 //! Commands that only read refuse a directory that does not exist; commands that write create it.
 
+pub(crate) mod bench;
 pub(crate) mod blocks;
 pub(crate) mod cluster;
+pub(crate) mod endpoints;
 pub(crate) mod graph;
 mod heaps;
 pub(crate) mod keys;
 pub(crate) mod leases;
-pub(crate) mod restore;
+pub(crate) mod maintenance;
+pub(crate) mod members;
 pub(crate) mod serve;
+pub(crate) mod snapshot;
 pub(crate) mod tour;
 pub(crate) mod transfer;
-pub(crate) mod upkeep;

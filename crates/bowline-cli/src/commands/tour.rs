@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bowline::{BlockId, Db, Direction, Error, Expected, Graph, Range};
+use tempfile::TempDir;
 
 use super::transfer::Batch;
 use crate::args::{Output, Tour};
@@ -15,6 +16,8 @@ use crate::exit::{Exit, Failure};
 use crate::import::{self, Event, Format, NAME_ATTRIBUTE};
 use crate::output::Field;
 use crate::store::resolve::Labels;
+use crate::store::target::Target;
+use crate::store::view::View;
 
 /// The lock file of this very program, for where there is none at hand.
 const OWN_LOCK: &str = include_str!("../../../../Cargo.lock");
@@ -24,10 +27,10 @@ const FAVOURITE: &str = "libc";
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Failure> {
     let start = Instant::now();
-    let place = Place::choose(args.keep.as_deref())?;
+    let (data_dir, temporary) = place(args.keep.as_deref())?;
     let mut guide = Guide {
         context,
-        data_dir: place.path().to_owned(),
+        data_dir,
         steps: 0,
     };
     guide.say(&format!("A tour of Bowline {}.", env!("CARGO_PKG_VERSION")))?;
@@ -42,14 +45,10 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Tour) -> Result<(), Fail
     reopen_step(&mut guide, db)?;
 
     let took = start.elapsed().as_millis();
-    guide.say(&match &place {
-        Place::Kept(path) => {
-            format!(
-                "\nDone in {took} ms. The database is in {}.",
-                path.display()
-            )
-        }
-        Place::Temporary(_) => format!(
+    let kept = guide.data_dir.display();
+    guide.say(&match temporary {
+        None => format!("\nDone in {took} ms. The database is in {kept}."),
+        Some(_) => format!(
             "\nDone in {took} ms. The database was temporary; `bowline tour --keep DIR` keeps it."
         ),
     })
@@ -59,51 +58,18 @@ fn open(path: &Path) -> Result<Db, Failure> {
     Ok(builder().open(path)?)
 }
 
-/// Where the tour takes place.
-enum Place {
-    Kept(PathBuf),
-    Temporary(PathBuf),
-}
-
-impl Place {
-    fn choose(keep: Option<&Path>) -> Result<Place, Failure> {
-        if let Some(path) = keep {
-            let is_used = std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_some());
-            if is_used {
-                let text = format!("{} is not empty; name a new directory", path.display());
-                return Err(Failure::new(Exit::Invalid, text));
-            }
-            return Ok(Place::Kept(path.to_owned()));
-        }
-        for attempt in 0..100 {
-            let name = format!("bowline-tour-{}-{attempt}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Place::Temporary(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(Failure::new(
-            Exit::Io,
-            "no free name for a temporary directory",
-        ))
+/// A new directory that goes with its owner, or the one to keep.
+fn place(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Failure> {
+    let Some(path) = keep else {
+        let temporary = tempfile::Builder::new().prefix("bowline-tour-").tempdir()?;
+        return Ok((temporary.path().to_owned(), Some(temporary)));
+    };
+    let is_used = std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_some());
+    if is_used {
+        let text = format!("{} is not empty; name a new directory", path.display());
+        return Err(Failure::new(Exit::Invalid, text));
     }
-
-    fn path(&self) -> &Path {
-        match self {
-            Place::Kept(path) | Place::Temporary(path) => path,
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Place::Temporary(path) = self {
-            // What is left of a temporary directory is the system's to clear.
-            let _ = std::fs::remove_dir_all(path);
-        }
-    }
+    Ok((path.to_owned(), None))
 }
 
 /// Prints steps.
@@ -152,7 +118,8 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
         Err(_) => (OWN_LOCK.to_owned(), "Cargo.lock (of this program)"),
     };
     let start = Instant::now();
-    let mut batch = Batch::new(db, BATCH_ITEMS, BATCH_BYTES, false);
+    let target = Target::Local(db.clone());
+    let mut batch = Batch::new(&target, BATCH_ITEMS, BATCH_BYTES, false);
     let mut refused = 0;
     for event in import::read(
         text.as_bytes(),
@@ -172,18 +139,14 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
             format!("{name} names no packages"),
         ));
     }
-    let counts = imported.fields().map(|(name, _)| name);
     let took = start.elapsed().as_millis();
     guide.step(
         &format!("Import the dependency graph of {name}."),
         "import Cargo.lock",
         &[format!(
-            "{} {}, {} {}, {refused} {} in {took} ms; revision {}",
+            "{} blocks, {} edges, {refused} refused in {took} ms; revision {}",
             imported.blocks,
-            counts[0],
             imported.edges,
-            counts[1],
-            counts[2],
             db.revision()
         )],
     )
@@ -231,10 +194,12 @@ fn compare_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
 
 fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     const SHOWN_MAX: usize = 8;
-    let graph = db.snapshot().graph();
+    let snapshot = db.snapshot();
+    let graph = snapshot.graph();
+    let view = View::Local(snapshot);
     let target = choose_target(&graph)?;
-    let mut labels = Labels::default();
-    let name = labels.get(&graph, target)?;
+    let mut labels = Labels::of(&view, [target])?;
+    let name = labels.get(target)?;
     let found = graph
         .traverse(target)
         .direction(Direction::In)
@@ -243,11 +208,7 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     let dependents = &found.visits[1..];
     let mut lines = vec![format!("{} packages", dependents.len())];
     for visit in dependents.iter().take(SHOWN_MAX) {
-        lines.push(format!(
-            "depth {}  {}",
-            visit.depth,
-            labels.get(&graph, visit.id)?
-        ));
+        lines.push(format!("depth {}  {}", visit.depth, labels.get(visit.id)?));
     }
     if dependents.len() > SHOWN_MAX {
         lines.push(format!("… and {} more", dependents.len() - SHOWN_MAX));
@@ -265,8 +226,7 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     };
     let path = graph.shortest_path(farthest.id, target).find()?;
     let path = path.ok_or_else(|| unexpected("a path back along a traversal"))?;
-    let names = path.blocks.iter().map(|id| labels.get(&graph, *id));
-    let names: Vec<_> = names.collect::<Result<_, _>>()?;
+    let names = labels.all(&path.blocks)?;
     guide.step(
         "The shortest path between two packages.",
         &format!("graph path {} {name}", names[0]),

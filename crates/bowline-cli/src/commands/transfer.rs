@@ -4,70 +4,48 @@
 //! bounded by a batch. An item that the database has already is not written again: importing the
 //! same file twice changes nothing, not even the revision.
 //!
-//! Where the items go is a [`Sink`]: a directory, or a cluster.
+//! Where the items go, and where they come from, is a [`Target`].
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use bowline::{BlockId, Revision, Snapshot};
+use bowline::{BlockId, Range};
 
 use crate::args::{Export, Import};
-use crate::context::{Context, snapshot, usage};
+use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::{self, Block, BlockRef, Edge, Event, Item, KeyValue, Position, Refusal};
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
-use crate::store::cluster_graph::RemoteGraphs;
-use crate::store::graph_reader::GraphReader;
-use crate::store::sink::{Imported, Sink};
+use crate::store::remote::GRAPH_TIMEOUT;
+use crate::store::sink::Imported;
+use crate::store::target::Target;
+use crate::store::view::{Scan, View};
 
 pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(), Failure> {
-    let from_input = args.file == Path::new("-");
     // What can be refused is refused before the database is created.
-    let file = if from_input {
-        None
-    } else {
-        Some(open_file(&args.file)?)
-    };
-    let total = match &file {
-        Some(file) => Some(file.metadata().map_err(|e| named(&args.file, &e))?.len()),
-        None => None,
-    };
-    let db = match context.is_remote() {
+    let file = match args.file == Path::new("-") {
         true => None,
-        false => Some(context.open_to_write(args.write.durability)?),
+        false => Some(open_file(&args.file)?),
     };
-    let remote = match &db {
-        Some(_) => None,
-        None => Some(RemoteGraphs::to_import(context, &args.write)?),
-    };
-    let sink: &dyn Sink = match (&db, &remote) {
-        (Some(db), _) => db,
-        (None, Some(remote)) => remote,
-        (None, None) => return Err(usage("say --data-dir or --endpoints".to_owned())),
-    };
-    let before = sink.revision()?;
+    let target = Target::open_to_import(context, args.write.durability)?;
+    let before = target.revision()?;
+    let (path, total) = file
+        .as_ref()
+        .map(|(_, bytes)| (&*args.file, *bytes))
+        .unzip();
     let progress = Progress::bytes("import", total, context.global.quiet);
-    let path = (!from_input).then_some(&*args.file);
-    let imported = match file {
-        Some(file) => read_into(sink, progress.reading(file), path, args, &progress),
-        None => read_into(
-            sink,
-            progress.reading(&mut context.streams.stdin),
-            None,
-            args,
-            &progress,
-        ),
+    let input: Box<dyn Read> = match file {
+        Some((file, _)) => Box::new(progress.reading(file)),
+        None => Box::new(progress.reading(&mut context.streams.stdin)),
     };
-    let imported = imported?;
+    let imported = read_into(&target, input, path, args, &progress)?;
     drop(progress);
-    let revision = sink.revision()?;
-    if let Some(db) = db {
-        db.close()?;
-    }
-    Ok(context.printer(false).record(&[
+    let revision = target.revision()?;
+    target.close()?;
+    context.record(&[
         ("blocks", imported.blocks.into()),
         ("edges", imported.edges.into()),
         ("keys", imported.keys.into()),
@@ -75,30 +53,27 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         ("refused", imported.refused.into()),
         ("revision_before", before.into()),
         ("revision", revision.into()),
-    ])?)
+    ])
 }
 
-fn open_file(path: &Path) -> Result<File, Failure> {
-    let file = File::open(path).map_err(|error| named(path, &error))?;
-    let is_directory = file
-        .metadata()
-        .map_err(|error| named(path, &error))?
-        .is_dir();
-    if is_directory {
-        return Err(usage(format!(
-            "{} is a directory; import takes a file",
-            path.display()
-        )));
+/// Opens a file; gives its bytes, too.
+fn open_file(path: &Path) -> Result<(File, u64), Failure> {
+    let named = |error: io::Error| {
+        let text = format!("cannot read {}: {error}", path.display());
+        Failure::new(Exit::Io, text)
+    };
+    let file = File::open(path).map_err(named)?;
+    let metadata = file.metadata().map_err(named)?;
+    if metadata.is_dir() {
+        let path = path.display();
+        let text = format!("{path} is a directory; import takes a file");
+        return Err(usage(text));
     }
-    Ok(file)
-}
-
-fn named(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Io, format!("cannot read {}: {error}", path.display()))
+    Ok((file, metadata.len()))
 }
 
 fn read_into(
-    sink: &dyn Sink,
+    target: &Target,
     input: impl Read,
     path: Option<&Path>,
     args: &Import,
@@ -113,7 +88,7 @@ fn read_into(
                 .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))?
         }
     };
-    let mut batch = Batch::new(sink, args.batch as usize, args.batch_bytes, args.strict);
+    let mut batch = Batch::new(target, args.batch as usize, args.batch_bytes, args.strict);
     for event in import::read(input, format, &args.options()) {
         let refused = match event? {
             Event::Item { at, item } => batch.add(at, item)?,
@@ -128,7 +103,7 @@ fn read_into(
 
 /// Items on their way into the database.
 pub(super) struct Batch<'a> {
-    sink: &'a dyn Sink,
+    target: &'a Target,
     items: Vec<(Position, Item)>,
     bytes: u64,
     items_max: usize,
@@ -140,14 +115,14 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(
-        sink: &'a dyn Sink,
+        target: &'a Target,
         items_max: usize,
         bytes_max: u64,
         strict: bool,
     ) -> Batch<'a> {
         let imported = Imported::default();
         Batch {
-            sink,
+            target,
             items: Vec::new(),
             bytes: 0,
             items_max,
@@ -179,7 +154,7 @@ impl<'a> Batch<'a> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let (refused, imported) = self.sink.write(&items, self.strict)?;
+        let (refused, imported) = self.target.import(&items, self.strict)?;
         self.imported.blocks += imported.blocks;
         self.imported.edges += imported.edges;
         self.imported.keys += imported.keys;
@@ -207,103 +182,46 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Where items come from: one revision of a directory, or of a cluster.
-enum Source {
-    Directory(Snapshot),
-    Cluster(RemoteGraphs, Revision),
-}
-
-impl Source {
-    fn open(context: &Context<'_, '_>, revision: Option<Revision>) -> Result<Source, Failure> {
-        if context.is_remote() {
-            let remote = RemoteGraphs::of(context)?;
-            // Refused before anything is printed.
-            remote.at(revision)?;
-            let revision = match revision {
-                Some(revision) => revision,
-                None => remote.newest()?,
-            };
-            return Ok(Source::Cluster(remote, revision));
-        }
-        Ok(Source::Directory(snapshot(&context.open()?, revision)?))
-    }
-
-    fn revision(&self) -> Revision {
-        match self {
-            Source::Directory(snapshot) => snapshot.revision(),
-            Source::Cluster(_, revision) => *revision,
-        }
-    }
-
-    fn for_each_pair(
-        &self,
-        visit: &mut dyn FnMut(KeyValue) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        match self {
-            Source::Directory(snapshot) => {
-                for entry in snapshot.range(..)? {
-                    let entry = entry?;
-                    visit(KeyValue {
-                        key: entry.key.to_vec(),
-                        value: entry.value.to_vec(),
-                    })?;
-                }
-                Ok(())
-            }
-            Source::Cluster(remote, revision) => remote.for_each_pair(*revision, visit),
-        }
-    }
-
-    fn graph(&self) -> Result<Box<dyn GraphReader + '_>, Failure> {
-        Ok(match self {
-            Source::Directory(snapshot) => Box::new(snapshot.graph()),
-            Source::Cluster(remote, revision) => Box::new(remote.at(Some(*revision))?),
-        })
-    }
-}
-
 pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(), Failure> {
-    let source = Source::open(context, args.rev)?;
-    let to_output = args.file == Path::new("-");
-    let count = if to_output {
-        write_items(&source, args, &mut *context.streams.stdout)?
-    } else {
-        let failed = |error: io::Error| {
-            Failure::new(
-                Exit::Io,
-                format!("cannot write {}: {error}", args.file.display()),
-            )
-        };
-        let mut file = PrivateFile::create(&args.file).map_err(failed)?;
-        let mut out = BufWriter::new(&mut file);
-        let count = write_items(&source, args, &mut out)?;
-        out.flush().map_err(failed)?;
-        drop(out);
-        file.commit().map_err(failed)?;
-        count
-    };
-    if to_output {
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let source = target.at(args.rev)?;
+    // Refused before anything is printed.
+    let revision = source.revision()?;
+    if args.file == Path::new("-") {
+        write_items(&source, args, &mut *context.streams.stdout)?;
         return Ok(());
     }
-    Ok(context.printer(false).record(&[
+    let failed = |error: io::Error| {
+        let text = format!("cannot write {}: {error}", args.file.display());
+        Failure::new(Exit::Io, text)
+    };
+    let mut file = PrivateFile::create(&args.file).map_err(failed)?;
+    let mut out = BufWriter::new(&mut file);
+    let count = write_items(&source, args, &mut out)?;
+    out.flush().map_err(failed)?;
+    drop(out);
+    file.commit().map_err(failed)?;
+    context.record(&[
         ("file", args.file.display().to_string().into()),
         ("items", count.into()),
-        ("revision", source.revision().into()),
-    ])?)
+        ("revision", revision.into()),
+    ])
 }
 
-fn write_items(source: &Source, args: &Export, out: &mut dyn Write) -> Result<u64, Failure> {
+fn write_items(source: &View<'_>, args: &Export, out: &mut dyn Write) -> Result<u64, Failure> {
     let mut writer = export::writer(args.format, out);
     let mut count = 0;
     let mut write = |item: &Item| {
         count += 1;
         Ok(writer.item(item)?)
     };
-    source.for_each_pair(&mut |pair| write(&Item::KeyValue(pair)))?;
-    let graph = source.graph()?;
+    source.for_each_entry(&Range::all(), Scan::default(), &mut |entry| {
+        let (key, value) = (entry.key.to_vec(), entry.value.to_vec());
+        write(&Item::KeyValue(KeyValue { key, value }))
+    })?;
     // Blocks first: an import refuses an edge whose blocks it has not seen.
-    graph.for_each_block(&mut |block| write(&block_item(block)))?;
-    graph.for_each_edge(&mut |edge| write(&edge_item(edge)))?;
+    source.for_each_block(&mut |block| write(&block_item(block)))?;
+    source.for_each_edge(&mut |edge| write(&edge_item(edge)))?;
     writer.finish()?;
     drop(writer);
     Ok(count)

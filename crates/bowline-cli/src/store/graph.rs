@@ -1,104 +1,457 @@
-//! Where the graph is that a command reads and writes: in a directory, or in a cluster.
+//! The graph of a view: each question once, for a directory and for a cluster.
 
-use bowline::{Block, BlockId, Db, Edge, Revision};
+use std::collections::BTreeMap;
 
-use super::cluster_graph::RemoteGraphs;
-use super::graph_reader::GraphReader;
-use crate::args::Write;
-use crate::context::{Context, snapshot};
-use crate::exit::Failure;
+use bowline::{
+    Attributes, Block, BlockId, Edge, EdgeKey, Error, GraphStats, Neighbor, Path, Precedence,
+    Revision, Traversal,
+};
+use bowline_client::graph as wire;
+use bowline_load::units::show_size;
 
-/// Where the graph is: in a directory, or in a cluster.
-pub(crate) enum Store {
-    Directory(Db),
-    Cluster(RemoteGraphs),
+use super::view::{RemoteView, View, Visit};
+use crate::args::{Bounds, Direction, EdgeFilter, Scope};
+use crate::exit::{Exit, Failure};
+use crate::output::Field;
+
+/// Sends a request at the level of the command line and at the revision of the view; gives the reply.
+macro_rules! ask {
+    ($view:expr, $request:expr) => {
+        ask!($view, $request, revision)
+    };
+    ($view:expr, $request:expr, $($revision:tt)+) => {{
+        let (view, request): (&RemoteView<'_>, _) = ($view, $request);
+        let request = request.level(view.remote.level).revision(view.revision.get());
+        let reply = view.remote.wait(request)?;
+        view.revision.set(reply.$($revision)+);
+        reply
+    }};
 }
 
-impl Store {
-    /// To read it.
-    pub(crate) fn open(context: &Context<'_, '_>) -> Result<Store, Failure> {
-        if context.is_remote() {
-            return Ok(Store::Cluster(RemoteGraphs::of(context)?));
+/// Sets the bounds and the order of a traversal.
+macro_rules! bounded {
+    ($traversal:expr, $bounds:expr, $depth_first:expr) => {{
+        let bounds: &Bounds = $bounds;
+        let traversal = set!(
+            $traversal,
+            max_depth(bounds.max_depth),
+            limit(bounds.limit),
+            max_bytes(bounds.max_bytes)
+        );
+        if $depth_first {
+            traversal.depth_first()
+        } else {
+            traversal
         }
-        Ok(Store::Directory(context.open()?))
+    }};
+}
+
+/// The statistics of a graph, each under its name.
+fn named(revision: Revision, stats: &GraphStats) -> Vec<(&'static str, Field)> {
+    vec![
+        ("revision", revision.into()),
+        ("blocks", stats.blocks.into()),
+        ("edges", stats.edges.into()),
+        ("blocks_by_kind", counts(&stats.blocks_by_kind)),
+        ("edges_by_kind", counts(&stats.edges_by_kind)),
+        ("self_loops", stats.self_loops.into()),
+        ("out_degree_max", stats.out_degree_max.into()),
+        ("in_degree_max", stats.in_degree_max.into()),
+        ("degree_mean", Field::Real(stats.degree_mean)),
+        ("strong_components", stats.strong_components.into()),
+        ("weak_components", stats.weak_components.into()),
+        ("triangles", stats.triangles.into()),
+        ("average_clustering", Field::Real(stats.average_clustering)),
+        ("view_memory", show_size(stats.view_memory_bytes).into()),
+    ]
+}
+
+fn counts(counts: &BTreeMap<String, u64>) -> Field {
+    let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
+    Field::Attributes(counts.iter().map(text).collect())
+}
+
+fn direction(direction: Direction) -> bowline::Direction {
+    match direction {
+        Direction::Out => bowline::Direction::Out,
+        Direction::In => bowline::Direction::In,
+        Direction::Both => bowline::Direction::Both,
+    }
+}
+
+impl View<'_> {
+    /// A block.
+    pub(crate) fn block(&self, id: BlockId) -> Result<Option<Block>, Failure> {
+        match self {
+            View::Local(snapshot) => Ok(snapshot.graph().block(id)?),
+            View::Remote(view) => Ok(view.blocks(&[id], true)?.pop()),
+        }
     }
 
-    /// To write it; a directory is created when there is none.
-    pub(crate) fn open_to_write(
-        context: &Context<'_, '_>,
-        write: &Write,
-    ) -> Result<Store, Failure> {
-        if context.is_remote() {
-            return Ok(Store::Cluster(RemoteGraphs::to_write(context, write)?));
-        }
-        Ok(Store::Directory(context.open_to_write(write.durability)?))
-    }
-
-    /// The graph as it is now, or as it was at a revision.
-    pub(crate) fn graph(
+    /// The attributes of those of the blocks that exist.
+    pub(crate) fn attributes(
         &self,
-        revision: Option<Revision>,
-    ) -> Result<Box<dyn GraphReader + '_>, Failure> {
+        ids: &[BlockId],
+    ) -> Result<Vec<(BlockId, Attributes)>, Failure> {
+        match self {
+            View::Local(snapshot) => {
+                let graph = snapshot.graph();
+                let blocks = ids.iter().map(|id| graph.block(*id));
+                let found = blocks.filter_map(Result::transpose);
+                Ok(found
+                    .map(|found| found.map(|block| (block.id, block.attributes)))
+                    .collect::<bowline::Result<_>>()?)
+            }
+            View::Remote(view) => {
+                let blocks = view.blocks(ids, false)?.into_iter();
+                Ok(blocks.map(|block| (block.id, block.attributes)).collect())
+            }
+        }
+    }
+
+    /// Every block with an attribute, by id.
+    pub(crate) fn having(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> Result<Vec<(BlockId, Attributes)>, Failure> {
+        let mut found = Vec::new();
+        match self {
+            View::Local(_) => self.for_each_block(&mut |block| {
+                if block.attributes.get(name).is_some_and(|text| text == value) {
+                    found.push((block.id, block.attributes));
+                }
+                Ok(())
+            })?,
+            View::Remote(view) => {
+                let list = view.remote.graph.list_blocks().without_content();
+                let mut stream = ask!(view, list.attribute(name, value), revision());
+                while let Some(part) = view.remote.wait(stream.next())? {
+                    let part = part.into_iter();
+                    found.extend(part.map(|block| (block.id, block.attributes)));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The blocks one edge away; more than `limit` need not be given.
+    pub(crate) fn neighbors(
+        &self,
+        start: BlockId,
+        edges: &EdgeFilter,
+        limit: Option<u64>,
+    ) -> Result<Vec<Neighbor>, Failure> {
+        let view = match self {
+            View::Local(snapshot) => {
+                let kinds = &edges.scope.kinds;
+                return Ok(snapshot
+                    .graph()
+                    .neighbors(start, direction(edges.direction), kinds)?);
+            }
+            View::Remote(view) => view,
+        };
+        let request = view
+            .remote
+            .graph
+            .neighbors(start)
+            .direction(direction(edges.direction))
+            .kinds(&edges.scope.kinds);
+        // 0 would be all.
+        let asked = limit.map(|limit| limit.max(1));
+        let reply = ask!(view, set!(request, limit(asked)));
+        let count = reply.neighbors.len();
+        if reply.more && asked.is_none_or(|asked| (count as u64) < asked) {
+            let text = format!(
+                "the block has more neighbours than the {count} that the server tells at once: \
+                 give --limit, or raise the server's --max-traversal-blocks"
+            );
+            return Err(Failure::new(Exit::Invalid, text));
+        }
+        Ok(reply.neighbors)
+    }
+
+    /// What can be reached.
+    pub(crate) fn traverse(
+        &self,
+        start: BlockId,
+        edges: &EdgeFilter,
+        bounds: &Bounds,
+        depth_first: bool,
+    ) -> Result<Traversal, Failure> {
+        match self {
+            View::Local(snapshot) => {
+                let traversal = snapshot
+                    .graph()
+                    .traverse(start)
+                    .direction(direction(edges.direction))
+                    .kinds(&edges.scope.kinds);
+                Ok(bounded!(traversal, bounds, depth_first).run()?)
+            }
+            View::Remote(view) => {
+                let traversal = view
+                    .remote
+                    .graph
+                    .traverse(start)
+                    .direction(direction(edges.direction))
+                    .kinds(&edges.scope.kinds);
+                let reply = ask!(view, bounded!(traversal, bounds, depth_first));
+                Ok(Traversal {
+                    visits: reply.visits,
+                    stop: reply.stop,
+                    edges_touched: reply.edges_touched,
+                })
+            }
+        }
+    }
+
+    /// A shortest path.
+    pub(crate) fn path(
+        &self,
+        (from, to): (BlockId, BlockId),
+        weight: Option<&str>,
+        edges: &EdgeFilter,
+        max_depth: Option<u32>,
+    ) -> Result<Option<Path>, Failure> {
+        let kinds = &edges.scope.kinds;
+        match self {
+            View::Local(snapshot) => {
+                let search = snapshot.graph().shortest_path(from, to);
+                let search = search.direction(direction(edges.direction)).kinds(kinds);
+                Ok(set!(search, weight(weight), max_depth(max_depth)).find()?)
+            }
+            View::Remote(view) => {
+                let graph = &view.remote.graph;
+                let search = graph.shortest_path(from, to);
+                let search = search.direction(direction(edges.direction)).kinds(kinds);
+                let reply = ask!(view, set!(search, weight(weight), max_depth(max_depth)));
+                Ok(reply.path)
+            }
+        }
+    }
+
+    /// An order of all blocks in which every edge leads forward; or else a cycle.
+    pub(crate) fn order(
+        &self,
+        scope: &Scope,
+    ) -> Result<Result<Vec<BlockId>, Vec<BlockId>>, Failure> {
+        match self {
+            View::Local(snapshot) => {
+                let first = Precedence::SourceFirst;
+                match snapshot.graph().topological_order(&scope.kinds, first) {
+                    Ok(ids) => Ok(Ok(ids)),
+                    Err(Error::Cycle { cycle }) => Ok(Err(cycle)),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            View::Remote(view) => {
+                let reply = ask!(view, view.remote.graph.order().kinds(&scope.kinds));
+                Ok(match reply.order {
+                    wire::Ordering::Order(order) => Ok(order),
+                    wire::Ordering::Cycle(cycle) => Err(cycle),
+                })
+            }
+        }
+    }
+
+    /// The connected components, each sorted, by their first blocks.
+    pub(crate) fn components(
+        &self,
+        scope: &Scope,
+        strong: bool,
+    ) -> Result<Vec<Vec<BlockId>>, Failure> {
+        let kinds = &scope.kinds;
+        match self {
+            View::Local(snapshot) if strong => {
+                Ok(snapshot.graph().strongly_connected_components(kinds)?)
+            }
+            View::Local(snapshot) => Ok(snapshot.graph().weakly_connected_components(kinds)?),
+            View::Remote(view) => {
+                let request = view.remote.graph.components().kinds(kinds);
+                let reply = match strong {
+                    true => ask!(view, request.strong()),
+                    false => ask!(view, request),
+                };
+                Ok(reply.components)
+            }
+        }
+    }
+
+    /// Statistics, each under its name.
+    pub(crate) fn statistics(&self, scope: &Scope) -> Result<Vec<(&'static str, Field)>, Failure> {
         Ok(match self {
-            Store::Directory(db) => Box::new(snapshot(db, revision)?.graph()),
-            Store::Cluster(remote) => Box::new(remote.at(revision)?),
+            View::Local(snapshot) => {
+                named(snapshot.revision(), &snapshot.graph().stats(&scope.kinds)?)
+            }
+            View::Remote(view) => {
+                let reply = ask!(view, view.remote.graph.stats().kinds(&scope.kinds));
+                named(reply.revision, &reply.stats)
+            }
         })
     }
 
-    /// Puts a block; gives the revision.
-    pub(crate) fn put_block(&self, block: &Block) -> Result<Revision, Failure> {
+    /// Visits every block, by id.
+    pub(crate) fn for_each_block(&self, visit: Visit<'_, Block>) -> Result<(), Failure> {
         match self {
-            Store::Directory(db) => {
-                db.transact(|tx| tx.put_block(block))?;
-                Ok(db.revision())
+            View::Local(snapshot) => {
+                let graph = snapshot.graph();
+                scan(|stopping| graph.for_each_block(|block| stopping(visit(block))))
             }
-            Store::Cluster(remote) => remote.put_block(block),
+            View::Remote(view) => {
+                let mut stream = ask!(view, view.remote.graph.list_blocks(), revision());
+                while let Some(part) = view.remote.wait(stream.next())? {
+                    part.into_iter().try_for_each(&mut *visit)?;
+                }
+                Ok(())
+            }
         }
     }
 
-    /// Deletes a block; gives the revision, if there was one.
-    pub(crate) fn delete_block(&self, id: BlockId) -> Result<Option<Revision>, Failure> {
+    /// Visits every edge, by source, kind and target.
+    pub(crate) fn for_each_edge(&self, visit: Visit<'_, Edge>) -> Result<(), Failure> {
         match self {
-            Store::Directory(db) => {
-                let is_gone = db.transact(|tx| tx.delete_block(id))?;
-                Ok(is_gone.then(|| db.revision()))
+            View::Local(snapshot) => {
+                let graph = snapshot.graph();
+                scan(|stopping| graph.for_each_edge(|edge| stopping(visit(edge))))
             }
-            Store::Cluster(remote) => remote.delete_block(id),
+            View::Remote(view) => {
+                let mut stream = ask!(view, view.remote.graph.list_edges(), revision());
+                while let Some(part) = view.remote.wait(stream.next())? {
+                    part.into_iter().try_for_each(&mut *visit)?;
+                }
+                Ok(())
+            }
         }
     }
+}
 
-    /// Puts an edge; gives the revision.
-    pub(crate) fn put_edge(&self, edge: &Edge) -> Result<Revision, Failure> {
-        match self {
-            Store::Directory(db) => {
-                db.transact(|tx| tx.put_edge(edge))?;
-                Ok(db.revision())
-            }
-            Store::Cluster(remote) => remote.put_edge(edge),
-        }
+impl RemoteView<'_> {
+    /// Those of the blocks that exist.
+    pub(super) fn blocks(&self, ids: &[BlockId], content: bool) -> Result<Vec<Block>, Failure> {
+        let request = self.remote.graph.blocks(ids.iter().copied());
+        let reply = match content {
+            true => ask!(self, request),
+            false => ask!(self, request.without_content()),
+        };
+        Ok(reply.blocks)
     }
 
-    /// Deletes an edge; gives the revision, if there was one.
-    pub(crate) fn delete_edge(
+    /// Those of the edges that exist.
+    pub(super) fn edges(
         &self,
-        source: BlockId,
-        kind: &str,
-        target: BlockId,
-    ) -> Result<Option<Revision>, Failure> {
-        match self {
-            Store::Directory(db) => {
-                let is_gone = db.transact(|tx| tx.delete_edge(source, kind, target))?;
-                Ok(is_gone.then(|| db.revision()))
+        keys: impl IntoIterator<Item = EdgeKey>,
+    ) -> Result<Vec<Edge>, Failure> {
+        Ok(ask!(self, self.remote.graph.edges(keys)).edges)
+    }
+}
+
+/// What was visited, for the library, which knows only its own errors.
+type Stopping<'a> = &'a mut dyn FnMut(Result<(), Failure>) -> bowline::Result<()>;
+
+/// Scans; a visitor's failure ends it by an error that stands for it.
+fn scan(run: impl FnOnce(Stopping<'_>) -> bowline::Result<()>) -> Result<(), Failure> {
+    let mut failure = None;
+    let scanned = run(&mut |visited| {
+        visited.map_err(|error| {
+            failure = Some(error);
+            Error::Closed
+        })
+    });
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(scanned?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_server::Server;
+    use bowline_server::config::{Config, Layers};
+
+    use super::super::remote::Remote;
+    use super::*;
+
+    /// A server with a directory of its own, on a runtime of its own.
+    struct Served {
+        runtime: tokio::runtime::Runtime,
+        server: Option<Server>,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Served {
+        fn start() -> (Served, Remote) {
+            let directory = tempfile::tempdir().unwrap();
+            let peer = format!("http://127.0.0.1:{}", bowline_testing::ports::free_port());
+            let mut layers = Layers::default();
+            for (key, value) in [
+                (
+                    "data-dir",
+                    &*directory.path().join("data").display().to_string(),
+                ),
+                ("listen-client-urls", "http://127.0.0.1:0"),
+                ("listen-peer-urls", &peer),
+                ("initial-advertise-peer-urls", &peer),
+            ] {
+                layers.add_flag(key, value.to_owned()).unwrap();
             }
-            Store::Cluster(remote) => remote.delete_edge(source, kind, target),
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let config = Config::from_layers(&layers).unwrap();
+            let server = runtime.block_on(Server::start(config)).unwrap();
+            let endpoint = server.addresses()[0].to_string();
+            let remote = Remote::member(&endpoint).unwrap();
+            let served = Served {
+                runtime,
+                server: Some(server),
+                _directory: directory,
+            };
+            (served, remote)
         }
     }
 
-    /// Closes a directory; what it cannot write then is told.
-    pub(crate) fn close(self) -> Result<(), Failure> {
-        match self {
-            Store::Directory(db) => Ok(db.close()?),
-            Store::Cluster(_) => Ok(()),
+    impl Drop for Served {
+        fn drop(&mut self) {
+            if let Some(server) = self.server.take() {
+                self.runtime.block_on(server.shutdown()).unwrap();
+            }
         }
+    }
+
+    #[test]
+    fn every_answer_of_one_reader_is_of_one_revision() {
+        let (_served, remote) = Served::start();
+        let ids: Vec<_> = (0..2_500).map(BlockId).collect();
+        let puts = ids
+            .iter()
+            .map(|id| wire::GraphWrite::PutBlock(Block::new(*id, "b").attribute("a", "old")));
+        remote.wait(remote.graph.write(puts)).unwrap();
+        let at = |revision| View::Remote(RemoteView::new(&remote, revision).unwrap());
+        let reader = at(None);
+        // More than one request asks for: all of them, in order.
+        let found = reader.attributes(&ids).unwrap();
+        assert!(found.iter().map(|(id, _)| *id).eq(ids.iter().copied()));
+
+        let new = Block::new(BlockId(7), "b").attribute("a", "new");
+        remote.wait(remote.graph.put_block(new)).unwrap();
+        let gone = remote.graph.delete_block(BlockId(8));
+        remote.wait(gone).unwrap();
+        assert_eq!(
+            reader.block(BlockId(7)).unwrap().unwrap().attributes["a"],
+            "old"
+        );
+        assert_eq!(reader.having("a", "old").unwrap().len(), 2_500);
+        let mut count = 0;
+        reader
+            .for_each_block(&mut |_| {
+                count += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(count, 2_500);
+        let now = at(None);
+        assert_eq!(
+            now.block(BlockId(7)).unwrap().unwrap().attributes["a"],
+            "new"
+        );
+        assert_eq!(now.having("a", "old").unwrap().len(), 2_498);
     }
 }

@@ -4,18 +4,32 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `graph` | a graph to read and write, in either |
-//! | `cluster_import` | the items of an import, into a cluster |
-//! | `cluster_graph` | the graph of a cluster |
-//! | `sink` | where the items of an import go; a directory's part of it |
-//! | `resolve` | blocks by id or name |
-//! | `graph_reader` | what graph commands ask; a directory's part of it |
-//! | `connection` | a client of the cluster |
+//! | `target` | a directory or a cluster, with a method for each verb |
+//! | `remote_sink` | the items of an import, into a cluster |
+//! | `sink` | the items of an import, into a directory |
+//! | `resolve` | blocks by id or name, and their labels |
+//! | `graph` | the graph of a view |
+//! | `view` | a target at one revision, and its keys |
+//! | `watch`, `history` | changes of keys: those to come, and those of the past |
+//! | `remote` | a client of the cluster |
 
-pub(crate) mod cluster_graph;
-mod cluster_import;
-pub(crate) mod connection;
+/// Sets of a request what is given. The library and the client name their settings alike.
+macro_rules! set {
+    ($request:expr, $($setting:ident($value:expr)),+) => {{
+        let mut request = $request;
+        $(if let Some(value) = $value {
+            request = request.$setting(value);
+        })+
+        request
+    }};
+}
+
 pub(crate) mod graph;
-pub(crate) mod graph_reader;
+mod history;
+pub(crate) mod remote;
+mod remote_sink;
 pub(crate) mod resolve;
 pub(crate) mod sink;
+pub(crate) mod target;
+pub(crate) mod view;
+mod watch;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bowline::BlockId;
 
-use super::graph_reader::GraphReader;
+use super::view::View;
 use crate::context::not_found;
 use crate::exit::Failure;
 use crate::import::{BlockRef, NAME_ATTRIBUTE, label};
@@ -19,7 +19,7 @@ pub(crate) fn id_of(block: &BlockRef) -> BlockId {
 
 /// The id of a block that must exist. A name that is no block's own is looked for among the
 /// `name` attributes, so that `libc` finds `libc@0.2.180` where it is the only one.
-pub(crate) fn find(graph: &dyn GraphReader, block: &BlockRef) -> Result<BlockId, Failure> {
+pub(crate) fn find(graph: &View<'_>, block: &BlockRef) -> Result<BlockId, Failure> {
     const SHOWN_MAX: usize = 10;
     let id = id_of(block);
     if !graph.attributes(&[id])?.is_empty() {
@@ -54,19 +54,25 @@ pub(crate) fn find(graph: &dyn GraphReader, block: &BlockRef) -> Result<BlockId,
     }
 }
 
-/// Labels of blocks, each read once.
-#[derive(Default)]
-pub(crate) struct Labels {
+/// Labels of the blocks of a graph, each read once.
+pub(crate) struct Labels<'a> {
+    graph: &'a View<'a>,
     known: HashMap<BlockId, String>,
 }
 
-impl Labels {
-    /// Reads many at once, which saves a cluster many questions.
-    pub(crate) fn learn(
-        &mut self,
-        graph: &dyn GraphReader,
+impl Labels<'_> {
+    /// Reads the labels of many blocks at once, which saves a cluster many requests.
+    pub(crate) fn of<'a>(
+        graph: &'a View<'a>,
         ids: impl IntoIterator<Item = BlockId>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Labels<'a>, Failure> {
+        let known = HashMap::new();
+        let mut labels = Labels { graph, known };
+        labels.learn(ids)?;
+        Ok(labels)
+    }
+
+    fn learn(&mut self, ids: impl IntoIterator<Item = BlockId>) -> Result<(), Failure> {
         let mut unknown: Vec<_> = ids
             .into_iter()
             .filter(|id| !self.known.contains_key(id))
@@ -76,15 +82,21 @@ impl Labels {
         if unknown.is_empty() {
             return Ok(());
         }
-        for (id, attributes) in graph.attributes(&unknown)? {
-            self.known
-                .insert(id, label(&BlockRef::Id(id.0), &attributes));
+        for (id, attributes) in self.graph.attributes(&unknown)? {
+            let label = label(&BlockRef::Id(id.0), &attributes);
+            self.known.insert(id, label);
         }
         Ok(())
     }
 
-    pub(crate) fn get(&mut self, graph: &dyn GraphReader, id: BlockId) -> Result<String, Failure> {
-        self.learn(graph, [id])?;
+    /// The labels of several blocks.
+    pub(crate) fn all(&mut self, ids: &[BlockId]) -> Result<Vec<String>, Failure> {
+        ids.iter().map(|id| self.get(*id)).collect()
+    }
+
+    /// The label of a block: its id, if it does not exist.
+    pub(crate) fn get(&mut self, id: BlockId) -> Result<String, Failure> {
+        self.learn([id])?;
         let own = || label(&BlockRef::Id(id.0), &Default::default());
         Ok(self.known.entry(id).or_insert_with(own).clone())
     }

@@ -1,11 +1,13 @@
-//! Where the items of an import go: the trait, and a directory's part of it.
+//! Where the items of an import go: what both targets have in common, and a directory's part of it.
+//!
+//! A batch of items is one transaction of a directory. An item that is there already is not written again, and one that
+//! the database refuses is left out.
 
-use bowline::{Db, Error, Revision, Transaction};
+use bowline::{Db, Error, Transaction};
 
 use super::resolve::id_of;
 use crate::exit::Failure;
 use crate::import::{Block, Edge, Item, KeyValue, Position, Refusal};
-use crate::output::Field;
 
 /// What an import did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -18,72 +20,48 @@ pub(crate) struct Imported {
     pub(crate) refused: u64,
 }
 
-impl Imported {
-    /// Its fields, for other commands to show.
-    pub(crate) fn fields(&self) -> [(&'static str, Field); 3] {
-        [
-            ("blocks", self.blocks.into()),
-            ("edges", self.edges.into()),
-            ("refused", self.refused.into()),
-        ]
-    }
-
-    /// An item is there now.
-    pub(crate) fn count(&mut self, item: &Item, changed: bool) {
-        self.changed += u64::from(changed);
-        match item {
-            Item::Block(_) => self.blocks += 1,
-            Item::Edge(_) => self.edges += 1,
-            Item::KeyValue(_) => self.keys += 1,
-        }
-    }
-}
-
-/// Where items go.
-pub(crate) trait Sink {
-    /// Writes what is not there yet, and leaves out what is refused; with `strict` nothing after the
-    /// first refusal is written.
-    fn write(
-        &self,
-        items: &[(Position, Item)],
-        strict: bool,
-    ) -> Result<(Vec<Refusal>, Imported), Failure>;
-
-    /// The newest revision.
-    fn revision(&self) -> Result<Revision, Failure>;
-}
-
-impl Sink for Db {
-    fn write(
-        &self,
-        items: &[(Position, Item)],
-        strict: bool,
-    ) -> Result<(Vec<Refusal>, Imported), Failure> {
-        Ok(self.transact(|tx| {
-            let mut refused = Vec::new();
-            let mut imported = Imported::default();
-            for (at, item) in items {
-                match write_item(tx, item) {
-                    Ok(changed) => imported.count(item, changed),
-                    Err(error) if is_refusal(&error) => {
-                        refused.push(Refusal {
-                            at: *at,
-                            message: refusal_text(item, &error),
-                        });
-                        if strict {
-                            break;
-                        }
-                    }
-                    Err(error) => return Err(error),
+/// Writes each item with `write`, which tells whether something changed; an error of the library in its result refuses
+/// the item. With `strict` nothing after the first refusal is written.
+pub(super) fn write_each<E>(
+    items: &[(Position, Item)],
+    strict: bool,
+    mut write: impl FnMut(&Item) -> Result<Result<bool, Error>, E>,
+) -> Result<(Vec<Refusal>, Imported), E> {
+    let (mut refused, mut imported) = (Vec::new(), Imported::default());
+    for (at, item) in items {
+        match write(item)? {
+            Ok(changed) => {
+                imported.changed += u64::from(changed);
+                match item {
+                    Item::Block(_) => imported.blocks += 1,
+                    Item::Edge(_) => imported.edges += 1,
+                    Item::KeyValue(_) => imported.keys += 1,
                 }
             }
-            Ok((refused, imported))
-        })?)
+            Err(error) => {
+                let (at, message) = (*at, refusal_text(item, &error));
+                refused.push(Refusal { at, message });
+                if strict {
+                    break;
+                }
+            }
+        }
     }
+    Ok((refused, imported))
+}
 
-    fn revision(&self) -> Result<Revision, Failure> {
-        Ok((**self).revision())
-    }
+/// Writes items into a directory.
+pub(super) fn write(
+    db: &Db,
+    items: &[(Position, Item)],
+    strict: bool,
+) -> Result<(Vec<Refusal>, Imported), Failure> {
+    Ok(db.transact(|tx| {
+        write_each(items, strict, |item| match write_item(tx, item) {
+            Err(error) if !is_refusal(&error) => Err(error),
+            written => Ok(written),
+        })
+    })?)
 }
 
 /// Whether the item is at fault, and not the database.
@@ -99,7 +77,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Says it with the name that the file used, where the database only knows an id.
-pub(crate) fn refusal_text(item: &Item, error: &Error) -> String {
+fn refusal_text(item: &Item, error: &Error) -> String {
     let (Item::Edge(edge), Error::MissingBlock { id }) = (item, error) else {
         return error.to_string();
     };

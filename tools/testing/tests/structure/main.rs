@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that a user gets, from the lowest to the highest. A crate uses crates to its left.
-const SHIPPED: [&str; 10] = [
+const SHIPPED: [&str; 11] = [
     "bowline-types",
     "bowline-storage",
     "bowline-core",
@@ -31,6 +31,7 @@ const SHIPPED: [&str; 10] = [
     "bowline-client",
     "bowline-cluster",
     "bowline-server",
+    "bowline-load",
     "bowline-cli",
 ];
 /// Beside them: tests and figures.

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::wire::Target;
-use crate::args::bench::{Consistency, Load};
-use crate::exit::{Exit, Failure};
+use crate::args::{Consistency, Load};
+use crate::error::{Error, Result};
 
 /// What all requests of a run look like.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    pub(super) target: Target,
+    pub(crate) target: Target,
     /// A request with its prefix of gRPC.
     template: Vec<u8>,
     /// Where keys stand in it.
@@ -26,16 +26,16 @@ pub(crate) struct Workload {
     /// Whether each key of a request is chosen by itself, and may be one of the others.
     is_independent: bool,
     /// How many writes a request is.
-    pub(super) operations: u64,
+    pub(crate) operations: u64,
     /// Whether an answer without a key in it is to be counted.
-    pub(super) expects_rows: bool,
+    pub(crate) expects_rows: bool,
 }
 
 /// The seed of keys and values. Fixed, so that runs can be compared.
 const SEED: u64 = 0xDEAD_BEEF_CAFE_BABE;
 
 impl Workload {
-    pub(crate) fn puts(args: &Load) -> Result<Workload, Failure> {
+    pub(crate) fn puts(args: &Load) -> Result<Workload> {
         let target = Target {
             path: "/etcdserverpb.KV/Put",
             metadata: None,
@@ -45,11 +45,11 @@ impl Workload {
         })
     }
 
-    pub(crate) fn transactions(args: &Load, operations: u32) -> Result<Workload, Failure> {
+    pub(crate) fn transactions(args: &Load, operations: u32) -> Result<Workload> {
         let count = usize::try_from(operations.max(1)).unwrap_or(usize::MAX);
         if u64::from(operations) > args.key_space_size {
-            let text = "a transaction cannot put more keys than there are";
-            return Err(Failure::new(Exit::Usage, text));
+            let text = "a transaction cannot put more keys than there are".to_owned();
+            return Err(Error::Usage(text));
         }
         let target = Target {
             path: "/etcdserverpb.KV/Txn",
@@ -67,7 +67,7 @@ impl Workload {
         })
     }
 
-    pub(crate) fn reads(args: &Load, consistency: Consistency) -> Result<Workload, Failure> {
+    pub(crate) fn reads(args: &Load, consistency: Consistency) -> Result<Workload> {
         let is_lease = consistency == Consistency::Lease;
         let target = Target {
             path: "/etcdserverpb.KV/Range",
@@ -88,13 +88,13 @@ impl Workload {
     }
 
     /// Requests of the graph with so many ids, each at random.
-    pub(super) fn of_graph(
+    pub(crate) fn of_graph(
         args: &Load,
         path: &'static str,
         ids: usize,
         expects_rows: bool,
         encode: impl Fn(&[Bytes]) -> Vec<u8>,
-    ) -> Result<Workload, Failure> {
+    ) -> Result<Workload> {
         let target = Target {
             path,
             metadata: None,
@@ -112,7 +112,7 @@ impl Workload {
         target: Target,
         keys: usize,
         encode: impl Fn(&[Bytes]) -> Vec<u8>,
-    ) -> Result<Workload, Failure> {
+    ) -> Result<Workload> {
         let digits = u32::try_from(args.key_size.min(16)).unwrap_or(16);
         let fits = digits == 16 || args.key_space_size <= 1_u64 << (4 * digits);
         if args.key_size == 0 || !fits {
@@ -120,7 +120,7 @@ impl Workload {
                 "{} keys do not fit into {} hexadecimal digits: raise --key-size",
                 args.key_space_size, args.key_size
             );
-            return Err(Failure::new(Exit::Usage, text));
+            return Err(Error::Usage(text));
         }
         // Where two encodings with different keys differ, there the keys are.
         let with = |byte: u8| encode(&vec![Bytes::from(vec![byte; args.key_size]); keys]);
@@ -153,12 +153,12 @@ impl Workload {
     }
 
     /// The bytes of a request, with its prefix of gRPC.
-    pub(super) fn request_bytes(&self) -> usize {
+    pub(crate) fn request_bytes(&self) -> usize {
         self.template.len()
     }
 
     /// Writes the request of this number in the run.
-    pub(super) fn write(&self, out: &mut Vec<u8>, keys: &mut Keys, number: u64) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, keys: &mut Keys, number: u64) {
         let start = out.len();
         out.extend_from_slice(&self.template);
         let mut key = keys.next(self, number);
@@ -188,20 +188,20 @@ fn put(key: &Bytes, value_bytes: usize) -> PutRequest {
 }
 
 /// A value of this many letters, always the same.
-pub(super) fn value(bytes: usize) -> Vec<u8> {
+pub(crate) fn value(bytes: usize) -> Vec<u8> {
     let mut random = Random(SEED);
     let letters = (0..bytes).map(|_| b'a' + u8::try_from(random.next() % 26).unwrap_or(0));
     letters.collect()
 }
 
 /// Chooses keys.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     random: Random,
 }
 
 impl Keys {
     /// The `index`-th of those that choose keys in one run.
-    pub(super) fn new(index: u64) -> Keys {
+    pub(crate) fn new(index: u64) -> Keys {
         Keys {
             random: Random::of(index),
         }
@@ -219,15 +219,15 @@ impl Keys {
 }
 
 /// Marsaglia's xorshift: quick, and random enough to choose keys.
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The `index`-th of those that choose keys in one run.
-    pub(super) fn of(index: u64) -> Random {
+    pub(crate) fn of(index: u64) -> Random {
         Random(SEED ^ (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -239,16 +239,19 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command, bench::Bench};
     use clap::Parser;
 
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        load: Load,
+    }
+
     fn load(line: &str) -> Load {
-        let words = format!("bowline bench put {line}");
-        let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
-        let Command::Bench(Bench::Put(load)) = cli.command else {
-            panic!()
-        };
-        load
+        let words = format!("put {line}");
+        Words::try_parse_from(words.split_whitespace())
+            .unwrap()
+            .load
     }
 
     fn message(workload: &Workload, keys: &mut Keys, number: u64) -> Vec<u8> {
@@ -258,6 +261,11 @@ mod tests {
         assert_eq!(out[7..11], u32::try_from(body.len()).unwrap().to_be_bytes());
         assert_eq!(body.len() + 5, workload.request_bytes());
         body
+    }
+
+    #[test]
+    fn a_load_without_options_is_the_default() {
+        assert_eq!(format!("{:?}", load("")), format!("{:?}", Load::default()));
     }
 
     #[test]
@@ -304,7 +312,7 @@ mod tests {
     #[test]
     fn keys_that_do_not_fit_are_refused() {
         for line in ["--key-size 0", "--key-size 2 --key-space-size 257"] {
-            assert_eq!(Workload::puts(&load(line)).unwrap_err().exit, Exit::Usage);
+            assert!(matches!(Workload::puts(&load(line)), Err(Error::Usage(_))));
         }
         assert!(Workload::puts(&load("--key-size 2 --key-space-size 256")).is_ok());
     }

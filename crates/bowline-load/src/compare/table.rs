@@ -1,12 +1,28 @@
-//! How a comparison is printed.
+//! The table of a comparison: medians, their spread, and the ratios to etcd.
 
 use serde_json::json;
 
 use super::{Comparison, ROWS, Row, Sample, System, counterpart};
-use crate::args::Output;
-use crate::context::Context;
-use crate::exit::Failure;
-use crate::output::{Field, Printer};
+use crate::error::{Error, Result};
+use crate::report::{Figure, Figures};
+
+/// The columns of the table.
+pub const COLUMNS: &[&str] = &[
+    "row",
+    "system",
+    "per_second",
+    "min",
+    "max",
+    "of_etcd",
+    "p50_ms",
+    "p99_ms",
+    "p99_of_etcd",
+    "p999_ms",
+    "server_cpu_us",
+    "cpu_of_etcd",
+    "client_cpu_us",
+    "remark",
+];
 
 /// The middle and the ends of several figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,100 +87,82 @@ impl Comparison {
         }
     }
 
-    pub(super) fn print(&self, context: &mut Context<'_, '_>, json: bool) -> Result<(), Failure> {
-        if context.output(json) == Output::Json {
-            let text = self.to_json().to_string();
-            writeln!(context.stdout(), "{text}")?;
-            return Ok(());
+    /// A comparison of nothing says nothing.
+    pub fn expect_some_success(&self) -> Result<()> {
+        if self.samples.is_empty() {
+            return Err(Error::NotFound("no system could be run".to_owned()));
         }
-        let mut printer = Printer::new(context.stdout(), Output::Table, false);
-        printer.record(&self.circumstances())?;
-        let mut rows = printer.rows(&[
-            "row",
-            "system",
-            "per_second",
-            "min",
-            "max",
-            "of_etcd",
-            "p50_ms",
-            "p99_ms",
-            "p99_of_etcd",
-            "p999_ms",
-            "server_cpu_us",
-            "cpu_of_etcd",
-            "client_cpu_us",
-            "remark",
-        ]);
-        for row in &ROWS {
-            for system in [System::Bowline, System::Etcd] {
-                if let Some(line) = self.line(row, system) {
-                    rows.push(line)?;
-                }
-            }
-        }
-        rows.finish()?;
         Ok(())
     }
 
     /// What has to be known to read the figures.
-    fn circumstances(&self) -> Vec<(&'static str, Field)> {
+    #[must_use]
+    pub fn circumstances(&self) -> Figures {
         let machine = &self.machine;
         let list = |pairs: &[(System, String)]| {
             let texts = pairs
                 .iter()
                 .map(|(system, text)| format!("{system}: {text}"));
-            Field::List(texts.collect())
+            Figure::List(texts.collect())
         };
-        let number = |count: usize| Field::Number(u64::try_from(count).unwrap_or(u64::MAX));
-        let mut fields = vec![
+        let mut figures = vec![
             ("processor", machine.processor.as_str().into()),
-            ("cores", number(machine.cores)),
+            ("cores", machine.cores.into()),
             ("kernel", machine.kernel.as_str().into()),
             ("file_system", machine.file_system.as_str().into()),
-            (
-                "flushes_per_second",
-                Field::Real(self.flushes_per_second.round()),
-            ),
+            ("flushes_per_second", self.flushes_per_second.round().into()),
             ("versions", list(&self.versions)),
-            ("rounds", number(self.rounds)),
-            ("seconds_per_row", Field::Real(self.duration.as_secs_f64())),
+            ("rounds", self.rounds.into()),
+            ("seconds_per_row", self.duration.as_secs_f64().into()),
         ];
         if !self.left_out.is_empty() {
-            fields.push(("left_out", list(&self.left_out)));
+            figures.push(("left_out", list(&self.left_out)));
         }
-        fields
+        figures
     }
 
-    fn line(&self, row: &Row, system: System) -> Option<Vec<Field>> {
+    /// The lines of the table, with a figure for each of [`COLUMNS`].
+    #[must_use]
+    pub fn lines(&self) -> Vec<Vec<Figure>> {
+        let systems = [System::Bowline, System::Etcd];
+        let lines = ROWS
+            .iter()
+            .flat_map(|row| systems.map(|system| self.line(row, system)));
+        lines.flatten().collect()
+    }
+
+    fn line(&self, row: &Row, system: System) -> Option<Vec<Figure>> {
         let cell = self.cell(row.name, system);
         let etcd = self.cell(counterpart(row), System::Etcd);
         let per_second = cell.spread(|sample| sample.per_second)?;
         let figure =
-            |figure: fn(&Sample) -> f64| cell.median(figure).map_or(Field::Absent, Field::Real);
+            |figure: fn(&Sample) -> f64| cell.median(figure).map_or(Figure::Absent, Figure::Real);
         let of_etcd = |figure: fn(&Sample) -> f64| {
             let ratio = cell.median(figure)? / etcd.median(figure)?;
-            (system != System::Etcd && ratio.is_finite()).then_some(Field::Real(ratio))
+            (system != System::Etcd && ratio.is_finite()).then_some(Figure::Real(ratio))
         };
         let beside = row.is_own.then(|| format!("etcd: {}", counterpart(row)));
         Some(vec![
             row.name.into(),
-            system.to_string().into(),
-            Field::Real(per_second.median.round()),
-            Field::Real(per_second.min.round()),
-            Field::Real(per_second.max.round()),
-            of_etcd(|sample| sample.per_second).unwrap_or(Field::Absent),
+            system.to_string().as_str().into(),
+            Figure::Real(per_second.median.round()),
+            Figure::Real(per_second.min.round()),
+            Figure::Real(per_second.max.round()),
+            of_etcd(|sample| sample.per_second).unwrap_or(Figure::Absent),
             figure(|sample| sample.p50_ms),
             figure(|sample| sample.p99_ms),
-            of_etcd(|sample| sample.p99_ms).unwrap_or(Field::Absent),
+            of_etcd(|sample| sample.p99_ms).unwrap_or(Figure::Absent),
             figure(|sample| sample.p99_9_ms),
             figure(|sample| sample.server_cpu_us),
-            of_etcd(|sample| sample.server_cpu_us).unwrap_or(Field::Absent),
+            of_etcd(|sample| sample.server_cpu_us).unwrap_or(Figure::Absent),
             figure(|sample| sample.client_cpu_us),
-            cell.flaw().or(beside).into(),
+            cell.flaw().or(beside).map_or(Figure::Absent, Figure::Text),
         ])
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    /// Everything, as one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
         let mut rows = Vec::new();
         for row in &ROWS {
             for system in [System::Bowline, System::Etcd] {
@@ -259,16 +257,16 @@ mod tests {
     fn medians_and_ratios_are_of_the_right_rows() {
         let comparison = comparison();
         let line = comparison.line(&ROWS[0], System::Bowline).unwrap();
-        let expected = [200.0, 100.0, 300.0, 2.0].map(Field::Real);
+        let expected = [200.0, 100.0, 300.0, 2.0].map(Figure::Real);
         assert_eq!(line[2..6], expected);
         assert_eq!(
             (&line[10], &line[11]),
-            (&Field::Real(20.0), &Field::Real(0.25))
+            (&Figure::Real(20.0), &Figure::Real(0.25))
         );
         // A row of its own stands beside etcd's linearizable read.
         let lease = ROWS.iter().find(|row| row.is_own).unwrap();
         let line = comparison.line(lease, System::Bowline).unwrap();
-        assert_eq!(line[5], Field::Real(3.0));
+        assert_eq!(line[5], Figure::Real(3.0));
         assert!(comparison.line(lease, System::Etcd).is_none());
         // What was not run is not shown.
         assert!(comparison.line(&ROWS[1], System::Bowline).is_none());
@@ -279,7 +277,7 @@ mod tests {
         let mut comparison = comparison();
         comparison.samples[0].empty = 5;
         let line = comparison.line(&ROWS[0], System::Bowline).unwrap();
-        assert!(matches!(line.last(), Some(Field::Text(text)) if text.contains("void")));
+        assert!(matches!(line.last(), Some(Figure::Text(text)) if text.contains("void")));
         assert!(comparison.to_json()["rows"][0]["flaw"].is_string());
     }
 

@@ -12,10 +12,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 
 use super::workload::Workload;
-use crate::args::bench::{Consistency, GraphLoad, GraphOperation};
-use crate::context::Context;
-use crate::exit::Failure;
-use crate::progress::Progress;
+use crate::args::{Consistency, GraphLoad, GraphOperation};
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Show};
 
 /// The kind of the edges that make the graph.
 const KIND: &str = "link";
@@ -39,30 +38,30 @@ fn target(block: u64, nth: u64, blocks: u64) -> u64 {
 }
 
 /// Writes the graph.
-pub(super) fn fill(context: &Context<'_, '_>, args: &GraphLoad) -> Result<(), Failure> {
+pub(crate) fn fill(endpoints: &[String], args: &GraphLoad, show: Show<'_>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let total = args.blocks.saturating_mul(args.fan_out.saturating_add(1));
-    let progress = Progress::operations("fill", Some(total), context.is_quiet() || args.json);
+    let progress = show("fill", Some(total));
     runtime.block_on(async {
-        let client = Client::connect(context.endpoints()).await?;
+        let client = Client::connect(endpoints).await?;
         let blocks = (0..args.blocks).map(|n| GraphWrite::PutBlock(Block::new(id(n), "block")));
-        write_all(&client, &progress, blocks).await?;
+        write_all(&client, &*progress, blocks).await?;
         let edges = (0..args.blocks).flat_map(|n| {
             let to = move |nth| id(target(n, nth, args.blocks));
             (0..args.fan_out).map(move |nth| GraphWrite::PutEdge(Edge::new(id(n), KIND, to(nth))))
         });
         // Every block is there by now, so the order of the batches makes no difference.
-        write_all(&client, &progress, edges).await
+        write_all(&client, &*progress, edges).await
     })
 }
 
 async fn write_all(
     client: &Client,
-    progress: &Progress,
+    progress: &dyn Progress,
     writes: impl Iterator<Item = GraphWrite>,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let mut writes = writes.peekable();
     let batches = std::iter::from_fn(|| {
         writes.peek()?;
@@ -75,7 +74,7 @@ async fn write_all(
             async move {
                 let count = batch.len();
                 graph.write(batch).await?;
-                Ok::<_, Failure>(count)
+                Ok::<_, Error>(count)
             }
         })
         .buffer_unordered(BATCHES_UNDER_WAY)
@@ -87,7 +86,7 @@ async fn write_all(
 }
 
 /// The name of what is measured, and its requests.
-pub(super) fn workload(args: &GraphLoad) -> Result<(&'static str, Workload), Failure> {
+pub(crate) fn workload(args: &GraphLoad) -> Result<(&'static str, Workload)> {
     let level = match args.consistency {
         Consistency::Linearizable => pb::ReadLevel::Linearizable,
         Consistency::Lease => pb::ReadLevel::Lease,

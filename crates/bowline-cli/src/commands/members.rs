@@ -4,10 +4,15 @@ use crate::args::cluster::Member as Args;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Field;
-use crate::store::connection::{Remote, member_id};
+use crate::store::remote::{KEYS_TIMEOUT, Remote};
+
+/// A member's number as it is written: in hexadecimal, as etcd's tools do.
+pub(super) fn member_id(id: u64) -> String {
+    format!("{id:x}")
+}
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
-    let remote = Remote::of(context)?;
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
     let members = match args {
         Args::List => remote.wait(remote.client.members(remote.level))?.members,
         Args::Add { peer_urls, learner } => {
@@ -28,33 +33,29 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
             remote.wait(remote.client.update_member(*id, urls))?.members
         }
     };
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&[
+    let columns = &[
         "member",
         "name",
         "started",
         "learner",
         "peer_urls",
         "client_urls",
-    ]);
-    for member in members {
-        rows.push(vec![
+    ];
+    let rows = members.into_iter().map(|member| {
+        Ok(vec![
             member_id(member.id).into(),
             member.name.as_str().into(),
             Field::Flag(!member.name.is_empty()),
             Field::Flag(member.is_learner),
             Field::List(member.peer_urls),
             Field::List(member.client_urls),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        ])
+    });
+    context.rows(columns, rows)
 }
 
 pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
-    let remote = Remote::of(context)?;
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
     remote.wait(remote.client.move_leader(id))?;
-    Ok(context
-        .printer(false)
-        .record(&[("leader", member_id(id).into())])?)
+    context.record(&[("leader", member_id(id).into())])
 }

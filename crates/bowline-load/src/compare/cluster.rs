@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use super::super::machine;
-use crate::args::bench::Compare;
-use crate::exit::{Exit, Failure};
-use crate::store::connection::status_of;
+use crate::args::Compare;
+use crate::error::{Error, Result};
+use crate::machine::status_of;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum System {
+pub(crate) enum System {
     Bowline,
     Etcd,
 }
@@ -30,7 +31,7 @@ impl fmt::Display for System {
 
 /// How to run a system.
 #[derive(Debug, Clone)]
-pub(super) struct Program {
+pub(crate) struct Program {
     system: System,
     words: Vec<String>,
     version: String,
@@ -38,7 +39,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Finds it, or says why it cannot be run.
-    pub(super) fn find(system: System, args: &Compare) -> Result<Program, String> {
+    pub(crate) fn find(system: System, args: &Compare) -> Result<Program, String> {
         let words: Vec<String> = match (system, &args.bowline_program) {
             (System::Etcd, _) => vec![args.etcd_program.clone()],
             (System::Bowline, Some(words)) => words.split_whitespace().map(str::to_owned).collect(),
@@ -64,43 +65,25 @@ impl Program {
         })
     }
 
-    pub(super) fn system(&self) -> System {
+    pub(crate) fn system(&self) -> System {
         self.system
     }
 }
 
 /// A directory that goes with its owner.
-pub(super) struct Directory {
-    path: PathBuf,
-}
-
-impl Directory {
-    pub(super) fn below(parent: &Path) -> Result<Directory, Failure> {
-        let path = parent.join(format!("bowline-bench-{}", std::process::id()));
-        fs::create_dir_all(&path)?;
-        // Servers are started in other directories.
-        Ok(Directory {
-            path: path.canonicalize()?,
-        })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // There is nobody left to tell.
-        let _ = fs::remove_dir_all(&self.path);
-    }
+pub(crate) fn directory_below(parent: &Path) -> Result<TempDir> {
+    fs::create_dir_all(parent)?;
+    // Servers are started in other directories.
+    let mut directory = tempfile::Builder::new();
+    let directory = directory.prefix("bowline-bench-");
+    Ok(directory.tempdir_in(parent.canonicalize()?)?)
 }
 
 /// Three nodes. Dropping it ends them and removes their data.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     program: Program,
     nodes: Vec<Node>,
-    _directory: Directory,
+    directory: TempDir,
 }
 
 struct Node {
@@ -121,29 +104,21 @@ const NODES: usize = 3;
 
 impl Cluster {
     /// Starts three nodes with empty directories, and waits for a leader.
-    pub(super) fn start(program: &Program, below: &Path) -> Result<Cluster, Failure> {
-        let directory = Directory::below(&below.join(program.system.to_string()))?;
-        // All are held until all are known, so that none is given twice.
-        let ports: Vec<TcpListener> = (0..2 * NODES)
-            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
-            .collect::<Result<_, _>>()?;
-        let mut addresses = Vec::new();
-        for port in &ports {
-            addresses.push(port.local_addr()?.to_string());
-        }
-        drop(ports);
+    pub(crate) fn start(program: &Program, below: &Path) -> Result<Cluster> {
+        let directory = directory_below(&below.join(program.system.to_string()))?;
+        let addresses = machine::free_addresses(2 * NODES)?;
         let initial: Vec<String> = (0..NODES)
             .map(|node| format!("n{}=http://{}", node + 1, addresses[NODES + node]))
             .collect();
         let mut cluster = Cluster {
             program: program.clone(),
             nodes: Vec::new(),
-            _directory: directory,
+            directory,
         };
         for node in 0..NODES {
             let name = format!("n{}", node + 1);
             let (client, peer) = (&addresses[node], &addresses[NODES + node]);
-            let path = cluster._directory.path().join(&name);
+            let path = cluster.directory.path().join(&name);
             let log = File::create(path.with_extension("log"))?;
             let child = Command::new(&program.words[0])
                 .args(&program.words[1..])
@@ -166,7 +141,7 @@ impl Cluster {
                 .spawn()
                 .map_err(|error| {
                     let text = format!("cannot start {}: {error}", program.words[0]);
-                    Failure::new(Exit::Io, text)
+                    Error::System(text)
                 })?;
             cluster.nodes.push(Node {
                 client: client.clone(),
@@ -178,7 +153,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn wait_for_leader(&mut self) -> Result<(), Failure> {
+    fn wait_for_leader(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -188,11 +163,11 @@ impl Cluster {
                         index + 1,
                         self.program.system,
                         {
-                            let log = self._directory.path().join(format!("n{}.log", index + 1));
+                            let log = self.directory.path().join(format!("n{}.log", index + 1));
                             last_line(&log)
                         }
                     );
-                    return Err(Failure::new(Exit::Unreachable, text));
+                    return Err(Error::Unreachable(text));
                 }
             }
             let agree = self
@@ -209,35 +184,35 @@ impl Cluster {
                     self.program.system,
                     peers.join(", ")
                 );
-                return Err(Failure::new(Exit::Unreachable, text));
+                return Err(Error::Unreachable(text));
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    pub(super) fn system(&self) -> System {
+    pub(crate) fn system(&self) -> System {
         self.program.system
     }
 
     /// `host:port` of each node.
-    pub(super) fn addresses(&self) -> Vec<String> {
+    pub(crate) fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client.clone()).collect()
     }
 
-    pub(super) fn leader(&self) -> Result<String, Failure> {
+    pub(crate) fn leader(&self) -> Result<String> {
         machine::leader(&self.addresses())
     }
 
-    pub(super) fn version(&self) -> Result<String, Failure> {
+    pub(crate) fn version(&self) -> Result<String> {
         let api = status_of(&self.nodes[0].client)?.version;
         Ok(version_text(&api, &self.program.version))
     }
 
     /// The CPU time of all nodes so far.
-    pub(super) fn cpu(&self) -> Result<Duration, Failure> {
+    pub(crate) fn cpu(&self) -> Result<Duration> {
         let of = |node: &Node| machine::cpu_of(node.child.id());
         let all: Option<Vec<Duration>> = self.nodes.iter().map(of).collect();
-        let gone = || Failure::new(Exit::Unreachable, "a node ended while it was measured");
+        let gone = || Error::Unreachable("a node ended while it was measured".to_owned());
         Ok(all.ok_or_else(gone)?.iter().sum())
     }
 }

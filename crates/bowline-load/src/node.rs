@@ -8,8 +8,7 @@
 //! The members have a runtime of their own. Each thread of the load has one, too, and some of the
 //! clients; each client has one request under way.
 
-use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,15 +17,12 @@ use std::time::{Duration, Instant};
 use bowline::Value;
 use bowline_cluster::{LocalClient, Node, NodeConfig, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
-use hdrhistogram::Histogram;
 
 use super::machine;
-use super::report::{Report, new_histogram};
+use super::report::{Counts, Figures, Report};
 use super::workload::{Random, value};
-use crate::args::bench::NodeLoad;
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::output::{Field, Printer};
+use crate::args::NodeLoad;
+use crate::error::{Error, Result};
 
 /// What is measured: a name, and how it is read (a write has no level).
 const ROWS: [(&str, Option<ReadLevel>); 4] = [
@@ -36,18 +32,19 @@ const ROWS: [(&str, Option<ReadLevel>); 4] = [
     ("node eventual read", Some(ReadLevel::Eventual)),
 ];
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), Failure> {
+/// Starts the members, measures each row, and gives each report to `each`.
+pub fn run(args: &NodeLoad, each: &mut dyn FnMut(&Report) -> io::Result<()>) -> Result<()> {
     let wanted = args.only.as_deref().unwrap_or("");
     let mut rows: Vec<_> = ROWS.into_iter().collect();
     rows.retain(|(name, _)| name.contains(wanted));
     if rows.is_empty() {
         let text = format!("no row is called {wanted:?}: put, linearizable, lease, eventual");
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(Error::Usage(text));
     }
     let digits = u32::try_from(args.key_size.min(16)).unwrap_or(16);
     if digits == 0 || (digits < 16 && args.key_space_size > 1 << (4 * digits)) {
         let text = "the keys do not fit into their hexadecimal digits: raise --key-size";
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(Error::Usage(text.to_owned()));
     }
     let directory = tempfile::Builder::new()
         .prefix("bowline-bench-")
@@ -58,7 +55,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), 
     let nodes = runtime.block_on(start(args.nodes, directory.path()))?;
     let measured = runtime
         .block_on(leader(&nodes))
-        .and_then(|leader| measure(context, args, &rows, &leader));
+        .and_then(|leader| measure(args, &rows, &leader, each));
     let stopped = runtime.block_on(async {
         let mut stopped = Ok(());
         for node in nodes {
@@ -70,11 +67,11 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &NodeLoad) -> Result<(), 
 }
 
 fn measure(
-    context: &mut Context<'_, '_>,
     args: &NodeLoad,
     rows: &[(&'static str, Option<ReadLevel>)],
     leader: &LocalClient,
-) -> Result<(), Failure> {
+    each: &mut dyn FnMut(&Report) -> io::Result<()>,
+) -> Result<()> {
     if rows.iter().any(|(_, level)| level.is_some()) {
         let filling = Limits {
             total: Some(args.key_space_size),
@@ -90,44 +87,39 @@ fn measure(
     };
     for (name, level) in rows {
         let report = load(name, *level, args, limits, leader)?;
-        let output = context.output(args.json);
-        Printer::new(context.stdout(), output, false).record(&fields(&report))?;
+        each(&report)?;
         report.expect_some_success()?;
     }
     Ok(())
 }
 
-/// Those of a load. There are no connections, and the CPU time is that of the members, too.
-fn fields(report: &Report) -> Vec<(&'static str, Field)> {
-    let mut fields = report.fields();
-    fields.retain(|(name, _)| *name != "connections");
-    for (name, _) in &mut fields {
+/// The figures of a load on members in this process: there are no connections, and the CPU time is that of the
+/// members, too.
+#[must_use]
+pub fn figures(report: &Report) -> Figures {
+    let mut figures = report.figures();
+    figures.retain(|(name, _)| *name != "connections");
+    for (name, _) in &mut figures {
         *name = match *name {
             "client_cpu_us_per_request" => "cpu_us_per_request",
             "client_cpu_cores" => "cpu_cores",
             name => name,
         };
     }
-    fields
+    figures
 }
 
-fn failed(error: &bowline_cluster::Error) -> Failure {
-    Failure::new(Exit::Io, error.to_string())
+fn failed(error: &bowline_cluster::Error) -> Error {
+    Error::System(error.to_string())
 }
 
 /// Starts members of one cluster.
-async fn start(count: u16, directory: &Path) -> Result<Vec<Node>, Failure> {
-    // All ports are held until all are known, so that no two are the same.
-    let mut listeners = Vec::new();
-    for _ in 0..count {
-        listeners.push(TcpListener::bind("127.0.0.1:0")?);
-    }
-    let mut members = Vec::new();
-    for (number, listener) in listeners.iter().enumerate() {
-        let url = format!("http://{}", listener.local_addr()?);
-        members.push((format!("node{}", number + 1), url));
-    }
-    drop(listeners);
+async fn start(count: u16, directory: &Path) -> Result<Vec<Node>> {
+    let addresses = machine::free_addresses(usize::from(count))?;
+    let members: Vec<_> = (1..)
+        .zip(addresses)
+        .map(|(number, address)| (format!("node{number}"), format!("http://{address}")))
+        .collect();
     let mut nodes = Vec::new();
     for (name, url) in &members {
         let mut config = NodeConfig::new(name.clone(), directory.join(name));
@@ -140,7 +132,7 @@ async fn start(count: u16, directory: &Path) -> Result<Vec<Node>, Failure> {
 }
 
 /// A client of the member that leads, once one does.
-async fn leader(nodes: &[Node]) -> Result<LocalClient, Failure> {
+async fn leader(nodes: &[Node]) -> Result<LocalClient> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const PAUSE: Duration = Duration::from_millis(10);
     let deadline = Instant::now() + PATIENCE;
@@ -154,7 +146,7 @@ async fn leader(nodes: &[Node]) -> Result<LocalClient, Failure> {
             }
         }
         if Instant::now() > deadline {
-            return Err(Failure::new(Exit::Unreachable, "no member leads"));
+            return Err(Error::Unreachable("no member leads".to_owned()));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -180,42 +172,13 @@ struct Shared {
     value: Value,
 }
 
-/// What a client counts.
-struct Counts {
-    histogram: Histogram<u64>,
-    errors: BTreeMap<String, u64>,
-    empty: u64,
-    last: Instant,
-}
-
-impl Counts {
-    fn new(began: Instant) -> Counts {
-        Counts {
-            histogram: new_histogram(),
-            errors: BTreeMap::new(),
-            empty: 0,
-            last: began,
-        }
-    }
-
-    fn add(&mut self, other: &Counts) {
-        // Both have the same bounds.
-        let _ = self.histogram.add(&other.histogram);
-        for (kind, count) in &other.errors {
-            *self.errors.entry(kind.clone()).or_default() += count;
-        }
-        self.empty += other.empty;
-        self.last = self.last.max(other.last);
-    }
-}
-
 fn load(
     name: &'static str,
     level: Option<ReadLevel>,
     args: &NodeLoad,
     limits: Limits,
     leader: &LocalClient,
-) -> Result<Report, Failure> {
+) -> Result<Report> {
     let clients = args.clients.max(1);
     let threads = args.threads.clamp(1, clients);
     let cpu_before = machine::cpu_of_self();
@@ -236,26 +199,17 @@ fn load(
             std::thread::spawn(move || work(&shared, &mine))
         })
         .collect();
-    let mut counts = Counts::new(shared.began);
+    let mut counts = Counts::new();
     for worker in workers {
-        let panicked = |_| Failure::new(Exit::Internal, "a thread of the load panicked");
-        counts.add(&worker.join().map_err(panicked)??);
+        let panicked = |_| Error::Internal("a thread of the load panicked".to_owned());
+        counts.add(worker.join().map_err(panicked)??);
     }
-    Ok(Report {
-        name,
-        connections: 0,
-        clients,
-        operations: 1,
-        elapsed: counts.last.saturating_duration_since(shared.began),
-        histogram: counts.histogram,
-        errors: counts.errors,
-        empty: counts.empty,
-        client_cpu: machine::cpu_of_self().saturating_sub(cpu_before),
-    })
+    let cpu = machine::cpu_of_self().saturating_sub(cpu_before);
+    Ok(counts.report(name, 0, clients, 1, cpu))
 }
 
 /// One thread: its clients, on a runtime of its own.
-fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts, Failure> {
+fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -265,10 +219,10 @@ fn work(shared: &Arc<Shared>, mine: &[usize]) -> Result<Counts, Failure> {
             .iter()
             .map(|index| tokio::task::spawn_local(drive(Arc::clone(shared), *index)))
             .collect();
-        let mut counts = Counts::new(shared.began);
+        let mut counts = Counts::new();
         for client in clients {
             let done = client.await;
-            counts.add(&done.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?);
+            counts.add(done.map_err(|error| Error::Internal(error.to_string()))?);
         }
         Ok(counts)
     }))
@@ -281,7 +235,8 @@ async fn drive(shared: Arc<Shared>, index: usize) -> Counts {
     let limits = shared.limits;
     let deadline = limits.duration.map(|duration| shared.began + duration);
     let mut random = Random::of(u64::try_from(index).unwrap_or(0));
-    let mut counts = Counts::new(shared.began);
+    let mut counts = Counts::new();
+    counts.began(shared.began);
     let mut now = Instant::now();
     for turn in 1_u64.. {
         if deadline.is_some_and(|deadline| now >= deadline) {
@@ -300,15 +255,10 @@ async fn drive(shared: Arc<Shared>, index: usize) -> Counts {
         let done = shared.ask(format!("{key:0width$x}").into_bytes()).await;
         let before = std::mem::replace(&mut now, Instant::now());
         match done {
-            Ok(is_found) => {
-                let nanos = now.saturating_duration_since(before).as_nanos();
-                let nanos = u64::try_from(nanos).unwrap_or(u64::MAX).max(1);
-                counts.histogram.saturating_record(nanos);
-                counts.empty += u64::from(!is_found);
-            }
-            Err(error) => *counts.errors.entry(error).or_default() += 1,
+            Ok(is_found) => counts.success(now.saturating_duration_since(before), !is_found),
+            Err(error) => counts.error(error),
         }
-        counts.last = now;
+        counts.answered(now);
         if turn % TURN == 0 {
             tokio::task::yield_now().await;
             now = Instant::now();

@@ -15,7 +15,7 @@ pub(crate) struct Target {
 
 /// The headers of all requests of a connection.
 #[derive(Debug)]
-pub(super) struct RequestHeaders {
+pub(crate) struct RequestHeaders {
     /// Puts everything into the table.
     first: Vec<u8>,
     /// Refers to it.
@@ -45,10 +45,10 @@ const NAME_CONTENT_TYPE: u8 = 31;
 /// The first index of the dynamic table, which is that of its newest entry.
 const DYNAMIC: u8 = 62;
 /// The size of the table that every server has unless it says otherwise.
-pub(super) const TABLE_BYTES: u32 = 4_096;
+pub(crate) const TABLE_BYTES: u32 = 4_096;
 
 impl RequestHeaders {
-    pub(super) fn new(target: &Target, authority: &str) -> RequestHeaders {
+    pub(crate) fn new(target: &Target, authority: &str) -> RequestHeaders {
         let named = [
             (NAME_PATH, target.path),
             (NAME_AUTHORITY, authority),
@@ -83,14 +83,14 @@ impl RequestHeaders {
     }
 
     /// The server's table has this size from now on.
-    pub(super) fn resize_table(&mut self, bytes: u32) {
+    pub(crate) fn resize_table(&mut self, bytes: u32) {
         if bytes < TABLE_BYTES {
             self.state = Table::Off { is_told: false };
         }
     }
 
     /// Writes the block of the next request.
-    pub(super) fn write(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>) {
         match self.state {
             Table::Empty => {
                 out.extend_from_slice(&self.first);
@@ -109,7 +109,7 @@ impl RequestHeaders {
     }
 
     /// How long a block is at most.
-    pub(super) fn max_bytes(&self) -> usize {
+    pub(crate) fn max_bytes(&self) -> usize {
         self.plain.len().max(self.first.len()) + 1
     }
 }
@@ -140,7 +140,7 @@ fn string(out: &mut Vec<u8>, text: &str) {
 }
 
 /// The status in the headers of an answer, if there is one.
-pub(super) fn grpc_status(block: &[u8]) -> Option<u8> {
+pub(crate) fn grpc_status(block: &[u8]) -> Option<u8> {
     let mut block = Reader { rest: block };
     while let Some(&lead) = block.rest.first() {
         let prefix_bits = match lead {

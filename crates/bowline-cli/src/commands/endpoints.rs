@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use bowline_client::ReadLevel;
 
+use super::members::member_id;
 use crate::args::Output;
 use crate::args::cluster::Endpoint as Args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::store::connection::{Remote, member_id, status_of};
-use crate::units::show_size;
+use crate::store::remote::{KEYS_TIMEOUT, Remote};
+use bowline_load::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     match args {
@@ -25,7 +26,7 @@ fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Fa
     if !cluster {
         return Ok(context.endpoints());
     }
-    let remote = Remote::of(context)?;
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
     let members = remote
         .wait(remote.client.members(ReadLevel::Eventual))?
         .members;
@@ -35,45 +36,47 @@ fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Fa
         .collect())
 }
 
-fn one(endpoint: &str) -> Result<Remote, Failure> {
-    Remote::to(vec![endpoint.to_owned()], ReadLevel::Linearizable)
-}
-
-/// Ends with the first failure, after all endpoints were shown.
-fn end(failures: &[Failure]) -> Result<(), Failure> {
-    failures.first().cloned().map_or(Ok(()), Err)
+/// Prints a row for each endpoint, then ends with the first failure.
+fn rows(
+    context: &mut Context<'_, '_>,
+    cluster: bool,
+    columns: &'static [&'static str],
+    ask: impl Fn(&str) -> (Vec<Field>, Result<(), Failure>),
+) -> Result<(), Failure> {
+    let mut ended = Ok(());
+    let rows = endpoints(context, cluster)?.into_iter().map(|endpoint| {
+        let (mut row, done) = ask(&endpoint);
+        row.insert(0, endpoint.into());
+        if ended.is_ok() {
+            ended = done;
+        }
+        Ok(row)
+    });
+    context.rows(columns, rows)?;
+    ended
 }
 
 fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
-    let endpoints = endpoints(context, cluster)?;
-    let is_table = context.output(false) == Output::Table;
-    let size = |bytes| {
-        if is_table {
-            show_size(bytes).into()
-        } else {
-            Field::Number(bytes)
-        }
-    };
-    let mut failures = Vec::new();
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&[
+    const COLUMNS: &[&str] = &[
         "endpoint", "member", "version", "size", "in_use", "leader", "learner", "term", "index",
         "applied", "revision", "errors",
-    ]);
-    for endpoint in &endpoints {
-        let status = match status_of(endpoint) {
+    ];
+    let is_table = context.output(false) == Output::Table;
+    let size = |bytes| match is_table {
+        true => show_size(bytes).into(),
+        false => Field::Number(bytes),
+    };
+    rows(context, cluster, COLUMNS, |endpoint| {
+        let asked = Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.status()));
+        let status = match asked {
             Ok(status) => status,
             Err(failure) => {
-                let mut row = vec![Field::Absent; 12];
-                row[0] = endpoint.as_str().into();
-                row[11] = Field::List(vec![failure.message.clone()]);
-                rows.push(row)?;
-                failures.push(failure);
-                continue;
+                let mut row = vec![Field::Absent; COLUMNS.len() - 2];
+                row.push(Field::List(vec![failure.message.clone()]));
+                return (row, Err(failure));
             }
         };
-        rows.push(vec![
-            endpoint.as_str().into(),
+        let row = vec![
             member_id(status.header.member_id).into(),
             status.version.as_str().into(),
             size(status.db_size_bytes),
@@ -85,66 +88,45 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
             status.raft_applied_index.into(),
             status.header.revision.into(),
             Field::List(status.errors),
-        ])?;
-    }
-    rows.finish()?;
-    end(&failures)
+        ];
+        (row, Ok(()))
+    })
 }
 
 fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
-    let endpoints = endpoints(context, cluster)?;
-    let mut failures = Vec::new();
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["endpoint", "healthy", "took_ms", "error"]);
-    for endpoint in &endpoints {
+    let columns = &["endpoint", "healthy", "took_ms", "error"];
+    rows(context, cluster, columns, |endpoint| {
         let started = Instant::now();
         // A linearizable read needs a majority, as a commit does.
         let asked =
-            one(endpoint).and_then(|remote| remote.wait(remote.client.get("health").into_future()));
+            Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.get("health")));
         let took = Field::Real(started.elapsed().as_secs_f64() * 1e3);
         let error = asked.as_ref().err().map(|failure| failure.message.as_str());
-        rows.push(vec![
-            endpoint.as_str().into(),
-            Field::Flag(asked.is_ok()),
-            took,
-            error.into(),
-        ])?;
-        if let Err(failure) = asked {
-            failures.push(Failure::new(Exit::Unreachable, failure.message));
-        }
-    }
-    rows.finish()?;
-    end(&failures)
+        let row = vec![Field::Flag(asked.is_ok()), took, error.into()];
+        let unhealthy = |failure: Failure| Failure::new(Exit::Unreachable, failure.message);
+        (row, asked.map(drop).map_err(unhealthy))
+    })
 }
 
 fn hashkv(context: &mut Context<'_, '_>, rev: Option<u64>, cluster: bool) -> Result<(), Failure> {
-    let endpoints = endpoints(context, cluster)?;
     let mut revision = rev;
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["endpoint", "hash", "revision", "compacted"]);
-    for endpoint in &endpoints {
-        let remote = one(endpoint)?;
+    let rows = endpoints(context, cluster)?.into_iter().map(|endpoint| {
+        let remote = Remote::member(&endpoint)?;
         // The same revision everywhere, or the hashes say nothing.
         let asked = match revision {
             Some(revision) => revision,
-            None => {
-                remote
-                    .wait(remote.client.get("\0").into_future())?
-                    .header
-                    .revision
-            }
+            None => remote.wait(remote.client.get("\0"))?.header.revision,
         };
         revision = Some(asked);
         // A member that is behind does not have it yet; a linearizable read makes it catch up.
-        remote.wait(remote.client.get("\0").into_future())?;
+        remote.wait(remote.client.get("\0"))?;
         let hash = remote.wait(remote.client.hash_kv(asked))?;
-        rows.push(vec![
-            endpoint.as_str().into(),
+        Ok(vec![
+            endpoint.into(),
             u64::from(hash.hash).into(),
             asked.into(),
             hash.compact_revision.into(),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        ])
+    });
+    context.rows(&["endpoint", "hash", "revision", "compacted"], rows)
 }

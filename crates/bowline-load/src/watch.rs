@@ -16,13 +16,12 @@ use prost::Message;
 
 use super::load::{self, Plan};
 use super::machine;
-use super::report::{Report, micros_each, per_second};
+use super::report::{Figures, Report, micros_each, per_second};
 use super::wire::{End, Link, Sink, Target};
 use super::workload::Workload;
-use crate::args::bench::{Load, WatchLoad};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::output::{Field, Printer};
+use crate::args::{Load, WatchLoad};
+use crate::error::{Error, Result};
+use crate::progress::Show;
 
 /// What the watchers and the one who waits for them share.
 #[derive(Default)]
@@ -34,62 +33,57 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// What came of it.
-pub(super) struct Watched {
-    pub(super) watchers: u64,
+/// What came of puts that many watchers watch.
+pub struct Watched {
+    pub(crate) watchers: u64,
     /// Of the puts.
-    pub(super) puts: Report,
-    pub(super) events: u64,
-    pub(super) events_expected: u64,
+    pub(crate) puts: Report,
+    pub(crate) events: u64,
+    pub(crate) events_expected: u64,
     /// Until the last event.
-    pub(super) elapsed: Duration,
-    pub(super) bytes: u64,
-    pub(super) broken_streams: u64,
-    pub(super) client_cpu: Duration,
+    pub(crate) elapsed: Duration,
+    pub(crate) bytes: u64,
+    pub(crate) broken_streams: u64,
+    pub(crate) client_cpu: Duration,
 }
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &WatchLoad) -> Result<(), Failure> {
-    let addresses: Vec<String> = context
-        .endpoints()
-        .iter()
-        .map(|one| load::address(one))
-        .collect::<Result<_, _>>()?;
-    let quiet = context.is_quiet() || args.json;
-    let watched = measure(args, &addresses, quiet)?;
-    let puts = &watched.puts;
-    let fields = [
-        ("benchmark", "watch".into()),
-        ("watchers", watched.watchers.into()),
-        ("puts", puts.succeeded().into()),
-        ("puts_per_second", Field::Real(puts.throughput())),
-        ("put_p50_ms", Field::Real(puts.percentile_ms(50.0))),
-        ("put_p99_ms", Field::Real(puts.percentile_ms(99.0))),
-        ("put_errors", puts.failed().into()),
-        ("events", watched.events.into()),
-        ("events_expected", watched.events_expected.into()),
-        ("seconds", Field::Real(watched.elapsed.as_secs_f64())),
-        (
-            "events_per_second",
-            Field::Real(per_second(watched.events, watched.elapsed)),
-        ),
-        ("bytes", watched.bytes.into()),
-        ("broken_streams", watched.broken_streams.into()),
-        (
-            "client_cpu_us_per_event",
-            Field::Real(micros_each(watched.client_cpu, watched.events)),
-        ),
-    ];
-    let output = context.output(args.json);
-    Printer::new(context.stdout(), output, false).record(&fields)?;
-    puts.expect_some_success()
+impl Watched {
+    /// The results, each under its name.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let puts = &self.puts;
+        vec![
+            ("benchmark", "watch".into()),
+            ("watchers", self.watchers.into()),
+            ("puts", puts.succeeded().into()),
+            ("puts_per_second", puts.throughput().into()),
+            ("put_p50_ms", puts.percentile_ms(50.0).into()),
+            ("put_p99_ms", puts.percentile_ms(99.0).into()),
+            ("put_errors", puts.failed().into()),
+            ("events", self.events.into()),
+            ("events_expected", self.events_expected.into()),
+            ("seconds", self.elapsed.as_secs_f64().into()),
+            (
+                "events_per_second",
+                per_second(self.events, self.elapsed).into(),
+            ),
+            ("bytes", self.bytes.into()),
+            ("broken_streams", self.broken_streams.into()),
+            (
+                "client_cpu_us_per_event",
+                micros_each(self.client_cpu, self.events).into(),
+            ),
+        ]
+    }
+
+    /// A load of which no put succeeded has measured nothing.
+    pub fn expect_some_success(&self) -> Result<()> {
+        self.puts.expect_some_success()
+    }
 }
 
 /// Opens the watches, puts, and waits until every event has come, or none comes any more.
-pub(super) fn measure(
-    args: &WatchLoad,
-    addresses: &[String],
-    quiet: bool,
-) -> Result<Watched, Failure> {
+pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) -> Result<Watched> {
     let watchers = u64::try_from(args.watchers.max(1)).unwrap_or(u64::MAX);
     let shared = Arc::new(Shared::default());
     let thread = {
@@ -102,7 +96,7 @@ pub(super) fn measure(
             shared.is_over.store(true, Ordering::Relaxed);
             let created = shared.created.load(Ordering::Relaxed);
             let text = format!("only {created} of {watchers} watchers were created in a minute");
-            return Err(Failure::new(Exit::Unreachable, text));
+            return Err(Error::Unreachable(text));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -112,31 +106,21 @@ pub(super) fn measure(
         shared.events.load(Ordering::Relaxed),
     );
     let load = Load {
-        conns: 1,
         clients: args.clients,
         total: args.total.or(args.duration.is_none().then_some(1_000)),
         duration: args.duration,
         rate: args.rate,
         sequential_keys: true,
-        key_size: 8,
-        key_space_size: 10_000,
         val_size: args.val_size,
-        target_leader: false,
-        threads: 1,
-        json: args.json,
+        ..Load::default()
     };
+    let workload = Workload::puts(&load)?;
     let plan = Plan {
         name: "watch",
         addresses: addresses.to_vec(),
-        connections: 1,
-        clients: load.clients.max(1),
-        total: load.total(),
-        duration: load.duration,
-        rate: load.rate,
-        threads: 1,
-        quiet,
+        load,
     };
-    let report = load::run(&plan, &Workload::puts(&load)?)?;
+    let report = load::run(&plan, &workload, show)?;
     // What is put is told to everybody, sooner or later.
     let expected = report.succeeded() * watchers;
     let events = || shared.events.load(Ordering::Relaxed) - before;
@@ -153,12 +137,9 @@ pub(super) fn measure(
     shared.is_over.store(true, Ordering::Relaxed);
     match thread.join() {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(Failure::new(Exit::Unreachable, error.to_string())),
+        Ok(Err(error)) => return Err(Error::Unreachable(error.to_string())),
         Err(_) => {
-            return Err(Failure::new(
-                Exit::Internal,
-                "the watchers' thread panicked",
-            ));
+            return Err(Error::Internal("the watchers' thread panicked".to_owned()));
         }
     }
     Ok(Watched {

@@ -16,6 +16,8 @@
 mod cluster;
 mod table;
 
+pub use table::COLUMNS;
+
 use std::time::Duration;
 
 use super::load::{self, Plan};
@@ -23,10 +25,9 @@ use super::machine::{self, Machine};
 use super::report::{Report, micros_each, per_second};
 use super::watch;
 use super::workload::Workload;
-use crate::args::bench::{Compare, Consistency, Load, WatchLoad};
-use crate::context::Context;
-use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
+use crate::args::{Compare, Consistency, Load, WatchLoad};
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Show, hidden};
 
 use cluster::{Cluster, System};
 
@@ -122,8 +123,8 @@ struct Sample {
     empty: u64,
 }
 
-/// Everything that is reported.
-struct Comparison {
+/// Everything that is reported of a comparison.
+pub struct Comparison {
     machine: Machine,
     flushes_per_second: f64,
     versions: Vec<(System, String)>,
@@ -134,7 +135,8 @@ struct Comparison {
     samples: Vec<Sample>,
 }
 
-pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), Failure> {
+/// Runs the rows on each system in turn.
+pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
     let (rounds, duration) = if args.quick {
         (2, Duration::from_secs(1))
     } else {
@@ -149,10 +151,9 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), F
         })
         .collect();
     if rows.is_empty() {
-        return Err(Failure::new(Exit::Usage, "no row has this in its name"));
+        return Err(Error::Usage("no row has this in its name".to_owned()));
     }
-    let quiet = context.is_quiet() || args.json;
-    let directory = cluster::Directory::below(&args.directory)?;
+    let directory = cluster::directory_below(&args.directory)?;
     let mut comparison = Comparison {
         machine: Machine::of(directory.path()),
         flushes_per_second: machine::flushes_per_second(directory.path(), Duration::from_secs(1))?,
@@ -170,24 +171,21 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), F
         }
     }
     let total = u64::try_from(rounds * programs.len() * rows.len()).unwrap_or(u64::MAX);
-    let progress = Progress::operations("rows", Some(total), quiet);
+    let progress = show("rows", Some(total));
     for round in 0..rounds {
         // Who comes first takes turns, too.
         if round > 0 {
             programs.reverse();
         }
         for program in &programs {
-            progress.remark(format!(
-                "round {} of {rounds}, {}",
-                round + 1,
-                program.system()
-            ));
+            let (number, system) = (round + 1, program.system());
+            progress.remark(&format!("round {number} of {rounds}, {system}"));
             let cluster = match Cluster::start(program, directory.path()) {
                 Ok(cluster) => cluster,
                 Err(failure) if round == 0 => {
                     comparison
                         .left_out
-                        .push((program.system(), failure.message));
+                        .push((program.system(), failure.to_string()));
                     continue;
                 }
                 Err(failure) => return Err(failure),
@@ -197,7 +195,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), F
                     .versions
                     .push((program.system(), cluster.version()?));
             }
-            let samples = measure(&cluster, &rows, duration, &progress)?;
+            let samples = measure(&cluster, &rows, duration, &*progress)?;
             comparison.samples.extend(samples);
         }
         programs.retain(|program| {
@@ -207,12 +205,7 @@ pub(super) fn run(context: &mut Context<'_, '_>, args: &Compare) -> Result<(), F
                 .any(|(system, _)| *system == program.system())
         });
     }
-    drop(progress);
-    comparison.print(context, args.json)?;
-    if comparison.samples.is_empty() {
-        return Err(Failure::new(Exit::NotFound, "no system could be run"));
-    }
-    Ok(())
+    Ok(comparison)
 }
 
 /// Runs every row once.
@@ -220,51 +213,36 @@ fn measure(
     cluster: &Cluster,
     rows: &[Row],
     duration: Duration,
-    progress: &Progress,
-) -> Result<Vec<Sample>, Failure> {
-    let load = Load {
-        conns: 1,
-        clients: 100,
-        total: Some(10_000),
-        duration: None,
-        rate: None,
-        sequential_keys: true,
-        key_size: 8,
-        key_space_size: 10_000,
-        val_size: 256,
-        target_leader: true,
-        threads: 1,
-        json: false,
-    };
-    let run = |row: &Row, total: Option<u64>, duration| -> Result<Report, Failure> {
+    progress: &dyn Progress,
+) -> Result<Vec<Sample>> {
+    let run = |row: &Row, total: Option<u64>, duration| -> Result<Report> {
         let all = row.kind == Kind::Read(Consistency::Eventual);
         let load = Load {
-            sequential_keys: total.is_some(),
-            ..load.clone()
-        };
-        let plan = Plan {
-            name: row.name,
-            addresses: if all {
-                cluster.addresses()
-            } else {
-                vec![cluster.leader()?]
-            },
-            connections: row.connections,
+            conns: row.connections,
             clients: row.clients,
             total,
             duration,
-            rate: None,
-            threads: 1,
-            quiet: true,
+            sequential_keys: total.is_some(),
+            ..Load::default()
         };
         let workload = match row.kind {
             Kind::Put => Workload::puts(&load)?,
             Kind::Read(consistency) => Workload::reads(&load, consistency)?,
             Kind::Watch { .. } => {
-                return Err(Failure::new(Exit::Internal, "watchers are no requests"));
+                return Err(Error::Internal("watchers are no requests".to_owned()));
             }
         };
-        load::run(&plan, &workload)
+        let addresses = if all {
+            cluster.addresses()
+        } else {
+            vec![cluster.leader()?]
+        };
+        let plan = Plan {
+            name: row.name,
+            addresses,
+            load,
+        };
+        load::run(&plan, &workload, &hidden)
     };
     // Every read is to find its key, and every put to replace one.
     run(&row("fill", 10, 100, Kind::Put), Some(10_000), None)?.expect_no_errors()?;
@@ -302,7 +280,7 @@ fn measure(
 }
 
 /// Runs the row of watchers once.
-fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<Sample, Failure> {
+fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<Sample> {
     let load = WatchLoad {
         watchers,
         streams: 1,
@@ -315,7 +293,7 @@ fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<S
         json: false,
     };
     let before = cluster.cpu()?;
-    let watched = watch::measure(&load, &[cluster.leader()?], true)?;
+    let watched = watch::measure(&load, &[cluster.leader()?], &hidden)?;
     let server_cpu = cluster.cpu()?.saturating_sub(before);
     let puts = &watched.puts;
     let missing = watched.events_expected.saturating_sub(watched.events);

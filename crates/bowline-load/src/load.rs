@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Barrier;
 
 use super::machine;
-use super::report::{Report, new_histogram};
+use super::report::{Counts, Report};
 use super::wire::{End, Link, Sink};
 use super::workload::{Keys, Workload};
-use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
+use crate::args::Load;
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Show};
 
 /// Where the load goes, and how much of it there is.
 #[derive(Debug, Clone)]
@@ -28,13 +29,13 @@ pub(crate) struct Plan {
     pub(crate) name: &'static str,
     /// `host:port` of each server.
     pub(crate) addresses: Vec<String>,
-    pub(crate) connections: usize,
-    pub(crate) clients: usize,
-    pub(crate) total: Option<u64>,
-    pub(crate) duration: Option<Duration>,
-    pub(crate) rate: Option<u64>,
-    pub(crate) threads: usize,
-    pub(crate) quiet: bool,
+    pub(crate) load: Load,
+}
+
+impl Plan {
+    fn clients(&self) -> usize {
+        self.load.clients.max(1)
+    }
 }
 
 /// How long a connection may be silent while requests are under way on it.
@@ -52,51 +53,11 @@ struct Shared {
     ready: Barrier,
 }
 
-/// What a thread counts.
-struct Counts {
-    histogram: hdrhistogram::Histogram<u64>,
-    errors: BTreeMap<String, u64>,
-    empty: u64,
-    /// When the first connection began. The threads that send take the time: the one that waits for them
-    /// may be woken long after they began, and what they did until then would count as done in no time.
-    first: Option<Instant>,
-    last: Option<Instant>,
-}
-
-impl Counts {
-    fn new() -> Counts {
-        Counts {
-            histogram: new_histogram(),
-            errors: BTreeMap::new(),
-            empty: 0,
-            first: None,
-            last: None,
-        }
-    }
-
-    fn error(&mut self, kind: String) {
-        *self.errors.entry(kind).or_default() += 1;
-    }
-
-    fn began(&mut self, at: Instant) {
-        self.first = Some(self.first.map_or(at, |first| first.min(at)));
-    }
-
-    /// From the first beginning to the last answer.
-    fn elapsed(&self) -> Duration {
-        self.first
-            .zip(self.last)
-            .map_or(Duration::ZERO, |(first, last)| {
-                last.saturating_duration_since(first)
-            })
-    }
-}
-
 /// Runs the load and waits for its end.
-pub(crate) fn run(plan: &Plan, workload: &Workload) -> Result<Report, Failure> {
+pub(crate) fn run(plan: &Plan, workload: &Workload, show: Show<'_>) -> Result<Report> {
     // A connection without a client would be idle.
-    let connections = plan.connections.min(plan.clients);
-    let threads = plan.threads.min(connections);
+    let connections = plan.load.conns.clamp(1, plan.clients());
+    let threads = plan.load.threads.clamp(1, connections);
     let shared = Arc::new(Shared {
         plan: plan.clone(),
         workload: workload.clone(),
@@ -112,52 +73,33 @@ pub(crate) fn run(plan: &Plan, workload: &Workload) -> Result<Report, Failure> {
             std::thread::spawn(move || work(&shared, &mine, connections))
         })
         .collect();
-    let progress = Progress::operations(plan.name, plan.total, plan.quiet);
-    let cpu_before = watch_over(&shared, &progress, &workers);
+    let progress = show(plan.name, plan.load.total());
+    let cpu_before = watch_over(&shared, &*progress, &workers);
     let mut counts = Counts::new();
     let mut failure = None;
     for worker in workers {
         match worker.join() {
-            Ok(Ok(mine)) => {
-                // Both have the same bounds.
-                let _ = counts.histogram.add(&mine.histogram);
-                for (kind, count) in mine.errors {
-                    *counts.errors.entry(kind).or_default() += count;
-                }
-                counts.empty += mine.empty;
-                if let Some(first) = mine.first {
-                    counts.began(first);
-                }
-                counts.last = counts.last.max(mine.last);
-            }
-            Ok(Err(error)) => failure = Some(Failure::new(Exit::Unreachable, error.to_string())),
+            Ok(Ok(mine)) => counts.add(mine),
+            Ok(Err(error)) => failure = Some(Error::Unreachable(error.to_string())),
             Err(_) => {
-                let text = "a thread of the load panicked";
-                failure = Some(Failure::new(Exit::Internal, text));
+                let text = "a thread of the load panicked".to_owned();
+                failure = Some(Error::Internal(text));
             }
         }
     }
     if let Some(failure) = failure {
         return Err(failure);
     }
-    Ok(Report {
-        name: plan.name,
-        connections,
-        clients: plan.clients,
-        operations: workload.operations,
-        elapsed: counts.elapsed(),
-        histogram: counts.histogram,
-        errors: counts.errors,
-        empty: counts.empty,
-        client_cpu: machine::cpu_of_self().saturating_sub(cpu_before),
-    })
+    let cpu = machine::cpu_of_self().saturating_sub(cpu_before);
+    let clients = plan.clients();
+    Ok(counts.report(plan.name, connections, clients, workload.operations, cpu))
 }
 
 /// Lets everybody begin at once, and shows how far they are. Gives the CPU time of this program when they
 /// began.
 fn watch_over<T>(
     shared: &Arc<Shared>,
-    progress: &Progress,
+    progress: &dyn Progress,
     workers: &[std::thread::JoinHandle<T>],
 ) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -258,13 +200,8 @@ impl Sink for Clients<'_> {
         let started = self.started[client];
         match end {
             End::Status(0) => {
-                let nanos = self.now.saturating_duration_since(started).as_nanos();
-                counts
-                    .histogram
-                    .saturating_record(u64::try_from(nanos).unwrap_or(u64::MAX).max(1));
-                if self.shared.workload.expects_rows && !self.found[client] {
-                    counts.empty += 1;
-                }
+                let is_empty = self.shared.workload.expects_rows && !self.found[client];
+                counts.success(self.now.saturating_duration_since(started), is_empty);
             }
             End::Status(code) => {
                 let code = bowline_client::Code::from(i32::from(code));
@@ -273,7 +210,7 @@ impl Sink for Clients<'_> {
             End::Reset(code) => counts.error(format!("HTTP2_RESET_{code}")),
             End::NoStatus => counts.error("NO_STATUS".to_owned()),
         }
-        counts.last = Some(self.now);
+        counts.answered(self.now);
         self.shared.done.fetch_add(1, Ordering::Relaxed);
         let due = self
             .interval
@@ -308,9 +245,10 @@ async fn drive(
     }
     let began = Instant::now();
     counts.borrow_mut().began(began);
-    let count = (index..plan.clients).step_by(connections).len();
-    let all = u32::try_from(plan.clients).unwrap_or(u32::MAX);
+    let count = (index..plan.clients()).step_by(connections).len();
+    let all = u32::try_from(plan.clients()).unwrap_or(u32::MAX);
     let interval = plan
+        .load
         .rate
         .map(|rate| Duration::from_secs(1) * all / u32::try_from(rate).unwrap_or(u32::MAX));
     let mut clients = Clients {
@@ -322,7 +260,7 @@ async fn drive(
         now: began,
         interval,
     };
-    for (tag, global) in (index..plan.clients).step_by(connections).enumerate() {
+    for (tag, global) in (index..plan.clients()).step_by(connections).enumerate() {
         // At a rate, clients begin one after the other.
         let global = u32::try_from(global).unwrap_or(0);
         let offset = interval.map_or(Duration::ZERO, |interval| interval * global / all);
@@ -330,7 +268,7 @@ async fn drive(
             .idle
             .push(Reverse((began + offset, u32::try_from(tag).unwrap_or(0))));
     }
-    let deadline = plan.duration.map(|duration| began + duration);
+    let deadline = plan.load.duration.map(|duration| began + duration);
     let mut keys = Keys::new(u64::try_from(index).unwrap_or(0));
     loop {
         let is_over = deadline.is_some_and(|deadline| clients.now >= deadline)
@@ -363,7 +301,7 @@ async fn drive(
             for _ in 0..link.connection().open().max(1) {
                 counts.error(format!("CONNECTION_{:?}", error.kind()).to_uppercase());
             }
-            counts.last = Some(clients.now);
+            counts.answered(clients.now);
             return Ok(());
         }
     }
@@ -373,7 +311,7 @@ async fn drive(
 fn issue(link: &mut Link, clients: &mut Clients<'_>, keys: &mut Keys) -> bool {
     let shared = clients.shared;
     let connection = link.connection();
-    let total = shared.plan.total.unwrap_or(u64::MAX);
+    let total = shared.plan.load.total().unwrap_or(u64::MAX);
     clients.now = Instant::now();
     while let Some(Reverse((due, tag))) = clients.idle.peek().copied() {
         if connection.is_worn_out() {
@@ -416,11 +354,11 @@ async fn until_over(shared: &Shared) {
 }
 
 /// `host:port` of an endpoint.
-pub(super) fn address(endpoint: &str) -> Result<String, Failure> {
+pub(crate) fn address(endpoint: &str) -> Result<String> {
     let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
     if address.contains("://") {
         let text = format!("{endpoint} is not http://host:port: the benchmark knows no TLS");
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(Error::Usage(text));
     }
     Ok(address.trim_end_matches('/').to_owned())
 }
@@ -432,7 +370,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::args::bench::Load;
+    use crate::progress::hidden;
 
     /// A server that answers each request after a while, for one connection.
     fn slow_server(pause: Duration) -> String {
@@ -466,31 +404,20 @@ mod tests {
 
     fn run_against(address: String, clients: usize, total: u64, rate: Option<u64>) -> Report {
         let load = Load {
-            conns: 1,
             clients,
             total: Some(total),
-            duration: None,
             rate,
             sequential_keys: true,
-            key_size: 8,
             key_space_size: 100,
             val_size: 16,
-            target_leader: false,
-            threads: 1,
-            json: true,
+            ..Load::default()
         };
         let plan = Plan {
             name: "put",
             addresses: vec![address],
-            connections: 1,
-            clients,
-            total: Some(total),
-            duration: None,
-            rate,
-            threads: 1,
-            quiet: true,
+            load: load.clone(),
         };
-        run(&plan, &Workload::puts(&load).unwrap()).unwrap()
+        run(&plan, &Workload::puts(&load).unwrap(), &hidden).unwrap()
     }
 
     #[test]

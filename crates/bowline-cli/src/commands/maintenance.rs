@@ -1,30 +1,80 @@
-//! `compact`, `check`, `stats`, `checkpoint`, `completions`.
+//! Maintenance: `compact` on a directory or a cluster, `check`, `stats` and `checkpoint` on a directory, `defrag` and
+//! `alarm` on a cluster, and `completions`.
 
 use clap::CommandFactory;
 
+use super::members::member_id;
+use crate::args::cluster::Alarm;
 use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
-use crate::context::Context;
+use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::units::show_size;
+use crate::store::remote::{KEYS_TIMEOUT, Remote};
+use crate::store::target::Target;
+use bowline_load::units::show_size;
 
 pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
-    let db = context.open()?;
-    let before = db.stats().engine;
-    if let Some(revision) = args.revision {
-        db.trim_history(revision)?;
+    let target = Target::open(context, KEYS_TIMEOUT)?;
+    let fields = match (&target, args.revision) {
+        (Target::Local(db), revision) => {
+            let before = db.stats().engine;
+            if let Some(revision) = revision {
+                db.trim_history(revision)?;
+            }
+            db.compact()?;
+            let stats = db.stats();
+            vec![
+                ("oldest_revision", stats.oldest_revision.into()),
+                ("revision", stats.revision.into()),
+                ("table_bytes_before", before.table_bytes.into()),
+                ("table_bytes", stats.engine.table_bytes.into()),
+                ("blob_bytes_before", before.blob_bytes.into()),
+                ("blob_bytes", stats.engine.blob_bytes.into()),
+            ]
+        }
+        (Target::Remote(remote), Some(revision)) => {
+            let header = remote.wait(remote.client.compact(revision, true))?;
+            vec![
+                ("oldest_revision", revision.into()),
+                ("revision", header.revision.into()),
+            ]
+        }
+        (Target::Remote(_), None) => {
+            let text = "say up to which revision the cluster is to give up its history; defrag \
+                        gives space back to the disks";
+            return Err(usage(text.to_owned()));
+        }
+    };
+    target.close()?;
+    context.record(&fields)
+}
+
+pub(crate) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    for endpoint in context.endpoints() {
+        let remote = Remote::member(&endpoint)?;
+        let before = remote.wait(remote.client.status())?.db_size_bytes;
+        remote.wait(remote.client.defragment())?;
+        let after = remote.wait(remote.client.status())?.db_size_bytes;
+        context.record(&[
+            ("endpoint", endpoint.into()),
+            ("bytes_before", before.into()),
+            ("bytes", after.into()),
+        ])?;
     }
-    db.compact()?;
-    let stats = db.stats();
-    db.close()?;
-    Ok(context.printer(false).record(&[
-        ("oldest_revision", stats.oldest_revision.into()),
-        ("revision", stats.revision.into()),
-        ("table_bytes_before", before.table_bytes.into()),
-        ("table_bytes", stats.engine.table_bytes.into()),
-        ("blob_bytes_before", before.blob_bytes.into()),
-        ("blob_bytes", stats.engine.blob_bytes.into()),
-    ])?)
+    Ok(())
+}
+
+pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), Failure> {
+    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let alarms = match args {
+        Alarm::List => remote.wait(remote.client.alarms())?,
+        Alarm::Disarm => remote.wait(remote.client.disarm())?,
+    };
+    let rows = alarms.into_iter().map(|alarm| {
+        let member = member_id(alarm.member_id);
+        Ok(vec![member.into(), alarm.kind.to_string().into()])
+    });
+    context.rows(&["member", "alarm"], rows)
 }
 
 pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
@@ -46,12 +96,10 @@ pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
             let clean = check.is_clean();
             print_files(context, &check.files)?;
             for problem in &problems {
-                context
-                    .printer(false)
-                    .record(&[("problem", problem.as_str().into())])?;
+                context.record(&[("problem", problem.as_str().into())])?;
             }
             if clean {
-                return Ok(context.printer(false).record(&counts)?);
+                return context.record(&counts);
             }
             return Err(damaged(check.files.errors().count() + problems.len()));
         }
@@ -71,21 +119,15 @@ fn print_files(
     context: &mut Context<'_, '_>,
     report: &bowline::CheckReport,
 ) -> Result<(), Failure> {
-    let mut printer = context.printer(false);
-    let mut rows = printer.rows(&["file", "verdict", "found"]);
-    for file in &report.files {
+    let rows = report.files.iter().map(|file| {
         let (verdict, found) = match &file.error {
             None => ("ok", file.summary.clone()),
             Some(error) => ("damaged", error.to_string()),
         };
-        rows.push(vec![
-            file.path.display().to_string().into(),
-            verdict.into(),
-            found.into(),
-        ])?;
-    }
-    rows.finish()?;
-    Ok(())
+        let path = file.path.display().to_string();
+        Ok(vec![path.into(), verdict.into(), found.into()])
+    });
+    context.rows(&["file", "verdict", "found"], rows)
 }
 
 pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
@@ -131,7 +173,7 @@ pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
             .map(|(name, value)| (name, Field::Number(value))),
     );
     db.close()?;
-    Ok(context.printer(false).record(&fields)?)
+    context.record(&fields)
 }
 
 pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Result<(), Failure> {
@@ -147,10 +189,10 @@ pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Re
     }
     let revision = db.checkpoint(&args.path)?;
     db.close()?;
-    Ok(context.printer(false).record(&[
+    context.record(&[
         ("path", args.path.display().to_string().into()),
         ("revision", revision.into()),
-    ])?)
+    ])
 }
 
 pub(crate) fn completions(

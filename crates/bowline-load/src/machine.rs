@@ -2,24 +2,25 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bowline_client::{Client, Status};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::exit::{Exit, Failure};
-use crate::store::connection::status_of;
+use crate::error::{Error, Result};
 
 /// The CPU time of this program so far.
-pub(super) fn cpu_of_self() -> Duration {
+pub(crate) fn cpu_of_self() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
 /// The CPU time of a process so far; `None` if there is no such process.
-pub(super) fn cpu_of(process: u32) -> Option<Duration> {
+pub(crate) fn cpu_of(process: u32) -> Option<Duration> {
     let ticks = cpu_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?;
     Some(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).ok()?)
 }
@@ -36,15 +37,15 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 
 /// What the figures were taken on.
 #[derive(Debug, Clone)]
-pub(super) struct Machine {
-    pub(super) processor: String,
-    pub(super) cores: usize,
-    pub(super) kernel: String,
-    pub(super) file_system: String,
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) kernel: String,
+    pub(crate) file_system: String,
 }
 
 impl Machine {
-    pub(super) fn of(directory: &Path) -> Machine {
+    pub(crate) fn of(directory: &Path) -> Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let processor = cpuinfo
             .lines()
@@ -81,9 +82,20 @@ fn file_system<'a>(mounts: &'a str, directory: &Path) -> Option<&'a str> {
         .map(|(_, kind)| kind)
 }
 
+/// Addresses of this machine with free ports. All are held until all are known, so that none is given twice.
+pub(crate) fn free_addresses(count: usize) -> io::Result<Vec<String>> {
+    let listeners: Vec<_> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0"))
+        .collect::<Result<_, _>>()?;
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    addresses
+        .map(|address| address.map(|address| address.to_string()))
+        .collect()
+}
+
 /// How often per second 150 bytes can be written and flushed to a file that is there already: what no
 /// durable write of a single client can beat.
-pub(super) fn flushes_per_second(directory: &Path, duration: Duration) -> io::Result<f64> {
+pub(crate) fn flushes_per_second(directory: &Path, duration: Duration) -> io::Result<f64> {
     const FILE_BYTES: usize = 16 << 20;
     let path = directory.join("flush");
     let file = File::options()
@@ -108,9 +120,23 @@ pub(super) fn flushes_per_second(directory: &Path, duration: Duration) -> io::Re
     Ok(rate)
 }
 
+/// The state of the member at an endpoint.
+pub(crate) fn status_of(endpoint: &str) -> Result<Status> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let client = Client::builder()
+            .endpoints([endpoint])
+            .connect_timeout(Duration::from_secs(2))
+            .request_timeout(Duration::from_secs(10));
+        Ok(client.connect_lazy()?.status().await?)
+    })
+}
+
 /// The endpoint of the leader, among these.
-pub(super) fn leader(endpoints: &[String]) -> Result<String, Failure> {
-    let mut last = Failure::new(Exit::Unreachable, "no endpoint knows a leader");
+pub(crate) fn leader(endpoints: &[String]) -> Result<String> {
+    let mut last = Error::Unreachable("no endpoint knows a leader".to_owned());
     for endpoint in endpoints {
         match status_of(endpoint) {
             Ok(status) if status.leader != 0 && status.leader == status.header.member_id => {

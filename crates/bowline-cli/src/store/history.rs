@@ -1,0 +1,108 @@
+//! The history of a key in a cluster.
+//!
+//! Servers of Bowline give it in one reply. etcd has no such call, but a watch gives the past, too: every change since
+//! the oldest revision, and a read the version that was there when that past begins.
+//!
+//! The watch has given everything when it has given the last change. Of a key that exists, that is known. Of one that
+//! does not, it is not known when it was deleted; so everything is watched up to the newest revision. Notifications of
+//! progress would be cheaper, but servers have sent them ahead of events.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use bowline::{Revision, Version};
+use bowline_client::{Client, Error, EventKind, KeyRange};
+
+use super::remote::{Remote, entry};
+use crate::exit::Failure;
+
+/// How long a server may be silent while it has not given all of the past.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+impl Remote {
+    /// The versions of a key, the newest first; at most `limit` from a server that can bound them.
+    pub(super) fn history(&self, key: &[u8], limit: Option<u64>) -> Result<Vec<Version>, Failure> {
+        let client = &self.client;
+        let mut versions: Vec<Version> = self.wait(async {
+            let request = client.history(key.to_vec()).level(self.level);
+            match set!(request, limit(limit)).await {
+                Ok(reply) => {
+                    let versions = reply.versions.into_iter();
+                    Ok(versions
+                        .map(|one| version(one.revision, one.entry))
+                        .collect())
+                }
+                Err(Error::Unimplemented { .. }) => watched(client, key).await,
+                Err(error) => Err(error),
+            }
+        })?;
+        versions.sort_by_key(|version| Reverse(version.revision));
+        Ok(versions)
+    }
+}
+
+fn version(revision: Revision, found: Option<bowline_client::Entry>) -> Version {
+    Version {
+        revision,
+        entry: found.map(entry),
+    }
+}
+
+/// Every version that etcd still has.
+async fn watched(client: &Client, key: &[u8]) -> bowline_client::Result<Vec<Version>> {
+    let found = client.get(key.to_vec()).await?;
+    let (range, last) = match found.entry() {
+        Some(entry) => (KeyRange::key(key.to_vec()), entry.mod_revision),
+        None => (KeyRange::all(), found.header.revision),
+    };
+    let mut versions = Vec::new();
+    // The first revision of all is that of an empty database.
+    let mut from = 2;
+    while from <= last {
+        match watched_between(client, &range, key, from, last).await {
+            Ok(found) => {
+                versions.extend(found);
+                break;
+            }
+            Err(Error::Compacted {
+                compact_revision: Some(oldest),
+            }) if oldest > from => {
+                let before = client.get(key.to_vec()).revision(oldest).await?;
+                let before = before.entries.into_iter().next();
+                let before = before.filter(|entry| entry.mod_revision <= oldest);
+                versions = before
+                    .map(|entry| version(entry.mod_revision, Some(entry)))
+                    .into_iter()
+                    .collect();
+                // What this revision has changed is seen by that read.
+                from = oldest + 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(versions)
+}
+
+async fn watched_between(
+    client: &Client,
+    range: &KeyRange,
+    key: &[u8],
+    from: Revision,
+    last: Revision,
+) -> bowline_client::Result<Vec<Version>> {
+    let mut watcher = client.watch(range.clone()).from(from).await?;
+    let mut versions = Vec::new();
+    while watcher.next_revision() <= last {
+        let next = tokio::time::timeout(SILENCE_MAX, watcher.next()).await;
+        let Some(batch) = next.map_err(|_| Error::TimedOut)?? else {
+            break;
+        };
+        for event in batch.events {
+            if event.entry.key == key && event.revision() <= last {
+                let is_put = event.kind == EventKind::Put;
+                versions.push(version(event.revision(), is_put.then_some(event.entry)));
+            }
+        }
+    }
+    Ok(versions)
+}

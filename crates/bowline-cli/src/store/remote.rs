@@ -1,0 +1,115 @@
+//! A cluster: a client of its servers, and the runtime that waits for their replies.
+
+use std::future::IntoFuture;
+use std::ops::Bound;
+use std::time::Duration;
+
+use bowline::{Entry, Range};
+use bowline_client::graph::GraphClient;
+use bowline_client::{Client, Error, KeyRange, ReadLevel};
+
+use crate::context::Context;
+use crate::exit::Failure;
+
+/// How long a request about keys or members may take.
+pub(crate) const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a request about the graph may take: one about the whole of a large graph takes a while.
+pub(crate) const GRAPH_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A cluster.
+pub(crate) struct Remote {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) client: Client,
+    pub(crate) graph: GraphClient,
+    pub(crate) level: ReadLevel,
+}
+
+impl Remote {
+    /// The cluster that the command line names.
+    pub(crate) fn of(context: &Context<'_, '_>, timeout: Duration) -> Result<Remote, Failure> {
+        Remote::to(context.endpoints(), context.read_level(), timeout)
+    }
+
+    /// One member by itself.
+    pub(crate) fn member(endpoint: &str) -> Result<Remote, Failure> {
+        let endpoints = vec![endpoint.to_owned()];
+        Remote::to(endpoints, ReadLevel::Linearizable, KEYS_TIMEOUT)
+    }
+
+    /// The cluster at these endpoints.
+    pub(crate) fn to(
+        endpoints: Vec<String>,
+        level: ReadLevel,
+        timeout: Duration,
+    ) -> Result<Remote, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let client = {
+            let _entered = runtime.enter();
+            let client = Client::builder()
+                .endpoints(endpoints)
+                .connect_timeout(Duration::from_secs(2))
+                .request_timeout(timeout);
+            client.connect_lazy()?
+        };
+        Ok(Remote {
+            runtime,
+            graph: client.graph(),
+            client,
+            level,
+        })
+    }
+
+    /// Waits for a reply.
+    pub(crate) fn wait<T>(
+        &self,
+        request: impl IntoFuture<Output = bowline_client::Result<T>>,
+    ) -> Result<T, Failure> {
+        Ok(self.runtime.block_on(request.into_future())?)
+    }
+}
+
+/// The reply to a request of `bowline.v1`, or to etcd's own where a server knows no other.
+pub(crate) async fn or_of_etcd<T>(
+    request: impl Future<Output = bowline_client::Result<T>>,
+    of_etcd: impl Future<Output = bowline_client::Result<T>>,
+) -> bowline_client::Result<T> {
+    match request.await {
+        Err(Error::Unimplemented { .. }) => of_etcd.await,
+        reply => reply,
+    }
+}
+
+/// The key of a range of one key.
+pub(crate) fn single_key(range: &Range) -> Option<&[u8]> {
+    match (&range.lower, &range.upper) {
+        (Bound::Included(first), Bound::Included(last)) if first == last => Some(first),
+        _ => None,
+    }
+}
+
+/// A range as requests have it.
+pub(crate) fn wire_range(range: &Range) -> KeyRange {
+    match (&range.lower, &range.upper) {
+        (Bound::Included(first), Bound::Included(_)) => KeyRange::key(first.clone()),
+        (Bound::Included(first), Bound::Excluded(end)) => {
+            KeyRange::between(first.clone(), end.clone())
+        }
+        (Bound::Included(first), Bound::Unbounded) => KeyRange::starting_at(first.clone()),
+        _ => KeyRange::all(),
+    }
+}
+
+/// An entry as the library has it.
+pub(crate) fn entry(entry: bowline_client::Entry) -> Entry {
+    Entry {
+        key: entry.key.into(),
+        value: entry.value.into(),
+        create_revision: entry.create_revision,
+        mod_revision: entry.mod_revision,
+        version: entry.version,
+        lease: entry.lease,
+    }
+}

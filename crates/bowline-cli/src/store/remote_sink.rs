@@ -1,0 +1,211 @@
+//! The items of an import on their way into a cluster.
+//!
+//! Each batch is read first, then what differs is written: the graph at one revision, and the keys after
+//! it. Nothing else may write the same blocks, edges and keys meanwhile, or what it wrote in between is
+//! replaced. A cluster takes requests of a limited size, so a large batch is written in several.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bowline::Error;
+use bowline_client::graph::{self as wire, GraphWrite};
+use bowline_client::{Operation, OperationReply};
+use bytes::Bytes;
+
+use super::remote::Remote;
+use super::resolve::id_of;
+use super::sink::{Imported, write_each};
+use super::view::RemoteView;
+use crate::exit::Failure;
+use crate::import::{Item, Position, Refusal};
+
+/// The most operations that a server takes in a transaction, unless it is told to take more or fewer.
+const OPERATIONS_MAX: usize = 100;
+
+/// The most writes of the graph in one request, and about the most bytes of either sort.
+const WRITES_MAX: usize = 5_000;
+const BYTES_MAX: usize = 1 << 20;
+/// The largest item: what a server takes in one request as it comes, without what goes around it.
+const ITEM_BYTES_MAX: usize = (2 << 20) - (1 << 10);
+
+/// A batch of items.
+struct Batch<'a> {
+    remote: &'a Remote,
+    /// The blocks that exist; `None` for one of which no more is known.
+    blocks: HashMap<wire::BlockId, Option<wire::Block>>,
+    edges: HashMap<wire::EdgeKey, wire::Attributes>,
+    keys: HashMap<Vec<u8>, Bytes>,
+    /// Writes that have not been sent, and their bytes.
+    writes: Vec<GraphWrite>,
+    writes_bytes: usize,
+    puts: Vec<(Vec<u8>, Vec<u8>)>,
+    puts_bytes: usize,
+}
+
+/// Writes items into a cluster.
+pub(super) fn write(
+    remote: &Remote,
+    items: &[(Position, Item)],
+    strict: bool,
+) -> Result<(Vec<Refusal>, Imported), Failure> {
+    let mut batch = Batch::read(remote, items)?;
+    let done = write_each(items, strict, |item| batch.write(item))?;
+    batch.send_writes()?;
+    batch.send_puts()?;
+    Ok(done)
+}
+
+fn edge_key(edge: &crate::import::Edge) -> wire::EdgeKey {
+    wire::EdgeKey::new(id_of(&edge.source), &*edge.kind, id_of(&edge.target))
+}
+
+impl<'a> Batch<'a> {
+    /// Reads what there is of all that the items speak of.
+    fn read(remote: &'a Remote, items: &[(Position, Item)]) -> Result<Batch<'a>, Failure> {
+        let (mut whole, mut ends) = (BTreeSet::new(), BTreeSet::new());
+        let (mut edges, mut keys) = (BTreeSet::new(), BTreeSet::new());
+        for (_, item) in items {
+            match item {
+                Item::Block(block) => drop(whole.insert(id_of(&block.block))),
+                Item::Edge(edge) => {
+                    ends.extend([id_of(&edge.source), id_of(&edge.target)]);
+                    edges.insert(edge_key(edge));
+                }
+                Item::KeyValue(pair) => drop(keys.insert(pair.key.clone())),
+            }
+        }
+        keys.remove(&Vec::new());
+        let mut batch = Batch {
+            remote,
+            blocks: HashMap::new(),
+            edges: HashMap::new(),
+            keys: HashMap::new(),
+            writes: Vec::new(),
+            writes_bytes: 0,
+            puts: Vec::new(),
+            puts_bytes: 0,
+        };
+        let view = RemoteView::new(remote, None)?;
+        if !ends.is_empty() {
+            let found = view.blocks(&Vec::from_iter(ends), false)?.into_iter();
+            batch.blocks.extend(found.map(|block| (block.id, None)));
+        }
+        if !whole.is_empty() {
+            let found = view.blocks(&Vec::from_iter(whole), true)?.into_iter();
+            let found = found.map(|block| (block.id, Some(block)));
+            batch.blocks.extend(found);
+        }
+        if !edges.is_empty() {
+            let found = view.edges(edges)?.into_iter();
+            batch
+                .edges
+                .extend(found.map(|edge| (edge.key(), edge.attributes)));
+        }
+        for keys in Vec::from_iter(keys).chunks(OPERATIONS_MAX) {
+            let reads = keys.iter().cloned().map(Operation::get);
+            for reply in remote.wait(remote.client.txn().then(reads))?.replies {
+                if let OperationReply::Get(found) = reply {
+                    let entries = found.entries.into_iter();
+                    let pairs = entries.map(|entry| (entry.key.to_vec(), entry.value));
+                    batch.keys.extend(pairs);
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Sends the writes of the graph.
+    fn send_writes(&mut self) -> Result<(), Failure> {
+        self.writes_bytes = 0;
+        let writes = std::mem::take(&mut self.writes);
+        if !writes.is_empty() {
+            self.remote.wait(self.remote.graph.write(writes))?;
+        }
+        Ok(())
+    }
+
+    /// Sends the puts of keys.
+    fn send_puts(&mut self) -> Result<(), Failure> {
+        self.puts_bytes = 0;
+        let puts = std::mem::take(&mut self.puts);
+        if !puts.is_empty() {
+            let puts = puts.into_iter();
+            let puts = puts.map(|(key, value)| Operation::put(key, value));
+            self.remote.wait(self.remote.client.txn().then(puts))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a write of the graph.
+    fn push(&mut self, write: GraphWrite, bytes: usize) -> Result<(), Failure> {
+        if self.writes.len() >= WRITES_MAX || self.writes_bytes + bytes > BYTES_MAX {
+            self.send_writes()?;
+        }
+        self.writes_bytes += bytes;
+        self.writes.push(write);
+        Ok(())
+    }
+
+    /// Writes one item unless it is there. Tells whether it changes something; an error of the library refuses the
+    /// item.
+    fn write(&mut self, item: &Item) -> Result<Result<bool, Error>, Failure> {
+        let bytes = item.size_bytes();
+        if bytes > ITEM_BYTES_MAX {
+            return Ok(Err(Error::ValueTooLarge {
+                size: bytes as u64,
+                limit: ITEM_BYTES_MAX as u64,
+            }));
+        }
+        match item {
+            Item::KeyValue(pair) => {
+                let (key, value) = (&pair.key, &pair.value);
+                if key.is_empty() {
+                    return Ok(Err(Error::EmptyKey));
+                }
+                if self.keys.get(key).is_some_and(|old| old == value) {
+                    return Ok(Ok(false));
+                }
+                // A key changes once in a transaction.
+                if self.puts.len() >= OPERATIONS_MAX
+                    || self.puts_bytes + bytes > BYTES_MAX
+                    || self.puts.iter().any(|(other, _)| other == key)
+                {
+                    self.send_puts()?;
+                }
+                self.puts_bytes += bytes;
+                self.puts.push((key.clone(), value.clone()));
+                self.keys.insert(key.clone(), value.clone().into());
+            }
+            Item::Block(block) => {
+                let new = wire::Block {
+                    id: id_of(&block.block),
+                    kind: block.kind.clone(),
+                    content: block.content.clone().into(),
+                    attributes: block.attributes.clone(),
+                };
+                if let Some(old) = self.blocks.get(&new.id)
+                    && (block.if_absent || old.as_ref() == Some(&new))
+                {
+                    return Ok(Ok(false));
+                }
+                self.push(GraphWrite::PutBlock(new.clone()), bytes)?;
+                self.blocks.insert(new.id, Some(new));
+            }
+            Item::Edge(edge) => {
+                let key = edge_key(edge);
+                for end in [key.source, key.target] {
+                    if !self.blocks.contains_key(&end) {
+                        return Ok(Err(Error::MissingBlock { id: end }));
+                    }
+                }
+                let attributes = edge.attributes.clone();
+                if self.edges.get(&key) == Some(&attributes) {
+                    return Ok(Ok(false));
+                }
+                let put = key.clone().with_attributes(attributes.clone());
+                self.push(GraphWrite::PutEdge(put), bytes)?;
+                self.edges.insert(key, attributes);
+            }
+        }
+        Ok(Ok(true))
+    }
+}

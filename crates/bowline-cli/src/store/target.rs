@@ -1,0 +1,330 @@
+//! What a command works on: a directory, or the cluster that `--endpoints` names.
+//!
+//! Each verb is one method, which makes one call of the library or sends one request. A verb gives the same in both
+//! places, so that a command is one piece of code.
+//!
+//! A directory has to exist to be read, and is created to be written.
+
+use std::time::Duration;
+
+use bowline::{Db, Expected, Lease, LeaseId, Range, Revision, Value, Version};
+use bowline_client::graph::GraphWrite;
+use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel};
+
+use super::remote::{KEYS_TIMEOUT, Remote, or_of_etcd, single_key, wire_range};
+use super::remote_sink;
+use super::sink::{self, Imported};
+use super::view::{RemoteView, View};
+use super::watch::Watcher;
+use crate::args::Durability;
+use crate::context::{Context, usage};
+use crate::exit::Failure;
+use crate::import::{Item, Position, Refusal};
+use crate::output::escape;
+
+/// A directory or a cluster.
+pub(crate) enum Target {
+    Local(Db),
+    Remote(Remote),
+}
+
+impl Target {
+    /// To read; a request to a cluster may take as long as `timeout`.
+    pub(crate) fn open(context: &Context<'_, '_>, timeout: Duration) -> Result<Target, Failure> {
+        if context.is_remote() {
+            return Ok(Target::Remote(Remote::of(context, timeout)?));
+        }
+        Ok(Target::Local(context.open()?))
+    }
+
+    /// To write. A cluster replies once a majority has flushed; nothing less can be asked for.
+    pub(crate) fn open_to_write(
+        context: &Context<'_, '_>,
+        durability: Durability,
+        timeout: Duration,
+    ) -> Result<Target, Failure> {
+        if !context.is_remote() {
+            return Ok(Target::Local(context.open_to_write(durability)?));
+        }
+        match durability {
+            Durability::Sync => Target::open(context, timeout),
+            Durability::Batched { .. } => Err(usage(
+                "a cluster always flushes before it answers: leave --durability out".to_owned(),
+            )),
+        }
+    }
+
+    /// To import into: what is there already is read as fresh as can be, whatever the command line says.
+    pub(crate) fn open_to_import(
+        context: &Context<'_, '_>,
+        durability: Durability,
+    ) -> Result<Target, Failure> {
+        let mut target = Target::open_to_write(context, durability, KEYS_TIMEOUT)?;
+        if let Target::Remote(remote) = &mut target {
+            remote.level = ReadLevel::Linearizable;
+        }
+        Ok(target)
+    }
+
+    /// Closes a directory, which may fail to write what is left.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        match self {
+            Target::Local(db) => Ok(db.close()?),
+            Target::Remote(_) => Ok(()),
+        }
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> Result<Revision, Failure> {
+        match self {
+            Target::Local(db) => Ok(db.revision()),
+            Target::Remote(remote) => {
+                let get = remote.client.get("\0").level(remote.level);
+                Ok(remote.wait(get)?.header.revision)
+            }
+        }
+    }
+
+    /// Everything as it is now, or as it was at a revision.
+    pub(crate) fn at(&self, revision: Option<Revision>) -> Result<View<'_>, Failure> {
+        Ok(match (self, revision) {
+            (Target::Local(db), None) => View::Local(db.snapshot()),
+            (Target::Local(db), Some(revision)) => View::Local(db.snapshot_at(revision)?),
+            (Target::Remote(remote), revision) => View::Remote(RemoteView::new(remote, revision)?),
+        })
+    }
+
+    /// Puts a key; gives the revision.
+    pub(crate) fn put(
+        &self,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lease: LeaseId,
+    ) -> Result<Revision, Failure> {
+        match self {
+            Target::Local(db) => Ok(db.put_with_lease(key, value, lease)?),
+            Target::Remote(remote) => {
+                let put = remote.client.put(key, value).lease(lease);
+                Ok(remote.wait(put)?.header.revision)
+            }
+        }
+    }
+
+    /// Puts a key if it is as expected; gives the revision.
+    pub(crate) fn compare_and_swap(
+        &self,
+        key: Vec<u8>,
+        expected: Expected,
+        value: Vec<u8>,
+    ) -> Result<Revision, Failure> {
+        let remote = match self {
+            Target::Local(db) => return Ok(db.compare_and_swap(key, expected, value)?),
+            Target::Remote(remote) => remote,
+        };
+        let range = KeyRange::key(key.clone());
+        let txn = remote
+            .client
+            .txn()
+            .when([Compare::mod_revision(range.clone()).equals(expected.mod_revision())])
+            .then([Operation::put(key.clone(), value)])
+            .otherwise([Operation::get(range)]);
+        let reply = remote.wait(txn)?;
+        if reply.succeeded {
+            return Ok(reply.header.revision);
+        }
+        let actual = match reply.replies.first() {
+            Some(OperationReply::Get(found)) => found.entry().map_or(0, |entry| entry.mod_revision),
+            _ => 0,
+        };
+        // The library's own error, so that the same loss reads the same in both places.
+        Err(Failure::from(bowline::Error::CompareFailed {
+            key: escape(&key).into_owned(),
+            expected: expected.mod_revision(),
+            actual,
+        }))
+    }
+
+    /// Deletes the keys of a range; gives how many there were, and the revision.
+    pub(crate) fn delete(&self, range: &Range) -> Result<(u64, Revision), Failure> {
+        match self {
+            Target::Local(db) => {
+                let deleted = match single_key(range) {
+                    Some(key) => u64::from(db.delete(key)?.is_some()),
+                    None => db.delete_range(range.clone())?,
+                };
+                Ok((deleted, db.revision()))
+            }
+            Target::Remote(remote) => {
+                let reply = remote.wait(remote.client.delete(wire_range(range)))?;
+                Ok((reply.deleted, reply.header.revision))
+            }
+        }
+    }
+
+    /// The versions of a key, the newest first; more than `limit` need not be given.
+    pub(crate) fn history(&self, key: &[u8], limit: Option<u64>) -> Result<Vec<Version>, Failure> {
+        match self {
+            Target::Local(db) => Ok(db.history(key)?),
+            Target::Remote(remote) => remote.history(key, limit),
+        }
+    }
+
+    /// Watches a range from a revision on, or from now on.
+    pub(crate) fn watch(
+        &self,
+        range: &Range,
+        from: Option<Revision>,
+    ) -> Result<Watcher<'_>, Failure> {
+        match self {
+            Target::Local(db) => {
+                let watch = set!(db.watch(range.clone()), from(from));
+                Ok(Watcher::Local(watch.start()?))
+            }
+            Target::Remote(remote) => {
+                let watch = set!(remote.client.watch(wire_range(range)), from(from));
+                Ok(Watcher::Remote(remote, remote.wait(watch)?))
+            }
+        }
+    }
+
+    /// Grants a lease, with an id of the target's choice if none is given; gives its id and its time to live.
+    pub(crate) fn grant_lease(
+        &self,
+        id: Option<LeaseId>,
+        ttl: Duration,
+    ) -> Result<(LeaseId, Duration), Failure> {
+        match (self, id) {
+            (Target::Local(db), None) => Ok((db.grant_lease(ttl)?, ttl)),
+            (Target::Local(db), Some(id)) => {
+                db.grant_lease_with_id(id, ttl)?;
+                Ok((id, ttl))
+            }
+            (Target::Remote(remote), id) => {
+                let (client, id) = (&remote.client, id.unwrap_or(0));
+                let granted = remote.wait(or_of_etcd(
+                    client.grant_lease_ms_with_id(id, ttl),
+                    client.grant_lease_with_id(id, ttl),
+                ))?;
+                Ok((granted.id, granted.ttl))
+            }
+        }
+    }
+
+    /// Renews a lease, once or until that fails; gives its time to live to `renewed` each time.
+    pub(crate) fn keep_alive(
+        &self,
+        id: LeaseId,
+        once: bool,
+        renewed: &mut dyn FnMut(Duration) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Target::Local(db) => loop {
+                let ttl = db.keep_alive(id)?;
+                renewed(ttl)?;
+                if once {
+                    return Ok(());
+                }
+                // A third of the TTL, as etcd's clients do: two tries may fail.
+                std::thread::sleep(ttl / 3);
+            },
+            Target::Remote(remote) if once => {
+                let client = &remote.client;
+                renewed(remote.wait(or_of_etcd(
+                    client.keep_alive_ms_once(id),
+                    client.keep_alive_once(id),
+                ))?)
+            }
+            Target::Remote(remote) => {
+                let client = &remote.client;
+                let begun = or_of_etcd(client.keep_alive_ms(id), client.keep_alive(id));
+                let mut alive = remote.wait(begun)?;
+                let mut ttl = alive.ttl();
+                loop {
+                    renewed(ttl)?;
+                    ttl = remote.wait(alive.renewed())?;
+                }
+            }
+        }
+    }
+
+    /// Ends a lease; gives how many keys it deleted.
+    pub(crate) fn revoke_lease(&self, id: LeaseId) -> Result<u64, Failure> {
+        match self {
+            Target::Local(db) => Ok(db.revoke_lease(id)?),
+            Target::Remote(remote) => {
+                // The reply to a revocation does not say what went with it.
+                let keys = remote.wait(remote.client.time_to_live(id, true))?.keys;
+                remote.wait(remote.client.revoke_lease(id))?;
+                Ok(u64::try_from(keys.len()).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// Every lease, with its keys.
+    pub(crate) fn leases(&self) -> Result<Vec<(Lease, Vec<Value>)>, Failure> {
+        let mut found = Vec::new();
+        match self {
+            Target::Local(db) => {
+                for lease in db.leases() {
+                    let keys = db.lease_keys(lease.id)?;
+                    found.push((lease, keys));
+                }
+            }
+            Target::Remote(remote) => {
+                let client = &remote.client;
+                for id in remote.wait(client.leases())? {
+                    let request = client.time_to_live_ms(id, true);
+                    let reply = or_of_etcd(request, client.time_to_live(id, true));
+                    let state = match remote.runtime.block_on(reply) {
+                        Ok(state) => state,
+                        // It ended since it was listed.
+                        Err(Error::LeaseNotFound) => continue,
+                        Err(error) => return Err(error.into()),
+                    };
+                    let lease = Lease {
+                        id,
+                        ttl: state.granted,
+                        remaining: state.remaining,
+                    };
+                    found.push((lease, state.keys.into_iter().map(Value::from).collect()));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Writes the items that are not there yet; gives those that are refused, and counts. With `strict` nothing after
+    /// the first refusal is written.
+    pub(crate) fn import(
+        &self,
+        items: &[(Position, Item)],
+        strict: bool,
+    ) -> Result<(Vec<Refusal>, Imported), Failure> {
+        match self {
+            Target::Local(db) => sink::write(db, items, strict),
+            Target::Remote(remote) => remote_sink::write(remote, items, strict),
+        }
+    }
+
+    /// Writes a block or an edge; gives whether something changed, and the revision.
+    pub(crate) fn write(&self, write: GraphWrite) -> Result<(bool, Revision), Failure> {
+        match self {
+            Target::Local(db) => {
+                let changed = db.transact(|tx| match write.clone() {
+                    GraphWrite::PutBlock(new) => tx.put_block(&new).map(|()| true),
+                    GraphWrite::DeleteBlock(id) => tx.delete_block(id),
+                    GraphWrite::PutEdge(new) => tx.put_edge(&new).map(|()| true),
+                    GraphWrite::DeleteEdge(key) => {
+                        tx.delete_edge(key.source, &key.kind, key.target)
+                    }
+                })?;
+                Ok((changed, db.revision()))
+            }
+            Target::Remote(remote) => {
+                let reply = remote.wait(remote.graph.write([write]))?;
+                let changed = reply.changed.first().copied().unwrap_or(false);
+                Ok((changed, reply.header.revision))
+            }
+        }
+    }
+}
