@@ -15,7 +15,7 @@
 //! | [`blob`] | large values beside the tables |
 //! | [`version`] | which tables make up the database: manifest and its atomic edits |
 //! | [`compaction`] | which tables to merge, and the merge |
-//! | [`tree`] | the engine: reads, commit rounds, flush, recovery, retention |
+//! | [`engine`] | the engine: reads, group commit, flush, compaction, recovery, history |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
@@ -25,6 +25,7 @@ pub mod clock;
 pub mod codec;
 pub mod compaction;
 pub mod counters;
+pub mod engine;
 mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -35,7 +36,6 @@ mod prefetch;
 #[doc(hidden)]
 pub mod sync;
 pub mod table;
-pub mod tree;
 mod types;
 mod value;
 pub mod version;

@@ -17,7 +17,7 @@
 //!   which more was given up since. A revision below the last compaction *that was agreed on before
 //!   this entry* is refused. From that compaction on the newest version of every key is there, a
 //!   tombstone, too: flushes and merges keep those from the compaction on that the tables contain
-//!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry.
+//!   ([`bowline_storage::engine::Engine::hold_tombstones`]), and the tables are never ahead of the entry.
 //!   Versions that are not the newest of their key may be gone, so nothing here depends on them.
 //! - Everything is compared with the state before the command.
 //! - No key is walked over twice for the ranges that are read, and none for those that are deleted, however often a

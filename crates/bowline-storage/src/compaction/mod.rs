@@ -13,7 +13,7 @@
 //! A merge is cut into key ranges ([`cut`]), which threads take one after the other. A range reads
 //! its part of the inputs page by page and writes its own tables as it goes. When all are done, one
 //! edit puts their tables in the place of the inputs; until then no reader sees any of it. How a merge
-//! goes on after a crash is told in `tree/merges.rs`.
+//! goes on after a crash is described in `engine/compact/mod.rs`.
 //!
 //! Large values are not read: the pointers into their blob files go on. Only what lies in a file that
 //! is to be emptied is written anew, by each range into files of its own.

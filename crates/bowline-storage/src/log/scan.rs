@@ -27,10 +27,10 @@ use std::path::{Path, PathBuf};
 use super::frame::{
     BEGIN_BYTES, Entries, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life,
 };
-use super::marks::{Mark, Marks};
 use super::segment::{
     HEADER_BYTES, Link, SegmentHeader, is_spare_name, segment_id, segment_name, segment_path,
 };
+use super::sparse_index::{IndexPoint, SparseIndex};
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::types::Index;
@@ -177,7 +177,7 @@ pub(super) struct Scan {
     pub(super) highest_id: u64,
     /// File names of spares.
     pub(super) spares: Vec<String>,
-    pub(super) marks: Marks,
+    pub(super) sparse_index: SparseIndex,
     /// The index the next entry gets; 0 when there is no segment.
     pub(super) next_index: Index,
 }
@@ -234,7 +234,7 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) ->
         }
         let read = read_ahead.next();
         let read = read.unwrap_or_else(|| segment.read(vfs, dir, bound(position)))?;
-        scan.marks.append(read.marks);
+        scan.sparse_index.append(read.sparse_index);
         scan.next_index = read.next_index;
         scan.segments.push(read.scanned);
     }
@@ -253,7 +253,7 @@ pub(super) fn list(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>> {
 /// What one segment holds, as far as it can tell by itself.
 struct ReadSegment {
     scanned: ScannedSegment,
-    marks: Marks,
+    sparse_index: SparseIndex,
     next_index: Index,
 }
 
@@ -446,7 +446,7 @@ impl OpenSegment {
             bound,
             reader,
             scanned,
-            marks: Marks::default(),
+            sparse_index: SparseIndex::default(),
             next_index: self.header.first_index,
         };
         walk.read()
@@ -463,15 +463,15 @@ struct Walk<'a> {
     reader: FrameReader<'a>,
     /// What was read so far; the next frame is at its `end_offset`.
     scanned: ScannedSegment,
-    marks: Marks,
+    sparse_index: SparseIndex,
     next_index: Index,
 }
 
 impl Walk<'_> {
     /// Reads up to the bound, or as far as frames are valid when there is none.
     fn read(mut self) -> Result<ReadSegment> {
-        self.marks
-            .restart_at(self.mark(self.next_index, HEADER_BYTES));
+        self.sparse_index
+            .restart_at(self.index_point(self.next_index, HEADER_BYTES));
         // A frame is looked at a second time before it is called damaged: in a log that is being
         // written, it may have been completed since the first look.
         let mut is_second_look = false;
@@ -494,7 +494,7 @@ impl Walk<'_> {
         }
         Ok(ReadSegment {
             scanned: self.scanned,
-            marks: self.marks,
+            sparse_index: self.sparse_index,
             next_index: self.next_index,
         })
     }
@@ -503,8 +503,8 @@ impl Walk<'_> {
         Error::corrupt(&self.segment.path, offset, reason.into())
     }
 
-    fn mark(&self, first_index: Index, offset: u64) -> Mark {
-        Mark {
+    fn index_point(&self, first_index: Index, offset: u64) -> IndexPoint {
+        IndexPoint {
             first_index,
             segment_id: self.segment.header.id,
             offset,
@@ -592,13 +592,14 @@ impl Walk<'_> {
             FrameKind::Data => {
                 scanned.entries += u64::from(header.entry_count);
                 scanned.has_content = true;
-                self.marks.note_frame(self.mark(header.first_index, offset));
+                self.sparse_index
+                    .note_frame(self.index_point(header.first_index, offset));
                 self.next_index = header.end_index();
             }
             FrameKind::Cut => {
                 scanned.has_content = true;
-                self.marks
-                    .restart_at(self.mark(header.first_index, frame_end));
+                self.sparse_index
+                    .restart_at(self.index_point(header.first_index, frame_end));
                 self.next_index = header.first_index;
             }
             FrameKind::Seal if self.bound.is_none() => {

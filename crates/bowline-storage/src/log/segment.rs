@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life, NUMBER_LIMIT, bare_frame};
-use super::preparer::Spare;
+use super::segment_allocator::Spare;
 use crate::codec::Reader;
 use crate::error::{Error, Result};
 use crate::types::Index;

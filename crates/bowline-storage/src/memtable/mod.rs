@@ -22,7 +22,7 @@
 //! * `skiplist`: keys in order, one node per key, for scans. The order is made by who asks for it.
 //! * [`MemtableBuilder`]: fills a memtable that nobody reads yet, and puts its keys in order at the
 //!   end; for recovery.
-//! * [`Retirement`]: where a memtable leaves its memory, so that who drops it need not free it.
+//! * [`DeferredReclaim`]: the memory of dropped memtables, which a background thread frees.
 //! * [`MemtableWriter`]: the single writer. Cursors: [`MemtableReadCursor`] shows what one revision
 //!   sees, [`MemtableVersionCursor`] shows every version, for the flush.
 //!
@@ -47,9 +47,9 @@
 mod arena;
 mod builder;
 mod cursor;
+mod deferred_reclaim;
 mod hash;
 mod record;
-mod retirement;
 mod skiplist;
 mod sort;
 #[cfg(test)]
@@ -62,7 +62,7 @@ use std::sync::Arc;
 pub use arena::held_bytes;
 pub use builder::{BuilderWriter, MemtableBuilder};
 pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
-pub use retirement::Retirement;
+pub use deferred_reclaim::DeferredReclaim;
 pub use writer::MemtableWriter;
 
 use crate::sync::Mutex;
@@ -146,16 +146,16 @@ pub struct Memtable {
     trees: Box<[Tree]>,
     counts: Counts,
     writer: Mutex<WriterState>,
-    /// Where the memory goes in the end.
-    retirement: Option<Arc<Retirement>>,
+    /// Takes the memory when the memtable is dropped.
+    deferred_reclaim: Option<Arc<DeferredReclaim>>,
 }
 
 impl Drop for Memtable {
     fn drop(&mut self) {
-        if let Some(retirement) = &self.retirement {
+        if let Some(deferred_reclaim) = &self.deferred_reclaim {
             let arena = std::mem::replace(&mut self.arena, Arena::none());
             let writer = self.writer.get_mut().take();
-            retirement.take_in(arena, std::mem::take(&mut self.trees), writer);
+            deferred_reclaim.push(arena, std::mem::take(&mut self.trees), writer);
         }
     }
 }
@@ -200,13 +200,13 @@ impl Memtable {
             trees,
             counts: Counts::default(),
             writer,
-            retirement: None,
+            deferred_reclaim: None,
         }
     }
 
-    /// Dropping it leaves its memory to `retirement`, however much that is, in the time of a push.
-    pub fn retire_to(&mut self, retirement: Arc<Retirement>) {
-        self.retirement = Some(retirement);
+    /// When the memtable is dropped, its memory goes to `deferred_reclaim` instead of being freed at once.
+    pub fn reclaim_with(&mut self, deferred_reclaim: Arc<DeferredReclaim>) {
+        self.deferred_reclaim = Some(deferred_reclaim);
     }
 
     /// The number given to [`Memtable::new`].

@@ -18,7 +18,7 @@
 //!   a torn tail, the edit never happened. An invalid record with a valid one after it is damage.
 //! - The first record is synced before `BOWLINE` names the manifest, so it is never torn. An edit that
 //!   must not be taken for one that never happened, when it rots, is part of a first record. The loss
-//!   of any other is noticed: see [`crate::tree`]'s recovery.
+//!   of any other is noticed: see [`crate::engine`]'s recovery.
 //! - After a failed sync nothing is appended any more, until an opening has written the record
 //!   that it belonged to again.
 
