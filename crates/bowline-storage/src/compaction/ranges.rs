@@ -1,8 +1,8 @@
-//! How a merge is cut into key ranges.
+//! Key ranges: how a merge is cut into parts for several threads.
 //!
-//! The indexes of the inputs say which keys stand about how many bytes apart. All of them together,
-//! in the order of their keys, give the share of the inputs up to each key; a cut is made wherever
-//! another part of the whole is full:
+//! The indexes of the inputs give samples: keys, and the approximate number of bytes between them. All
+//! samples in key order give the share of the inputs up to each key. A cut is made wherever the next part
+//! is full:
 //!
 //! ```text
 //!  run 1    |---- b ---- f ---- m ---- t ----|        each sample stands for the bytes up to it
@@ -12,8 +12,8 @@
 //!                 after d     after m                 cuts behind d and behind m
 //! ```
 //!
-//! A cut is the shortest key that lies between two samples, since it is written down. Pages and tables
-//! may belong to two ranges: each reads its own part of them.
+//! A cut is the shortest key between two samples. A page or table may belong to two ranges; each range
+//! reads its own part of it.
 //!
 //! Invariants:
 //!

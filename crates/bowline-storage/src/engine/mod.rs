@@ -20,17 +20,18 @@
 //!
 //! | part | contents | its lock |
 //! |---|---|---|
-//! | [`view`] | the super-version, the visible revision, and the reads | `update`, while a super-version is replaced |
-//! | [`group_commit`] | commit groups, batches, back-pressure | `Core::commit`, for the length of a group |
-//! | [`flush`] | memtables become tables | `Flusher::running`, during a flush |
-//! | [`compact`] | runs are merged; blob files are collected | `Compactor::running`, during a compaction |
-//! | [`history`] | the floor of history and the pins | `HistoryPins::inner` |
-//! | [`version_set`] | the manifest and its edits | `VersionSet::manifest`, until the edit's version is published |
-//! | [`jobs`] | requests to the background threads | `BackgroundJobs::jobs` |
-//! | [`ballast`] | the space reserve for a full disk | `Ballast::exists` |
-//! | [`files`], [`install`], [`run_writer`] | files on the disk, and how they become a version | none |
-//! | [`log_barrier`] | makes the log durable for jobs | the log's own |
-//! | [`open`], [`checkpoint`], [`check`], [`ingest`], [`replicated`] | opening, copying, checking, bulk ingestion, clusters | `Core::directory`, the lock file |
+//! | `view` | the super-version, the visible revision, and the reads | `update`, while a super-version is replaced |
+//! | `group_commit` | commit groups, batches, back-pressure | `Core::commit`, for the length of a group |
+//! | `flush` | memtables become tables | `Flusher::running`, during a flush |
+//! | `compact` | runs are merged; blob files are collected | `Compactor::running`, during a compaction |
+//! | `history` | the floor of history and the pins | `HistoryPins::inner` |
+//! | `version_set` | the manifest and its edits | `VersionSet::manifest`, until the edit's version is published |
+//! | `jobs` | requests to the background threads | `BackgroundJobs::jobs` |
+//! | `ballast` | the space reserve for a full disk | `Ballast::exists` |
+//! | `files`, `install`, `run_writer` | files on the disk, and how they become a version | none |
+//! | `log_barrier` | makes the log durable for jobs | the log's own |
+//! | `open`, `checkpoint`, `check` | opening, copying and checking a directory | `Core::directory`, the lock file |
+//! | `ingest`, `replicated` | bulk ingestion, and the engine of a cluster member | those of other parts |
 //!
 //! # Order of locks
 //!
@@ -41,12 +42,12 @@
 //! 3. `Core::commit`
 //! 4. `VersionSet::manifest`
 //! 5. `update` of the view
-//! 6. `HistoryPins::inner`, `BackgroundJobs::jobs`, `Core::directory`, `Ballast::exists`, and the locks
-//!    inside of the log, the hazard cell and the page cache. While one of the first four is held, none
-//!    of the others of them is taken.
+//! 6. `HistoryPins::inner`, `BackgroundJobs::jobs`, `Core::directory` and `Ballast::exists`: a thread holds
+//!    at most one of these four
+//! 7. the locks inside of the log, the hazard cell and the page cache
 //!
-//! A commit group holds the commit lock during its flush of the log. So no reader, and no job except at
-//! its end (to release the log), takes the commit lock.
+//! A commit group holds the commit lock during its flush of the log. So reads never take the commit lock,
+//! and a job takes it only briefly, to release log segments or to discard their spares.
 //!
 //! # Invariants
 //!
