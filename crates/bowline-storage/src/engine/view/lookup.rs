@@ -71,33 +71,36 @@ impl SuperVersion {
         read: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
         let mut hash = None;
-        for run in self.version.tree(tree).runs() {
-            let Some(table) = run.find(key) else { continue };
-            if above > 0 && table.meta().max_revision <= above {
-                continue;
-            }
-            let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
-            if let Some(hit) = table.find(key, hash, at)? {
-                let (revision, kind) = (hit.revision(), hit.kind());
-                let mut value_bytes = hit.value().len() as u64;
-                let mut value = Bytes::InTable(hit);
-                if let Bytes::InTable(hit) = &value
-                    && let Some(pointer) = hit.pointer()
-                {
-                    value_bytes = pointer.value_bytes;
-                    if want == Want::Whole && revision > above {
-                        let file = self.version.blob(pointer, tree)?;
-                        value = Bytes::Owned(file.read(pointer, key, revision)?);
-                    }
+        // Nested loops, because the flattened iterator of `runs` costs more per empty level.
+        for level in &self.version.tree(tree).levels {
+            for run in level {
+                let Some(table) = run.find(key) else { continue };
+                if above > 0 && table.meta().max_revision <= above {
+                    continue;
                 }
-                let found = Found {
-                    revision,
-                    kind,
-                    value,
-                    value_bytes,
-                    sources: self,
-                };
-                return Ok(read((found.revision > above).then_some(found)));
+                let hash = *hash.get_or_insert_with(|| KeyHash::of(key));
+                if let Some(hit) = table.find(key, hash, at)? {
+                    let (revision, kind) = (hit.revision(), hit.kind());
+                    let mut value_bytes = hit.value().len() as u64;
+                    let mut value = Bytes::InTable(hit);
+                    if let Bytes::InTable(hit) = &value
+                        && let Some(pointer) = hit.pointer()
+                    {
+                        value_bytes = pointer.value_bytes;
+                        if want == Want::Whole && revision > above {
+                            let file = self.version.blob(pointer, tree)?;
+                            value = Bytes::Owned(file.read(pointer, key, revision)?);
+                        }
+                    }
+                    let found = Found {
+                        revision,
+                        kind,
+                        value,
+                        value_bytes,
+                        sources: self,
+                    };
+                    return Ok(read((found.revision > above).then_some(found)));
+                }
             }
         }
         Ok(read(None))
