@@ -1,4 +1,4 @@
-//! What the engine did, counted by cause, so that amplification is read and not guessed.
+//! Counters of the work of the engine, by cause. Amplification follows from them.
 //!
 //! Counters are bumped once per file operation, page or job, never per entry read from memory.
 

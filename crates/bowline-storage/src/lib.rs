@@ -1,11 +1,11 @@
 //! Bowline's storage engine.
 //!
-//! Several ordered maps of versioned byte keys ([`TreeId`]) over one log. Nothing here knows what
-//! a key means: transactions, graphs, leases and watches are built on top, in the crate `bowline`.
+//! Several ordered maps of versioned byte keys ([`TreeId`]) over one log. Keys have no
+//! meaning here: transactions, graphs, leases and watches are built on top, in the crate `bowline`.
 //!
 //! The parts, bottom-up; each module starts with its algorithm and its invariants:
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | [`vfs`] | every byte to and from disk, so that tests can be the disk |
 //! | [`clock`] | every reading of time, so that tests can be the clock |

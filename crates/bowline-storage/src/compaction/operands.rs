@@ -67,7 +67,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Takes a version that is to be kept, if it is an operand.
+    /// Takes a kept version if it is an operand.
     pub(super) fn takes(&mut self, revision: Revision, kind: EntryKind, value: &[u8]) -> bool {
         let is_operand = kind == EntryKind::Put
             && self
@@ -81,7 +81,7 @@ impl<'a> Pending<'a> {
         is_operand
     }
 
-    /// The next older version of the key has come; what waits is written, unless it goes on waiting
+    /// The next older version of the key has come: the waiting operand is written, unless it waits on
     /// because that one `is_dropped` and was an operand itself.
     pub(super) fn meets(
         &mut self,
@@ -104,7 +104,7 @@ impl<'a> Pending<'a> {
         self.write(key, sink)
     }
 
-    /// The key has no older version among the sources: what waits is written, completed if there is
+    /// The key has no older version among the sources: the waiting operand is written, completed if there is
     /// none below them either.
     pub(super) fn end_key(
         &mut self,

@@ -19,7 +19,7 @@
 //!
 //! - The ranges do not overlap, and every key is in one. So all versions of a key are merged together.
 //! - The cuts depend on nothing but the inputs and the number of parts.
-//! - Memory: a few samples per part and one per table, whatever the size of the tables.
+//! - Memory: a few samples per part and one per table, regardless of the size of the tables.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ mod tests {
                 let range = KeyRange::nth(&cuts, number);
                 let inside = all.iter().filter(|(key, _)| range.meets(key, key));
                 let bytes: u64 = inside.map(|(_, bytes)| bytes).sum();
-                // A sample lies in one part as a whole, and so does what the part before had too much.
+                // A sample belongs to one part as a whole, and so does the excess of the previous part.
                 assert!(
                     bytes <= total / parts + 200,
                     "{bytes} of {total} in {parts}"

@@ -183,7 +183,7 @@ mod tests {
                     || (bottom && now.is_none() && before.is_none_or(|(_, kind)| kind == DELETE));
                 assert!(same, "{retention:?} {versions:?} -> {after:?} at {at}");
             }
-            // That the key was changed since is told as before.
+            // The change of the key is still detected.
             let newest = |versions: &[(u64, EntryKind)]| versions.first().map(|(r, _)| *r);
             if let Some(from) = retention.tombstones
                 && newest(&versions).is_some_and(|newest| newest >= from)

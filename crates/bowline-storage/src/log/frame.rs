@@ -344,7 +344,7 @@ mod tests {
         assert!(entries.next().is_none() && entries.is_complete());
     }
 
-    /// The second of the frames is in a sector of its own, whole, whatever lies before them.
+    /// The second frame is complete in its own sector, for every offset of the first.
     #[test]
     fn what_vouches_is_not_in_the_sector_of_what_it_vouches_for() {
         let life = Life::new(1, 2);

@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) remove: Vec<String>,
     /// Written again, unchanged, and synced.
     pub(super) harden: Option<Harden>,
-    /// Where writing starts: id and first index of the new segment, and what it continues.
+    /// Where writing starts: id and first index of the new segment, and the segment that it continues.
     pub(super) new_id: u64,
     pub(super) new_first_index: Index,
     pub(super) previous: Option<Link>,

@@ -15,7 +15,7 @@
 //!
 //! A *released* segment is one that the log does not need any more. Its file becomes a spare or is
 //! removed, which takes a sync of the directory. The thread does this before all other work. Without a
-//! thread, or when somebody needs the space, the caller does it. A segment that cannot be removed stays,
+//! thread, or when the space is needed at once, the caller does it. A segment that cannot be removed stays,
 //! with all segments released after it, until the next release.
 //!
 //! # Locks

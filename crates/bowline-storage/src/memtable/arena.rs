@@ -125,7 +125,7 @@ impl Arena {
     /// When they would lie outside the block.
     ///
     /// # Safety
-    /// Nobody writes to these bytes any more: `offset` was published after they were written.
+    /// These bytes are not written any more: `offset` was published after they were written.
     #[inline]
     pub(super) unsafe fn bytes(&self, offset: u32, displacement: usize, len: usize) -> &[u8] {
         let start = offset as usize * UNIT + displacement;
@@ -182,7 +182,7 @@ mod block {
     /// # Safety
     /// The block came from [`ask_for`] with this layout, and nothing borrowed from it is left.
     pub(super) unsafe fn give_back(base: NonNull<u8>, layout: Layout) {
-        // SAFETY: all of a mapping that nobody uses any more, by the caller's promise.
+        // SAFETY: a whole mapping that is not used any more, by the contract of the caller.
         let unmapped = unsafe { munmap(base.as_ptr().cast(), layout.size()) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -200,7 +200,7 @@ mod block {
         if first >= end {
             return;
         }
-        // SAFETY: whole pages inside the block, which the caller owns; what they hold does not change by it.
+        // SAFETY: whole pages inside the block, which the caller owns; their content does not change.
         let _refused = unsafe {
             madvise(
                 base.add(first).as_ptr().cast(),
@@ -316,7 +316,7 @@ mod tests {
         let place = space.reserve(20).expect("room").get();
         let next = space.reserve(8).expect("room").get();
         arena.view::<AtomicU64>(next, 0).store(u64::MAX, Relaxed);
-        // SAFETY: reserved above, nobody else knows the place.
+        // SAFETY: reserved above, no other code knows the place.
         unsafe { arena.write(place, 4, b"sixteen bytes ok") };
         // SAFETY: written above, never again.
         assert_eq!(unsafe { arena.bytes(place, 4, 16) }, b"sixteen bytes ok");

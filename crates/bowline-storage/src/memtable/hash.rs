@@ -104,8 +104,8 @@ impl Slots {
     #[inline]
     fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Probe<'a> {
         let mut position = self.start(tag);
-        // One key in five is not at its first slot, which nobody can predict. A branch that is taken wrongly here
-        // throws away what the processor has begun beyond it, such as the next read: so no branch.
+        // One key in five is not at its first slot, which is unpredictable. A mispredicted branch here would discard
+        // the speculative work behind it, such as the next read. So there is no branch.
         let first = self.slot(position).load(Relaxed);
         let is_another = u32::from(first != 0) & u32::from((first >> 32) as u32 != tag.0);
         position = (position + is_another) & ((1 << self.bits) - 1);
@@ -211,7 +211,7 @@ impl HashIndex {
         self.current()?.probe(arena, tag, key).found
     }
 
-    /// Where `key` is, or is to be. Only the writer calls it, after [`HashIndex::grow_for`].
+    /// The slot of `key`, or its future slot. Only the writer calls it, after [`HashIndex::grow_for`].
     pub(super) fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Option<Probe<'a>> {
         Some(self.current()?.probe(arena, tag, key))
     }
@@ -236,7 +236,7 @@ impl HashIndex {
         Filler { number, slots }
     }
 
-    /// Makes what was put in what readers find; gives the bytes taken.
+    /// Publishes the inserted records to readers; returns the bytes used.
     pub(super) fn filled(&self, filler: &Filler<'_>) -> usize {
         self.current.store(filler.number, Release);
         UNIT << filler.slots.bits

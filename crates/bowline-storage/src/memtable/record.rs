@@ -412,7 +412,7 @@ impl<'a> Node<'a> {
     }
 
     /// Makes the version that `other` was written with, and which is at least as new as the newest
-    /// of this node, the newest of this one. `other` is given up. Nobody reads either yet.
+    /// of this node, the newest of this one. `other` is discarded. Neither has readers yet.
     pub(super) fn take_version(self, other: Node<'a>) {
         let record = other.first();
         record.follow(self.newest(), record.revision());

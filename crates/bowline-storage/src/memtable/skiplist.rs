@@ -82,7 +82,7 @@ impl Sorted for Taken {
 }
 
 impl SkipList {
-    /// An empty list. `None` when the arena has no room for its head.
+    /// An empty list. `None` when the arena has no space for its head.
     pub(super) fn new(arena: &Arena, space: &mut Space) -> Option<SkipList> {
         let head = Node::write_head(arena, space)?.at();
         Some(SkipList {

@@ -175,7 +175,7 @@ impl<'a> MemtableWriter<'a> {
         inserted
     }
 
-    /// For the builder of a memtable that nobody reads yet: writes an entry as one of a key of its
+    /// For the builder of a memtable without readers: writes an entry as one of a key of its
     /// own that is in no list and no hash. Says where.
     pub(super) fn append(
         &mut self,

@@ -387,7 +387,7 @@ mod tests {
 
     impl Drop for Counted<'_> {
         fn drop(&mut self) {
-            // So that one who reads it afterwards sees nonsense.
+            // So that a read after the drop sees a wrong value.
             self.1 = self.0;
             self.2.fetch_sub(1, SeqCst);
         }

@@ -154,7 +154,7 @@ impl PageCache {
         self.budget_bytes
     }
 
-    /// Puts a page in its place, if there is room or something less wanted can go.
+    /// Puts a page on its shelf, if the budget allows it or other pages can be evicted.
     fn put(&self, shelf: &Arc<Shelf>, number: usize, page: &Arc<ShelvedPage>) {
         let bytes = page.weight();
         if bytes > self.budget_bytes / PAGE_PART_MAX {

@@ -115,7 +115,7 @@ pub struct State {
     pub references: BTreeMap<u64, BlobReferences>,
 }
 
-/// Reads past a merge that was begun: what it merges, and how it was cut.
+/// Skips the record of a begun merge: its inputs and its cuts.
 fn skip_merge_begun(reader: &mut Reader<'_>) -> Option<()> {
     let _tree = u8::try_from(reader.varint()?).ok()?;
     let _run = reader.varint()?;
@@ -133,7 +133,7 @@ fn skip_merge_begun(reader: &mut Reader<'_>) -> Option<()> {
     (is_bottom <= 1).then_some(())
 }
 
-/// Reads past a finished range of a merge: its tables, its blob files, and what the tables refer to.
+/// Skips the record of a finished range of a merge: its tables, its blob files, and their references.
 fn skip_range_merged(reader: &mut Reader<'_>) -> Option<()> {
     let _tree = u8::try_from(reader.varint()?).ok()?;
     let (_run, _range) = (reader.varint()?, reader.varint()?);
@@ -253,7 +253,7 @@ fn decode_references(reader: &mut Reader<'_>) -> Option<BlobReferences> {
 }
 
 impl State {
-    /// Applies an edit. What does not fit the state (removing a table it does not have, adding
+    /// Applies an edit. An edit that does not fit the state (removing a table it does not have, adding
     /// one twice, going back) is refused with the reason, and the state is unchanged.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         let mut next = self.clone();
@@ -300,7 +300,7 @@ impl State {
             }
         }
         for (table, references) in &edit.references {
-            // One that stays refers to what it did: its bytes do not change.
+            // A table that stays keeps its references: its bytes do not change.
             if !added.contains(table) {
                 return Err(format!(
                     "says what table {table} refers to, which does not come with it"
@@ -589,7 +589,7 @@ mod tests {
         state.apply(&full_edit()).unwrap();
         let referred = |state: &State| Vec::from_iter(state.referred_bytes());
         assert_eq!(referred(&state), [(20, 1000), (21, 1)]);
-        // A table that changes its place keeps what it refers to.
+        // A table that moves keeps its references.
         let moved = PlacedTable {
             level: 2,
             ..placed(7)

@@ -274,7 +274,7 @@ impl Manifest {
     /// Appends an edit and makes it durable.
     ///
     /// When the write fails (a full disk) nothing has happened and the call may be repeated. When
-    /// the sync fails, what is on disk is unknown and every later call fails too.
+    /// the sync fails, the content of the disk is unknown, and every later call fails, too.
     pub fn append(&mut self, edit: &Edit) -> Result<()> {
         self.check_intact()?;
         self.buffer.clear();

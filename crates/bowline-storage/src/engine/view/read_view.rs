@@ -4,7 +4,7 @@
 //! job when it installs a new version of the tables. Replacements are serialized by one lock, so that
 //! none starts from an outdated super-version and loses the other's change.
 //!
-//! Invariant: whatever is visible at the visible revision is in the current super-version. So a reader
+//! Invariant: everything up to the visible revision is in the current super-version. So a reader
 //! loads the super-version first and the visible revision second.
 
 use std::collections::HashMap;
