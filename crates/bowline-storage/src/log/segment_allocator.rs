@@ -78,7 +78,7 @@ pub(super) struct Released {
 
 /// A request to prepare a segment.
 #[derive(Clone, Debug)]
-pub(super) struct Order {
+pub(super) struct SegmentRequest {
     pub(super) bytes: u64,
     /// The active segment.
     pub(super) previous_id: u64,
@@ -139,7 +139,7 @@ struct State {
     /// The error of the last attempt to remove the oldest.
     removal_failed: Option<Error>,
     /// The request that the thread has not started yet.
-    wanted: Option<Order>,
+    requested: Option<SegmentRequest>,
     /// The size of the segment that the thread is preparing now.
     making_bytes: Option<u64>,
     ready: VecDeque<Spare>,
@@ -230,33 +230,37 @@ impl SegmentAllocator {
     }
 
     /// Asks for a segment to be prepared in the background.
-    pub(super) fn request(&self, order: Order) {
+    pub(super) fn request(&self, request: SegmentRequest) {
         if self.thread.is_none() {
             return;
         }
         let mut state = self.inner.state.lock();
-        let is_enough = |bytes: u64| bytes >= order.bytes;
+        let is_enough = |bytes: u64| bytes >= request.bytes;
         let is_there = state.prepared_bytes().is_some_and(is_enough)
             || state.making_bytes.is_some_and(is_enough);
         if !is_there {
-            state.wanted = Some(order);
+            state.requested = Some(request);
             self.inner.changed.notify_all();
         }
     }
 
-    /// Takes a prepared segment of at least `bytes_min`; when none is ready, prepares one of `order.bytes`
+    /// Takes a prepared segment of at least `bytes_min`; when none is ready, prepares one of `request.bytes`
     /// on this thread.
-    pub(super) fn take_prepared(&self, bytes_min: u64, order: &Order) -> Result<Prepared> {
+    pub(super) fn take_prepared(
+        &self,
+        bytes_min: u64,
+        request: &SegmentRequest,
+    ) -> Result<Prepared> {
         let mut state = self.idle();
         let ready = state.prepared.take();
         let too_small = match ready {
             Some(ready) if ready.header.capacity_bytes >= bytes_min => return Ok(ready),
             too_small => too_small,
         };
-        let id = state.next_id(order.previous_id);
+        let id = state.next_id(request.previous_id);
         drop(state);
-        let made = self.take(bytes_min, order.bytes);
-        match made.and_then(|spare| self.inner.name(spare, order, id)) {
+        let made = self.take(bytes_min, request.bytes);
+        match made.and_then(|spare| self.inner.name(spare, request, id)) {
             Ok(prepared) => {
                 if let Some(too_small) = too_small {
                     self.inner.remove(&too_small.path);
@@ -283,7 +287,7 @@ impl SegmentAllocator {
     /// Cancels the request that has not started, waits for the one that has, and returns the locked state.
     fn idle(&self) -> MutexGuard<'_, State> {
         let mut state = self.inner.state.lock();
-        state.wanted = None;
+        state.requested = None;
         while state.making_bytes.is_some() {
             self.inner.changed.wait(&mut state);
         }
@@ -372,7 +376,7 @@ impl SegmentAllocator {
         let mut prepared = None;
         if state.making_bytes.is_none() {
             // Otherwise the thread could mark the active segment while its mark is removed here.
-            state.wanted = None;
+            state.requested = None;
             prepared = state.prepared.take();
         }
         drop(state);
@@ -413,8 +417,8 @@ impl SegmentAllocator {
 
     /// Serves a request, as the thread does.
     #[cfg(test)]
-    pub(super) fn prepare_now(&self, order: &Order) {
-        self.inner.serve(order);
+    pub(super) fn prepare_now(&self, request: &SegmentRequest) {
+        self.inner.serve(request);
     }
 
     /// From now on released segments are removed only by [`SegmentAllocator::remove_one_now`] and by callers that need
@@ -474,39 +478,39 @@ impl Inner {
         let mut state = self.state.lock();
         while !self.stopping.load(Ordering::Relaxed) {
             // Alternate, so that many removals do not delay a requested segment.
-            if state.has_released && !(has_removed && state.wanted.is_some()) {
+            if state.has_released && !(has_removed && state.requested.is_some()) {
                 state.has_released = false;
                 has_removed = true;
                 MutexGuard::unlocked(&mut state, || drop(self.remove_one()));
                 continue;
             }
             has_removed = false;
-            let Some(order) = state.wanted.take() else {
+            let Some(request) = state.requested.take() else {
                 self.changed.wait(&mut state);
                 continue;
             };
-            state.making_bytes = Some(order.bytes);
+            state.making_bytes = Some(request.bytes);
             MutexGuard::unlocked(&mut state, || {
                 let making = Making(self);
-                self.serve(&order);
+                self.serve(&request);
                 drop(making);
             });
         }
     }
 
     /// Prepares the requested segment. It replaces a smaller prepared one.
-    fn serve(&self, order: &Order) {
-        let spare = self.take_spare(order.bytes);
+    fn serve(&self, request: &SegmentRequest) {
+        let spare = self.take_spare(request.bytes);
         let mut state = self.state.lock();
         let path = state.next_path(self);
-        let id = state.next_id(order.previous_id);
+        let id = state.next_id(request.previous_id);
         drop(state);
         let made = match spare {
             Some(spare) => Ok(Some(spare)),
-            None => self.make_with_released_space(|| self.make_ahead(path.clone(), order.bytes)),
+            None => self.make_with_released_space(|| self.make_ahead(path.clone(), request.bytes)),
         };
         let named = made.and_then(|spare| {
-            let named = spare.map(|spare| self.name(spare, order, id));
+            let named = spare.map(|spare| self.name(spare, request, id));
             named.transpose()
         });
         match named {
@@ -533,24 +537,24 @@ impl Inner {
     }
 
     /// Turns `spare` into the segment behind the active one, durably, and marks the active one as continued.
-    fn name(&self, spare: Spare, order: &Order, id: u64) -> Result<Prepared> {
+    fn name(&self, spare: Spare, request: &SegmentRequest, id: u64) -> Result<Prepared> {
         let header = SegmentHeader {
             id,
             salt: fastrand::u64(..),
-            owner: order.owner,
+            owner: request.owner,
             first_index: 0,
             capacity_bytes: spare.bytes,
             previous: Some(Link {
-                id: order.previous_id,
-                salt: order.previous_salt,
+                id: request.previous_id,
+                salt: request.previous_salt,
                 end_offset: 0,
             }),
             is_prepared: true,
             later_id: None,
         };
         // Every step that can fail without harm comes before the naming.
-        let is_sound = order.shared.active().map(drop);
-        let (previous_id, previous_salt) = (order.previous_id, order.previous_salt);
+        let is_sound = request.shared.active().map(drop);
+        let (previous_id, previous_salt) = (request.previous_id, request.previous_salt);
         let named = is_sound
             .and_then(|()| Marker::open(&*self.vfs, &self.dir, previous_id, previous_salt))
             .map_err(ActivationError::BeforeNaming)
@@ -564,11 +568,11 @@ impl Inner {
                 self.remove(&spare.path);
                 return Err(error);
             }
-            Err(ActivationError::WhileNaming(error)) => return Err(order.shared.poison(&error)),
+            Err(ActivationError::WhileNaming(error)) => return Err(request.shared.poison(&error)),
         };
         self.counters.log_bytes_written.add(HEADER_BYTES);
         let marked = marker.mark(Some(id));
-        marked.map_err(|error| order.shared.poison(&error))?;
+        marked.map_err(|error| request.shared.poison(&error))?;
         Ok(Prepared {
             path: segment_path(&self.dir, id),
             file: spare.file,

@@ -142,7 +142,8 @@ impl Log {
         let is_due = end_offset >= self.active_capacity_bytes() / 2 || self.allocator.keeps_one();
         if !self.is_next_requested && is_due {
             self.is_next_requested = true;
-            self.allocator.request(self.order(self.next_segment_bytes));
+            self.allocator
+                .request(self.segment_request(self.next_segment_bytes));
         }
         Ok(())
     }
@@ -151,7 +152,7 @@ impl Log {
     #[cfg(test)]
     pub(super) fn prepare_now(&self) {
         self.allocator
-            .prepare_now(&self.order(self.next_segment_bytes));
+            .prepare_now(&self.segment_request(self.next_segment_bytes));
     }
 
     /// Leaves released segments to [`Log::remove_one_now`], as the owner leaves them to the thread.

@@ -18,7 +18,7 @@ use crate::log::frame::{
 };
 use crate::log::reader::Segment;
 use crate::log::segment::{HEADER_BYTES, TRAILER_BYTES};
-use crate::log::segment_allocator::{Order, Prepared};
+use crate::log::segment_allocator::{Prepared, SegmentRequest};
 use crate::log::sparse_index::IndexPoint;
 
 /// Sizes of new segments are multiples of this. A reused segment whose file was cut keeps its size.
@@ -60,7 +60,8 @@ impl Log {
         // A prepared segment may be a smaller one than wanted.
         let is_wanted = !self.allocator.is_prepared() || self.shared.space.is_short();
         if self.allocator.keeps_one() && is_wanted {
-            self.allocator.request(self.order(self.next_segment_bytes));
+            self.allocator
+                .request(self.segment_request(self.next_segment_bytes));
         }
     }
 
@@ -71,8 +72,8 @@ impl Log {
     }
 
     /// A request for a segment behind the active one.
-    pub(super) fn order(&self, bytes: u64) -> Order {
-        Order {
+    pub(super) fn segment_request(&self, bytes: u64) -> SegmentRequest {
+        SegmentRequest {
             bytes,
             previous_id: self.active_id(),
             previous_salt: self.segments.back().map_or(0, |segment| segment.salt),
@@ -114,12 +115,12 @@ impl Log {
         let bytes = bytes_min.max(self.next_segment_bytes);
         let first_bytes = segment_size(self.options.first_segment_bytes, &self.options);
         let smaller_bytes = bytes_min.max(first_bytes / 8);
-        let order = self.order(bytes);
-        let taken = match self.allocator.take_prepared(bytes_min, &order) {
+        let request = self.segment_request(bytes);
+        let taken = match self.allocator.take_prepared(bytes_min, &request) {
             // The disk may have space for a smaller one.
             Err(Error::NoSpace { .. }) if smaller_bytes < bytes => {
-                let order = self.order(smaller_bytes);
-                self.allocator.take_prepared(bytes_min, &order)
+                let request = self.segment_request(smaller_bytes);
+                self.allocator.take_prepared(bytes_min, &request)
             }
             result => result,
         };
