@@ -20,7 +20,7 @@
 //!
 //! | part | contents | its lock |
 //! |---|---|---|
-//! | `view` | the super-version, the visible revision, and the reads | `update`, while a super-version is replaced |
+//! | `view` | the super-version, the visible revision, and the reads | `ReadView::update`, while a super-version is replaced |
 //! | `group_commit` | commit groups, batches, back-pressure | `Core::commit`, for the length of a group |
 //! | `flush` | memtables become tables | `Flusher::running`, during a flush |
 //! | `compact` | runs are merged; blob files are collected | `Compactor::running`, during a compaction |
@@ -37,14 +37,15 @@
 //!
 //! A thread that holds a lock takes only locks further down:
 //!
-//! 1. `Flusher::running`
-//! 2. `Compactor::running`
-//! 3. `Core::commit`
-//! 4. `VersionSet::manifest`
-//! 5. `update` of the view
-//! 6. `HistoryPins::inner`, `BackgroundJobs::jobs`, `Core::directory` and `Ballast::exists`: a thread holds
+//! 1. `Engine::workers`, only while the engine closes
+//! 2. `Flusher::running`
+//! 3. `Compactor::running`
+//! 4. `Core::commit`
+//! 5. `VersionSet::manifest`
+//! 6. `ReadView::update`
+//! 7. `HistoryPins::inner`, `BackgroundJobs::jobs`, `Core::directory` and `Ballast::exists`: a thread holds
 //!    at most one of these four
-//! 7. the locks inside of the log, the hazard cell and the page cache
+//! 8. the locks inside the log, the hazard cell, the deferred reclaim and the page cache
 //!
 //! A commit group holds the commit lock during its flush of the log. So reads never take the commit lock,
 //! and a job takes it only briefly, to release log segments or to discard their spares.
