@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bowline_storage::compaction::MergeOperator;
-use bowline_storage::tree::BatchWriter;
+use bowline_storage::engine::BatchWriter;
 
 use crate::graph::fuzzing as graph;
 use crate::kv::{order, record};

@@ -6,8 +6,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bowline_storage::engine::{Engine, ScanDirection};
 use bowline_storage::sync::{ArcSwap, Mutex};
-use bowline_storage::tree::{Engine, ScanDirection};
 
 use crate::error::{Error, Result, show_key};
 use crate::graph::{KindFilter, KindId};

@@ -26,8 +26,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use bowline_storage::codec::{Reader, put_varint};
+use bowline_storage::engine::{Engine, ScanDirection};
 use bowline_storage::sync::{Mutex, MutexGuard};
-use bowline_storage::tree::{Engine, ScanDirection};
 use bowline_storage::{Clock, Index};
 
 use crate::error::{Error, Result, show_key};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 pub use bowline_storage::blob::BlobOptions;
 pub use bowline_storage::compaction::{CompactionOptions, Strategy};
+pub use bowline_storage::engine::History;
 pub use bowline_storage::log::Background;
 pub use bowline_storage::table::Compression;
-pub use bowline_storage::tree::History;
 
 /// When a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_storage::Clock;
+use bowline_storage::engine::Engine;
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Condvar, Mutex};
-use bowline_storage::tree::Engine;
 use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@
 //! term, the membership) is an opaque *mark*, written in the same round as the entry's changes.
 //!
 //! ```text
-//! owner ──entry(index, term, commands, mark)──► Planner ──batch──► Round ──► memtable
+//! owner ──entry(index, term, commands, mark)──► Planner ──batch──► CommitGroup ──► memtable
 //!                                                  │                 │
 //!                                                  └── Reply         └─ applied record: (mark, part)
 //! ```
@@ -39,12 +39,13 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bowline_storage::engine::{
+    ArrivingFiles, BatchWriter, CommitGroup, Engine, FrozenTables, Installed, Replicated,
+    ScanDirection,
+};
 use bowline_storage::log::Log;
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Mutex, MutexGuard};
-use bowline_storage::tree::{
-    ArrivingFiles, BatchWriter, Engine, FrozenTables, Installed, Replicated, Round, ScanDirection,
-};
 use bowline_storage::{Clock, Index, Revision};
 
 pub use codec::{
@@ -415,7 +416,7 @@ impl Replica {
     }
 
     /// Replaces the state by another member's, whose files are in `directory`; see
-    /// [`bowline_storage::tree::Engine::install`]. Unless it `keeps_log`, the owner then restarts the log
+    /// [`bowline_storage::engine::Engine::install`]. Unless it `keeps_log`, the owner then restarts the log
     /// behind the returned index, and calls [`Replica::log_restarted`].
     ///
     /// # Errors
@@ -550,7 +551,7 @@ pub struct Applier<'a> {
     replica: &'a Replica,
     db: &'a DbReader,
     state: MutexGuard<'a, ApplyState>,
-    round: Option<Round<'a>>,
+    round: Option<CommitGroup<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
     /// The effects on leases, applied when the round is visible.
     leases: Vec<(LeaseId, LeaseEffect)>,
@@ -642,7 +643,8 @@ impl<'a> Applier<'a> {
         } = planner.plan(command)?;
         if operations > 0 {
             let bytes = batch.len() as u64;
-            let has_room = |round: &Round<'_>| round.has_room(operations + 1, bytes + MARK_BYTES);
+            let has_room =
+                |round: &CommitGroup<'_>| round.has_room(operations + 1, bytes + MARK_BYTES);
             if !self.round.as_ref().is_some_and(has_room) {
                 // A part of the entry is published: its length is recorded.
                 if number > self.state.applied.commands {
@@ -672,7 +674,7 @@ impl<'a> Applier<'a> {
         let engine = &self.core().engine;
         // A full disk holds up flushes. Then the memtable takes committed entries all the same, or this
         // member would fall behind.
-        let round = engine.begin_freeing_round(1, operations, bytes)?;
+        let round = engine.begin_freeing_group(1, operations, bytes)?;
         self.round = Some(round);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowline_storage::tree::Engine;
+use bowline_storage::engine::Engine;
 use bowline_storage::{Revision, TreeId, Value};
 
 use bowline_core::error::Result;

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use bowline_storage::tree::{Engine, ScanDirection};
+use bowline_storage::engine::{Engine, ScanDirection};
 use bowline_storage::{Revision, Value};
 
 use super::command::{
@@ -326,8 +326,8 @@ pub(crate) fn walk_deletion(
 }
 
 /// The refusal for a revision that cannot be read.
-pub(crate) fn refusal(revision: Revision, error: bowline_storage::tree::PinError) -> Refusal {
-    use bowline_storage::tree::PinError;
+pub(crate) fn refusal(revision: Revision, error: bowline_storage::engine::PinError) -> Refusal {
+    use bowline_storage::engine::PinError;
     match error {
         PinError::Future { current, .. } => Refusal::FutureRevision {
             revision,

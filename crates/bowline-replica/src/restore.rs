@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use bowline_storage::tree::{self, Restore};
+use bowline_storage::engine::{self, Restore};
 use bowline_storage::vfs::Vfs;
 use bowline_storage::{Index, Revision};
 
@@ -78,7 +78,7 @@ pub fn restore<E: From<Error>>(
         }
     }
     let attempt = || -> Result<(), Failed<E>> {
-        let options = tree::RestoreOptions {
+        let options = engine::RestoreOptions {
             source: source.path,
             state: source.state,
             database_id: restored.database_id,

@@ -31,7 +31,7 @@
 
 use std::cell::Cell;
 
-use bowline_storage::tree::Engine;
+use bowline_storage::engine::Engine;
 use bowline_storage::{EntryKind, Revision};
 
 use super::command::{Compare, Op, PutOp, Refusal, Target, Txn};

@@ -1,4 +1,4 @@
-//! Time comes from outside, so that tests and simulations decide what time it is.
+//! Clocks: time is an input, so that tests and simulations control it.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -58,7 +58,7 @@ impl Clock for SystemClock {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn suspended(&self) -> Duration {
         use rustix::time::{ClockId, clock_gettime};
-        /// How long the three readings may take: what is between them is taken for a suspension.
+        /// The longest time that the three readings may take; a longer time counts as a suspension.
         const APART_MAX: Duration = Duration::from_millis(1);
         let read = |clock| {
             let time = clock_gettime(clock);

@@ -1,4 +1,4 @@
-//! What the engine did, counted by cause, so that amplification is read and not guessed.
+//! Counters of the work of the engine, by cause. Amplification follows from them.
 //!
 //! Counters are bumped once per file operation, page or job, never per entry read from memory.
 
@@ -40,7 +40,7 @@ macro_rules! counters {
 counters! {
     /// Key and value bytes that users committed.
     user_bytes_written,
-    /// Committed rounds (groups of transactions that shared one flush).
+    /// Commit groups (transactions that shared one flush).
     commit_rounds,
     /// Committed batches.
     commits,
@@ -86,12 +86,12 @@ counters! {
     filter_negatives,
     /// Table look-ups that passed a filter and found nothing.
     filter_false_positives,
-    /// Milliseconds writers were held back because flush or compaction was behind.
+    /// Milliseconds for which writers were slowed or stopped, because flush or compaction was behind.
     throttle_ms,
-    /// Rounds that were slowed in proportion to what they wrote, because flush or compaction was
+    /// Commit groups that were slowed in proportion to their bytes, because flush or compaction was
     /// behind.
     rounds_slowed,
-    /// Rounds that had to wait until flush or compaction had caught up.
+    /// Commit groups that had to wait until flush or compaction had caught up.
     rounds_stopped,
 }
 

@@ -1,4 +1,4 @@
-//! The engine's errors. Each names what happened, where, and what to do next.
+//! The errors of the engine. Each says what happened, where, and what to do next.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ pub enum Error {
     /// The operating system refused an operation on a file.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was attempted: `open`, `read`, `write`, `sync`, `rename`, …
+        /// The attempted operation: `open`, `read`, `write`, `sync`, `rename`, …
         operation: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// The disk or the quota is full. Nothing of the refused write was kept.
@@ -32,19 +32,19 @@ pub enum Error {
     /// The process, or the system, has as many open files as it may have. Nothing was done.
     #[error("cannot {operation} {}: there may be no more open files; close some or raise their limit, then try again", path.display())]
     TooManyFiles {
-        /// What was attempted.
+        /// The attempted operation.
         operation: &'static str,
         /// The file or directory.
         path: PathBuf,
     },
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk differ from those that were written.
     #[error("{} is damaged at offset {offset}: {reason}; restore it from a checkpoint or a replica", path.display())]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
         /// Where in the file, in bytes.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expected and the found content.
         reason: String,
     },
     /// A file the manifest names is gone.
@@ -66,7 +66,7 @@ pub enum Error {
     NotADatabase {
         /// The path given.
         path: PathBuf,
-        /// What was found there.
+        /// What the path has instead.
         reason: String,
     },
     /// The directory belongs to a member of a cluster, whose log holds what others have not agreed
@@ -97,7 +97,7 @@ pub enum Error {
         /// The newest version this program reads.
         supported: u32,
     },
-    /// The file needs what this program was built without.
+    /// The file needs a feature that this program was built without.
     #[error("{} needs {feature}, which this program was built without: use one that has the feature `{feature}`", path.display())]
     Unsupported {
         /// The file.
@@ -105,7 +105,7 @@ pub enum Error {
         /// The feature it needs.
         feature: &'static str,
     },
-    /// An earlier write or flush failed, so what is on disk is unknown. No write is accepted any
+    /// An earlier write or flush failed, so the content of the disk is unknown. No write is accepted any
     /// more; reads go on. Reopening recovers everything that was acknowledged.
     #[error("writes are refused since an earlier failure ({reason}): reopen the database")]
     Poisoned {

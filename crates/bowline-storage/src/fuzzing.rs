@@ -12,11 +12,11 @@
 //! corpus that the tests replay.
 
 pub use crate::blob::fuzzing::{blob, blob_seeds};
+pub use crate::engine::fuzzing::{batch, batch_seeds, varints};
 pub use crate::log::fuzzing::{segment, segment_seeds};
 pub use crate::table::fuzzing::{
     entries, entries_seeds, page, page_seeds, table_file, table_seeds,
 };
-pub use crate::tree::fuzzing::{batch, batch_seeds, varints};
 pub use crate::version::fuzzing::{manifest, manifest_seeds};
 
 /// Panics unless an error says that bytes are damaged, missing, newer than this program, or not for

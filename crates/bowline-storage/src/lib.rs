@@ -1,11 +1,11 @@
 //! Bowline's storage engine.
 //!
-//! Several ordered maps of versioned byte keys ([`TreeId`]) over one log. Nothing here knows what
-//! a key means: transactions, graphs, leases and watches are built on top, in the crate `bowline`.
+//! Several ordered maps of versioned byte keys ([`TreeId`]) over one log. Keys have no
+//! meaning here: transactions, graphs, leases and watches are built on top, in the crate `bowline`.
 //!
 //! The parts, bottom-up; each module starts with its algorithm and its invariants:
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | [`vfs`] | every byte to and from disk, so that tests can be the disk |
 //! | [`clock`] | every reading of time, so that tests can be the clock |
@@ -15,7 +15,7 @@
 //! | [`blob`] | large values beside the tables |
 //! | [`version`] | which tables make up the database: manifest and its atomic edits |
 //! | [`compaction`] | which tables to merge, and the merge |
-//! | [`tree`] | the engine: reads, commit rounds, flush, recovery, retention |
+//! | [`engine`] | the engine: reads, group commit, flush, compaction, recovery, history |
 //!
 //! A *revision* orders writes. A key has one entry per revision that wrote it; a reader at
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
@@ -25,6 +25,7 @@ pub mod clock;
 pub mod codec;
 pub mod compaction;
 pub mod counters;
+pub mod engine;
 mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -35,7 +36,6 @@ mod prefetch;
 #[doc(hidden)]
 pub mod sync;
 pub mod table;
-pub mod tree;
 mod types;
 mod value;
 pub mod version;

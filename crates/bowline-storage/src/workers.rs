@@ -11,7 +11,7 @@ use crate::log::Background;
 
 /// Beyond this the memory of the threads counts for more than their time.
 const THREADS_MAX: usize = 4;
-/// What is read faster than threads are worth.
+/// Up to this size, starting threads costs more than it saves.
 const BYTES_PER_THREAD_MIN: u64 = 4 << 20;
 
 /// How many threads to read `bytes` with.

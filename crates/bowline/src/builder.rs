@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bowline_storage::engine::{Engine, EngineOptions, History, Replicated, SyncPolicy};
 use bowline_storage::log::{Background, Log};
 use bowline_storage::table::TableOptions;
-use bowline_storage::tree::{Engine, EngineOptions, History, Replicated, SyncPolicy};
 use bowline_storage::vfs::{MemoryVfs, OsVfs, Vfs};
 use bowline_storage::{Clock, SystemClock};
 
@@ -47,7 +47,7 @@ impl DbBuilder {
         let mut engine = EngineOptions::new(trees::COUNT);
         engine.merge_operators.insert(trees::KV, Arc::new(Metadata));
         // Single transactions are limited before they come to a round.
-        engine.round_bytes_max = Limits::TRANSACTION_SIZE_BYTES + MEMBERS_MAX_BYTES;
+        engine.group_bytes_max = Limits::TRANSACTION_SIZE_BYTES + MEMBERS_MAX_BYTES;
         for (tree, options) in engine.trees.iter_mut().enumerate() {
             *options = TableOptions {
                 compression: Compression::Lz4,

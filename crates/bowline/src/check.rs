@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use bowline_storage::tree::{CheckReport, ScanDirection, check_directory};
+use bowline_storage::engine::{CheckReport, ScanDirection, check_directory};
 use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 

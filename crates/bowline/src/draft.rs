@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
 use std::ops::Bound;
 
-use bowline_storage::tree::{Found, ScanDirection};
+use bowline_storage::engine::{Found, ScanDirection};
 use bowline_storage::{EntryKind, Revision, TreeId};
 
 use crate::commit_queue::{Request, TreeRange};

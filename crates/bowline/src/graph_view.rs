@@ -7,7 +7,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bowline_storage::tree::ScanDirection;
+use bowline_storage::engine::ScanDirection;
 use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
@@ -78,7 +78,7 @@ impl Graph {
         Ok(
             engine.read_at(tree, key, self.snapshot.revision(), |found| {
                 let put = found.as_ref().filter(|found| found.kind == EntryKind::Put);
-                read(put.map(bowline_storage::tree::Found::bytes))
+                read(put.map(bowline_storage::engine::Found::bytes))
             })?,
         )
     }
@@ -126,7 +126,7 @@ impl Graph {
     /// Whether a block exists.
     pub fn has_block(&self, id: BlockId) -> Result<bool> {
         let (engine, at) = (&self.core().engine, self.snapshot.revision());
-        let is_put = |found: Option<bowline_storage::tree::Found<'_>>| {
+        let is_put = |found: Option<bowline_storage::engine::Found<'_>>| {
             found.is_some_and(|found| found.kind == EntryKind::Put)
         };
         Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at, is_put)?)
@@ -500,7 +500,7 @@ impl GraphSource for Graph {
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
         let (engine, at) = (&self.core().engine, self.snapshot.revision());
-        let size = |found: Option<bowline_storage::tree::Found<'_>>| {
+        let size = |found: Option<bowline_storage::engine::Found<'_>>| {
             let put = found.filter(|found| found.kind == EntryKind::Put);
             put.map(|found| found.value_bytes())
         };

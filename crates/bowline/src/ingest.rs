@@ -2,7 +2,7 @@
 //!
 //! A put costs a place in the log, one in the memtable, a flush to a table and the merges after it.
 //! Whoever loads a lot of sorted data needs none of that: [`Ingest`] writes tables as the entries
-//! come and commits them as a whole (`bowline_storage::tree::ingest`).
+//! come and commits them as a whole (`bowline_storage::engine::ingest`).
 //!
 //! # Algorithm
 //!
@@ -29,7 +29,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use bowline_storage::compaction::VersionMerge;
-use bowline_storage::tree::{IngestRound, Scan, ScanDirection, SnapshotPin, StagedTables};
+use bowline_storage::engine::{Ingestion, Scan, ScanDirection, SnapshotPin, StagedTables};
 use bowline_storage::{EntryKind, Revision};
 
 use crate::commit_queue::Committed;
@@ -243,7 +243,7 @@ impl Tables {
     }
 
     /// These tables when they are right for the round, or others that are, with the same entries.
-    fn for_round(self, core: &Core, round: &IngestRound<'_>) -> Result<Tables> {
+    fn for_round(self, core: &Core, round: &Ingestion<'_>) -> Result<Tables> {
         if self.keys.revision() == round.next_revision() {
             return Ok(self);
         }

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use bowline_storage::tree::{EngineStats, Found, ScanDirection, Want};
+use bowline_storage::engine::{EngineStats, Found, ScanDirection, Want};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use crate::check::{self, Check};

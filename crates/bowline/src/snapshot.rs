@@ -1,6 +1,6 @@
 //! The database at one revision.
 
-use bowline_storage::tree::SnapshotPin;
+use bowline_storage::engine::SnapshotPin;
 use bowline_storage::{Revision, Value};
 
 use crate::handle::Handle;

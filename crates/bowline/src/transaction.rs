@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use bowline_storage::tree::Found;
+use bowline_storage::engine::Found;
 use bowline_storage::{EntryKind, Revision, TreeId, Value};
 
 use crate::commit_queue::Committed;

@@ -14,7 +14,7 @@
 
 use std::ops::Bound;
 
-use bowline_storage::tree::ScanDirection;
+use bowline_storage::engine::ScanDirection;
 use bowline_storage::{Revision, TreeId};
 use xxhash_rust::xxh3::Xxh3;
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use bowline_storage::engine::{PinError, Want, WatchPin};
 use bowline_storage::sync::Instant;
-use bowline_storage::tree::{PinError, Want, WatchPin};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use crate::handle::Handle;

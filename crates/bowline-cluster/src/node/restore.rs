@@ -20,7 +20,7 @@ use std::io::Read;
 use std::path::Path;
 
 use bowline_replica::{FrozenSource, RestoredAs};
-use bowline_storage::tree::FrozenContents;
+use bowline_storage::engine::FrozenContents;
 
 use super::config::NodeConfig;
 use super::start::{file_id_base, founders, hash, make_parents, membership};
@@ -73,7 +73,7 @@ pub struct Restored {
 /// The tables listed in a state; `None` for an invalid state.
 #[must_use]
 pub fn frozen_contents(state: &[u8]) -> Option<FrozenContents> {
-    bowline_storage::tree::frozen_contents(state)
+    bowline_storage::engine::frozen_contents(state)
 }
 
 /// Creates a new cluster's member directory. It uses these settings: the directory, the name, the initial

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bowline_proto::peer as proto;
 use bowline_replica::Replica;
-use bowline_storage::tree::ArrivingFiles;
+use bowline_storage::engine::ArrivingFiles;
 use bytes::Bytes;
 use tonic::Status;
 

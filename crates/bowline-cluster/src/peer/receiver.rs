@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bowline_proto::peer::FileChunk;
-use bowline_storage::tree::ArrivingFiles;
+use bowline_storage::engine::ArrivingFiles;
 use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
 use bowline_storage::{Error, Result};
 use tonic::Status;
@@ -197,7 +197,7 @@ fn clear(vfs: &dyn Vfs, directory: &Path) -> Result<()> {
 mod tests {
     use bowline::{Background, BlobOptions, Db};
     use bowline_replica::{Command, Op, PutOp, Replica, ReplicaOptions, Txn};
-    use bowline_storage::tree::FrozenTable;
+    use bowline_storage::engine::FrozenTable;
     use bowline_storage::vfs::MemoryVfs;
     use bowline_testing::FaultVfs;
     use tonic::Code;

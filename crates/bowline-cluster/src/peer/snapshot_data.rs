@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bowline_storage::tree::FrozenTable;
+use bowline_storage::engine::FrozenTable;
 use bowline_storage::vfs::VfsFile;
 use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use bowline_storage::tree::{Engine, Scan, ScanDirection, SnapshotPin};
+use bowline_storage::engine::{Engine, Scan, ScanDirection, SnapshotPin};
 use bowline_storage::{Revision, Value};
 
 use super::range::Range;

@@ -28,7 +28,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bowline_storage::codec::{Reader, put_bytes};
-use bowline_storage::tree::{BatchReader, Engine};
+use bowline_storage::engine::{BatchReader, Engine};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use super::record;
@@ -274,7 +274,7 @@ pub fn invalid(key: &[u8]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use bowline_storage::tree::BatchWriter;
+    use bowline_storage::engine::BatchWriter;
 
     use super::*;
 

@@ -28,7 +28,7 @@
 
 use bowline_storage::codec::{Reader, put_varint};
 use bowline_storage::compaction::MergeOperator;
-use bowline_storage::tree::{Found, SuperVersion, Want};
+use bowline_storage::engine::{Found, SuperVersion, Want};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use crate::error::{Error, Result, show_key};

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use bowline_storage::tree::{Engine, ScanDirection};
+use bowline_storage::engine::{Engine, ScanDirection};
 use bowline_storage::{EntryKind, Revision, TreeId};
 
 use crate::error::Result;

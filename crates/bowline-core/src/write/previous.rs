@@ -10,7 +10,7 @@
 //! metadata, or a lease, from which the key may have to be detached. Both are asked again at the decision.
 
 use bowline_storage::Revision;
-use bowline_storage::tree::{Engine, Found};
+use bowline_storage::engine::{Engine, Found};
 
 use super::mutation::Action;
 use crate::error::Result;

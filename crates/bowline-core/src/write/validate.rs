@@ -8,7 +8,7 @@
 
 use std::ops::Bound;
 
-use bowline_storage::tree::Engine;
+use bowline_storage::engine::Engine;
 use bowline_storage::{Revision, TreeId};
 
 use super::lookup::Lookup;

@@ -11,7 +11,7 @@
 //! - An entry names lease L exactly when the attachment record of (L, key) exists.
 //! - A put after a deletion begins at version 1, with this revision as the one that created the key.
 
-use bowline_storage::tree::BatchWriter;
+use bowline_storage::engine::BatchWriter;
 use bowline_storage::{Revision, TreeId, Value};
 
 use crate::kv::record::{self, Meta};

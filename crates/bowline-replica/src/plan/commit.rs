@@ -17,7 +17,7 @@
 //!   history was trimmed further since. A revision below the last compaction *committed before this entry* is
 //!   refused. From that compaction on the newest version of every key exists, tombstones included: flushes
 //!   and merges keep those from the compaction on that the tables contain
-//!   ([`bowline_storage::tree::Engine::hold_tombstones`]), and the tables are never ahead of the entry. Older
+//!   ([`bowline_storage::engine::Engine::hold_tombstones`]), and the tables are never ahead of the entry. Older
 //!   versions of a key may be gone, so nothing here depends on them.
 //! - Everything is compared with the state before the command.
 //! - No key is visited twice for the read ranges, nor for the deleted ones, however often a commit names it

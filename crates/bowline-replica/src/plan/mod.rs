@@ -20,7 +20,7 @@ mod commit;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use bowline_storage::tree::{BatchWriter, Engine};
+use bowline_storage::engine::{BatchWriter, Engine};
 use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
 
 use super::command::{
@@ -771,7 +771,7 @@ impl Target for Planner<'_> {
 fn with_revision(batch: &[u8], revision: Revision) -> Vec<u8> {
     let mut out = Vec::with_capacity(batch.len());
     BatchWriter::start(&mut out, revision);
-    let operations = bowline_storage::tree::BatchReader::new(batch).map_or(&[][..], |r| r.rest());
+    let operations = bowline_storage::engine::BatchReader::new(batch).map_or(&[][..], |r| r.rest());
     out.extend_from_slice(operations);
     out
 }

@@ -20,7 +20,7 @@ use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 const CHUNK_BYTES: u64 = 256 << 10;
 const RECORD_BYTES_MIN: u64 = (RECORD_HEAD_BYTES + OVERHEAD_BYTES) as u64;
 
-/// What a verified blob file was found to hold.
+/// The content of a verified blob file, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlobReport {
     /// Values.
@@ -72,7 +72,7 @@ impl BlobFile {
         Ok(blob)
     }
 
-    /// What the file holds.
+    /// The properties of the file.
     #[must_use]
     pub fn meta(&self) -> &BlobMeta {
         &self.meta
@@ -198,7 +198,7 @@ impl BlobFile {
         open().map_err(|reason| self.refuse(pointer.offset, reason))
     }
 
-    /// The error of a record that could not be opened: damage, or what this build cannot read.
+    /// The error of a record that could not be opened: damage, or a compression that this build cannot read.
     fn refuse(&self, offset: u64, reason: Reason) -> Error {
         match reason {
             frame::NEEDS_ZSTD => Error::Unsupported {
@@ -219,7 +219,7 @@ impl BlobFile {
         &self.counters.read_bytes
     }
 
-    /// The length, the header and the footer are what the manifest's record makes them.
+    /// The length, the header and the footer agree with the record in the manifest.
     fn check_ends(&self) -> Result<()> {
         let meta = &self.meta;
         let found = self.file.len();

@@ -1,4 +1,4 @@
-//! What is known of a blob file without opening it. The manifest stores it, and the file's header
+//! The properties of a blob file, known without opening it. The manifest stores it, and the file's header
 //! and footer say the same, so that each proves the other.
 
 use crate::codec::{Reader, put_varint};
@@ -11,7 +11,7 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 40;
 pub(super) const FOOTER_BYTES: usize = 40;
 
-/// What is known of a blob file without opening it.
+/// The properties of a blob file, known without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobMeta {
     /// The number of the file, from the same range as those of tables; never used for another one.
@@ -31,7 +31,7 @@ pub struct BlobMeta {
 }
 
 impl BlobMeta {
-    /// Bytes of all records: what is referred to, or garbage.
+    /// Bytes of all records, referenced or garbage.
     #[must_use]
     pub fn record_bytes(&self) -> u64 {
         self.file_bytes

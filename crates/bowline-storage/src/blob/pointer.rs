@@ -1,4 +1,4 @@
-//! Where a value is: what a table holds in its place.
+//! A blob pointer: the place of a value in a blob file. The table has it instead of the value.
 
 use super::{HEAD_BYTES, RECORD_HEAD_BYTES};
 use crate::codec::{Reader, put_varint};
@@ -42,7 +42,7 @@ impl BlobPointer {
         (is_whole && ends && holds).then_some((pointer, head))
     }
 
-    /// What of a value stays in the table.
+    /// The part of a value that stays in the table.
     pub(crate) fn head_of(value: &[u8]) -> &[u8] {
         &value[..value.len().min(HEAD_BYTES)]
     }

@@ -111,7 +111,7 @@ impl BlobWriter {
         self.flushed_bytes + self.buffer.len() as u64
     }
 
-    /// Writes what is missing and makes the file's content durable; the caller syncs its
+    /// Writes the rest of the file and makes the file's content durable; the caller syncs its
     /// directory before it relies on the name.
     pub fn finish(mut self) -> Result<BlobMeta> {
         self.meta.file_bytes = self.written_bytes() + FOOTER_BYTES as u64;

@@ -1,8 +1,8 @@
-//! The merge of versions: many sorted sources in, one sorted run out.
+//! The merge: from many sorted sources of versions to one sorted run.
 //!
-//! Large values do not take part in it: a pointer into a blob file goes on to the next table as it
-//! is, unless its file is to be emptied; a large value that comes without one gets one. What stands in
-//! for a value that is not known yet is completed on the way (`compaction/operands.rs`).
+//! Pointers into blob files are copied unchanged, unless the blob file is being collected. A large value
+//! that is not in a blob file yet is written to one. Operands are applied to the version below them
+//! (`compaction/operands.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub struct RunVersions {
 }
 
 impl VersionSource {
-    /// A source over what the tables of one run have in a range. Reads past the page cache.
+    /// The versions of one run in a range. Reads bypass the page cache.
     pub fn run(mut tables: Vec<Arc<Table>>, range: KeyRange<'_>) -> VersionSource {
         tables.retain(|table| range.meets(&table.meta().min_key, &table.meta().max_key));
         VersionSource::Run(RunVersions {
@@ -261,40 +261,40 @@ impl VersionMerge {
     }
 }
 
-/// What a merge writes, and where.
+/// How and where a merge writes its output.
 pub struct MergeOutput<'a> {
     /// The file system.
     pub vfs: &'a Arc<dyn Vfs>,
-    /// Gives a fresh file id and the path that belongs to it as a table.
+    /// Returns the id and the path of a new table.
     pub new_file: &'a dyn Fn() -> (u64, PathBuf),
-    /// The same for a blob file.
+    /// Returns the id and the path of a new blob file.
     pub new_blob: &'a dyn Fn() -> (u64, PathBuf),
     /// The tree.
     pub tree: TreeId,
     /// The tables' format.
     pub options: &'a TableOptions,
-    /// Where to cut tables, in bytes.
+    /// The size at which a table is finished, in bytes.
     pub table_bytes: u64,
     /// What must be kept.
     pub retention: &'a Retention,
-    /// Whether nothing older exists below.
+    /// Whether the tree has nothing older below the output.
     pub bottom: bool,
-    /// Any of them is set to give up.
+    /// The merge is cancelled when any of them is set.
     pub cancel: [&'a AtomicBool; 2],
     /// Which values go to blob files.
     pub blobs: &'a BlobOptions,
-    /// Has the blob files that the sources refer to.
+    /// The version that has the blob files of the sources.
     pub version: &'a Version,
-    /// The blob files that are to be emptied: no pointer into them goes on.
+    /// The blob files that are being collected: no pointer into them is copied.
     pub emptied: &'a BTreeSet<u64>,
     /// Applies the operands among the values, if there may be any.
     pub operator: Option<&'a dyn MergeOperator>,
-    /// Where what is read is counted.
+    /// Counts the bytes read.
     pub counters: &'a Counters,
 }
 
-/// Writes what `merge` yields and retention keeps as the tables of one run. On an error every
-/// file written so far is removed again.
+/// Writes the versions that `merge` yields and the retention keeps as the tables of one run. On an error
+/// every file written so far is removed again.
 pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<WrittenRun> {
     let mut done = Done::default();
     let result = write_tables(merge, output, &mut done);
@@ -311,7 +311,7 @@ pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<W
     }
 }
 
-/// What is finished of a run.
+/// The finished part of a run.
 #[derive(Default)]
 struct Done {
     run: WrittenRun,
@@ -322,7 +322,7 @@ struct Done {
 struct OpenTable {
     writer: TableWriter,
     path: PathBuf,
-    /// What it refers to so far.
+    /// The bytes of blob files that it refers to so far.
     references: BTreeMap<u64, u64>,
 }
 

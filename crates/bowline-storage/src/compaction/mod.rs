@@ -1,8 +1,8 @@
-//! Which tables to merge, and the merge.
+//! Compaction: which tables to merge, and the merge itself.
 //!
 //! A flush adds a run to level 0. When a level has collected [`CompactionOptions::runs_max`] runs,
-//! they are merged into one run of the next level. What differs between strategies is the last
-//! level (after Dayan and Idreos, "Dostoevsky", SIGMOD 2018):
+//! they are merged into one run of the next level. The strategies differ in the last level (after
+//! Dayan and Idreos, "Dostoevsky", SIGMOD 2018):
 //!
 //! | strategy | upper levels | last level | good for |
 //! |---|---|---|---|
@@ -10,32 +10,30 @@
 //! | leveled | one run each | one run | reads above all |
 //! | tiered | several runs | several runs | writes above all |
 //!
-//! A merge is cut into key ranges ([`cut`]), which threads take one after the other. A range reads
-//! its part of the inputs page by page and writes its own tables as it goes. When all are done, one
-//! edit puts their tables in the place of the inputs; until then no reader sees any of it. How a merge
-//! goes on after a crash is told in `tree/merges.rs`.
+//! A merge is cut into key ranges ([`cut`]), which threads take one after another. A range reads its
+//! part of the inputs page by page and writes its own tables. When all ranges are done, one edit replaces
+//! the inputs by their tables; until then no reader sees the outputs. `engine/compact/mod.rs` describes
+//! what happens after a crash.
 //!
-//! Large values are not read: the pointers into their blob files go on. Only what lies in a file that
-//! is to be emptied is written anew, by each range into files of its own.
+//! Large values are not read: the new tables copy the pointers into their blob files. Only values in a
+//! blob file that is being collected are written again, by each range into its own files.
 //!
-//! Memory: for each thread a chunk and a page of every input run, a chunk and a page of output, and
-//! what a table keeps until it is finished (its index, eight bytes per key); with values to move, a
-//! chunk of a blob file on each side and the longest of them. It does not depend on how
-//! much is merged.
+//! Memory: per thread a chunk and a page of every input run, a chunk and a page of output, and the state
+//! of an unfinished table (its index, eight bytes per key). If values move, also a chunk of a blob file on
+//! each side and the longest value. It does not depend on the amount of data.
 //!
-//! What goes where nothing older lies below may be compressed harder
-//! ([`CompactionOptions::last_level_compression`]): most of the data is there, and is rewritten
-//! seldom.
+//! A run with nothing older below it may be compressed harder
+//! ([`CompactionOptions::last_level_compression`]): it has most of the data and is rewritten rarely.
 //!
 //! Invariants:
 //!
-//! - The output holds, for every revision a reader may still ask for ([`Retention`]), the same
-//!   answer as the inputs.
-//! - A tombstone is dropped only where nothing older of its key can exist below.
+//! - For every revision that a reader may still ask for ([`Retention`]), the output gives the same result
+//!   as the inputs.
+//! - A tombstone is dropped only where no older version of its key can exist below.
 //! - All versions of a key are in one table of a run.
 //! - A value that depends on the version below it ([`MergeOperator`]) means the same afterwards: a
 //!   version it depends on is applied to it before that version is dropped.
-//! - No pointer into a blob file that is to be emptied is in an output.
+//! - No output has a pointer into a blob file that is being collected.
 
 mod merge;
 mod operands;

@@ -1,10 +1,10 @@
-//! Values that are written without a look at what their key held before.
+//! Operands: values that are written without reading the previous version of their key.
 //!
-//! A value may say something about the version below it ("one put more than that one"). Whoever writes
-//! it would have to read that version first: from tables, that is the dearest part of a write. So the
-//! writer leaves it open and writes an *operand* instead, a value that is complete only together with
-//! the version below it (after RocksDB's merge operator). Readers that need the whole look one version
-//! further down; merges, which have both at hand anyway, apply the one to the other:
+//! A value may depend on the version below it ("one put more than that one"). Reading that version from
+//! tables would be the most expensive part of a write. So the writer writes an *operand* instead: a value
+//! that is complete only together with the version below it (like RocksDB's merge operator). A reader that
+//! needs the complete value also reads the version below. A merge, which has both versions, applies the
+//! operand:
 //!
 //! ```text
 //!  revision   9            7            4                  dropped: 7 and 4
@@ -17,11 +17,11 @@
 //!
 //! Invariants:
 //!
-//! - An operand refers to the newest version of its key below its own revision, in whatever sources it
-//!   is read with. So one that is dropped between the two is applied to the newer one first.
-//! - What an operand is complete with does not change by that: to apply is associative.
-//! - Where nothing older lies below, an operand is completed with nothing. What says that the key was
-//!   deleted, and finding nothing, mean the same to it.
+//! - An operand refers to the newest version of its key below its own revision, in the sources of the
+//!   read. So a version between the two is applied to the operand before it is dropped.
+//! - That does not change the completed value: applying is associative.
+//! - Where the key has no older version below, an operand is applied to "absent". A tombstone and a
+//!   missing entry mean the same to it.
 
 use std::fmt::Debug;
 
@@ -29,16 +29,16 @@ use super::merge::VersionSink;
 use crate::error::{Error, Result};
 use crate::{EntryKind, Revision};
 
-/// How operands are applied to what lies below them. What it is given may be damaged.
+/// How operands are applied to the version below them. Its inputs may be damaged bytes.
 pub trait MergeOperator: Debug + Send + Sync {
     /// Whether a stored value is an operand. Also asked of the first
     /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES) of large values.
     fn is_operand(&self, value: &[u8]) -> bool;
 
-    /// Writes to `out`, which is empty, what `operand`, of `revision`, becomes with the version below
-    /// it: its revision and stored value (of a large one no more than the first
-    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES)), or `None` where the key was absent. That is an
-    /// operand again exactly if the value is one. Returns `None` when either does not decode.
+    /// Applies `operand` (its revision and value) to the version `below` it and writes the result to `out`,
+    /// which is empty. `below` has the revision and the stored value (of a large one at most the first
+    /// [`HEAD_BYTES`](crate::blob::HEAD_BYTES)), or is `None` if the key was absent. The result is an
+    /// operand if and only if the value below is one. Returns `None` when either does not decode.
     fn apply(
         &self,
         operand: (Revision, &[u8]),
@@ -67,7 +67,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Takes a version that is to be kept, if it is an operand.
+    /// Takes a kept version if it is an operand.
     pub(super) fn takes(&mut self, revision: Revision, kind: EntryKind, value: &[u8]) -> bool {
         let is_operand = kind == EntryKind::Put
             && self
@@ -81,7 +81,7 @@ impl<'a> Pending<'a> {
         is_operand
     }
 
-    /// The next older version of the key has come; what waits is written, unless it goes on waiting
+    /// The next older version of the key has come: the waiting operand is written, unless it waits on
     /// because that one `is_dropped` and was an operand itself.
     pub(super) fn meets(
         &mut self,
@@ -104,7 +104,7 @@ impl<'a> Pending<'a> {
         self.write(key, sink)
     }
 
-    /// The key has no older version among the sources: what waits is written, completed if there is
+    /// The key has no older version among the sources: the waiting operand is written, completed if there is
     /// none below them either.
     pub(super) fn end_key(
         &mut self,

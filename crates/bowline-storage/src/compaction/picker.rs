@@ -100,8 +100,8 @@ pub fn emptied(version: &Version, tree: TreeId, options: &BlobOptions) -> BTreeS
     blobs.map(|(id, _)| *id).collect()
 }
 
-/// What to rewrite when the blob files of a tree have too much garbage together, which merges that
-/// come by themselves have not met.
+/// Picks the tables to rewrite when the blob files of a tree have too much garbage together that no merge
+/// has collected.
 #[must_use]
 pub fn pick_blobs(version: &Version, tree: TreeId, options: &BlobOptions) -> Option<BlobPick> {
     let of_tree = |id: &u64| {

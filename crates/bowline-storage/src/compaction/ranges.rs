@@ -1,8 +1,8 @@
-//! How a merge is cut into key ranges.
+//! Key ranges: how a merge is cut into parts for several threads.
 //!
-//! The indexes of the inputs say which keys stand about how many bytes apart. All of them together,
-//! in the order of their keys, give the share of the inputs up to each key; a cut is made wherever
-//! another part of the whole is full:
+//! The indexes of the inputs give samples: keys, and the approximate number of bytes between them. All
+//! samples in key order give the share of the inputs up to each key. A cut is made wherever the next part
+//! is full:
 //!
 //! ```text
 //!  run 1    |---- b ---- f ---- m ---- t ----|        each sample stands for the bytes up to it
@@ -12,14 +12,14 @@
 //!                 after d     after m                 cuts behind d and behind m
 //! ```
 //!
-//! A cut is the shortest key that lies between two samples, since it is written down. Pages and tables
-//! may belong to two ranges: each reads its own part of them.
+//! A cut is the shortest key between two samples. A page or table may belong to two ranges; each range
+//! reads its own part of it.
 //!
 //! Invariants:
 //!
 //! - The ranges do not overlap, and every key is in one. So all versions of a key are merged together.
 //! - The cuts depend on nothing but the inputs and the number of parts.
-//! - Memory: a few samples per part and one per table, whatever the size of the tables.
+//! - Memory: a few samples per part and one per table, regardless of the size of the tables.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ mod tests {
                 let range = KeyRange::nth(&cuts, number);
                 let inside = all.iter().filter(|(key, _)| range.meets(key, key));
                 let bytes: u64 = inside.map(|(_, bytes)| bytes).sum();
-                // A sample lies in one part as a whole, and so does what the part before had too much.
+                // A sample belongs to one part as a whole, and so does the excess of the previous part.
                 assert!(
                     bytes <= total / parts + 200,
                     "{bytes} of {total} in {parts}"

@@ -1,4 +1,4 @@
-//! Which versions of a key a reader may still ask for.
+//! Retention: which versions of a key must be kept, because a reader may still ask for them.
 //!
 //! A reader reads at a pinned snapshot, or at any revision from the history floor on. For a key's
 //! versions, newest first:
@@ -12,25 +12,25 @@
 //!             '----'- above the floor
 //! ```
 //!
-//! A tombstone that is the newest version below the floor *and* older than every snapshot says
-//! "absent", which is what finding nothing says too: where nothing older of the key exists below,
-//! it is dropped. A tombstone *at* the floor is kept, for a watch that starts there.
+//! A tombstone that is the newest version below the floor *and* older than every snapshot means "absent".
+//! So does a missing entry. So the tombstone is dropped where no older version of the key exists below.
+//! A tombstone *at* the floor is kept, for a watch that starts there.
 //!
-//! Who decides by what is newer than some revision needs the tombstones from there on, whoever reads:
-//! with [`Retention::tombstones`] they stay. The newest version of a key is never dropped then, so that
-//! the key was changed can always be told.
+//! Conflict detection asks whether a key has changed since some revision. It needs the tombstones from
+//! that revision on, regardless of readers: with [`Retention::tombstones`] they stay. Then the newest
+//! version of a key is never dropped, so the change can always be detected.
 
 use crate::{EntryKind, Revision};
 
-/// What may still be read.
+/// Which versions must be kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Every revision from here on may be read.
     pub floor: Revision,
     /// Pinned snapshots, ascending.
     pub snapshots: Vec<Revision>,
-    /// Every tombstone from here on is kept where it is the newest version of its key, also where no
-    /// reader needs it.
+    /// Every tombstone from here on is kept if it is the newest version of its key, even if no reader needs
+    /// it.
     pub tombstones: Option<Revision>,
 }
 
@@ -183,7 +183,7 @@ mod tests {
                     || (bottom && now.is_none() && before.is_none_or(|(_, kind)| kind == DELETE));
                 assert!(same, "{retention:?} {versions:?} -> {after:?} at {at}");
             }
-            // That the key was changed since is told as before.
+            // The change of the key is still detected.
             let newest = |versions: &[(u64, EntryKind)]| versions.first().map(|(r, _)| *r);
             if let Some(from) = retention.tombstones
                 && newest(&versions).is_some_and(|newest| newest >= from)

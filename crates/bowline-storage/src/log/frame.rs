@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The body is `varint length, payload` per entry, then zeros up to a multiple of eight; the body
-//! checksum covers those zeros too. Both checksums start from a seed made of segment id, salt and
-//! the frame's offset. The header has a checksum of its own, so a search through damaged bytes
-//! looks at each header once and never at a length it cannot trust, and a header that survived
-//! tells what was synced even when its body is torn.
+//! checksum covers those zeros too. Both checksums start from a seed of segment id, salt and the
+//! frame's offset. The header has its own checksum. So a search through damaged bytes checks each
+//! header once and never follows a damaged length, and an intact header says what was synced even when
+//! its body is torn.
 
 use crate::codec::Reader;
 use crate::types::Index;
@@ -20,13 +20,13 @@ use crate::types::Index;
 pub(super) const FRAME_HEADER_BYTES: usize = 40;
 /// Frames start at multiples of this.
 pub(super) const FRAME_ALIGN: usize = 8;
-/// What a `Begin` frame says beyond its header: an offset.
+/// The body of a `Begin` frame: an offset.
 const BEGIN_BODY_BYTES: usize = 8;
 /// Bytes of a `Begin` frame.
 pub(super) const BEGIN_BYTES: usize = FRAME_HEADER_BYTES + BEGIN_BODY_BYTES;
-/// What a disk writes or loses as a whole, at least.
+/// The smallest unit that a disk writes or loses as a whole.
 const SECTOR_BYTES: u64 = 512;
-/// The most that [`vouch_frames`] takes.
+/// The maximum length of [`vouch_frames`].
 pub(super) const VOUCH_BYTES_MAX: usize = 2 * SECTOR_BYTES as usize;
 /// The longest body: groups beyond it are refused.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
@@ -39,7 +39,7 @@ const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN));
 const _: () = assert!((SECTOR_BYTES as usize).is_multiple_of(FRAME_ALIGN));
 const _: () = assert!(BODY_BYTES_MAX <= u32::MAX as u64);
 
-/// What tells the frames of one life of a segment from all others.
+/// Distinguishes the frames of one life of a segment from all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Life {
     seed: u32,
@@ -65,7 +65,7 @@ impl Life {
         bytes.starts_with(&self.tag.to_le_bytes())
     }
 
-    /// Gives the frame that `bytes` begin with the tag and the checksums of this life and place;
+    /// Writes the tag and the checksums of this life and place into the frame at the beginning of `bytes`;
     /// returns its length. `None` when its body is not there.
     #[cfg(any(test, fuzzing))]
     pub(super) fn repair(self, bytes: &mut [u8], offset: u64) -> Option<usize> {
@@ -85,7 +85,7 @@ impl Life {
     }
 }
 
-/// What a frame does.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum FrameKind {
@@ -101,8 +101,8 @@ pub(super) enum FrameKind {
     /// A segment that was prepared ahead begins: its index is the first one, its body the offset at
     /// which the segment before ends.
     Begin = 5,
-    /// Says nothing but its synced offset: everything before is synced. Its body is zeros, which fill
-    /// a sector, so that the next frame is not lost together with what it vouches for.
+    /// Only says that everything before its synced offset is synced. Its body is zeros that fill a
+    /// sector, so that the next frame is not lost together with the frames that it vouches for.
     Vouch = 6,
 }
 
@@ -258,9 +258,9 @@ pub(super) fn begin_frame(
     buffer
 }
 
-/// What vouches for everything before `offset`, which is synced: a frame that fills the rest of the
-/// sector, and one at the beginning of the next. A disk that loses the sector of the last group leaves
-/// the second.
+/// Frames that vouch for everything before `offset`, which is synced: one that fills the rest of the
+/// sector, and one at the beginning of the next sector. If the disk loses the sector of the last group,
+/// the second frame is left.
 pub(super) fn vouch_frames(life: Life, offset: u64, next_index: Index) -> Vec<u8> {
     let mut fill = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
     if fill < FRAME_HEADER_BYTES {
@@ -344,7 +344,7 @@ mod tests {
         assert!(entries.next().is_none() && entries.is_complete());
     }
 
-    /// The second of the frames is in a sector of its own, whole, whatever lies before them.
+    /// The second frame is complete in its own sector, for every offset of the first.
     #[test]
     fn what_vouches_is_not_in_the_sector_of_what_it_vouches_for() {
         let life = Life::new(1, 2);

@@ -163,7 +163,10 @@ pub fn segment(data: &[u8]) {
         }
     };
     checked.expect("a check refuses what recovery accepts");
-    let first = scanned.marks.first_index().unwrap_or(scanned.next_index);
+    let first = scanned
+        .sparse_index
+        .first_index()
+        .unwrap_or(scanned.next_index);
     let after = first.saturating_sub(1);
     let (mut log, entries) = match open(&vfs, after) {
         Ok(opened) => opened,

@@ -26,8 +26,8 @@
 //! a segment is filled with zeros ahead of time, by a thread ([`Background::Threads`]) or at the
 //! rotation ([`Background::Manual`]), or it is a released segment used again. So an append
 //! overwrites allocated blocks, and its flush needs no journal of the file system. A write that enters a
-//! page of the file fills it with zeros behind the frame, since the kernel would have to read from the
-//! disk what of the page is not written.
+//! page of the file fills the rest of the page with zeros. Otherwise the kernel would first have to read
+//! that rest from the disk.
 //!
 //! *A life.* Each time a file becomes a segment it gets a new id and a new random salt. They seed
 //! the tag and the checksums of its frames, together with the frame's own offset, so bytes of an
@@ -39,35 +39,35 @@
 //! damage, and a marked segment without a later one is a lost file. All of it happens while the
 //! segment before is still written to, so it cannot say where that one will end.
 //!
-//! *Rotation.* What is written is synced, which it is already where each commit is. That is all:
-//! the prepared segment begins with a `Begin` frame, which states the end of the one before and the
-//! first index, and is written in one write with the first group. It needs no flush of its own, since
-//! a flush that covers a frame of the segment covers it. Without it the segment counts as not begun,
-//! and the log as ending in the one before. The headers of both frames lie in one sector, so the
-//! second without the first is damage. Before the segment before is released, `Begin` is made durable.
+//! *Rotation.* The active segment is synced, which it already is when every commit syncs. Nothing else
+//! is written: the prepared segment begins with a `Begin` frame, which states the end of the previous
+//! segment and the first index, and one write contains it and the first group. It needs no flush of its
+//! own, since a flush that covers any frame of the segment covers it. Without it the segment counts as
+//! not begun, and the log ends in the previous segment. The headers of both frames lie in one sector, so
+//! the second without the first is damage. `Begin` is made durable before the previous segment is
+//! released.
 //!
 //! *Vouching.* The last group of the last segment has no frame behind it, so when it rots it looks torn.
-//! An owner that would rather know calls [`Log::vouch`] when it has nothing to write for a while: two
-//! small frames that say that everything before them is synced, the second in a sector of its own.
+//! To detect such rot, the owner calls [`Log::vouch`] when it has nothing to write for a while. It writes
+//! two small frames which say that everything before them is synced. The second is in its own sector.
 //!
 //! *Recovery* is scan (reads only), plan (a value), apply (changes files). A torn tail ends the
 //! log only in the last segment that was begun. Each frame carries how much of its segment was known to be
 //! synced when it was written: an invalid frame that a later one proves synced is damage and an
 //! error, any other is a torn tail. Writing then starts in a new segment whose header states where
-//! the one before ends; what lies beyond that point is never looked at again.
+//! the one before ends; bytes beyond that point are never read again.
 //!
-//! *Restarting.* [`Log::restart_at`] makes everything void and goes on, perhaps behind a gap, in a
-//! new segment that continues nothing; the segments before are removed. It is for an owner whose
-//! state was replaced by a newer one from elsewhere.
+//! *Restarting.* [`Log::restart_at`] voids all entries and continues in a new segment without a
+//! predecessor, perhaps after a gap of indices. The older segments are removed. It is for an owner whose
+//! state was replaced by a newer one from another member.
 //!
 //! # Invariants
 //!
 //! 1. An index is acknowledged as durable only after `sync_data` covered its frame, and every
 //!    earlier segment was synced before the first frame of the next one was written.
 //! 2. A position of a segment is written once per life, but for the mark and for zeros behind the last frame,
-//!    which become frames. (Recovery writes the tail it found once
-//!    more, the same bytes, so that its sync cannot be told "clean" by a page cache that lost an
-//!    earlier failure.)
+//!    which become frames. (Recovery writes the tail again, with the same bytes, because after an earlier
+//!    failed sync the page cache may wrongly call those pages clean.)
 //! 3. After a failed write or sync nothing is written or acknowledged any more; only reopening
 //!    helps. Running out of space while making a segment changes nothing and can be tried again.
 //! 4. Segments that hold something are removed oldest first, each removal durable before the next.
@@ -77,14 +77,14 @@
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
-mod marks;
 mod plan;
-mod preparer;
 mod reader;
 mod recovery;
 mod scan;
 mod segment;
+mod segment_allocator;
 mod space;
+mod sparse_index;
 mod sync;
 mod verify;
 mod writer;
@@ -97,7 +97,7 @@ pub use sync::LogSync;
 pub use verify::Report;
 pub use writer::Log;
 
-/// What a scan of a log by so many threads gives, to be compared.
+/// The result of a scan with `threads` threads, as text for comparisons.
 #[cfg(test)]
 pub(crate) fn scan_for_test(
     vfs: &dyn crate::vfs::Vfs,
@@ -110,12 +110,12 @@ pub(crate) fn scan_for_test(
     }
 }
 
-/// Who does the work that is not on the path of a commit.
+/// Where work runs that is not on the path of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
-    /// A thread, joined when its owner is closed or dropped.
+    /// On a thread, joined when its owner is closed or dropped.
     Threads,
-    /// Nobody: it is done inline when it is needed, so that a run is deterministic.
+    /// On the calling thread, when it is needed, so that a run is deterministic.
     Manual,
 }
 
@@ -127,12 +127,12 @@ pub struct LogOptions {
     /// Size of the first segment after each opening; each further one is twice as large, up to
     /// `segment_bytes`. Keeps a small database small and its opening fast.
     pub first_segment_bytes: u64,
-    /// Who prepares the next segment.
+    /// Where the next segment is prepared.
     pub background: Background,
     /// How many released segments are kept to be used again.
     pub spares_max: usize,
-    /// Whose log it is. Every segment carries it, so that a file of another log is not taken for
-    /// one of this, not even where nothing but its header says which life it continues.
+    /// The id of the log's owner. Every segment has it, so that a file of another log is never mistaken
+    /// for one of this log, even where only its header names the segment that it continues.
     pub owner: u128,
 }
 

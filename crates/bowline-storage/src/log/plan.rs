@@ -1,12 +1,13 @@
-//! The second step of recovery: what to change, as a value. Decides everything, touches nothing.
+//! The second step of recovery: a plan of all changes, as a value. It decides everything and changes
+//! nothing.
 
 use std::fmt;
 use std::path::Path;
 
 use super::frame::NUMBER_LIMIT;
-use super::marks::Marks;
 use super::scan::{End, Scan, ScannedSegment};
 use super::segment::{Link, segment_name, segment_path};
+use super::sparse_index::SparseIndex;
 use crate::error::{Error, Result};
 use crate::types::Index;
 
@@ -18,34 +19,34 @@ pub(super) struct Harden {
     pub(super) to_offset: u64,
 }
 
-/// What recovery will do, in this order.
+/// The changes of recovery, in this order.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// Spares, removed first.
     pub(super) remove: Vec<String>,
     /// Written again, unchanged, and synced.
     pub(super) harden: Option<Harden>,
-    /// Where writing starts: id and first index of the new segment, and what it continues.
+    /// Where writing starts: id and first index of the new segment, and the segment that it continues.
     pub(super) new_id: u64,
     pub(super) new_first_index: Index,
     pub(super) previous: Option<Link>,
-    /// Whether the previous segment is there to be marked as continued (it may be released).
+    /// Whether the previous segment exists and is marked as continued (it may be released).
     pub(super) mark_continued: bool,
     /// The last segment of the log: it may be marked.
     pub(super) last: Option<(u64, u64)>,
-    /// Segments that hold nothing and are not in the chain, such as those never begun. Removed last,
-    /// as the last one of the log may say that they exist.
+    /// Empty segments outside the chain, such as those never begun. Removed last, because the mark of the
+    /// last segment may say that they exist.
     pub(super) unbegun: Vec<u64>,
     /// The empty last segment that the new one replaces, removed last.
     pub(super) replaced: Option<u64>,
     /// The segments that stay, oldest first.
     pub(super) kept: Vec<ScannedSegment>,
-    pub(super) marks: Marks,
-    /// Where a torn group was left out, to be logged.
+    pub(super) sparse_index: SparseIndex,
+    /// The place of a torn group that is ignored, for a log message.
     pub(super) torn: Option<(u64, u64)>,
 }
 
-/// Decides what to do with what was found. `after` is the last index the caller has elsewhere.
+/// Makes the plan for a scanned log. `after` is the last index that the caller has elsewhere.
 pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Result<Plan> {
     let wanted = after
         .checked_add(1)
@@ -73,14 +74,14 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
             unbegun,
             replaced: None,
             kept,
-            marks: scan.marks,
+            sparse_index: scan.sparse_index,
             torn: None,
         });
     };
-    check_connection(&scan.marks, scan.next_index, last, dir, after)?;
+    check_connection(&scan.sparse_index, scan.next_index, last, dir, after)?;
     let torn =
         matches!(last.end, End::Tail { torn: true }).then_some((last.header.id, last.end_offset));
-    // Nothing is written that the next recovery would refuse to read.
+    // Write nothing that the next recovery would refuse to read.
     if new_id >= NUMBER_LIMIT || scan.next_index >= NUMBER_LIMIT {
         let path = segment_path(dir, scan.highest_id);
         return Err(Error::corrupt(
@@ -104,7 +105,7 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
             end_offset: last.end_offset,
         });
     } else {
-        // What it continues was synced before it was begun.
+        // The segment that it continues was synced before it was begun.
         replaced = Some(last.header.id);
         harden = None;
         previous = last.header.previous;
@@ -122,20 +123,20 @@ pub(super) fn plan(scan: Scan, dir: &Path, after: Index, must_exist: bool) -> Re
         unbegun,
         replaced,
         kept,
-        marks: scan.marks,
+        sparse_index: scan.sparse_index,
         torn,
     })
 }
 
 /// The log must hold, or be about to write, the entry after `after`.
 fn check_connection(
-    marks: &Marks,
+    sparse_index: &SparseIndex,
     next_index: Index,
     last: &ScannedSegment,
     dir: &Path,
     after: Index,
 ) -> Result<()> {
-    let first_index = marks.first_index().unwrap_or(next_index);
+    let first_index = sparse_index.first_index().unwrap_or(next_index);
     if next_index <= after {
         let reason = format!(
             "the log ends here at index {}, but index {after} was synced to it",

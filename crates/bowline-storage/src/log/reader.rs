@@ -1,7 +1,8 @@
-//! Reading entries back by index: finds the mark that covers an index and walks frames from there.
+//! Reading entries by index: finds the point of the sparse index that covers an index, and reads frames
+//! from there.
 //!
-//! A [`Replay`] is a stretch of the log with a reader of its own, so that several threads can each
-//! read one.
+//! A [`Replay`] is a stretch of the log with its own reader, so that several threads can read one
+//! stretch each.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -9,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{Entries, FrameKind, Life};
-use super::marks::Marks;
 use super::scan::FrameReader;
 use super::segment::segment_path;
+use super::sparse_index::SparseIndex;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use crate::types::Index;
 use crate::vfs::{OpenMode, Vfs, VfsFile};
 
-/// Takes an entry; says whether to go on.
+/// Receives an entry; returns whether to continue.
 pub(super) type Visit<'a> = dyn FnMut(Index, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 /// A segment of the open log.
@@ -45,7 +46,7 @@ impl Reader {
         }
     }
 
-    /// Forgets an open file, because its segment is given up.
+    /// Closes the file of a released segment.
     pub(super) fn forget(&self) {
         *self.last_opened.lock() = None;
     }
@@ -65,11 +66,11 @@ impl Reader {
         Ok(file)
     }
 
-    /// Hands the entries `from..end` to `visit`, in order, until it breaks.
+    /// Passes the entries `from..end` to `visit`, in order, until it breaks.
     pub(super) fn visit(
         &self,
         segments: &VecDeque<Segment>,
-        marks: &Marks,
+        sparse_index: &SparseIndex,
         from: Index,
         end: Index,
         read_ahead_bytes: usize,
@@ -77,22 +78,22 @@ impl Reader {
     ) -> Result<()> {
         let mut next = from;
         while next < end {
-            let (mark, limit) = marks
+            let (point, limit) = sparse_index
                 .covering(next)
                 .ok_or_else(|| Error::Internal(format!("log entry {next} has been released")))?;
-            let path = segment_path(&self.dir, mark.segment_id);
-            let found = segments.binary_search_by_key(&mark.segment_id, |segment| segment.id);
+            let path = segment_path(&self.dir, point.segment_id);
+            let found = segments.binary_search_by_key(&point.segment_id, |segment| segment.id);
             let segment = found
                 .map(|position| &segments[position])
-                .map_err(|_| Error::Internal(format!("no log segment {}", mark.segment_id)))?;
+                .map_err(|_| Error::Internal(format!("no log segment {}", point.segment_id)))?;
             let file = self.open(segment.id, &path)?;
             let life = Life::new(segment.id, segment.salt);
             let mut frames = FrameReader::new(&*file, &path, life, read_ahead_bytes)?;
-            let mut stretch = Some((mark, limit));
-            // The marks of a segment one after the other, through one window.
-            while let Some((mark, limit)) = stretch.filter(|(it, _)| it.segment_id == segment.id) {
+            let mut stretch = Some((point, limit));
+            // The index points of a segment one after the other, through one window.
+            while let Some((point, limit)) = stretch.filter(|(it, _)| it.segment_id == segment.id) {
                 let limit = limit.unwrap_or(end).min(end);
-                let mut offset = mark.offset;
+                let mut offset = point.offset;
                 while next < limit {
                     let unreadable =
                         || Error::corrupt(&path, offset, format!("not the frame of entry {next}"));
@@ -118,7 +119,7 @@ impl Reader {
                     offset += header.frame_len();
                 }
                 stretch = if next < end {
-                    marks.covering(next)
+                    sparse_index.covering(next)
                 } else {
                     None
                 };
@@ -128,12 +129,12 @@ impl Reader {
     }
 }
 
-/// A stretch of the open log, to be read from its first entry to its last by one thread.
+/// A stretch of the open log, which one thread reads from its first entry to its last.
 #[derive(Debug)]
 pub struct Replay<'a> {
     reader: Reader,
     segments: &'a VecDeque<Segment>,
-    marks: &'a Marks,
+    sparse_index: &'a SparseIndex,
     wanted: Range<Index>,
     read_ahead_bytes: usize,
 }
@@ -142,14 +143,14 @@ impl<'a> Replay<'a> {
     pub(super) fn new(
         reader: Reader,
         segments: &'a VecDeque<Segment>,
-        marks: &'a Marks,
+        sparse_index: &'a SparseIndex,
         wanted: Range<Index>,
         read_ahead_bytes: usize,
     ) -> Replay<'a> {
         Replay {
             reader,
             segments,
-            marks,
+            sparse_index,
             wanted,
             read_ahead_bytes,
         }
@@ -161,13 +162,13 @@ impl<'a> Replay<'a> {
         self.wanted.start
     }
 
-    /// Hands every entry to `visit`, in order.
+    /// Passes every entry to `visit`, in order.
     pub fn visit(&self, visit: &mut dyn FnMut(Index, &[u8]) -> Result<()>) -> Result<()> {
         let Range { start, end } = self.wanted;
         let mut visit = |index, bytes: &[u8]| visit(index, bytes).map(ControlFlow::Continue);
         self.reader.visit(
             self.segments,
-            self.marks,
+            self.sparse_index,
             start,
             end,
             self.read_ahead_bytes,

@@ -1,40 +1,41 @@
-//! The third step of recovery: carries out a [`Plan`].
+//! The third step of recovery: executes a [`Plan`].
 //!
 //! A crash between any two steps leaves a directory from which recovery gives the same entries:
-//! until the new segment is named nothing that a scan reads has changed; from then on it is the
-//! empty last segment, which the next recovery replaces in turn, with the same end of the log.
-//! Segments go only when a later one has its name, durably: one before them may say that there is one.
+//! until the new segment has its name, nothing that a scan reads has changed. From then on it is the
+//! empty last segment, which the next recovery replaces again, with the same end of the log. Segments are
+//! removed only when a later one durably has its name, because the mark of an earlier segment may say
+//! that a later one exists.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::marks::Mark;
 use super::plan::{Harden, Plan};
-use super::preparer::{Preparer, Spare};
 use super::segment::{HEADER_BYTES, Marker, SegmentHeader, activate, segment_name, segment_path};
+use super::segment_allocator::{SegmentAllocator, Spare};
+use super::sparse_index::IndexPoint;
 use crate::error::{Error, Result};
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 
 const COPY_BYTES: u64 = 256 << 10;
 
-/// Makes the directory, durably.
+/// Creates the directory, durably.
 fn create_dir(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
     match vfs.create_dir(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(Error::io("create", dir, error)),
     }
-    // Also when it was there: whoever made it may have died before this.
+    // Also if it existed: its creator may have died before this sync.
     vfs::sync_parent(vfs, dir)
 }
 
-/// Carries out `plan`; returns the new active segment and adds its mark to the plan's.
+/// Executes `plan`; returns the new active segment and adds its point to the sparse index of the plan.
 pub(super) fn apply(
     vfs: &dyn Vfs,
     dir: &Path,
     plan: &mut Plan,
-    preparer: &Preparer,
+    allocator: &SegmentAllocator,
     segment_bytes: u64,
     owner: u128,
 ) -> Result<(SegmentHeader, Arc<dyn VfsFile>)> {
@@ -47,16 +48,16 @@ pub(super) fn apply(
     if let Some(harden) = &plan.harden {
         rewrite_and_sync(vfs, dir, harden)?;
     }
-    // On a full disk, whatever there is: what can be read shall be read, and deleted.
+    // On a full disk, take any spare: the database must stay readable, and deletions must work.
     let small = |bytes: u64| bytes.max(2 * HEADER_BYTES).next_multiple_of(HEADER_BYTES);
     let sizes = [
         segment_bytes,
         small(segment_bytes / 8),
         small(2 * HEADER_BYTES),
     ];
-    let mut spare = take_one_of(preparer, &sizes);
-    if matches!(spare, Err(Error::NoSpace { .. })) && give_up_unbegun(vfs, dir, plan)? {
-        spare = take_one_of(preparer, &sizes);
+    let mut spare = take_one_of(allocator, &sizes);
+    if matches!(spare, Err(Error::NoSpace { .. })) && remove_unbegun(vfs, dir, plan)? {
+        spare = take_one_of(allocator, &sizes);
     }
     let spare = spare?;
     let header = SegmentHeader {
@@ -84,7 +85,7 @@ pub(super) fn apply(
         vfs.sync_dir(dir)
             .map_err(|error| Error::io("sync", dir, error))?;
     }
-    plan.marks.restart_at(Mark {
+    plan.sparse_index.restart_at(IndexPoint {
         first_index: header.first_index,
         segment_id: header.id,
         offset: HEADER_BYTES,
@@ -92,29 +93,29 @@ pub(super) fn apply(
     Ok((header, file))
 }
 
-/// A spare of the first of these sizes for which there is room.
-fn take_one_of(preparer: &Preparer, sizes: &[u64]) -> Result<Spare> {
-    let mut spare = preparer.take(sizes[0], sizes[0]);
+/// A spare of the first of these sizes for which the disk has space.
+fn take_one_of(allocator: &SegmentAllocator, sizes: &[u64]) -> Result<Spare> {
+    let mut spare = allocator.take(sizes[0], sizes[0]);
     for bytes in &sizes[1..] {
         if let Err(Error::NoSpace { .. }) = &spare {
-            spare = preparer.take(*bytes, *bytes);
+            spare = allocator.take(*bytes, *bytes);
         }
     }
     spare
 }
 
-/// Removes segments that were never begun before there is a new one, for their room; returns whether
-/// there were any.
-fn give_up_unbegun(vfs: &dyn Vfs, dir: &Path, plan: &mut Plan) -> Result<bool> {
+/// Removes segments that were never begun, before the new one exists, to free their space; returns
+/// whether there were any.
+fn remove_unbegun(vfs: &dyn Vfs, dir: &Path, plan: &mut Plan) -> Result<bool> {
     let unbegun = std::mem::take(&mut plan.unbegun);
     if unbegun.is_empty() {
         return Ok(false);
     }
-    // A process that was killed may have named the last segment and not synced the name. If that were
-    // lost, the one before it would say that what goes here exists.
+    // A killed process may have named the last segment without syncing the name. If that name were lost,
+    // the mark of the previous segment would refer to a segment that is removed here.
     vfs.sync_dir(dir)
         .map_err(|error| Error::io("sync", dir, error))?;
-    // Nor may the last one.
+    // The last segment must not have such a mark either.
     if let Some((id, salt)) = plan.last {
         Marker::open(vfs, dir, id, salt)?.mark(None)?;
     }
@@ -126,8 +127,8 @@ fn give_up_unbegun(vfs: &dyn Vfs, dir: &Path, plan: &mut Plan) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a stretch of a file again as it reads, then syncs. A sync that failed before a process
-/// died may have left pages that read well, count as clean and are not on the disk.
+/// Writes a stretch of a file again, with the same bytes, then syncs. A failed sync of an earlier process
+/// may have left pages that are readable and marked clean, but are not on the disk.
 fn rewrite_and_sync(vfs: &dyn Vfs, dir: &Path, harden: &Harden) -> Result<()> {
     let path = segment_path(dir, harden.id);
     let file = vfs

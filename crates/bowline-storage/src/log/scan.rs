@@ -1,24 +1,24 @@
 //! The first step of recovery: reads everything, changes nothing.
 //!
-//! The live segments form a chain: the one with the highest id that was begun is the last, and each header names
-//! the one before. A segment of the chain other than the last must hold valid frames exactly up
-//! to the offset its successor states. In the last one the first invalid frame, at offset `p`,
-//! decides: when a later frame header of this life says that the segment was synced beyond `p`,
-//! what was synced is now damaged, which is an error; otherwise no flush covered `p`, nothing
-//! from there on was acknowledged, and the log ends at `p`.
+//! The live segments form a chain. The last segment is the begun one with the highest id, and each
+//! header names the previous segment. Every segment of the chain except the last must have valid frames
+//! exactly up to the offset that its successor states. In the last segment the first invalid frame, at
+//! offset `p`, decides. If a later frame header of this life says that the segment was synced beyond
+//! `p`, then synced data is damaged, which is an error. Otherwise no flush covered `p`, nothing from
+//! there on was acknowledged, and the log ends at `p`.
 //!
-//! Segments are read by several threads where there are several, each by itself from the index its
-//! header states, and put together in order: what is found, the error included, is what one thread
-//! finds that reads them one after the other.
+//! Several threads read the segments in parallel, each segment on its own from the index that its header
+//! states. The results are combined in order, so the result (or the error) is the same as that of one
+//! thread that reads the segments one after another.
 //!
-//! A segment that was prepared ahead is *begun* when its first frame is there, a `Begin`, which comes
-//! before everything else in it: a flush that covers any frame of it covers that one. So where it is
-//! missing, and the header of the frame that was written with it is there, or a later frame says that
-//! the segment was synced beyond it, it is damaged; otherwise nothing in the segment was
-//! acknowledged, and the log ends in one before it.
+//! A prepared segment is *begun* when it has its first frame, a `Begin`. `Begin` precedes everything else
+//! in the segment, so a flush that covers any frame covers `Begin`. The segment is therefore damaged if
+//! `Begin` is missing and either the header of the frame written together with it is present, or a later
+//! frame says that the segment was synced beyond it. Otherwise nothing in the segment was acknowledged,
+//! and the log ends in an earlier segment.
 //!
 //! A segment outside the chain is *stale*: prepared and not begun, or an empty last segment that an
-//! earlier recovery replaced and did not get to remove. One that holds entries is an error.
+//! earlier recovery replaced and could not remove. A stale segment with entries is an error.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -27,10 +27,10 @@ use std::path::{Path, PathBuf};
 use super::frame::{
     BEGIN_BYTES, Entries, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life,
 };
-use super::marks::{Mark, Marks};
 use super::segment::{
     HEADER_BYTES, Link, SegmentHeader, is_spare_name, segment_id, segment_name, segment_path,
 };
+use super::sparse_index::{IndexPoint, SparseIndex};
 use crate::codec;
 use crate::error::{Error, Result};
 use crate::types::Index;
@@ -77,7 +77,7 @@ impl<'a> FrameReader<'a> {
         Ok(FrameHeader::decode(bytes, life, offset))
     }
 
-    /// The entries' bytes of the frame at `offset`; `None` when they are not what was written.
+    /// The bytes of the entries of the frame at `offset`; `None` when their checksum does not match.
     pub(super) fn body(&mut self, offset: u64, header: &FrameHeader) -> Result<Option<&[u8]>> {
         let life = self.life;
         let bytes = self.bytes(offset + FRAME_HEADER_BYTES as u64, header.padded_body_len())?;
@@ -131,7 +131,7 @@ impl<'a> FrameReader<'a> {
         Ok(&self.window[start.min(self.window.len())..(start + len).min(self.window.len())])
     }
 
-    /// Makes the next read come from the file.
+    /// Empties the window, so that the next read comes from the file.
     fn forget(&mut self) {
         self.window.clear();
         self.window_start = 0;
@@ -145,12 +145,12 @@ pub(super) enum End {
     Stated,
     /// With a `Seal` frame: the log was closed cleanly.
     Sealed,
-    /// Behind the last complete group: what follows, if anything, was never synced. `torn`
-    /// tells whether a frame was begun there, as far as its first bytes show.
+    /// Behind the last complete group. Bytes that follow were never synced. `torn` says whether they
+    /// begin like a frame.
     Tail { torn: bool },
 }
 
-/// What is in one segment of the chain.
+/// The content of one segment of the chain.
 #[derive(Clone, Debug)]
 pub(super) struct ScannedSegment {
     pub(super) header: SegmentHeader,
@@ -166,24 +166,24 @@ pub(super) struct ScannedSegment {
     pub(super) has_content: bool,
 }
 
-/// What is in a log directory.
+/// The content of a log directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scan {
     /// The chain, oldest first.
     pub(super) segments: Vec<ScannedSegment>,
     /// Segments outside the chain: never begun, or empty and replaced.
     pub(super) stale: Vec<u64>,
-    /// Of all segments, of the chain or not; 0 when there is none.
+    /// The highest id of all segments, also of stale ones; 0 when there is none.
     pub(super) highest_id: u64,
     /// File names of spares.
     pub(super) spares: Vec<String>,
-    pub(super) marks: Marks,
-    /// The index the next entry gets; 0 when there is no segment.
+    pub(super) sparse_index: SparseIndex,
+    /// The index of the next entry; 0 when there is no segment.
     pub(super) next_index: Index,
 }
 
 /// Reads all headers and all frames in `dir`. A directory that does not exist is an empty one.
-/// `threads` says how many are to read so many bytes.
+/// `threads` returns the number of threads for a number of bytes.
 pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) -> Result<Scan> {
     let mut scan = Scan::default();
     let mut found = Vec::new();
@@ -234,7 +234,7 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) ->
         }
         let read = read_ahead.next();
         let read = read.unwrap_or_else(|| segment.read(vfs, dir, bound(position)))?;
-        scan.marks.append(read.marks);
+        scan.sparse_index.append(read.sparse_index);
         scan.next_index = read.next_index;
         scan.segments.push(read.scanned);
     }
@@ -250,29 +250,30 @@ pub(super) fn list(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// What one segment holds, as far as it can tell by itself.
+/// The content of one segment, read without the other segments.
 struct ReadSegment {
     scanned: ScannedSegment,
-    marks: Marks,
+    sparse_index: SparseIndex,
     next_index: Index,
 }
 
 struct OpenSegment {
     file: std::sync::Arc<dyn VfsFile>,
     path: PathBuf,
-    /// Of a segment that was prepared and begun: with what its first frame states.
+    /// The header; for a prepared and begun segment with the values that its first frame states.
     header: SegmentHeader,
     is_begun: bool,
 }
 
-/// Follows the chain back from the newest segment: the chain oldest first, and what is not in it.
+/// Follows the chain back from the newest segment; returns the chain, oldest first, and the stale
+/// segments.
 fn split_chain(
     dir: &Path,
     mut found: Vec<OpenSegment>,
 ) -> Result<(Vec<OpenSegment>, Vec<OpenSegment>)> {
     let mut chain: Vec<OpenSegment> = Vec::new();
     let mut stale = Vec::new();
-    // The id the chain goes on with, going back; `None` at its beginning.
+    // The id of the previous segment of the chain; `None` at its beginning.
     let mut wanted = found.last().map(|last| last.header.id);
     // The segment behind it, and the salt it names.
     let mut named: Option<(PathBuf, u64)> = None;
@@ -283,7 +284,7 @@ fn split_chain(
     while let Some(segment) = found.pop() {
         let id = segment.header.id;
         match wanted {
-            // One that was never begun says nothing of what was before it.
+            // A segment that was never begun does not say where the previous one ends.
             Some(wanted_id) if id < wanted_id && !segment.is_begun => stale.push(segment),
             Some(wanted_id) if id < wanted_id => {
                 return Err(missing(wanted_id, &segment_name(id)));
@@ -311,7 +312,7 @@ fn split_chain(
             _ => stale.push(segment),
         }
     }
-    // What a segment was prepared behind goes only when a later one was begun.
+    // The predecessor of a prepared segment is removed only when a later segment was begun.
     if let (true, Some(wanted_id)) = (chain.is_empty(), wanted) {
         return Err(missing(wanted_id, "what was before it"));
     }
@@ -338,12 +339,12 @@ impl OpenSegment {
         Ok(segment)
     }
 
-    /// Looks for the frame that a prepared segment begins with.
+    /// Reads the first frame of a prepared segment.
     fn read_beginning(&mut self) -> Result<()> {
         let corrupt = |reason: String| Error::corrupt(&self.path, HEADER_BYTES, reason);
         let mut reader =
             FrameReader::new(&*self.file, &self.path, self.header.life(), WINDOW_BYTES)?;
-        // In a log that is being written it may have been written since the first look.
+        // In a log that is being written, the frame may have been written since the first read.
         for is_second_look in [false, true] {
             reader.forget();
             if let Some(frame) = reader.header(HEADER_BYTES)?
@@ -386,8 +387,8 @@ impl OpenSegment {
         Ok(())
     }
 
-    /// An error unless there is a segment from `later_id` on, which this one says there is. In a log
-    /// that is being written, it may be newer than the last listing, or have been given up since.
+    /// Checks that a segment from `later_id` on exists, as the mark of this one says. In a log that is
+    /// being written, it may be newer than the last listing, or released since.
     fn expect_from(&self, vfs: &dyn Vfs, dir: &Path, later_id: u64) -> Result<()> {
         let names = list(vfs, dir)?;
         let mut ids = names.iter().filter_map(|name| segment_id(name));
@@ -405,7 +406,7 @@ impl OpenSegment {
         })
     }
 
-    /// An error when a stale segment begins with a frame that says something.
+    /// Returns an error when a stale segment has a frame with content.
     fn refuse_content(&self) -> Result<()> {
         let life = self.header.life();
         let mut reader = FrameReader::new(&*self.file, &self.path, life, FRAME_HEADER_BYTES)?;
@@ -424,8 +425,8 @@ impl OpenSegment {
         Ok(())
     }
 
-    /// Reads the segment as one that goes on where its header says. `bound` is where it ends by the
-    /// header of the next one; the last segment has none.
+    /// Reads the segment from the index that its header states. `bound` is its end according to the header
+    /// of the next segment; the last segment has none.
     fn read(&self, vfs: &dyn Vfs, dir: &Path, bound: Option<u64>) -> Result<ReadSegment> {
         let life = self.header.life();
         let reader = FrameReader::new(&*self.file, &self.path, life, WINDOW_BYTES)?;
@@ -446,7 +447,7 @@ impl OpenSegment {
             bound,
             reader,
             scanned,
-            marks: Marks::default(),
+            sparse_index: SparseIndex::default(),
             next_index: self.header.first_index,
         };
         walk.read()
@@ -458,22 +459,22 @@ struct Walk<'a> {
     segment: &'a OpenSegment,
     vfs: &'a dyn Vfs,
     dir: &'a Path,
-    /// Where the segment ends by the header of the next one; the last segment has none.
+    /// The end according to the header of the next segment; the last segment has none.
     bound: Option<u64>,
     reader: FrameReader<'a>,
-    /// What was read so far; the next frame is at its `end_offset`.
+    /// The content read so far; the next frame is at its `end_offset`.
     scanned: ScannedSegment,
-    marks: Marks,
+    sparse_index: SparseIndex,
     next_index: Index,
 }
 
 impl Walk<'_> {
-    /// Reads up to the bound, or as far as frames are valid when there is none.
+    /// Reads up to the bound, or without a bound as far as frames are valid.
     fn read(mut self) -> Result<ReadSegment> {
-        self.marks
-            .restart_at(self.mark(self.next_index, HEADER_BYTES));
-        // A frame is looked at a second time before it is called damaged: in a log that is being
-        // written, it may have been completed since the first look.
+        self.sparse_index
+            .restart_at(self.index_point(self.next_index, HEADER_BYTES));
+        // A frame is read a second time before it counts as damaged: in a log that is being written, it
+        // may have been completed since the first read.
         let mut is_second_look = false;
         while !self.is_at_bound()? {
             let offset = self.scanned.end_offset;
@@ -494,7 +495,7 @@ impl Walk<'_> {
         }
         Ok(ReadSegment {
             scanned: self.scanned,
-            marks: self.marks,
+            sparse_index: self.sparse_index,
             next_index: self.next_index,
         })
     }
@@ -503,8 +504,8 @@ impl Walk<'_> {
         Error::corrupt(&self.segment.path, offset, reason.into())
     }
 
-    fn mark(&self, first_index: Index, offset: u64) -> Mark {
-        Mark {
+    fn index_point(&self, first_index: Index, offset: u64) -> IndexPoint {
+        IndexPoint {
             first_index,
             segment_id: self.segment.header.id,
             offset,
@@ -536,8 +537,8 @@ impl Walk<'_> {
         Ok(Some(header))
     }
 
-    /// Ends the walk at a frame that is not valid, if none was synced there. Goes on for a second look
-    /// where one was.
+    /// Ends the walk at an invalid frame if nothing was synced there. Otherwise continues, for a second
+    /// read.
     fn end_at_invalid(&mut self, offset: u64, is_second_look: bool) -> Result<ControlFlow<()>> {
         if let Some(bound) = self.bound {
             let reason = format!("not a valid frame; the log goes on up to offset {bound}");
@@ -570,7 +571,7 @@ impl Walk<'_> {
         Ok(ControlFlow::Break(()))
     }
 
-    /// Takes in the valid frame at `offset`, if it may stand there. Breaks when it is the last one.
+    /// Adds the valid frame at `offset`, if its kind is allowed there. Breaks at the last frame.
     fn take(&mut self, offset: u64, header: &FrameHeader) -> Result<ControlFlow<()>> {
         self.check_index(offset, header)?;
         if header.kind == FrameKind::Continued {
@@ -592,18 +593,19 @@ impl Walk<'_> {
             FrameKind::Data => {
                 scanned.entries += u64::from(header.entry_count);
                 scanned.has_content = true;
-                self.marks.note_frame(self.mark(header.first_index, offset));
+                self.sparse_index
+                    .note_frame(self.index_point(header.first_index, offset));
                 self.next_index = header.end_index();
             }
             FrameKind::Cut => {
                 scanned.has_content = true;
-                self.marks
-                    .restart_at(self.mark(header.first_index, frame_end));
+                self.sparse_index
+                    .restart_at(self.index_point(header.first_index, frame_end));
                 self.next_index = header.first_index;
             }
             FrameKind::Seal if self.bound.is_none() => {
                 scanned.end = End::Sealed;
-                // One more look is needed only for the sign that a successor is missing.
+                // The walk goes on only to detect that a successor is missing.
                 let next = self.reader.header(frame_end)?;
                 if next.is_none_or(|next| next.kind != FrameKind::Continued) {
                     return Ok(ControlFlow::Break(()));
@@ -614,7 +616,7 @@ impl Walk<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A cut goes back; every other frame goes on with the next index.
+    /// A cut goes back to an earlier index; every other frame continues at the next index.
     fn check_index(&self, offset: u64, header: &FrameHeader) -> Result<()> {
         let (index, expected) = (header.first_index, self.next_index);
         let fits = match header.kind {
@@ -641,7 +643,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a body with a valid checksum holds what its header says.
+/// Whether a body with a valid checksum agrees with its header.
 fn check_entries(header: &FrameHeader, body: &[u8]) -> Result<(), String> {
     let mut entries = Entries::new(header, body);
     entries.by_ref().for_each(drop);

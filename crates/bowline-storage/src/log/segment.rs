@@ -3,19 +3,19 @@
 //! The header is written and synced under the spare's name and only then renamed, so a file with
 //! a segment's name always had a durable header: a bad one is damage, never an unfinished write.
 //!
-//! Where a segment begins (its first index, and the end of the one before) is known when it is made
-//! by an opening, and stands in the header. Of one that is *prepared* while the segment before is
-//! written to, it is not: the header leaves both out, and the first frame, a `Begin`, states them.
+//! The header has the first index of the segment and the end of the previous one, if an opening makes
+//! the segment. If the segment is *prepared* while the previous one is still written to, both are
+//! unknown. Then the header omits them, and the first frame, a `Begin`, states them.
 //!
-//! The last sector of the page is the *mark*: zeros, or a `Continued` frame with the id of a further
-//! segment, written when that one has its name, durably. No other sector of the page changes with it,
-//! and nothing that was acknowledged is in it.
+//! The last sector of the page is the *mark*: zeros, or a `Continued` frame with the id of a later
+//! segment, written when that segment durably has its name. The mark changes no other sector of the page,
+//! and its own sector has no acknowledged data.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life, NUMBER_LIMIT, bare_frame};
-use super::preparer::Spare;
+use super::segment_allocator::Spare;
 use crate::codec::Reader;
 use crate::error::{Error, Result};
 use crate::types::Index;
@@ -27,14 +27,14 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 pub(super) const TRAILER_BYTES: u64 = FRAME_HEADER_BYTES as u64;
 /// The format written, and the newest one read. Those below it are read, too.
 pub(super) const FORMAT_VERSION: u32 = 3;
-/// The first in which a segment can be prepared.
+/// The first format version with prepared segments.
 const PREPARED_SINCE: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"bowl.log";
 const CRC_RANGE: std::ops::Range<usize> = 12..16;
 const OWNER_OFFSET: u64 = 72;
 const FIELDS_END: usize = 88;
-/// The mark fills a sector by itself: what a disk tears it tears between sectors.
+/// The mark has its own sector, since a disk tears writes only between sectors.
 const MARK_BYTES: usize = 512;
 const MARK_OFFSET: usize = HEADER_BYTES as usize - MARK_BYTES;
 const SEGMENT_SUFFIX: &str = ".log";
@@ -48,19 +48,19 @@ const _: () = assert!(FIELDS_END <= MARK_OFFSET);
 pub(super) struct Link {
     pub(super) id: u64,
     pub(super) salt: u64,
-    /// The offset behind its last frame. Later frames in it are void for ever. 0 while nobody knows.
+    /// The offset behind its last frame. Later frames in it are void. 0 while unknown.
     pub(super) end_offset: u64,
 }
 
-/// What the first page of a segment says.
+/// The content of the header page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SegmentHeader {
     /// Never 0; grows from segment to segment.
     pub(super) id: u64,
     pub(super) salt: u64,
-    /// Whose log it is.
+    /// The owner of the log.
     pub(super) owner: u128,
-    /// The index that follows the last valid one of the segment before. 0 while nobody knows.
+    /// The index after the last valid one of the previous segment. 0 while unknown.
     pub(super) first_index: Index,
     /// Length of the file when it became a segment.
     pub(super) capacity_bytes: u64,
@@ -192,7 +192,7 @@ impl SegmentHeader {
     pub(super) fn read(file: &dyn VfsFile, path: &Path, id: u64) -> Result<SegmentHeader> {
         let mut page = vec![0; HEADER_BYTES as usize];
         let read = vfs::read_full_at(file, path, &mut page, 0)?;
-        // The mark may be being written: then a second look finds it whole.
+        // The mark may be being written. Then a second read finds it whole.
         SegmentHeader::decode(path, id, &page[..read]).or_else(|_| {
             let read = vfs::read_full_at(file, path, &mut page, 0)?;
             SegmentHeader::decode(path, id, &page[..read])
@@ -200,7 +200,7 @@ impl SegmentHeader {
     }
 }
 
-/// Gives a header page the magic and the checksum it must have.
+/// Writes the magic and the checksum into a header page.
 #[cfg(any(test, fuzzing))]
 pub(super) fn repair_header(page: &mut [u8]) {
     page[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -215,7 +215,7 @@ fn page_crc(page: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &[0; MARK_BYTES])
 }
 
-/// The sector that says which further segment exists, if any.
+/// The sector of the mark: the id of a later segment, if any.
 fn mark_of(life: Life, later_id: Option<u64>) -> [u8; MARK_BYTES] {
     let mut mark = [0; MARK_BYTES];
     if let Some(id) = later_id {
@@ -225,7 +225,7 @@ fn mark_of(life: Life, later_id: Option<u64>) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// Writes which further segment exists. Durable after the next sync of `file`.
+/// Writes the mark. Durable after the next sync of `file`.
 pub(super) fn write_mark(
     file: &dyn VfsFile,
     path: &Path,
@@ -235,8 +235,8 @@ pub(super) fn write_mark(
     vfs::write_all_at(file, path, &mark_of(life, later_id), MARK_OFFSET as u64)
 }
 
-/// A segment that is to be marked, through a file of its own: a sync that fails is then told to
-/// whoever else syncs the segment, too.
+/// Writes the mark of a segment through a file of its own. So a failed sync of the mark is also reported
+/// to the other threads that sync the segment.
 pub(super) struct Marker {
     file: Arc<dyn VfsFile>,
     path: PathBuf,
@@ -253,7 +253,7 @@ impl Marker {
         Ok(Marker { file, path, life })
     }
 
-    /// Writes, durably, which further segment exists. After a failure nobody knows what is written.
+    /// Writes the mark durably. After a failure it is unknown whether the mark is on the disk.
     pub(super) fn mark(&self, later_id: Option<u64>) -> Result<()> {
         write_mark(&*self.file, &self.path, self.life, later_id)?;
         vfs::sync_data(&*self.file, &self.path)
@@ -290,7 +290,7 @@ pub(super) fn is_spare_name(name: &str) -> bool {
 /// How far an activation got before it failed.
 #[derive(Debug)]
 pub(super) enum ActivationError {
-    /// No segment was named: the log is as before, and the spare is of no use any more.
+    /// No segment was named: the log is unchanged, and the spare cannot be used any more.
     BeforeNaming(Error),
     /// The directory may or may not hold the new segment.
     WhileNaming(Error),
@@ -304,7 +304,7 @@ impl From<ActivationError> for Error {
     }
 }
 
-/// Makes `spare` the segment that `header` describes, durably.
+/// Turns `spare` into the segment that `header` describes, durably.
 pub(super) fn activate(
     vfs: &dyn Vfs,
     dir: &Path,

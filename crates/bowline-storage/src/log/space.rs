@@ -1,8 +1,8 @@
-//! What the log knows of the room on its disk.
+//! What the log knows about free space on its disk.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Shared by the writer, the maker of spares, and whoever wants to know.
+/// Flags that the writer and the segment allocator set, and that any thread may read.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     is_full: AtomicBool,
@@ -10,7 +10,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Whether the last attempt to get a segment to go on in found no room.
+    /// Whether the disk had no space for a needed segment at the last attempt.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
@@ -19,7 +19,7 @@ impl Space {
         self.is_full.store(is_full, Ordering::Release);
     }
 
-    /// Whether the last attempt to make a spare ahead found no room.
+    /// Whether the disk had no space for a segment prepared in advance at the last attempt.
     pub(super) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Acquire)
     }

@@ -1,18 +1,18 @@
-//! The active segment as writer and syncing threads share it, and the flush.
+//! The active segment, shared by the writer and the syncing threads, and the flush.
 //!
-//! Who may touch what: the writer (one thread at a time, it owns the `Log`) changes `file`, `path`
-//! and `end_offset`; whoever holds `sync_lock` changes `synced_offset` and `durable_index`. A
-//! rotation and a cut hold `sync_lock` too, so a flush never straddles them. One flush at a time
-//! is also what makes a failure reach everyone: the system reports a failed flush to only one of
-//! several callers with one open file, and the others find the log poisoned. (The mark of a segment
-//! is flushed beside that, through an open file of its own, and a failure poisons as well.)
+//! Access to the fields: the writer (one thread at a time, which owns the `Log`) changes `file`, `path`
+//! and `end_offset`. The holder of `sync_lock` changes `synced_offset` and `durable_index`. A rotation and
+//! a cut also hold `sync_lock`, so no flush spans them. Because only one flush runs at a time, every
+//! caller learns of a failure: the system reports a failed flush to only one of several callers with the
+//! same open file, and the others find the log poisoned. (The mark of a segment is flushed concurrently,
+//! through its own open file; a failure there poisons the log as well.)
 //!
 //! Order of locks: `sync_lock`, then `active`. `active` is never held during I/O.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::preparer::Releases;
+use super::segment_allocator::Releases;
 use super::space::Space;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -22,13 +22,13 @@ use crate::vfs::{self, VfsFile};
 
 /// State of the active segment.
 ///
-/// Invariants: `synced_offset <= end_offset`, `durable_index <= written_index`, and what is synced
-/// to its end is durable to its last index.
+/// Invariants: `synced_offset <= end_offset`, `durable_index <= written_index`, and when
+/// `synced_offset` is the end, `durable_index` is the last index.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) file: Arc<dyn VfsFile>,
     pub(super) path: Arc<Path>,
-    /// Behind the last written frame.
+    /// The offset behind the last written frame.
     pub(super) end_offset: u64,
     pub(super) synced_offset: u64,
     pub(super) written_index: Index,
@@ -49,7 +49,7 @@ impl Active {
     }
 }
 
-/// What the writer and its sync handles share.
+/// The state that the writer and its sync handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     sync_lock: Mutex<()>,
@@ -68,14 +68,14 @@ impl Shared {
         }
     }
 
-    /// The state, when the log still takes writes.
+    /// The state, if the log still accepts writes.
     pub(super) fn active(&self) -> Result<MutexGuard<'_, Active>> {
         let active = self.active.lock();
         active.check()?;
         Ok(active)
     }
 
-    /// The state, whatever became of the log.
+    /// The state, also of a closed or poisoned log.
     pub(super) fn any_active(&self) -> MutexGuard<'_, Active> {
         self.active.lock()
     }
@@ -85,7 +85,7 @@ impl Shared {
         self.sync_lock.lock()
     }
 
-    /// Refuses everything from now on; returns the error to give to the caller.
+    /// Refuses all writes from now on; returns the error for the caller.
     pub(super) fn poison(&self, cause: &Error) -> Error {
         let mut active = self.active.lock();
         let reason = active.poison.get_or_insert_with(|| {
@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-/// Syncs the log from any thread, while its owner goes on writing.
+/// Syncs the log from any thread, while the owner continues to write.
 #[derive(Clone, Debug)]
 pub struct LogSync {
     pub(super) shared: Arc<Shared>,
@@ -135,8 +135,8 @@ pub struct LogSync {
 }
 
 impl LogSync {
-    /// Makes everything written so far durable; returns the highest durable index. Returns at
-    /// once when a flush of another thread has covered it.
+    /// Makes everything written so far durable; returns the highest durable index. Returns immediately
+    /// when a flush of another thread has covered it.
     pub fn sync(&self) -> Result<Index> {
         self.shared.sync()
     }
@@ -147,22 +147,21 @@ impl LogSync {
         self.shared.any_active().durable_index
     }
 
-    /// Whether the last attempt to go on in a new segment found no room: what is staged waits for
-    /// some.
+    /// Whether the disk had no space for a new segment at the last attempt. The staged group waits for
+    /// space.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.shared.space.is_full()
     }
 
-    /// Whether there is no room for a segment behind the ones that are there. What is left of them
-    /// is the reserve. Found out early only by a log with [`Log::keep_a_spare`](super::Log::keep_a_spare).
+    /// Whether the disk has no space for a further segment. The rest of the existing segments is then the
+    /// only reserve. Only a log with [`Log::keep_a_spare`](super::Log::keep_a_spare) detects this early.
     #[must_use]
     pub fn is_short_of_space(&self) -> bool {
         self.shared.space.is_short() || self.shared.space.is_full()
     }
 
-    /// Removes the files of segments that were released and are still there, for who needs their
-    /// room; returns whether there were any that could be.
+    /// Removes the files of released segments, to free their space; returns whether it removed any.
     #[must_use]
     pub fn finish_releases(&self) -> bool {
         self.releases.finish()

@@ -10,7 +10,7 @@ use crate::vfs::Vfs;
 
 const ATTEMPTS_MAX: usize = 8;
 
-/// What a check of a log found. Damage is not in here: it is the error of [`verify`].
+/// The result of a check of a log. Damage is not part of it: [`verify`] returns damage as an error.
 ///
 /// [`verify`]: super::Log::verify
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,15 +26,15 @@ pub struct Report {
     pub bytes: u64,
     /// The lowest index, or `next_index` when there are no entries.
     pub first_index: Index,
-    /// The index the next entry gets; 0 when there is no segment.
+    /// The index of the next entry; 0 when there is no segment.
     pub next_index: Index,
-    /// Whose log it is; `None` when there is no segment.
+    /// The owner of the log; `None` when there is no segment.
     pub owner: Option<u128>,
     /// The last segment, and where its last valid frame ends.
     pub end: Option<(PathBuf, u64)>,
     /// Whether the log was closed cleanly.
     pub is_sealed: bool,
-    /// Where a group lies that was never acknowledged: torn by a crash, or just being written.
+    /// The place of a group that was never acknowledged: torn by a crash, or being written.
     pub unfinished: Option<(PathBuf, u64)>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn verify(vfs: &dyn Vfs, dir: &Path) -> Result<Report> {
     loop {
         let before = segment_ids(vfs, dir)?;
         match check(vfs, dir) {
-            // Segments came or went during the check, which can look like a gap: look again.
+            // Segments were created or removed during the check, which can look like a gap: check again.
             Err(error) if attempt < ATTEMPTS_MAX && segment_ids(vfs, dir)? != before => {
                 tracing::debug!(%error, attempt, "the log changed while it was checked");
                 attempt += 1;
@@ -69,7 +69,7 @@ fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Report, Error> {
         frames: scan.segments.iter().map(|segment| segment.frames).sum(),
         entries: scan.segments.iter().map(|segment| segment.entries).sum(),
         bytes: scan.segments.iter().map(|segment| segment.end_offset).sum(),
-        first_index: scan.marks.first_index().unwrap_or(scan.next_index),
+        first_index: scan.sparse_index.first_index().unwrap_or(scan.next_index),
         next_index: scan.next_index,
         owner: last.map(|last| last.header.owner),
         end: last.map(|last| (segment_path(dir, last.header.id), last.end_offset)),

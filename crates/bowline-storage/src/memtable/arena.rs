@@ -1,17 +1,15 @@
 //! The memory of a memtable: one zeroed block, handed out from the front, freed as a whole.
 //!
 //! The block is requested at its full capacity, and the operating system commits its pages when
-//! they are first touched, so an unused tail costs address space only. It is asked of the system
-//! itself: an allocator that has given back a block of some megabytes may keep later ones of that
-//! size in its heap, where they leave holes that nothing else fits, and clears them by hand
-//! (glibc's `M_MMAP_THRESHOLD` moves so). Places in it are numbers
-//! of 8-byte units from its start, held in 32 bits: half the size of a pointer, and nothing in
-//! the block ever holds an address. Unit 0 is never handed out, so that 0 can mean *nothing*.
+//! they are first touched, so an unused tail costs address space only. It is requested from the
+//! operating system directly: an allocator that has freed a block of some megabytes may keep later
+//! blocks of that size in its heap, where they fragment it, and must clear them itself (glibc adapts
+//! `M_MMAP_THRESHOLD` so). Offsets in the block count 8-byte units from its start in 32 bits: half the
+//! size of a pointer. The block has no addresses. Unit 0 is never handed out, so 0 can mean *nothing*.
 //!
-//! Everything that changes after it was published is an atomic, reached through [`Arena::view`].
-//! Plain bytes (keys and values) are written once, by the single writer, before anything points
-//! to them, and are only read from then on. Those two ways in are all there is: with them, no
-//! reader can meet a byte that is still being written.
+//! Fields that change after they were published are atomics, accessed through [`Arena::view`]. Plain bytes
+//! (keys and values) are written once by the single writer, before anything points to them, and are only
+//! read afterwards. There is no other access, so no reader can see a byte that is being written.
 
 #![expect(unsafe_code, reason = "the one place that turns offsets into memory")]
 
@@ -50,11 +48,11 @@ unsafe impl Shared for AtomicU32 {}
 // SAFETY: an atomic, valid as zero, aligned to 8.
 unsafe impl Shared for AtomicU64 {}
 
-/// What [`held_bytes`] tells. Of the standard library: it is none of what a scheduler should try.
+/// The value of [`held_bytes`]. A standard atomic: the scheduler of the interleaving tests need not see it.
 static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The address space, in bytes, that the memtables of this process hold, those included whose memory is
-/// still to be given back. An allocator that counts does not see it.
+/// The address space, in bytes, of all memtables of this process, including dropped ones whose memory is
+/// not freed yet. A counting allocator does not see it.
 #[must_use]
 pub fn held_bytes() -> usize {
     HELD_BYTES.load(Relaxed)
@@ -127,7 +125,7 @@ impl Arena {
     /// When they would lie outside the block.
     ///
     /// # Safety
-    /// Nobody writes to these bytes any more: `offset` was published after they were written.
+    /// These bytes are not written any more: `offset` was published after they were written.
     #[inline]
     pub(super) unsafe fn bytes(&self, offset: u32, displacement: usize, len: usize) -> &[u8] {
         let start = offset as usize * UNIT + displacement;
@@ -184,7 +182,7 @@ mod block {
     /// # Safety
     /// The block came from [`ask_for`] with this layout, and nothing borrowed from it is left.
     pub(super) unsafe fn give_back(base: NonNull<u8>, layout: Layout) {
-        // SAFETY: all of a mapping that nobody uses any more, by the caller's promise.
+        // SAFETY: a whole mapping that is not used any more, by the contract of the caller.
         let unmapped = unsafe { munmap(base.as_ptr().cast(), layout.size()) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -202,7 +200,7 @@ mod block {
         if first >= end {
             return;
         }
-        // SAFETY: whole pages inside the block, which the caller owns; what they hold does not change by it.
+        // SAFETY: whole pages inside the block, which the caller owns; their content does not change.
         let _refused = unsafe {
             madvise(
                 base.add(first).as_ptr().cast(),
@@ -318,7 +316,7 @@ mod tests {
         let place = space.reserve(20).expect("room").get();
         let next = space.reserve(8).expect("room").get();
         arena.view::<AtomicU64>(next, 0).store(u64::MAX, Relaxed);
-        // SAFETY: reserved above, nobody else knows the place.
+        // SAFETY: reserved above, no other code knows the place.
         unsafe { arena.write(place, 4, b"sixteen bytes ok") };
         // SAFETY: written above, never again.
         assert_eq!(unsafe { arena.bytes(place, 4, 16) }, b"sixteen bytes ok");

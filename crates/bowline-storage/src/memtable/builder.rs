@@ -1,9 +1,9 @@
-//! Builds a whole memtable before anybody reads it: for recovery.
+//! Builds a whole memtable before it has readers: for recovery.
 //!
-//! What makes an insertion dear is finding a key's place, in the hash and in the skiplist: a walk
-//! through memory that is in no cache. A memtable that nobody reads yet needs neither, so the builder
-//! only writes the entries down, one behind the other, each as if its key were new. When all are
-//! there it sorts them, makes chains of those of one key, and fills list and hash in order:
+//! The cost of an insertion is the search for the key in the hash index and in the skiplist: a walk
+//! through uncached memory. A memtable without readers needs neither index yet. So the builder only
+//! appends the entries, each as if its key were new. At the end it sorts them, links the versions of
+//! each key, and fills skiplist and hash index in order:
 //!
 //! ```text
 //!  insert     arena: | c 1 | a 2 | d 3 | a 4 |
@@ -13,9 +13,9 @@
 //!
 //! Entries of one key stay in the order in which they were written.
 //!
-//! Invariant: what [`MemtableBuilder::finish`] gives is read and written to like what the same
-//! insertions through a [`MemtableWriter`] give. It takes somewhat more memory where keys have many
-//! versions, since each was written with a node, and less for the hash, which never had to grow.
+//! Invariant: the result of [`MemtableBuilder::finish`] behaves like a memtable with the same insertions
+//! through a [`MemtableWriter`]. It needs somewhat more memory where keys have many versions, since each
+//! version has a node, and less for the hash index, which never grew.
 
 use super::hash::{HashIndex, Tag};
 use super::record::{Node, NodeAt};
@@ -23,13 +23,13 @@ use super::sort::{Sorted, key, sort};
 use super::{Arena, Memtable, MemtableWriter, Tree};
 use crate::{EntryKind, Error, Index, Result, Revision, TreeId};
 
-/// An entry, by the node that it was written with.
+/// An entry that is not linked yet, with its node.
 #[derive(Clone, Copy)]
 struct Loose {
     /// Eight bytes of its key, while it is sorted.
     prefix: u64,
     node: NodeAt,
-    /// Of its key, so that hardly any other key needs to be looked at.
+    /// The tag of its key, so that keys are rarely compared.
     tag: Tag,
 }
 
@@ -53,7 +53,7 @@ impl Sorted for Loose {
     }
 }
 
-/// A memtable that is being filled, and cannot be read yet.
+/// A memtable that is being filled and cannot be read yet.
 pub struct MemtableBuilder {
     memtable: Memtable,
     /// The entries by tree.

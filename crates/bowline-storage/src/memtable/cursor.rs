@@ -80,7 +80,7 @@ impl Walk {
     }
 }
 
-/// What a reader at one revision sees of one tree: for each key, the newest entry not above that
+/// The versions of one tree visible at one revision: for each key, the newest entry not above that
 /// revision, tombstones included. Keys that are newer altogether are not there.
 #[derive(Debug)]
 pub struct MemtableReadCursor {
@@ -95,7 +95,7 @@ impl MemtableReadCursor {
             let candidate = node?;
             let next = candidate.next(0);
             if let Some(next) = next {
-                // What is done with this entry takes as long as memory does.
+                // Processing this entry takes about as long as a load from memory.
                 next.prefetch();
             }
             if let Some(record) = candidate.newest().visible_at(self.at) {
@@ -244,7 +244,7 @@ show_the_entry!(MemtableReadCursor);
 show_the_entry!(MemtableVersionCursor);
 
 impl Memtable {
-    /// A cursor over what a reader at revision `at` sees of `tree`. Not valid until it seeks.
+    /// A cursor over the versions of `tree` visible at revision `at`. Not valid until it seeks.
     #[must_use]
     pub fn read_cursor(self: &Arc<Self>, tree: TreeId, at: Revision) -> MemtableReadCursor {
         MemtableReadCursor {

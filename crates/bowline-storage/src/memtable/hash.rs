@@ -1,18 +1,18 @@
-//! From a key to its newest record: an append-only hash table with open addressing.
+//! The hash index: an append-only hash table with open addressing, from a key to its newest record.
 //!
 //! ```text
 //! slot, 64 bits    | tag: 32 bits of the key's hash | where the newest record lies: 32 bits |
 //! ```
 //!
-//! An empty slot is 0. A key's search starts at the slot its tag's high bits name and goes on to
-//! the next until it meets the key or an empty slot. The tag is enough to tell nearly all other
-//! keys apart, so a hit touches one slot and one record, and a miss touches one slot.
+//! An empty slot is 0. The search for a key starts at the slot given by the high bits of its tag and
+//! probes the following slots until it finds the key or an empty slot. Different keys rarely have equal
+//! tags, so a hit touches one slot and one record, and a miss touches one slot.
 //!
-//! The table doubles when it is half full. Because the place comes from the tag's high bits, the
-//! new array is filled from the old one nearly in order, without reading a key. It is published
-//! with `Release` by its number; the old arrays stay until the memtable is dropped (together no
-//! larger than the new one), so a reader that is still in one is never disturbed. What such a
-//! reader misses was inserted after it began, and so is newer than the revision it reads at.
+//! The table doubles when it is half full. Because the slot comes from the high bits of the tag, the new
+//! array is filled from the old one nearly in order, without reading a key. Its number is published with
+//! `Release`. The old arrays (together no larger than the new one) stay until the memtable is dropped,
+//! so readers can continue in them. An entry that such a reader misses was inserted after the read began,
+//! and so is newer than the revision of the read.
 //!
 //! Slots never become empty, and a slot's key never changes: only its record does.
 
@@ -65,7 +65,7 @@ pub(super) struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Makes `record` what readers of this key find.
+    /// Makes `record` the newest record of this key.
     #[inline]
     pub(super) fn publish(&self, record: RecordAt) {
         self.slot.store(pack(self.tag, record), Release);
@@ -104,8 +104,8 @@ impl Slots {
     #[inline]
     fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Probe<'a> {
         let mut position = self.start(tag);
-        // One key in five is not at its first slot, which nobody can predict. A branch that is taken wrongly here
-        // throws away what the processor has begun beyond it, such as the next read: so no branch.
+        // One key in five is not at its first slot, which is unpredictable. A mispredicted branch here would discard
+        // the speculative work behind it, such as the next read. So there is no branch.
         let first = self.slot(position).load(Relaxed);
         let is_another = u32::from(first != 0) & u32::from((first >> 32) as u32 != tag.0);
         position = (position + is_another) & ((1 << self.bits) - 1);
@@ -211,7 +211,7 @@ impl HashIndex {
         self.current()?.probe(arena, tag, key).found
     }
 
-    /// Where `key` is, or is to be. Only the writer calls it, after [`HashIndex::grow_for`].
+    /// The slot of `key`, or its future slot. Only the writer calls it, after [`HashIndex::grow_for`].
     pub(super) fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Option<Probe<'a>> {
         Some(self.current()?.probe(arena, tag, key))
     }
@@ -236,7 +236,7 @@ impl HashIndex {
         Filler { number, slots }
     }
 
-    /// Makes what was put in what readers find; gives the bytes taken.
+    /// Publishes the inserted records to readers; returns the bytes used.
     pub(super) fn filled(&self, filler: &Filler<'_>) -> usize {
         self.current.store(filler.number, Release);
         UNIT << filler.slots.bits

@@ -1,8 +1,7 @@
-//! The newest versions, in memory: where every write goes first, until it is flushed to tables.
+//! The memtable: the newest versions in memory, until they are flushed to tables.
 //!
-//! One [`Memtable`] is one *generation*. It spans all trees, is switched and flushed as a whole,
-//! and is freed as a whole: dropping it gives back a few blocks of memory, however many entries
-//! they hold.
+//! One [`Memtable`] is one *generation*. It spans all trees, and is sealed, flushed and freed as a whole:
+//! dropping it frees a few blocks of memory, regardless of the number of entries.
 //!
 //! ```text
 //!            hash index (per tree)            arena (one block, all trees)
@@ -16,40 +15,42 @@
 //! ```
 //!
 //! * `arena`: one zeroed block, offsets instead of pointers. The only memory entries live in.
-//! * `record`: what lies in it. A record is one version of a key; versions form a chain from the
-//!   newest backwards, with jumps, so that old versions are found in logarithmic time.
+//! * `record`: the layout of the entries. A record is one version of a key; versions form a chain from
+//!   the newest backwards, with jump pointers, so that old versions are found in logarithmic time.
 //! * `hash`: key to newest record, for point reads: one slot, one record, no more.
-//! * `skiplist`: keys in order, one node per key, for scans. The order is made by who asks for it.
-//! * [`MemtableBuilder`]: fills a memtable that nobody reads yet, and puts its keys in order at the
-//!   end; for recovery.
-//! * [`Retirement`]: where a memtable leaves its memory, so that who drops it need not free it.
-//! * [`MemtableWriter`]: the single writer. Cursors: [`MemtableReadCursor`] shows what one revision
-//!   sees, [`MemtableVersionCursor`] shows every version, for the flush.
+//! * `skiplist`: keys in order, one node per key, for scans. New keys are sorted in when a scan needs
+//!   them.
+//! * [`MemtableBuilder`]: fills a memtable that has no readers yet, and sorts its keys at the end; for
+//!   recovery.
+//! * [`DeferredReclaim`]: the memory of dropped memtables, which a background thread frees.
+//! * [`MemtableWriter`]: the single writer. [`MemtableReadCursor`] yields the versions visible at one
+//!   revision, [`MemtableVersionCursor`] yields every version, for the flush.
 //!
-//! # Who may do what
+//! # Concurrency
 //!
-//! One writer at a time (a mutex, taken once per batch), any number of readers, who are never waited
-//! for and take no lock, but for a scan that finds keys which are not in order yet. A writer makes an entry whole before it stores a link to it with
-//! `Release`; readers load links with `Acquire`. Nothing reachable is ever changed but links.
+//! There is one writer at a time (a mutex, taken once per batch) and any number of readers. The writer
+//! never waits for readers. Readers take no lock, except a scan that finds keys which are not sorted in
+//! yet. A writer completes an entry before it stores a link to it with `Release`; readers load links with
+//! `Acquire`. Of reachable memory only links change.
 //!
-//! Entries become reachable when they are inserted, which may be before their commit is visible:
-//! readers name the revision they read at, and newer entries are skipped. A reader that got its
-//! revision after the entries of that revision were inserted sees all of them.
+//! Entries become reachable when they are inserted, which may be before their commit is visible. Readers
+//! skip entries newer than the revision at which they read. A reader that obtains its revision after the
+//! entries of that revision were inserted sees all of them.
 //!
 //! # Invariants
 //!
-//! * The versions of a key are inserted in revisions that do not fall; the second of two entries
-//!   with one key and revision replaces the first.
-//! * A key is in the hash index if and only if it is in the skiplist or waits to be put there, once
-//!   the writer is done with the insertion; both lead to the same newest record.
-//! * An insertion either happens or fails without a trace.
+//! * The versions of a key are inserted in ascending revisions. The second of two entries with the same
+//!   key and revision replaces the first.
+//! * After an insertion, the key is in the hash index, and in the skiplist or in its list of unsorted
+//!   nodes. Both lead to the same newest record.
+//! * An insertion succeeds, or fails without any change.
 
 mod arena;
 mod builder;
 mod cursor;
+mod deferred_reclaim;
 mod hash;
 mod record;
-mod retirement;
 mod skiplist;
 mod sort;
 #[cfg(test)]
@@ -62,7 +63,7 @@ use std::sync::Arc;
 pub use arena::held_bytes;
 pub use builder::{BuilderWriter, MemtableBuilder};
 pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
-pub use retirement::Retirement;
+pub use deferred_reclaim::DeferredReclaim;
 pub use writer::MemtableWriter;
 
 use crate::sync::Mutex;
@@ -97,7 +98,7 @@ impl<'a> From<Record<'a>> for Entry<'a> {
     }
 }
 
-/// What the writer counts and readers may ask for. Apart from what readers need all the time, so
+/// The counts of the writer, which readers may load. Apart from the fields that every read needs, so
 /// that an insertion does not take that out of their caches.
 #[repr(align(128))]
 #[derive(Default)]
@@ -146,16 +147,16 @@ pub struct Memtable {
     trees: Box<[Tree]>,
     counts: Counts,
     writer: Mutex<WriterState>,
-    /// Where the memory goes in the end.
-    retirement: Option<Arc<Retirement>>,
+    /// Takes the memory when the memtable is dropped.
+    deferred_reclaim: Option<Arc<DeferredReclaim>>,
 }
 
 impl Drop for Memtable {
     fn drop(&mut self) {
-        if let Some(retirement) = &self.retirement {
+        if let Some(deferred_reclaim) = &self.deferred_reclaim {
             let arena = std::mem::replace(&mut self.arena, Arena::none());
             let writer = self.writer.get_mut().take();
-            retirement.take_in(arena, std::mem::take(&mut self.trees), writer);
+            deferred_reclaim.push(arena, std::mem::take(&mut self.trees), writer);
         }
     }
 }
@@ -200,13 +201,13 @@ impl Memtable {
             trees,
             counts: Counts::default(),
             writer,
-            retirement: None,
+            deferred_reclaim: None,
         }
     }
 
-    /// Dropping it leaves its memory to `retirement`, however much that is, in the time of a push.
-    pub fn retire_to(&mut self, retirement: Arc<Retirement>) {
-        self.retirement = Some(retirement);
+    /// When the memtable is dropped, its memory goes to `deferred_reclaim` instead of being freed at once.
+    pub fn reclaim_with(&mut self, deferred_reclaim: Arc<DeferredReclaim>) {
+        self.deferred_reclaim = Some(deferred_reclaim);
     }
 
     /// The number given to [`Memtable::new`].
@@ -230,7 +231,7 @@ impl Memtable {
         self.tree(tree).index.get(&self.arena, Tag::of(key), key)
     }
 
-    /// What a reader at revision `at` finds for `key`: the newest entry not above it, which may
+    /// The entry of `key` that is visible at revision `at`: the newest entry not above it, which may
     /// be a tombstone. `None` when this memtable does not say.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! The layout of what lies in the arena: records (one version of a key) and nodes (one key).
+//! The layout of entries in the arena: records (one version of a key) and nodes (one key).
 //!
 //! ```text
 //! record   0        8      12     16      20     24              28          32
@@ -37,8 +37,8 @@
 //! * A record does not change once something points to it. Its fields are atomics only so that
 //!   the header can be viewed without a contract.
 //! * [`RecordAt`] and [`NodeAt`] come from writing or from a published link of the same arena,
-//!   and every link is stored with `Release` and loaded with `Acquire`: who holds one may read
-//!   all of what it names.
+//!   and every link is stored with `Release` and loaded with `Acquire`: its holder may read the whole
+//!   record or node.
 
 #![expect(unsafe_code, reason = "keys and values are plain bytes in the arena")]
 
@@ -85,7 +85,7 @@ impl RecordAt {
     }
 }
 
-/// Where a node lies. What was written later lies further back.
+/// The offset of a node. A later node has a higher offset.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct NodeAt(NonZeroU32);
 
@@ -150,7 +150,7 @@ pub(super) const fn record_bytes(key_len: usize, value_len: usize) -> usize {
         * UNIT
 }
 
-/// What the writer says about one version.
+/// One version, as the writer passes it.
 #[derive(Clone, Copy)]
 pub(super) struct Version<'a> {
     pub(super) key: &'a [u8],
@@ -412,7 +412,7 @@ impl<'a> Node<'a> {
     }
 
     /// Makes the version that `other` was written with, and which is at least as new as the newest
-    /// of this node, the newest of this one. `other` is given up. Nobody reads either yet.
+    /// of this node, the newest of this one. `other` is discarded. Neither has readers yet.
     pub(super) fn take_version(self, other: Node<'a>) {
         let record = other.first();
         record.follow(self.newest(), record.revision());

@@ -5,33 +5,34 @@
 //! level 0   head ---> a -----> b ---> c ---> d --> e ---> nothing
 //! ```
 //!
-//! Readers walk it without locks while nodes are added. A node is linked from the lowest level up,
-//! each link with `Release` after the node is whole, so a reader sees it or not, never a part of it,
-//! and every level is at all times a subsequence of the one below. Nodes are never removed. There are
-//! no links backwards: the predecessor of a key is found by a search.
+//! Readers walk it without locks while nodes are added. A node is linked from the lowest level up, each
+//! link with `Release` after the node is complete. So a reader sees the whole node or nothing, and every
+//! level is always a subsequence of the level below. Nodes are never removed. There are no backward
+//! links: the predecessor of a key is found by a search.
 //!
-//! # Order is made when it is asked for
+//! # Lazy ordering
 //!
-//! To find the place of a key costs a walk through memory that is in no cache, for each key anew. So
-//! the writer does not: it only chains new nodes, each to the one before by the link that will be its
-//! lowest. Who asks for an order first sorts what is in the chain and links it, which for many keys at
-//! once is an order of magnitude cheaper for each; point reads, which go by the hash, never ask.
+//! Finding the position of a key is a walk through uncached memory, for each key again. So the writer does
+//! not search: it only pushes new nodes onto a chain of unordered nodes, linked by their lowest link. The
+//! first reader that needs the order sorts the chain and links its nodes into the list. For many keys at
+//! once this is an order of magnitude cheaper per key. Point reads use the hash index and never need the
+//! order.
 //!
 //! ```text
-//! unordered ---> x ---> c ---> k ---> nothing        chained, latest first
-//! level 0        head ---> a ---> b ---> d           c, k and x are put in by the next search
+//! unordered ---> x ---> c ---> k ---> nothing        a chain, latest first
+//! level 0        head ---> a ---> b ---> d           the next search links c, k and x
 //! ```
 //!
-//! Whoever puts nodes in remembers where it last did (a [`Splice`]) and starts the next search there,
-//! as high as it must: sorted keys cost a few comparisons each.
+//! The linking thread keeps the last position (a [`Splice`]) and starts the next search there, only as
+//! high as needed: sorted keys cost a few comparisons each.
 //!
 //! # Invariants
 //!
-//! * A node is in the chain, or in the list, or on the way from one to the other in the hands of who
-//!   holds the splice. While any is on the way, `is_taken` is set.
-//! * So who finds the chain empty and `is_taken` not set, in this order, finds in the list every node
-//!   that was added before: the chain it finds empty was emptied after they came, `is_taken` was set
-//!   before that, and it is taken back after the last of them was linked.
+//! * A node is in the chain, or in the list, or is being moved by the holder of the splice. While nodes
+//!   are being moved, `is_taken` is set.
+//! * A reader that finds first the chain empty and then `is_taken` unset finds in the list every node
+//!   that was added before. The chain was emptied after those nodes were added; `is_taken` was set before
+//!   that, and cleared after the last of them was linked.
 
 use std::cmp::Ordering;
 
@@ -49,12 +50,13 @@ pub(super) struct SkipList {
     splice: Mutex<Splice>,
 }
 
-/// Nodes that are not in the list yet. Apart from what readers need, since every new key changes it.
+/// Nodes that are not in the list yet. On its own cache line, apart from the fields that readers need,
+/// since every new key changes it.
 #[repr(align(128))]
 struct Unordered {
-    /// The latest; each leads to the one before it by its lowest link.
+    /// The latest node. The lowest link of each node leads to the node added before it.
     latest: AtomicU32,
-    /// Whether nodes were taken from here that are not in the list yet.
+    /// Whether nodes that were taken from here are not in the list yet.
     is_taken: AtomicBool,
 }
 
@@ -80,7 +82,7 @@ impl Sorted for Taken {
 }
 
 impl SkipList {
-    /// An empty list. `None` when the arena has no room for its head.
+    /// An empty list. `None` when the arena has no space for its head.
     pub(super) fn new(arena: &Arena, space: &mut Space) -> Option<SkipList> {
         let head = Node::write_head(arena, space)?.at();
         Some(SkipList {
@@ -93,7 +95,7 @@ impl SkipList {
         })
     }
 
-    /// Adds a node, whose key is not there. Only the writer calls it.
+    /// Adds a node with a new key. Only the writer calls it.
     #[inline]
     pub(super) fn add(&self, arena: &Arena, node: Node<'_>) {
         let latest = &self.unordered.latest;
@@ -101,7 +103,7 @@ impl SkipList {
         loop {
             node.set_next(0, NodeAt::from_bits(before).map(|at| Node::new(arena, at)));
             let added = node.at().to_bits();
-            // Only an order that is made meanwhile can get in between.
+            // Only a concurrent ordering can change it meanwhile.
             match latest.compare_exchange(before, added, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => before = now,

@@ -606,15 +606,15 @@ fn a_memtable_can_be_shared_and_cursors_can_be_sent() {
 
 #[test]
 fn a_dropped_memtable_leaves_its_memory_to_who_frees_it() {
-    let retirement = Retirement::new();
+    let deferred_reclaim = DeferredReclaim::new();
     let mut memtable = Memtable::new(1, 2, 1 << 20);
-    memtable.retire_to(retirement.clone());
+    memtable.reclaim_with(deferred_reclaim.clone());
     let memtable = Arc::new(memtable);
     put(&memtable, b"key", 1, b"value");
     let cursor = memtable.read_cursor(TREE, 1);
     drop(memtable);
-    assert_eq!(retirement.free(), 0, "a cursor is in it");
+    assert_eq!(deferred_reclaim.free(), 0, "a cursor is in it");
     drop(cursor);
-    assert_eq!(retirement.free(), 1);
-    assert_eq!(retirement.free(), 0);
+    assert_eq!(deferred_reclaim.free(), 1);
+    assert_eq!(deferred_reclaim.free(), 0);
 }

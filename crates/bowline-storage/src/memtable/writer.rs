@@ -1,11 +1,11 @@
-//! The writing side of a memtable: where entries get their place and become reachable.
+//! The writer of a memtable: it places entries and makes them reachable.
 //!
-//! An insertion makes room in the hash index, checks the contract, reserves all the memory it
-//! needs at once, fills it, and links it: counts first, then the nodes to be put in order, then the
-//! hash slot. A failure leaves no trace, because nothing fails after the reservation.
+//! An insertion grows the hash index if needed, checks the contract, reserves all memory at once, fills
+//! it, and makes it reachable: first the counts, then the chain of unordered nodes, then the hash slot.
+//! A failure changes nothing, because no step after the reservation can fail.
 //!
-//! The counts go first so that whoever can reach an entry also reads a tree's largest revision
-//! that includes it ([`Memtable::changed_since`] relies on it).
+//! The counts come first so that a reader that can reach an entry also sees it in the tree's largest
+//! revision ([`Memtable::changed_since`] relies on it).
 
 use super::arena::Space;
 use super::hash::Tag;
@@ -18,7 +18,7 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::{EntryKind, Error, Index, Result, Revision, TreeId};
 
-/// What only the writer knows.
+/// The state that only the writer uses.
 pub(super) struct WriterState {
     space: Space,
     /// Heights of nodes. Seeded, so that equal insertions give equal memtables.
@@ -40,7 +40,7 @@ impl WriterState {
         }
     }
 
-    /// All it has, for a memtable that nobody writes to any more.
+    /// Takes the state, for a memtable without further writes.
     pub(super) fn take(&mut self) -> WriterState {
         WriterState {
             space: Space::none(),
@@ -175,7 +175,7 @@ impl<'a> MemtableWriter<'a> {
         inserted
     }
 
-    /// For the builder of a memtable that nobody reads yet: writes an entry as one of a key of its
+    /// For the builder of a memtable without readers: writes an entry as one of a key of its
     /// own that is in no list and no hash. Says where.
     pub(super) fn append(
         &mut self,

@@ -1,25 +1,24 @@
-//! What threads share: locks, atomics, swaps and threads, in one place.
+//! The primitives of concurrency: locks, atomics, hazard cells and threads, in one place.
 //!
-//! Everything in the database that one thread may see another change is built from what this module
-//! exports. Ordinarily that is the standard library, `parking_lot` and `arc_swap`, under their own
-//! names, and [`Swap`], which is ours; and this module costs nothing. With `--cfg bowline_shuttle` it is a stand-in for each,
-//! under which [shuttle](https://docs.rs/shuttle) decides, at every operation, which thread goes
-//! on. So the interleavings that `checks/interleavings` tries are those of the code that is
-//! shipped, not of a model of it.
+//! All shared mutable state of the database is built from the exports of this module. In an ordinary
+//! build these are the standard library, `parking_lot` and `arc_swap` under their own names, and our
+//! own [`HazardCell`]; the module then costs nothing. With `--cfg bowline_shuttle` each export is a
+//! stand-in, and [shuttle](https://docs.rs/shuttle) decides at every operation which thread runs
+//! next. So `checks/interleavings` explores the interleavings of the shipped code, not of a model.
 //!
 //! Under that cfg only tests that run inside shuttle work; the ordinary ones are for the ordinary
 //! build.
 //!
-//! What is not here on purpose: counters that are only ever shown ([`crate::counters`]), a
-//! `OnceLock` that only one thread sets, and reference counts.
+//! Deliberately not here: counters that are only displayed ([`crate::counters`]), a `OnceLock` that
+//! only one thread sets, and reference counts.
 
+mod hazard_cell;
 #[cfg(bowline_shuttle)]
 mod scheduled;
 #[cfg(miri)]
 mod spinning;
-mod swap;
 
-pub use swap::{Held, Swap};
+pub use hazard_cell::{HazardCell, HazardGuard};
 
 #[cfg(bowline_shuttle)]
 pub use scheduled::{
@@ -65,8 +64,8 @@ pub mod thread {
     }
 }
 
-/// A point at which another thread may come in; before an operation on something that threads
-/// share and that is not from this module. Does nothing ordinarily.
+/// A scheduling point before an operation on shared state that is not from this module. It does
+/// nothing in an ordinary build.
 #[cfg(not(bowline_shuttle))]
 #[inline(always)]
 pub fn step() {}

@@ -1,15 +1,15 @@
 //! The stand-ins under shuttle.
 //!
-//! * Only what the database uses is here.
+//! * Only the operations that the database uses are here.
 //! * Locks and condition variables are shuttle's, with `parking_lot`'s interface: no poison, guards
 //!   by reference.
 //! * Atomics, and the swaps of `arc_swap`, are the real ones with a [`step`] before each operation.
 //!   They have the size of the real ones, so the memtable can keep them in its arena. All of shuttle
 //!   is sequentially consistent: that a `Relaxed` stands where a `Release` is needed does not show
 //!   here. Miri is for that.
-//! * A wait with a timeout goes on until it is notified, or, one time in four, times out at once.
+//! * A wait with a timeout lasts until it is notified or, one time in four, times out immediately.
 //!   So a wake-up that was lost shows as a deadlock, although a timeout would have hidden it.
-//! * Time passes by 10 µs whenever somebody looks at it.
+//! * Each reading of the time advances it by 10 µs.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Sub};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use shuttle::rand::Rng;
 
-/// Lets another thread go on, if the schedule says so.
+/// Lets another thread run, if the schedule says so.
 pub fn step() {
     // Shuttle knows no time: this is its plain scheduling point, unlike `yield_now`, which also
     // asks for another thread to be preferred.
@@ -57,7 +57,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// The value, which nobody else can reach.
+    /// The value; the exclusive borrow needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0
             .get_mut()
@@ -117,7 +117,7 @@ impl<T: ?Sized> fmt::Debug for MutexGuard<'_, T> {
 pub struct Condvar(shuttle::sync::Condvar);
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition variable without waiting threads.
     pub fn new() -> Condvar {
         Condvar::default()
     }
@@ -138,7 +138,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
@@ -159,13 +159,13 @@ impl<T> ArcSwap<T> {
         ArcSwap(arc_swap::ArcSwap::from_pointee(value))
     }
 
-    /// What it holds.
+    /// The current value.
     pub fn load(&self) -> arc_swap::Guard<Arc<T>> {
         step();
         self.0.load()
     }
 
-    /// What it holds, to keep.
+    /// The current value, with a reference count.
     pub fn load_full(&self) -> Arc<T> {
         step();
         self.0.load_full()
@@ -199,7 +199,7 @@ impl<T> ArcSwapOption<T> {
         ArcSwapOption(arc_swap::ArcSwapOption::empty())
     }
 
-    /// What it holds.
+    /// The current value.
     pub fn load(&self) -> arc_swap::Guard<Option<Arc<T>>> {
         step();
         self.0.load()
@@ -210,7 +210,7 @@ impl<T> ArcSwapOption<T> {
         drop(self.swap(value));
     }
 
-    /// Replaces it, and gives what it held.
+    /// Replaces the value and returns the old one.
     pub fn swap(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
         step();
         self.0.swap(value)
@@ -259,7 +259,7 @@ pub mod atomic {
                     self.0.store(value, order);
                 }
 
-                /// The value, which nobody else can reach.
+                /// The value; the exclusive borrow needs no lock.
                 pub fn get_mut(&mut self) -> &mut $value {
                     self.0.get_mut()
                 }
@@ -325,7 +325,7 @@ pub mod thread {
     }
 }
 
-/// `std::time::Instant`, by a clock that goes on when it is looked at.
+/// `std::time::Instant`, by a clock that advances with each reading.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Instant(Duration);
 
@@ -340,7 +340,7 @@ impl Instant {
         ))
     }
 
-    /// What has passed since.
+    /// The time since this instant.
     pub fn elapsed(&self) -> Duration {
         Instant::now() - *self
     }
@@ -350,7 +350,7 @@ impl Instant {
         self.0.checked_add(duration).map(Instant)
     }
 
-    /// What has passed since `earlier`, or nothing.
+    /// The time since `earlier`, or zero.
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

@@ -1,5 +1,5 @@
-//! A stand-in for the mutex under Miri, whose strict provenance refuses what `parking_lot` does
-//! to wait: this one asks again until it gets the lock.
+//! A stand-in for the mutex under Miri, whose strict provenance rejects the waiting of `parking_lot`:
+//! this one spins until it gets the lock.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// What it guards, without a lock.
+    /// The guarded value; the exclusive borrow needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }

@@ -1,33 +1,32 @@
 //! The page cache: pages of all open tables, in memory, within a budget of bytes.
 //!
-//! Each open table has a [`Shelf`] with a place for each of its pages. A read that finds its page
-//! there takes no lock, looks nothing up and counts no reference: it loads one pointer and says
-//! that it did (see [`ArcSwapOption`]), so that the page stays until it has been read. Tables
-//! never change, so nothing on a shelf can be out of date.
+//! Each open table has a [`Shelf`] with a slot for each of its pages. A read that finds its page there
+//! takes no lock, does no lookup and counts no reference: it loads one pointer through
+//! [`ArcSwapOption`], which keeps the page alive during the read. Tables never change, so a cached page
+//! is never stale.
 //!
-//! What goes when there is no room is decided by two queues (S3-FIFO, Yang et al. 2023,
+//! The eviction policy is S3-FIFO, with two queues (Yang et al. 2023,
 //! <https://doi.org/10.1145/3600006.3613147>):
 //!
 //! ```text
-//! read from disk --> [ fresh: a tenth ] --was wanted again--> [ kept ] <--+
-//!        |                  | was not                           |  |      | was wanted since,
+//! read from disk --> [ fresh: a tenth ] ----used again------> [ kept ] <--+
+//!        |                  | not used                          |  |      | used again,
 //!        |                  v                                   |  +------+ up to three times
-//!        |             off its shelf, its name is noted         v was not
-//!        +--its name is noted--------------------> [ kept ]    off its shelf
+//!        |             evicted, its name is remembered          v not used
+//!        +--its name is remembered---------------> [ kept ]    evicted
 //! ```
 //!
-//! So a scan, which wants each page once, passes through the fresh pages and drives out none that
-//! is kept. Only a read from disk takes the lock of the queues.
+//! So a scan, which uses each page once, passes through the fresh queue and evicts no kept page. Only a
+//! read from disk takes the lock of the queues.
 //!
 //! Invariants:
 //!
-//! - The bytes of exactly the pages on shelves are counted as used, and they never exceed the
-//!   budget.
-//! - Who holds the lock of the queues alone puts a page on a shelf or takes one off, so each page
-//!   on a shelf is in one queue, once. A shelf that is dropped takes its pages along; what the
-//!   queues still say of them is passed over, and cleared away before it is as much as the rest.
-//! - The work under the lock is bounded: an eviction spares at most [`SPARED_MAX`] pages, and then
-//!   takes the next one, wanted or not.
+//! - The used bytes are exactly those of the pages on shelves, and never exceed the budget.
+//! - Only the holder of the queue lock puts a page on a shelf or removes one, so each page on a shelf is in
+//!   exactly one queue, once. A dropped shelf drops its pages. The queue entries of such pages are stale:
+//!   they are skipped, and removed before they are as many as the others.
+//! - The work under the lock is bounded: an eviction spares at most [`SPARED_MAX`] pages, and then evicts
+//!   the next one even if it was used.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,30 +39,30 @@ use crate::prefetch::Hint;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::sync::{ArcSwapOption, Guard, Mutex};
 
-/// What a page costs beside its bytes: its head, its place and its part in a queue.
+/// The overhead of a page: its header, its slot and its queue entry.
 const PAGE_OVERHEAD_BYTES: u64 = 200;
-/// What a page is taken to weigh when it is decided how many names are noted.
+/// The assumed size of a page, to choose how many names are remembered.
 const PAGE_ESTIMATE_BYTES: u64 = 8 << 10;
-/// One in so many bytes is for fresh pages.
+/// The fresh queue gets one part in this many of the budget.
 const FRESH_PART: u64 = 10;
-/// A page that is larger than this part of the budget is not kept: it would drive out too many.
+/// A page that is larger than this part of the budget is not cached: it would evict too many others.
 const PAGE_PART_MAX: u64 = 4;
-/// How often a page is spared before it must have been wanted again.
+/// The maximum use count of a page: how often it is spared without a further use.
 const USES_MAX: u8 = 3;
 /// How many pages an eviction spares.
 const SPARED_MAX: usize = 64;
-/// Names that are noted, at least and at most.
+/// Bounds of the number of remembered names.
 const NAMES_MIN: u64 = 16;
 const NAMES_MAX: u64 = 1 << 22;
 
 /// Pages of all open tables, within a budget of bytes. Shared by all tables.
 ///
-/// A page that is larger than a quarter of the budget is not kept.
+/// A page that is larger than a quarter of the budget is not cached.
 #[derive(Debug)]
 pub struct PageCache {
     budget_bytes: u64,
     used_bytes: AtomicU64,
-    /// At most how many entries of the queues are of shelves that are gone.
+    /// An upper bound of the queue entries of dropped shelves.
     stale: AtomicU64,
     queues: Mutex<Queues>,
     counters: Arc<Counters>,
@@ -85,13 +84,13 @@ struct Place {
     first_entries: Hint,
 }
 
-/// A page that is, or was when it was asked for, on its shelf. On a line of its own, without the
-/// reference count beside it: a reader waits for one line, and who takes a reference hinders none.
+/// A page that is, or was at the time of the read, on its shelf. It has its own cache line, apart from the
+/// reference count: a read waits for one line, and counting references does not disturb other readers.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct ShelvedPage {
     page: Page,
-    /// How often it was wanted since a queue last looked, up to [`USES_MAX`].
+    /// Uses since the last check by a queue, up to [`USES_MAX`].
     uses: AtomicU8,
 }
 
@@ -99,7 +98,7 @@ const _: () = assert!(size_of::<ShelvedPage>() == 64);
 
 static NOTHING: Page = Page::EMPTY;
 
-/// A page, for as long as this lives. Not for long: a thread can have few of these at little cost.
+/// A page, alive as long as this value. Keep it only for a short time: few of them per thread are cheap.
 #[derive(Debug)]
 pub(super) struct PageRef(Guard<Option<Arc<ShelvedPage>>>);
 
@@ -107,7 +106,7 @@ pub(super) struct PageRef(Guard<Option<Arc<ShelvedPage>>>);
 struct Queues {
     fresh: Queue,
     kept: Queue,
-    /// Names of pages that were fresh and went, each where its hash says; 0 is none.
+    /// Names of evicted fresh pages, each in the slot given by its hash; 0 is empty.
     names: Box<[u64]>,
 }
 
@@ -155,7 +154,7 @@ impl PageCache {
         self.budget_bytes
     }
 
-    /// Puts a page in its place, if there is room or something less wanted can go.
+    /// Puts a page on its shelf, if the budget allows it or other pages can be evicted.
     fn put(&self, shelf: &Arc<Shelf>, number: usize, page: &Arc<ShelvedPage>) {
         let bytes = page.weight();
         if bytes > self.budget_bytes / PAGE_PART_MAX {
@@ -297,7 +296,7 @@ impl ShelvedPage {
         }
     }
 
-    /// What it adds to the bytes that are used.
+    /// The bytes that it adds to the used bytes.
     fn weight(&self) -> u64 {
         self.page.bytes().len() as u64 + PAGE_OVERHEAD_BYTES
     }
@@ -375,7 +374,7 @@ impl Queues {
         (self.fresh.entries.len() + self.kept.entries.len()) as u64
     }
 
-    /// Removes what is said of shelves that are gone.
+    /// Removes the queue entries of dropped shelves.
     fn clear_away(&mut self) {
         for queue in [&mut self.fresh, &mut self.kept] {
             queue.entries.retain(|it| it.shelf.strong_count() > 0);

@@ -1,6 +1,6 @@
 //! A blocked Bloom filter over the distinct user keys of a table: "surely not here" or "maybe".
 //!
-//! All bits of a key lie in one block of 64 bytes, so a look-up costs one cache miss whatever the
+//! All bits of a key lie in one block of 64 bytes, so a lookup costs one cache miss whatever the
 //! size of the filter. A block is eight words of 64 bits; a key sets one bit in each:
 //!
 //! ```text

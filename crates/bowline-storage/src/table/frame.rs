@@ -18,7 +18,7 @@
 
 use super::options::Compression;
 
-/// Bytes a frame adds to what it stores.
+/// Bytes that a frame adds to its payload.
 pub(crate) const OVERHEAD_BYTES: usize = 5;
 
 /// The best LZ4 can do: one more byte of a length extension stands for 255 bytes of output. A
@@ -33,7 +33,7 @@ const ZSTD: u8 = 2;
 /// Why bytes of a table are not acceptable; the caller adds file and offset.
 pub(crate) type Reason = &'static str;
 
-/// The one that is no damage: what is there cannot be read by this build.
+/// Not damage: this build cannot read the content.
 pub(crate) const NEEDS_ZSTD: Reason = "it is compressed with zstd";
 
 /// Appends frames to a buffer, keeping the memory that compression needs.

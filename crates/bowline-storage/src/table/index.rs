@@ -103,7 +103,7 @@ impl Index {
             shared: 0,
         };
         let last_keys = (0..index.len()).map(|page| index.last_key(page));
-        // Of all of them, not only of the first and the last one: nobody has checked their order.
+        // Of all of them, not only of the first and the last one: their order is not checked yet.
         let first = last_keys.clone().next().unwrap_or_default();
         let common = last_keys.clone().map(|key| common_prefix(first, key));
         let shared = common.min().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What is known of a table without opening it. The manifest stores it, and the table's own
+//! The properties of a table, known without opening it. The manifest stores it, and the table's own
 //! properties section repeats it, so that each proves the other.
 
 use crate::codec::{Reader, put_bytes, put_varint};
 use crate::types::{Revision, TreeId};
 use crate::value::Value;
 
-/// What is known of a table without opening it.
+/// The properties of a table, known without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// The number of the file; never used for another one.
@@ -73,7 +73,7 @@ impl TableMeta {
     }
 }
 
-/// The properties section: the table's [`TableMeta`] and what only the table needs.
+/// The properties section: the [`TableMeta`] and the properties that only the table needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Properties {
     pub(super) meta: TableMeta,

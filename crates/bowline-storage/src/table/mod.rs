@@ -13,12 +13,12 @@
 //!                                    here     of each              magic
 //! ```
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
 //! | `writer`, `page_builder` | entries in order → file |
 //! | `reader` | an open table: point reads |
 //! | `read_cursor`, `version_cursor` | the table in order: as of a revision; everything |
-//! | `entry_cursor`, `page_cursor`, `read_ahead` | what the cursors stand on |
+//! | `entry_cursor`, `page_cursor`, `read_ahead` | the basis of the cursors |
 //! | `page`, `filter`, `index`, `meta`, `footer`, `frame` | one part of the file each |
 //! | `cache` | pages in memory |
 //! | `verify` | the whole file, checked |

@@ -1,7 +1,7 @@
-//! How a table is written. Reading needs none of this: the file says what it holds.
+//! Options for writing a table. Reading needs none of them: the file describes itself.
 
-/// How the pages of a table are compressed. Each page says how it was, so what is read does not
-/// depend on what is set now.
+/// The compression of the pages of a table. Each page records its own compression, so reads do not depend
+/// on the current setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compression {
     /// Pages are stored as they are.

@@ -64,7 +64,7 @@ impl PageBuilder {
         self.add_stored(key, revision, kind as u8, value);
     }
 
-    /// The same with the byte that says what the entry is.
+    /// The same with the byte for the kind of the entry.
     pub(super) fn add_stored(&mut self, key: &[u8], revision: Revision, kind: u8, value: &[u8]) {
         let new_key = self.is_empty() || self.last_key != key;
         let interval_bytes = self.bytes.len() - self.restarts.last().map_or(0, |at| *at as usize);
@@ -92,7 +92,7 @@ impl PageBuilder {
         self.last_key.extend_from_slice(&key[shared..]);
     }
 
-    /// Completes the page and returns its bytes, which [`PageBuilder::clear`] gives up.
+    /// Completes the page and returns its bytes, which [`PageBuilder::clear`] discards.
     pub(super) fn finish(&mut self) -> &[u8] {
         for restart in &self.restarts {
             self.bytes.extend_from_slice(&restart.to_le_bytes());

@@ -1,6 +1,6 @@
 //! An open table: point reads, and pages for cursors.
 //!
-//! Opening reads and checks the footer, the properties (against what the manifest says), the
+//! Opening reads and checks the footer, the properties (against the manifest), the
 //! index and the filter, and keeps the last two in memory. A page is read when it is wanted; its
 //! checksum is verified and it is decompressed once, before it goes into the page cache.
 //!
@@ -34,7 +34,7 @@ use crate::types::{EntryKind, Revision};
 use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 
-/// What a table says about a key.
+/// The entry of a key in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry {
     /// The revision that wrote the entry.
@@ -116,7 +116,7 @@ pub struct Table {
     obsolete: AtomicBool,
 }
 
-/// The file of a table, and what its checksums are bound to.
+/// The file of a table, and the seed of its checksums.
 #[derive(Debug)]
 pub(super) struct TableFile {
     file: Arc<dyn VfsFile>,
@@ -124,7 +124,7 @@ pub(super) struct TableFile {
     salt: u64,
 }
 
-/// What a table keeps in memory, and what stands beside it in the file.
+/// The part of a table that stays in memory, and the place of the rest in the file.
 #[derive(Debug)]
 pub(super) struct Sections {
     pub(super) filter: Option<Filter>,
@@ -172,7 +172,7 @@ impl Table {
         })
     }
 
-    /// What the table holds.
+    /// The properties of the table.
     #[must_use]
     pub fn meta(&self) -> &TableMeta {
         &self.meta

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::error::Result;
 use crate::types::{EntryKind, Revision};
 
-/// What a verified table was found to hold.
+/// The content of a verified table, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableReport {
     /// Pages read.

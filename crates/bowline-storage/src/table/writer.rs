@@ -224,7 +224,7 @@ impl TableWriter {
         &self.path
     }
 
-    /// Writes what is missing and makes the file's content durable; the caller syncs its
+    /// Writes the rest of the file and makes the file's content durable; the caller syncs its
     /// directory before it relies on the name.
     pub fn finish(mut self) -> Result<TableMeta> {
         if !self.page.is_empty() {

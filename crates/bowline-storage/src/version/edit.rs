@@ -3,13 +3,13 @@
 //! An edit is a list of tagged fields; applying it is all or nothing because it is one checksummed
 //! record. A snapshot of the state is the edit that leads to it from the empty state.
 //!
-//! With each table stands how many bytes of which blob files its pointers refer to. What of a blob
-//! file no table refers to is garbage; a blob file that no table refers to leaves the state with
-//! the last table that did, without a field that says so.
+//! Each table is recorded with the number of bytes of each blob file that its pointers refer to. The bytes
+//! of a blob file that no table refers to are garbage. A blob file leaves the state together with the
+//! last table that refers to it, without a field of its own.
 //!
-//! Earlier versions wrote down which ranges of an interrupted merge were finished (tags 16 and 17).
-//! These fields are checked and dropped: the inputs of such a merge have everything, and its files
-//! are removed at opening as any other that nothing names.
+//! Earlier format versions recorded the finished ranges of an interrupted merge (tags 16 and 17). These
+//! fields are checked and ignored: the inputs of such a merge have all data, and an opening removes its
+//! outputs like all files that the manifest does not name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct PlacedTable {
     pub level: u8,
     /// The run within the level.
     pub run: u64,
-    /// What the table holds.
+    /// The properties of the table.
     pub meta: TableMeta,
 }
 
@@ -52,7 +52,7 @@ pub struct BlobReference {
     pub bytes: u64,
 }
 
-/// What a table refers to, by ascending blob file; empty for most.
+/// The references of a table to blob files, by ascending file id; empty for most tables.
 pub type BlobReferences = Arc<[BlobReference]>;
 
 /// The files of a run, or of a range of it.
@@ -60,18 +60,18 @@ pub type BlobReferences = Arc<[BlobReference]>;
 pub struct WrittenRun {
     /// The tables, in order.
     pub tables: Vec<TableMeta>,
-    /// Those of them that refer to blob files, and to what.
+    /// The references to blob files, for the tables that have any.
     pub references: Vec<(u64, BlobReferences)>,
-    /// The blob files that were made for them.
+    /// The blob files written for them.
     pub blobs: Vec<BlobMeta>,
 }
 
 /// A change of the state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Edit {
-    /// Tables that come.
+    /// The added tables.
     pub added: Vec<PlacedTable>,
-    /// Ids of tables that go. Removal is applied before addition, so a table may change its place.
+    /// Ids of removed tables. Removals are applied before additions, so a table may move.
     pub removed: Vec<u64>,
     /// The log is contained in the tables up to this index and revision.
     pub flushed: Option<(Index, Revision)>,
@@ -83,17 +83,16 @@ pub struct Edit {
     pub history_floor: Option<Revision>,
     /// The log directory has its first segment.
     pub log_started: bool,
-    /// What is in the log directory is void: the log starts anew behind `flushed`. Applied before
-    /// `log_started`.
+    /// The log directory is void: the log starts anew behind `flushed`. Applied before `log_started`.
     pub log_void: bool,
-    /// Blob files that come. They go by themselves, with the last table that refers to them.
+    /// The added blob files. They are removed together with the last table that refers to them.
     pub blobs: Vec<BlobMeta>,
-    /// What tables refer to: those that come, by id. One that only changes its place keeps what it
-    /// had.
+    /// The references of added tables to blob files, by table id. A table that only moves keeps its
+    /// references.
     pub references: Vec<(u64, BlobReferences)>,
 }
 
-/// Everything the manifest knows.
+/// The state that the manifest records.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
     /// Live tables by file id.
@@ -112,17 +111,17 @@ pub struct State {
     pub log_started: bool,
     /// Live blob files by file id.
     pub blobs: BTreeMap<u64, BlobMeta>,
-    /// What tables refer to, by the table's file id; none of them empty.
+    /// The references of tables to blob files, by the id of the table; none is empty.
     pub references: BTreeMap<u64, BlobReferences>,
 }
 
-/// Reads past a merge that was begun: what it merges, and how it was cut.
+/// Skips the record of a begun merge: its inputs and its cuts.
 fn skip_merge_begun(reader: &mut Reader<'_>) -> Option<()> {
     let _tree = u8::try_from(reader.varint()?).ok()?;
     let _run = reader.varint()?;
     level(reader)?;
     let is_bottom = reader.varint()?;
-    // The counts are not believed: whatever they say, the bytes end.
+    // A damaged count does no harm: the loop ends with the bytes.
     for _inputs_then_kept in 0..2 {
         for _ in 0..reader.varint()? {
             reader.varint()?;
@@ -134,7 +133,7 @@ fn skip_merge_begun(reader: &mut Reader<'_>) -> Option<()> {
     (is_bottom <= 1).then_some(())
 }
 
-/// Reads past a finished range of a merge: its tables, its blob files, and what the tables refer to.
+/// Skips the record of a finished range of a merge: its tables, its blob files, and their references.
 fn skip_range_merged(reader: &mut Reader<'_>) -> Option<()> {
     let _tree = u8::try_from(reader.varint()?).ok()?;
     let (_run, _range) = (reader.varint()?, reader.varint()?);
@@ -254,7 +253,7 @@ fn decode_references(reader: &mut Reader<'_>) -> Option<BlobReferences> {
 }
 
 impl State {
-    /// Applies an edit. What does not fit the state (removing a table it does not have, adding
+    /// Applies an edit. An edit that does not fit the state (removing a table it does not have, adding
     /// one twice, going back) is refused with the reason, and the state is unchanged.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         let mut next = self.clone();
@@ -301,7 +300,7 @@ impl State {
             }
         }
         for (table, references) in &edit.references {
-            // One that stays refers to what it did: its bytes do not change.
+            // A table that stays keeps its references: its bytes do not change.
             if !added.contains(table) {
                 return Err(format!(
                     "says what table {table} refers to, which does not come with it"
@@ -590,7 +589,7 @@ mod tests {
         state.apply(&full_edit()).unwrap();
         let referred = |state: &State| Vec::from_iter(state.referred_bytes());
         assert_eq!(referred(&state), [(20, 1000), (21, 1)]);
-        // A table that changes its place keeps what it refers to.
+        // A table that moves keeps its references.
         let moved = PlacedTable {
             level: 2,
             ..placed(7)

@@ -1,6 +1,6 @@
-//! The file `BOWLINE`: what makes a directory a database, and which manifest is current.
+//! The file `BOWLINE`: it makes a directory a database, and names the current manifest.
 //!
-//! Five lines of text, so that a person who finds the directory can tell what it is:
+//! Five lines of text, so that a person who finds the directory can identify it:
 //!
 //! ```text
 //! bowline database
@@ -20,7 +20,7 @@ use crate::vfs::{self, OpenMode, Vfs};
 const FIRST_LINE: &str = "bowline database";
 const SIZE_MAX_BYTES: u64 = 4096;
 
-/// Who a database is.
+/// The identity of a database, and the number of its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Random, given at creation, kept for ever; a checkpoint keeps it too.

@@ -14,13 +14,12 @@
 //!
 //! Invariants:
 //!
-//! - One record is written and synced at a time, so a crash can damage only the last one: that is
-//!   a torn tail, the edit never happened. An invalid record with a valid one after it is damage.
-//! - The first record is synced before `BOWLINE` names the manifest, so it is never torn. An edit that
-//!   must not be taken for one that never happened, when it rots, is part of a first record. The loss
-//!   of any other is noticed: see [`crate::tree`]'s recovery.
-//! - After a failed sync nothing is appended any more, until an opening has written the record
-//!   that it belonged to again.
+//! - One record is written and synced at a time, so a crash can damage only the last one. That is a torn
+//!   tail: the edit never happened. An invalid record before a valid one is damage.
+//! - The first record is synced before `BOWLINE` names the manifest, so it is never torn. An edit whose
+//!   loss nothing else would detect is part of a first record. The loss of any other edit is detected by
+//!   the opening (`engine/open`).
+//! - After a failed sync nothing is appended any more, until an opening has written that record again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,10 +32,10 @@ use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 const MAGIC: &[u8; 8] = b"BOWLMANI";
 const HEADER_BYTES: u64 = 16;
 const RECORD_HEADER_BYTES: usize = 8;
-/// No manifest grows anywhere near this; it bounds what a damaged length can ask for.
+/// No manifest becomes nearly as large. It bounds the allocation for a damaged length.
 const MANIFEST_MAX_BYTES: u64 = 1 << 30;
 
-/// Where a manifest's valid records end.
+/// The end of the valid records of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestPosition {
     /// Where the last valid record begins, in bytes.
@@ -275,7 +274,7 @@ impl Manifest {
     /// Appends an edit and makes it durable.
     ///
     /// When the write fails (a full disk) nothing has happened and the call may be repeated. When
-    /// the sync fails, what is on disk is unknown and every later call fails too.
+    /// the sync fails, the content of the disk is unknown, and every later call fails, too.
     pub fn append(&mut self, edit: &Edit) -> Result<()> {
         self.check_intact()?;
         self.buffer.clear();

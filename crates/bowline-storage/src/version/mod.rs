@@ -1,11 +1,11 @@
-//! Which tables make up the database.
+//! Versions: which tables make up the database.
 //!
 //! ```text
 //! BOWLINE            says: format, database id, which manifest is current
 //! manifest-<n>       a snapshot of the state, then one record per change (an Edit)
 //! tables/<id>.table  the tables the state names; any other is an orphan
 //! tables/<id>.blob   the blob files that these tables refer to; any other is an orphan
-//! log/               what is not in tables yet
+//! log/               entries that are not in tables yet
 //! ```
 //!
 //! A [`Version`] is the state in memory: immutable, shared, replaced as a whole. Per tree it is a
@@ -14,13 +14,13 @@
 //!
 //! Invariants:
 //!
-//! - Within a tree, everything in a run is newer than what any later run (or deeper level) holds
-//!   for the same key. So the first hit, top-down, is the newest.
+//! - Within a tree, a run has newer versions of a key than any later run (or deeper level). So the first
+//!   hit, top-down, is the newest version.
 //! - A version is published only after the edit that leads to it is durable.
-//! - A table's file is removed only after an edit that no longer names it is durable, and no
-//!   reader holds it.
-//! - The tables of a merge that is under way are in no version. The edit that completes the merge adds
-//!   them to the state and removes its inputs.
+//! - A table's file is removed only after an edit that no longer names it is durable, and no reader uses
+//!   it any more.
+//! - The outputs of a merge in progress are in no version. The edit that completes the merge adds them to
+//!   the state and removes its inputs.
 //! - `flushed_index` and `flushed_revision` belong to exactly the tables beside them: replaying
 //!   the log from `flushed_index + 1` on top of the tables gives the database.
 
@@ -231,7 +231,7 @@ pub struct Version {
     pub history_floor: Revision,
     /// The blob files by id.
     pub blobs: BTreeMap<u64, LiveBlob>,
-    /// What tables refer to, by the table's id.
+    /// The references of tables to blob files, by the id of the table.
     pub references: BTreeMap<u64, BlobReferences>,
 }
 
@@ -240,12 +240,12 @@ pub struct Version {
 pub struct LiveBlob {
     /// The file.
     pub file: Arc<BlobFile>,
-    /// How many bytes of its records are referred to.
+    /// Bytes of its records that tables refer to.
     pub referred_bytes: u64,
 }
 
 impl LiveBlob {
-    /// How many bytes of its records nobody refers to.
+    /// Bytes of its records that no table refers to.
     #[must_use]
     pub fn garbage_bytes(&self) -> u64 {
         let all = self.file.meta().record_bytes();
@@ -268,7 +268,7 @@ impl Version {
         }
     }
 
-    /// Copies what the state needs to know of the blob files.
+    /// Copies the blob files and the references into a state.
     pub(crate) fn add_blobs_to(&self, state: &mut State) {
         let metas = self.blobs.values().map(|blob| blob.file.meta().clone());
         state.blobs = metas.map(|meta| (meta.file_id, meta)).collect();

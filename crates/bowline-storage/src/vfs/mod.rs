@@ -5,11 +5,11 @@
 //!
 //! The rules an implementation may assume of the engine, and tests check:
 //!
-//! - What [`VfsFile::sync_data`] has not covered may be lost or torn at 512 bytes in a crash.
+//! - A crash may lose writes that [`VfsFile::sync_data`] has not covered, or tear them at 512 bytes.
 //! - A created, renamed or removed name is durable only after [`Vfs::sync_dir`] of its parent.
 //! - A call that a signal interrupts is made again, and so is the flush of a directory for which there was no open
 //!   file ([`UninterruptedVfs`]).
-//! - After a failed sync the engine never counts the data as safe, whatever a later sync returns.
+//! - After a failed sync the engine never counts the data as safe, regardless of the result of a later sync.
 //!
 //! [crash tests]: https://www.usenix.org/conference/osdi14/technical-sessions/presentation/pillai
 
@@ -39,7 +39,7 @@ pub enum OpenMode {
     CreateNew,
 }
 
-/// What is known of a name.
+/// The metadata of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// Length in bytes; 0 for a directory.
@@ -59,9 +59,9 @@ pub trait Vfs: Send + Sync + Debug {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory, sorted.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<String>>;
-    /// What is known of a name; `None` when it does not exist.
+    /// The metadata of a name; `None` when it does not exist.
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>>;
-    /// Renames a file, replacing what has the new name.
+    /// Renames a file; it replaces a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;

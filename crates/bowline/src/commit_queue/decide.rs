@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
+use bowline_storage::engine::{CommitGroup, Engine};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
-use bowline_storage::tree::{Engine, Round};
 use bowline_storage::{Revision, TreeId};
 use smallvec::SmallVec;
 
@@ -49,7 +49,7 @@ impl Scratch {
 pub(super) fn decide_all(
     engine: &Engine,
     around: Surroundings<'_>,
-    mut round: Round<'_>,
+    mut round: CommitGroup<'_>,
     requests: &[&Prepared],
     scratch: &mut Scratch,
 ) -> Decided {
@@ -91,7 +91,7 @@ pub(super) fn decide_all(
 }
 
 /// Whether the request may commit now.
-fn decide(engine: &Engine, round: &Round<'_>, request: &Request) -> Result<()> {
+fn decide(engine: &Engine, round: &CommitGroup<'_>, request: &Request) -> Result<()> {
     let snapshot = request.snapshot;
     for (tree, key) in &request.keys {
         validate::check_unchanged(engine, *tree, key, snapshot)?.map_err(refusal)?;
@@ -123,7 +123,7 @@ fn slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 /// Encodes the request at the next revision into the writer.
 fn encode(
     engine: &Engine,
-    round: &Round<'_>,
+    round: &CommitGroup<'_>,
     prepared: &Prepared,
     around: Surroundings<'_>,
     writer: &mut Writer<()>,

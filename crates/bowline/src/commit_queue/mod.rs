@@ -43,10 +43,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_storage::Revision;
+use bowline_storage::engine::Engine;
 use bowline_storage::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use bowline_storage::sync::thread::{self, Thread};
 use bowline_storage::sync::{Instant, Mutex};
-use bowline_storage::tree::Engine;
 
 use bowline_core::error::{Error, Result};
 use bowline_core::options::Limits;
@@ -307,9 +307,9 @@ impl CommitQueue {
         let count = requests.len() as u64;
         let frees_all = requests.iter().all(|request| request.frees_space());
         let round = if frees_all {
-            engine.begin_freeing_round(count, operations, bytes)
+            engine.begin_freeing_group(count, operations, bytes)
         } else {
-            engine.begin_round(count, operations, bytes)
+            engine.begin_group(count, operations, bytes)
         };
         let round = match round {
             Ok(round) => round,

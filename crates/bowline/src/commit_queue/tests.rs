@@ -134,7 +134,7 @@ fn a_group_that_changes_nothing_is_refused_when_the_log_has_failed_meanwhile() {
     db.delete("k").expect("a deletion");
     vfs.add(Rule::on(Call::Sync).path(".log").fail(Failure::Io));
     let engine = &db.handle().engine;
-    let round = engine.begin_round(1, 1, 100).expect("it begins");
+    let round = engine.begin_group(1, 1, 100).expect("it begins");
     engine.sync().expect_err("the flush fails");
     let finished = round.finish();
     assert!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bowline_storage::sync::{Swap, step, thread};
+use bowline_storage::sync::{HazardCell, step, thread};
 
 use crate::explore::explore;
 
@@ -31,8 +31,8 @@ fn what_is_read_is_there() {
             let gone = gone.clone();
             Arc::new(Value { number, gone })
         };
-        let swap = Arc::new(Swap::new(value(0)));
-        let read = |swap: &Swap<Value>, gone: &[AtomicBool; VALUES], last: &mut usize| {
+        let swap = Arc::new(HazardCell::new(value(0)));
+        let read = |swap: &HazardCell<Value>, gone: &[AtomicBool; VALUES], last: &mut usize| {
             let held = swap.load();
             assert!(held.number >= *last, "it went back");
             *last = held.number;

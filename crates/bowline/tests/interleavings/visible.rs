@@ -1,11 +1,11 @@
-//! Readers beside writers, flushes and merges: the super-version, the visible revision, and pins.
+//! HistoryPins beside writers, flushes and merges: the super-version, the visible revision, and pins.
 
 use std::sync::Arc;
 
 use bowline::{Background, Db, Durability, Snapshot};
+use bowline_storage::engine::{History, HistoryPins};
 use bowline_storage::sync::atomic::{AtomicU64, Ordering};
 use bowline_storage::sync::thread;
-use bowline_storage::tree::{History, Readers};
 
 use crate::explore::explore;
 use crate::{bytes, database, get};
@@ -68,7 +68,7 @@ fn flushes_at_once_lose_nothing() {
 #[test]
 fn a_pin_is_kept_or_above_the_floor() {
     explore("a_pin_is_kept_or_above_the_floor", 60_000, || {
-        let readers = Arc::new(Readers::new(History::None, 100, 1));
+        let readers = Arc::new(HistoryPins::new(History::None, 100, 1));
         let visible = Arc::new(AtomicU64::new(1));
         let pinner = {
             let (readers, visible) = (readers.clone(), visible.clone());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bowline::vfs::Vfs;
 use bowline::{Db, Error, StorageError};
+use bowline_storage::engine::check_directory;
 use bowline_storage::log::Log;
-use bowline_storage::tree::check_directory;
 use bowline_testing::SimDisk;
 
 use crate::damage::{Damage, Decay, Part, is_blob, is_log, is_table};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bowline::{Block, BlockId, CompactionOptions, CountersSnapshot, Db, Strategy};
 use bowline_storage::counters::Counters;
 use bowline_storage::log::{Log, LogOptions};
-use bowline_storage::memtable::{Memtable, Retirement};
+use bowline_storage::memtable::{DeferredReclaim, Memtable};
 use bowline_storage::table::{PageCache, Table, TableMeta, TableOptions, TableWriter};
 use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
@@ -87,11 +87,11 @@ fn memtables(place: &Place) -> Vec<Row<'_>> {
             0.0,
             move |turn| {
                 let memtable = Cell::new(None);
-                let retirement = Retirement::new();
+                let deferred_reclaim = DeferredReclaim::new();
                 let prepare = || {
-                    retirement.free();
+                    deferred_reclaim.free();
                     let mut made = Memtable::new(1, 1, (entries as usize * 400).max(1 << 20));
-                    made.retire_to(retirement.clone());
+                    made.reclaim_with(deferred_reclaim.clone());
                     let mut writer = made.writer();
                     for n in 0..entries {
                         writer.insert(TreeId(0), &key(n), n + 1, EntryKind::Put, &[7; 100])?;

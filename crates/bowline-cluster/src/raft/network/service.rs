@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_server::{Peer, PeerServer};
 use bowline_proto::peer::snapshot_chunk::Part;
-use bowline_storage::tree::ArrivingFiles;
+use bowline_storage::engine::ArrivingFiles;
 use bowline_storage::vfs::Vfs;
 use bytes::Bytes;
 use futures_core::Stream;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bowline_replica::Replica;
 use bowline_storage::codec::{Reader, put_varint};
-use bowline_storage::tree::FrozenTables;
+use bowline_storage::engine::FrozenTables;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::StreamExt;

@@ -1,4 +1,4 @@
-//! The log as its owner holds it: stage, write, sync, read, close.
+//! The open log: stage, write, sync, read, close.
 
 mod open;
 mod room;
@@ -13,10 +13,10 @@ use super::LogOptions;
 use super::frame::{
     FRAME_HEADER_BYTES, FrameKind, Life, VOUCH_BYTES_MAX, bare_frame, finish_frame, vouch_frames,
 };
-use super::marks::{Mark, Marks};
-use super::preparer::{Prepared, Preparer};
 use super::reader::{Reader, Segment, Visit};
 use super::segment::{TRAILER_BYTES, write_mark};
+use super::segment_allocator::{Prepared, SegmentAllocator};
+use super::sparse_index::{IndexPoint, SparseIndex};
 use super::sync::{LogSync, Shared};
 use super::verify::{Report, verify};
 use crate::codec::put_bytes;
@@ -64,18 +64,18 @@ pub struct Log {
     counters: Arc<Counters>,
     shared: Arc<Shared>,
     reader: Reader,
-    preparer: Preparer,
+    allocator: SegmentAllocator,
     /// Oldest first; the last one is active.
     segments: VecDeque<Segment>,
-    marks: Marks,
+    sparse_index: SparseIndex,
     active_life: Life,
-    /// Up to here the active segment holds nothing but what later frames of the log vouch for, and
-    /// what says so.
+    /// Later frames vouch for everything in the active segment before this offset, or it is a vouching
+    /// frame itself.
     vouched_offset: u64,
-    /// Room for a frame header, then the staged entries.
+    /// Space for a frame header, then the staged entries.
     group: Vec<u8>,
     group_entries: u64,
-    /// The frame the active segment is to begin with, written together with the next one.
+    /// The `Begin` frame of the active segment, until it is written together with the first group.
     begin: Vec<u8>,
     next_segment_bytes: u64,
     is_next_requested: bool,
@@ -96,7 +96,7 @@ impl Log {
         self.group.len() - FRAME_HEADER_BYTES
     }
 
-    /// Forgets the group being built.
+    /// Discards the group being built.
     pub fn discard_staged(&mut self) {
         self.group.truncate(FRAME_HEADER_BYTES);
         self.group_entries = 0;
@@ -127,7 +127,7 @@ impl Log {
             synced_offset,
         );
         self.append(offset, &FrameBytes::Group)?;
-        self.marks.note_frame(Mark {
+        self.sparse_index.note_frame(IndexPoint {
             first_index,
             segment_id: self.active_id(),
             offset,
@@ -139,10 +139,11 @@ impl Log {
             active.written_index += self.group_entries;
         }
         self.discard_staged();
-        let is_due = end_offset >= self.active_capacity_bytes() / 2 || self.preparer.keeps_one();
+        let is_due = end_offset >= self.active_capacity_bytes() / 2 || self.allocator.keeps_one();
         if !self.is_next_requested && is_due {
             self.is_next_requested = true;
-            self.preparer.request(self.order(self.next_segment_bytes));
+            self.allocator
+                .request(self.segment_request(self.next_segment_bytes));
         }
         Ok(())
     }
@@ -150,26 +151,26 @@ impl Log {
     /// Prepares the next segment, as the thread does.
     #[cfg(test)]
     pub(super) fn prepare_now(&self) {
-        self.preparer
-            .prepare_now(&self.order(self.next_segment_bytes));
+        self.allocator
+            .prepare_now(&self.segment_request(self.next_segment_bytes));
     }
 
-    /// Leaves what is released to [`Log::remove_one_now`], as it is left to the thread.
+    /// Leaves released segments to [`Log::remove_one_now`], as the owner leaves them to the thread.
     #[cfg(test)]
     pub(super) fn leave_releases(&mut self) {
-        self.preparer.leave_releases();
+        self.allocator.leave_releases();
     }
 
     /// Removes one released segment, as the thread does.
     #[cfg(test)]
     pub(super) fn remove_one_now(&self) {
-        self.preparer.remove_one_now();
+        self.allocator.remove_one_now();
     }
 
-    /// Whether a released segment could not be removed the last time.
+    /// Whether the last attempt to remove a released segment failed.
     #[cfg(test)]
     pub(super) fn has_failed_to_remove(&self) -> bool {
-        self.preparer.has_failed_to_remove()
+        self.allocator.has_failed_to_remove()
     }
 
     /// Makes everything written so far durable; returns the highest durable index.
@@ -177,22 +178,22 @@ impl Log {
         self.shared.sync()
     }
 
-    /// Whether later frames vouch for everything that is written: then damage to any of it is an
-    /// error, and never taken for a tail that a crash tore.
+    /// Whether later frames vouch for everything that is written. Then damage to any of it is an error and
+    /// is never mistaken for a torn tail.
     #[must_use]
     pub fn is_vouched_for(&self) -> bool {
         self.begin.is_empty() && self.shared.any_active().end_offset == self.vouched_offset
     }
 
-    /// Has everything that is written vouched for, once it is synced: for an owner who expects no
-    /// more entries for a while, and could do something about a lost end of its log. Returns whether
-    /// something was written, which vouches for the rest after the next [`Log::sync`].
+    /// Writes frames that vouch for everything written and synced so far. For an owner that expects no
+    /// entries for a while and can repair a lost end of its log. Returns whether it wrote the frames;
+    /// they take effect with the next [`Log::sync`].
     ///
-    /// Nothing is written while there is something staged or unsynced, nor where there is no room for
-    /// it: then the window is what it was.
+    /// It writes nothing while a group is staged or unsynced, or when the disk has no space: then the
+    /// unprotected part stays as it was.
     ///
     /// # Errors
-    /// As of [`Log::write`].
+    /// Those of [`Log::write`].
     pub fn vouch(&mut self) -> Result<bool> {
         let (end_offset, synced_offset) = {
             let active = self.shared.active()?;
@@ -203,8 +204,9 @@ impl Log {
         }
         let room = end_offset + (self.begin.len() + VOUCH_BYTES_MAX) as u64 + TRAILER_BYTES;
         if room > self.active_capacity_bytes() {
-            // The frame that begins the next segment vouches for this one. On a full disk there is none.
-            if !self.preparer.is_prepared() {
+            // The first frame of the next segment will vouch for this one. On a full disk there is no next
+            // segment.
+            if !self.allocator.is_prepared() {
                 return Ok(false);
             }
             match self.make_room(VOUCH_BYTES_MAX as u64, |_| 0) {
@@ -213,7 +215,7 @@ impl Log {
             }
         }
         let (offset, _) = self.place()?;
-        // What the segment begins with states where the one before ends, which vouches for all of that.
+        // `Begin` states where the previous segment ends, which vouches for that whole segment.
         let is_begun = self.begin.is_empty();
         let life = self.active_life;
         let frames = is_begun.then(|| vouch_frames(life, offset, self.written_index() + 1));
@@ -230,11 +232,11 @@ impl Log {
     pub fn sync_handle(&self) -> LogSync {
         LogSync {
             shared: self.shared.clone(),
-            releases: self.preparer.releases(),
+            releases: self.allocator.releases(),
         }
     }
 
-    /// The index the next staged entry gets.
+    /// The index of the next staged entry.
     #[must_use]
     pub fn next_index(&self) -> Index {
         self.written_index() + 1 + self.group_entries
@@ -243,7 +245,7 @@ impl Log {
     /// The lowest index that can be read; the next one when the log is empty.
     #[must_use]
     pub fn first_index(&self) -> Index {
-        self.marks
+        self.sparse_index
             .first_index()
             .unwrap_or_else(|| self.written_index() + 1)
     }
@@ -278,7 +280,7 @@ impl Log {
         Ok(entries)
     }
 
-    /// How many segments hold the log. Each opening adds one.
+    /// The number of segments. Each opening adds one.
     #[must_use]
     pub fn segment_count(&self) -> usize {
         self.segments.len()
@@ -288,26 +290,26 @@ impl Log {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| segment.file_len).sum();
-        segments + self.preparer.file_bytes()
+        segments + self.allocator.file_bytes()
     }
 
-    /// Why the log refuses writes, if it does.
+    /// The reason why the log refuses writes, if it does.
     #[must_use]
     pub fn poisoned(&self) -> Option<Arc<str>> {
         self.shared.any_active().poison.clone()
     }
 
-    /// Checks every frame of the log in `dir`, as recovery would, and changes nothing. May run
-    /// while the log is open and written to. Whether it is the wanted log, and reaches as far as
-    /// it must, is for the caller to compare.
+    /// Checks every frame of the log in `dir`, as recovery does, and changes nothing. It may run while the
+    /// log is open and written to. The caller checks that it is the expected log and reaches far
+    /// enough.
     pub fn verify(vfs: &dyn Vfs, dir: &Path) -> Result<Report> {
         verify(vfs, dir)
     }
 
-    /// Syncs, seals the log, cuts its last file to the used length and removes the spares. A
-    /// staged group is lost. Without it, dropping the log leaves what a crash would leave.
+    /// Syncs and seals the log, cuts its last file to the used length and removes the spares. A staged
+    /// group is lost. A log that is dropped without this call looks like one after a crash.
     pub fn close(mut self) -> Result<()> {
-        let prepared = self.preparer.close();
+        let prepared = self.allocator.close();
         self.seal(prepared)
     }
 
@@ -315,7 +317,7 @@ impl Log {
         self.shared.sync()?;
         let next_index = self.written_index() + 1;
         let (file, path) = self.active_file();
-        // Before the seal, so that no flush of another thread covers that alone.
+        // Before the seal is written, so that no flush of another thread covers the seal alone.
         if prepared.is_some() {
             write_mark(&*file, &path, self.active_life, None)
                 .map_err(|error| self.shared.poison(&error))?;
@@ -323,9 +325,9 @@ impl Log {
         let end_offset = self.append_bare(FrameKind::Seal, next_index)?;
         self.shared.sync()?;
         if let Some(prepared) = prepared {
-            self.preparer.remove(&prepared);
+            self.allocator.remove(&prepared);
         }
-        // Only now: a file that was cut and has no seal is damaged.
+        // Only after the seal: a cut file without a seal is damaged.
         file.set_len(end_offset)
             .map_err(|error| Error::io("cut", &path, error))
             .and_then(|()| vfs::sync_data(&*file, &path))
@@ -354,7 +356,7 @@ impl Log {
     ) -> Result<()> {
         self.reader.visit(
             &self.segments,
-            &self.marks,
+            &self.sparse_index,
             from,
             end,
             read_ahead_bytes,
@@ -362,18 +364,19 @@ impl Log {
         )
     }
 
-    /// Where the next frame goes, and up to where the segment is synced.
+    /// The offset of the next frame, and the offset up to which the segment is synced.
     fn place(&self) -> Result<(u64, u64)> {
         let active = self.shared.active()?;
         let offset = active.end_offset + self.begin.len() as u64;
         Ok((offset, active.synced_offset))
     }
 
-    /// Writes a frame at the end of the active segment, behind what that begins with.
+    /// Writes a frame at the end of the active segment, behind the `Begin` frame if that is not written
+    /// yet.
     ///
-    /// Where that enters a page of the file, zeros are written up to the page's end. For of a page that
-    /// is written only in part, the kernel reads the rest first if it has it no more, and the writer
-    /// waits for the disk.
+    /// When the write enters a new page of the file, the rest of the page is filled with zeros.
+    /// Otherwise the kernel would first read the rest of the page from the disk, if it is not cached, and
+    /// the writer would wait.
     fn append(&mut self, offset: u64, frame: &FrameBytes<'_>) -> Result<()> {
         let (file, path) = self.active_file();
         let capacity_bytes = self.active_capacity_bytes();
@@ -410,7 +413,8 @@ impl Log {
         Ok(end_offset)
     }
 
-    /// Makes sure that the active segment is begun, durably, so that it needs none before it.
+    /// Makes the `Begin` frame of the active segment durable, so that the previous segment is not needed any
+    /// more.
     fn sync_beginning(&mut self) -> Result<()> {
         if !self.begin.is_empty() {
             let (offset, _) = self.place()?;
@@ -427,9 +431,9 @@ impl Drop for Log {
     }
 }
 
-/// What is appended.
+/// The content of an appended frame.
 enum FrameBytes<'a> {
-    /// The group that was staged.
+    /// The staged group.
     Group,
     Bare(&'a [u8]),
 }

@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::log::LogOptions;
 use crate::log::frame::FRAME_HEADER_BYTES;
 use crate::log::plan::plan;
-use crate::log::preparer::Preparer;
 use crate::log::reader::{Reader, Replay, Segment};
 use crate::log::recovery::apply;
 use crate::log::scan::scan;
 use crate::log::segment::{HEADER_BYTES, segment_path};
+use crate::log::segment_allocator::SegmentAllocator;
 use crate::log::space::Space;
 use crate::log::sync::{Active, Shared};
 use crate::types::Index;
@@ -65,7 +65,7 @@ impl Log {
         let mut plan = plan(scan, &dir, after, must_exist)?;
         tracing::debug!(dir = %dir.display(), %plan, "recovering the log");
         let space = Arc::new(Space::default());
-        let preparer = Preparer::new(
+        let allocator = SegmentAllocator::new(
             vfs.clone(),
             dir.clone(),
             counters.clone(),
@@ -74,7 +74,7 @@ impl Log {
         )?;
         let segment_bytes = segment_size(options.first_segment_bytes, &options);
         let owner = options.owner;
-        let (header, file) = apply(&*vfs, &dir, &mut plan, &preparer, segment_bytes, owner)?;
+        let (header, file) = apply(&*vfs, &dir, &mut plan, &allocator, segment_bytes, owner)?;
         counters.log_bytes_written.add(HEADER_BYTES);
         let mut segments: VecDeque<Segment> = plan
             .kept
@@ -108,7 +108,7 @@ impl Log {
             active_life: header.life(),
             // The header of the segment vouches for all before it.
             vouched_offset: HEADER_BYTES,
-            marks: plan.marks,
+            sparse_index: plan.sparse_index,
             group: vec![0; FRAME_HEADER_BYTES],
             group_entries: 0,
             begin: Vec::new(),
@@ -117,7 +117,7 @@ impl Log {
             dir,
             options,
             counters,
-            preparer,
+            allocator,
             segments,
         })
     }
@@ -127,11 +127,17 @@ impl Log {
     #[must_use]
     pub fn replay(&self, after: Index, count: usize) -> Vec<Replay<'_>> {
         let end = self.written_index() + 1;
-        let stretches = self.marks.split(after + 1, end, count).into_iter();
+        let stretches = self.sparse_index.split(after + 1, end, count).into_iter();
         let replay = |wanted| {
             let reader = Reader::new(self.vfs.clone(), self.dir.clone());
-            let (segments, marks) = (&self.segments, &self.marks);
-            Replay::new(reader, segments, marks, wanted, REPLAY_READ_AHEAD_BYTES)
+            let (segments, sparse_index) = (&self.segments, &self.sparse_index);
+            Replay::new(
+                reader,
+                segments,
+                sparse_index,
+                wanted,
+                REPLAY_READ_AHEAD_BYTES,
+            )
         };
         stretches.map(replay).collect()
     }

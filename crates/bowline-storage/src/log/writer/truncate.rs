@@ -1,11 +1,12 @@
-//! Truncation: of the end by a cut, of the beginning by a release, of all by a restart.
+//! Truncation: a cut removes the end of the log, a release the beginning, a restart everything.
 //!
 //! Invariants:
 //!
-//! - A cut is a frame, so what it voids stays void after a crash once it is synced.
-//! - A segment is released only when what makes it superfluous is durable, and never the active one.
-//! - A restart ends with one segment, durably: a segment that came back after a crash would be one
-//!   that nothing continues.
+//! - A cut is a frame, so once it is synced the entries that it voids stay void after a crash.
+//! - A segment is released only when the frames that make it superfluous are durable. The active segment
+//!   is never released.
+//! - After a restart the log durably has one segment. An old segment that reappeared after a crash would
+//!   not be connected to it.
 
 use std::io;
 use std::path::Path;
@@ -14,13 +15,13 @@ use super::Log;
 use super::room::{SEGMENT_BYTES_MIN, segment_size};
 use crate::error::{Error, Result};
 use crate::log::frame::{FrameKind, NUMBER_LIMIT};
-use crate::log::marks::{Mark, Marks};
-use crate::log::preparer::Released;
 use crate::log::reader::Segment;
 use crate::log::scan::list;
 use crate::log::segment::{
     ActivationError, HEADER_BYTES, SegmentHeader, activate, is_spare_name, segment_id, segment_path,
 };
+use crate::log::segment_allocator::Released;
+use crate::log::sparse_index::{IndexPoint, SparseIndex};
 use crate::types::Index;
 use crate::vfs::{self, Vfs};
 
@@ -47,7 +48,7 @@ impl Log {
         // A flush that began before the cut must not count the void entries as durable after it.
         let _no_flush = shared.lock_sync();
         let end_offset = self.append_bare(FrameKind::Cut, from)?;
-        self.marks.restart_at(Mark {
+        self.sparse_index.restart_at(IndexPoint {
             first_index: from,
             segment_id: self.active_id(),
             offset: end_offset,
@@ -58,29 +59,29 @@ impl Log {
         Ok(())
     }
 
-    /// Gives up segments whose entries are all at or below `upto`; never the active one. The
-    /// caller has those entries durably elsewhere. Their files are removed, or used again, by the
-    /// thread that prepares segments, where there is one.
+    /// Releases the segments whose entries are all at or below `upto`, except the active one. The caller
+    /// has those entries durably elsewhere. The segment allocator removes their files or uses them again,
+    /// on its thread if there is one.
     pub fn release_prefix(&mut self, upto: Index) -> Result<()> {
         self.shared.active().map(drop)?;
         if self.is_released_by(upto) {
-            // What makes a segment superfluous may be a cut that is not durable yet.
+            // A segment may be superfluous because of a cut that is not durable yet.
             self.sync_beginning()?;
         }
         let mut released = Vec::new();
         while self.is_released_by(upto) {
             released.extend(self.forget_oldest());
         }
-        self.preparer.release(released)
+        self.allocator.release(released)
     }
 
-    /// Voids everything written so far and goes on at `next_index`, which may leave a gap: what
-    /// lies below has been replaced by a state from elsewhere. When this returns, the log is one
-    /// new segment, durably. A group being built must be written or discarded before.
+    /// Voids all entries and continues at `next_index`, perhaps after a gap: a state from elsewhere has
+    /// replaced the entries below. When this returns, the log durably consists of one new segment. A
+    /// group being built must be written or discarded before.
     ///
-    /// A crash before it returns may leave segments that do not connect. So the caller records
-    /// first, durably, that there is no log it could need; then calls this; then records that
-    /// there is one. In between, an opening begins with [`Log::discard`].
+    /// A crash before it returns may leave segments that do not connect. So the caller first records,
+    /// durably, that the log is void; then calls this; then records that the log has begun. In between,
+    /// an opening begins with [`Log::discard`].
     pub fn restart_at(&mut self, next_index: Index) -> Result<()> {
         self.shared.active().map(drop)?;
         if self.group_entries > 0 {
@@ -90,12 +91,12 @@ impl Log {
             return Err(Error::Internal(format!("a restart at {next_index}")));
         }
         let bytes = segment_size(self.options.first_segment_bytes, &self.options);
-        // What it prepares would continue a segment that goes.
-        self.preparer.settle();
-        self.preparer.finish_releases()?;
-        let spare = self.note_space(self.preparer.take(SEGMENT_BYTES_MIN, bytes))?;
+        // A segment that the thread prepares now would continue a segment that is removed.
+        self.allocator.settle();
+        self.allocator.finish_releases()?;
+        let spare = self.note_space(self.allocator.take(SEGMENT_BYTES_MIN, bytes))?;
         let header = SegmentHeader {
-            id: self.preparer.next_id(self.active_id()),
+            id: self.allocator.next_id(self.active_id()),
             salt: fastrand::u64(..),
             owner: self.options.owner,
             first_index: next_index,
@@ -105,19 +106,19 @@ impl Log {
             later_id: None,
         };
         let shared = self.shared.clone();
-        // A flush that began before must not count as one of the new segment.
+        // A flush that began before must not count as a flush of the new segment.
         let _no_flush = shared.lock_sync();
         match activate(&*self.vfs, &self.dir, &spare, &header) {
             Ok(()) => {}
             Err(ActivationError::BeforeNaming(error)) => {
-                self.preparer.discard(&spare);
+                self.allocator.discard(&spare);
                 return self.note_space(Err(error));
             }
             Err(ActivationError::WhileNaming(error)) => return Err(shared.poison(&error)),
         }
         self.counters.log_bytes_written.add(HEADER_BYTES);
         self.reader.forget();
-        let abandoned = self.preparer.take_abandoned();
+        let abandoned = self.allocator.take_abandoned();
         let abandoned = abandoned.into_iter().map(|prepared| prepared.header.id);
         let old = std::mem::take(&mut self.segments);
         for id in old.iter().map(|segment| segment.id).chain(abandoned) {
@@ -130,7 +131,7 @@ impl Log {
             }
         }
         let path = segment_path(&self.dir, header.id);
-        // A segment that came back would be one that nothing continues.
+        // An old segment that reappeared would not be connected to the new one.
         vfs::sync_parent(&*self.vfs, &path).map_err(|error| shared.poison(&error))?;
         self.active_life = header.life();
         self.vouched_offset = HEADER_BYTES;
@@ -140,8 +141,8 @@ impl Log {
             salt: header.salt,
             file_len: header.capacity_bytes,
         });
-        self.marks = Marks::default();
-        self.marks.restart_at(Mark {
+        self.sparse_index = SparseIndex::default();
+        self.sparse_index.restart_at(IndexPoint {
             first_index: next_index,
             segment_id: header.id,
             offset: HEADER_BYTES,
@@ -158,8 +159,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the log in `dir`, durably, whatever state it is in; it must not be open. For an
-    /// owner that has recorded that it needs none of it: see [`Log::restart_at`].
+    /// Removes the log in `dir`, durably, in whatever state it is. It must not be open. For an owner that
+    /// has recorded that the log is void; see [`Log::restart_at`].
     pub fn discard(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
         let names = list(vfs, dir)?;
         let ours = names
@@ -186,15 +187,15 @@ impl Log {
         let Some(oldest) = self.segments.front() else {
             return false;
         };
-        // Beyond the oldest segment there is always the mark of the active one.
-        let behind = self.marks.first_index_behind(oldest.id);
+        // Behind the oldest segment there is always the index point of the active one.
+        let behind = self.sparse_index.first_index_behind(oldest.id);
         self.segments.len() > 1 && behind.is_some_and(|behind| behind - 1 <= upto)
     }
 
-    /// Takes the oldest segment out of the log; its file is there still.
+    /// Takes the oldest segment out of the log. Its file still exists.
     fn forget_oldest(&mut self) -> Option<Released> {
         let oldest = self.segments.pop_front()?;
-        self.marks.release(oldest.id);
+        self.sparse_index.release(oldest.id);
         self.reader.forget();
         let fits = (self.next_segment_bytes..=self.options.segment_bytes.max(SEGMENT_BYTES_MIN))
             .contains(&oldest.file_len);

@@ -1,0 +1,247 @@
+//! Installing a state from elsewhere: the whole state of a member is replaced by a frozen one.
+//!
+//! Invariants:
+//!
+//! - An installation is one manifest edit: before it there is the old state with the old log, after it
+//!   the new state with a void log. A void log is discarded at the next opening. Nothing in a new log is
+//!   acknowledged before [`Engine::log_restarted`].
+//! - A reader whose pinned revision is not in the new tables gets an error ([`Error::Replaced`]) and
+//!   never reads the new tables at it. The new tables have the history of all members, so a pin of a
+//!   later revision stays valid.
+//! - Flushes, compactions and commit groups are kept out: the installation holds their locks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::blob::BlobFile;
+use crate::engine::Engine;
+use crate::engine::group_commit::CommitState;
+use crate::engine::version_set::Recording;
+use crate::error::{Error, Result};
+use crate::table::Table;
+use crate::version::{Edit, State};
+use crate::{Index, Revision};
+
+/// The files of a state under their final names, and the edit that names them.
+struct Opened {
+    edit: Edit,
+    tables: Vec<Arc<Table>>,
+    blobs: Vec<Arc<BlobFile>>,
+}
+
+/// The result of an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Installed {
+    /// The last log entry that the tables contain.
+    pub index: Index,
+    /// The newest revision in them.
+    pub revision: Revision,
+}
+
+impl Engine {
+    /// Replaces the whole state by a frozen one. Its files lie in `directory` under their own names,
+    /// verified and synced. The log is void from then on: the owner starts it anew behind the returned
+    /// index and then calls [`Engine::log_restarted`]. With `keeps_log` the log stays, because it goes on
+    /// beyond the end of the state.
+    ///
+    /// # Errors
+    /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than the
+    /// present one. Nothing has changed then. After `NoSpace` and `TooManyFiles` nothing has changed
+    /// either, and the call can be repeated.
+    pub fn install(&self, state: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
+        let core = &*self.core;
+        let damaged = |reason: String| Error::corrupt(directory, 0, reason);
+        let edit =
+            Edit::decode(state).ok_or_else(|| damaged("its state does not decode".into()))?;
+        let mut incoming = State::default();
+        incoming.apply(&edit).map_err(damaged)?;
+        let trees = core.options.trees.len();
+        let mut tables = incoming.tables.values();
+        if let Some(placed) = tables.find(|p| usize::from(p.meta.tree.0) >= trees) {
+            return Err(damaged(format!("tree {} is unknown", placed.meta.tree.0)));
+        }
+        let _flushing = self.flusher.lock();
+        let _compacting = self.compactor.lock();
+        let mut commit = core.commit.lock();
+        if let Some(reason) = commit.poisoned() {
+            return Err(Error::Poisoned { reason });
+        }
+        if incoming.flushed_index < commit.last_index {
+            let (old, new) = (commit.last_index, incoming.flushed_index);
+            let reason = format!("a state of entry {new} would replace one of entry {old}");
+            return Err(Error::Internal(reason));
+        }
+        let mut taken = Vec::new();
+        let result = self.replace(&mut commit, &incoming, directory, keeps_log, &mut taken);
+        if result.as_ref().is_err_and(Error::is_shortage) {
+            // No manifest names the files.
+            self.give_back(taken, directory);
+        }
+        result
+    }
+
+    fn replace(
+        &self,
+        commit: &mut CommitState,
+        incoming: &State,
+        directory: &Path,
+        keeps_log: bool,
+        taken: &mut Vec<PathBuf>,
+    ) -> Result<Installed> {
+        let core = &*self.core;
+        let Opened {
+            mut edit,
+            tables,
+            blobs,
+        } = self.take_tables(incoming, directory, taken)?;
+        edit.next_run_id = Some(incoming.next_run_id);
+        edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
+        edit.history_floor = Some(incoming.history_floor);
+        edit.log_void = !keeps_log;
+        // The incoming state contains everything in the memtables that was agreed on.
+        core.seal(commit, 0);
+        let newest = core.view.load().active.generation();
+        // The floor is raised before the tables are replaced, since a reader loads the super-version
+        // before it checks the floor.
+        let before = core.pins.replace(incoming.history_floor);
+        // If a crash loses this edit, the opening notices: the log does not continue where the old state
+        // ends.
+        let recording = Recording::Appended;
+        let applied = core.apply_edit_with_files(&edit, &tables, &blobs, Some(newest), recording);
+        if let Err(error) = applied {
+            // The old state stays. It never reaches the raised floor, so its readers would wait forever.
+            core.pins.restore(&before);
+            return Err(error);
+        }
+        // Later runs must have higher ids than the incoming ones. Flushes and compactions, which give
+        // ids, are locked out.
+        core.versions.raise_run_id(incoming.next_run_id);
+        commit.last_index = incoming.flushed_index;
+        commit.last_revision = incoming.flushed_revision;
+        core.view.publish(incoming.flushed_revision);
+        Ok(Installed {
+            index: incoming.flushed_index,
+            revision: incoming.flushed_revision,
+        })
+    }
+
+    /// Renames the files of a state to their final names, and opens them.
+    fn take_tables(
+        &self,
+        incoming: &State,
+        directory: &Path,
+        taken: &mut Vec<PathBuf>,
+    ) -> Result<Opened> {
+        let core = &*self.core;
+        let (vfs, layout) = (&core.files.vfs, &core.files.layout);
+        let current = core.view.load_full();
+        let mut edit = Edit::default();
+        let mut kept = std::collections::HashSet::new();
+        for table in current.version.tables() {
+            let meta = table.meta();
+            edit.removed.push(meta.file_id);
+            let same = incoming.tables.get(&meta.file_id);
+            match same.map(|placed| placed.meta == *meta) {
+                Some(true) => drop(kept.insert(meta.file_id)),
+                Some(false) => {
+                    let reason = "two tables of the cluster have its number".to_owned();
+                    return Err(Error::corrupt(table.path(), 0, reason));
+                }
+                None => {}
+            }
+        }
+        for live in current.version.blobs.values() {
+            let meta = live.file.meta();
+            match incoming.blobs.get(&meta.file_id).map(|same| same == meta) {
+                Some(true) => drop(kept.insert(meta.file_id)),
+                Some(false) => {
+                    let reason = "two blob files of the cluster have its number".to_owned();
+                    return Err(Error::corrupt(live.file.path(), 0, reason));
+                }
+                None => {}
+            }
+        }
+        edit.added.extend(incoming.tables.values().cloned());
+        let references = incoming.references.iter();
+        edit.references
+            .extend(references.map(|(table, references)| (*table, references.clone())));
+        let is_new = |id: &u64| !kept.contains(id);
+        let new_tables: Vec<u64> = incoming.tables.keys().copied().filter(is_new).collect();
+        let new_blobs: Vec<u64> = incoming.blobs.keys().copied().filter(is_new).collect();
+        let table_paths = new_tables.iter().map(|id| layout.table(*id));
+        let blob_paths = new_blobs.iter().map(|id| layout.blob(*id));
+        for path in table_paths.chain(blob_paths) {
+            self.wait_until_gone(&path)?;
+            let from = match path.file_name() {
+                Some(name) => directory.join(name),
+                None => return Err(Error::Internal("a table without a name".to_owned())),
+            };
+            vfs.rename(&from, &path)
+                .map_err(|e| Error::io("rename", &from, e))?;
+            taken.push(path);
+        }
+        let tables = layout.tables();
+        for directory in [tables.as_path(), directory] {
+            vfs.sync_dir(directory)
+                .map_err(|e| Error::io("sync", directory, e))?;
+        }
+        let mut opened_tables = Vec::new();
+        for placed in new_tables.iter().filter_map(|id| incoming.tables.get(id)) {
+            opened_tables.push(Arc::new(core.files.open_table(&placed.meta)?));
+        }
+        let mut blobs = Vec::new();
+        for meta in new_blobs.iter().filter_map(|id| incoming.blobs.get(id)) {
+            blobs.push(Arc::new(core.files.open_blob(meta)?));
+            edit.blobs.push(meta.clone());
+        }
+        Ok(Opened {
+            edit,
+            tables: opened_tables,
+            blobs,
+        })
+    }
+
+    /// Renames the files back after a lack of space, so that the installation can be repeated. The next
+    /// opening removes a file that cannot be renamed.
+    fn give_back(&self, taken: Vec<PathBuf>, directory: &Path) {
+        for path in taken {
+            let Some(name) = path.file_name() else {
+                continue;
+            };
+            if let Err(cause) = self.core.files.vfs.rename(&path, &directory.join(name)) {
+                tracing::warn!(path = %path.display(), %cause, "a table that is not used stays");
+            }
+        }
+    }
+
+    /// Waits until the file `path` is removed: an obsolete table stays until its last reader drops it.
+    fn wait_until_gone(&self, path: &Path) -> Result<()> {
+        const WAIT_MAX: Duration = Duration::from_secs(10);
+        const PAUSE: Duration = Duration::from_millis(10);
+        let core = &*self.core;
+        let start = core.clock.monotonic();
+        loop {
+            let found = core.files.vfs.metadata(path);
+            if found.map_err(|e| Error::io("stat", path, e))?.is_none() {
+                return Ok(());
+            }
+            if core.clock.monotonic().saturating_sub(start) > WAIT_MAX {
+                let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+                return Err(Error::io("rename", path, error));
+            }
+            crate::sync::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Records that the log continues behind an installed state.
+    pub fn log_restarted(&self) -> Result<()> {
+        let edit = Edit {
+            log_started: true,
+            ..Edit::default()
+        };
+        // Until then the log is void. If this edit were lost, so would be everything in the log.
+        let recording = Recording::InNewManifest;
+        self.core.apply_edit(&edit, recording)
+    }
+}
