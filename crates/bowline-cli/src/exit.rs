@@ -83,7 +83,7 @@ impl Exit {
 
     /// How an error of the database ends the program. The one place that decides it.
     #[must_use]
-    pub fn of_database(error: &bowline::Error) -> Exit {
+    pub(crate) fn of_database(error: &bowline::Error) -> Exit {
         use bowline::Error as E;
         match error {
             E::Storage(error) => Exit::of_storage(error),

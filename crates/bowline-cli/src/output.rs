@@ -34,7 +34,7 @@ use crate::args::Output;
 use crate::import::Attributes;
 
 /// How many rows of a table are laid out at once.
-pub const CHUNK_ROWS: usize = 1_000;
+pub(crate) const CHUNK_ROWS: usize = 1_000;
 
 /// A value of a result.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,7 +123,7 @@ impl Field {
 }
 
 /// Prints results.
-pub struct Printer<'a> {
+pub(crate) struct Printer<'a> {
     out: &'a mut dyn Write,
     output: Output,
     hex: bool,

@@ -96,7 +96,8 @@ impl Progress {
 
     /// How many bytes are done.
     #[must_use]
-    pub fn done_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn done_bytes(&self) -> u64 {
         self.bar.position()
     }
 }

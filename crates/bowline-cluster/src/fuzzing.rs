@@ -23,6 +23,7 @@ pub fn raft_record(data: &[u8]) {
 
 /// One record of each kind.
 #[must_use]
+#[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn raft_record_seeds() -> Vec<Vec<u8>> {
     let member = Member {
         name: "a".to_owned(),
@@ -69,6 +70,7 @@ pub fn member(data: &[u8]) {
 
 /// One seed per format.
 #[must_use]
+#[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn member_seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![(0, member_file::fuzz_seed())];
     seeds.extend(node::seeds());

@@ -98,6 +98,7 @@ fn attachment(data: &[u8]) {
 }
 
 /// One record of each kind.
+#[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let mut head = Vec::new();
     let meta = record::Meta {

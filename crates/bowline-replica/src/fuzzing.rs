@@ -36,7 +36,7 @@ pub fn replicated(data: &[u8]) {
 }
 
 /// Commands of every kind, and a mark.
-#[cfg(test)]
+#[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
     let key = || b"key".to_vec();
     let put = PutOp {

@@ -143,6 +143,7 @@ pub fn gateway_input(data: &[u8]) {
 
 /// A few requests as clients write them, an almost correct stream, and a reply.
 #[must_use]
+#[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn gateway_input_seeds() -> Vec<Vec<u8>> {
     let requests = [
         (
@@ -199,7 +200,7 @@ pub(crate) fn gateway_input_seeds() -> Vec<Vec<u8>> {
 
 /// One seed per format.
 #[must_use]
-#[cfg(test)]
+#[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
     let head = SnapshotFile {
         index: 7,

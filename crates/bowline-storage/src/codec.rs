@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
 /// prefixes the smaller one is of the smaller key. Of equal ones the keys have to be compared.
 #[must_use]
 #[inline]
-pub fn prefix_of(key: &[u8]) -> u64 {
+pub(crate) fn prefix_of(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk::<8>() {
         return u64::from_be_bytes(*first);
     }
@@ -155,7 +155,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// How many bytes [`put_varint`] appends for `value`.
 #[must_use]
 #[inline]
-pub fn varint_len(value: u64) -> usize {
+pub(crate) fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 

@@ -11,13 +11,19 @@
 //! This module exists in tests and with `--cfg fuzzing` only. `tools/fuzz` holds the targets, and the
 //! corpus that the tests replay.
 
-pub use crate::blob::fuzzing::{blob, blob_seeds};
-pub use crate::engine::fuzzing::{batch, batch_seeds, varints};
-pub use crate::log::fuzzing::{segment, segment_seeds};
-pub use crate::table::fuzzing::{
-    entries, entries_seeds, page, page_seeds, table_file, table_seeds,
+pub use crate::blob::fuzzing::blob;
+pub use crate::engine::fuzzing::{batch, varints};
+pub use crate::log::fuzzing::segment;
+pub use crate::table::fuzzing::{entries, page, table_file};
+pub use crate::version::fuzzing::manifest;
+#[cfg(test)]
+pub(crate) use crate::{
+    blob::fuzzing::blob_seeds,
+    engine::fuzzing::batch_seeds,
+    log::fuzzing::segment_seeds,
+    table::fuzzing::{entries_seeds, page_seeds, table_seeds},
+    version::fuzzing::manifest_seeds,
 };
-pub use crate::version::fuzzing::{manifest, manifest_seeds};
 
 /// Panics unless an error says that bytes are damaged, missing, newer than this program, or not for
 /// this build of it.

@@ -23,7 +23,7 @@ pub enum EntryKind {
 impl EntryKind {
     /// Reads the byte written for a kind; `None` for a byte no version of Bowline wrote.
     #[must_use]
-    pub fn from_byte(byte: u8) -> Option<EntryKind> {
+    pub(crate) fn from_byte(byte: u8) -> Option<EntryKind> {
         match byte {
             1 => Some(EntryKind::Put),
             2 => Some(EntryKind::Delete),

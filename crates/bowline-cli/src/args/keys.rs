@@ -54,7 +54,7 @@ pub enum Durability {
 
 impl Durability {
     /// The span of `batched` where none is given.
-    pub const DEFAULT_SPAN: Duration = Duration::from_millis(10);
+    pub(crate) const DEFAULT_SPAN: Duration = Duration::from_millis(10);
 }
 
 impl std::fmt::Display for Durability {

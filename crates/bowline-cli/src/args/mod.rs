@@ -40,7 +40,7 @@ use crate::exit::Exit;
     subcommand_required = true,
     arg_required_else_help = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Options that every command takes.
     #[command(flatten)]
     pub global: Global,
@@ -61,7 +61,7 @@ fn top_help() -> String {
 
 /// Options that every command takes.
 #[derive(Debug, Clone, Args)]
-pub struct Global {
+pub(crate) struct Global {
     /// The directory that holds the database
     #[arg(
         long,

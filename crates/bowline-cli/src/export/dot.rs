@@ -20,7 +20,7 @@ use super::ItemWriter;
 use crate::import::{Attributes, Item, label};
 
 /// Writes DOT.
-pub struct DotWriter<W> {
+pub(crate) struct DotWriter<W> {
     out: W,
     started: bool,
 }

@@ -15,7 +15,7 @@ use super::ItemWriter;
 use crate::import::{Attributes, BlockRef, Item};
 
 /// Writes JSON Lines.
-pub struct JsonLinesWriter<W> {
+pub(crate) struct JsonLinesWriter<W> {
     out: W,
 }
 

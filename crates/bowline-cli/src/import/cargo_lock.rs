@@ -45,20 +45,20 @@ pub const SIZE_MAX_BYTES: u64 = 64 << 20;
 /// The longest name, version or source of a package, in bytes. Every dependency on a package
 /// repeats them, so a file with a few long ones would import for hours. The longest names of
 /// crates.io have 64 bytes.
-pub const TEXT_MAX_BYTES: usize = 512;
+pub(crate) const TEXT_MAX_BYTES: usize = 512;
 
 /// The kind of blocks unless another is asked for.
 pub const BLOCK_KIND: &str = "package";
 
 /// The kind of edges unless another is asked for.
-pub const EDGE_KIND: &str = "depends_on";
+pub(crate) const EDGE_KIND: &str = "depends_on";
 
 /// The newest version of the lock file that is understood.
 const VERSION_MAX: i64 = 4;
 
 /// Gives what a lock file says. It is read and resolved as a whole; items are made one at a time,
 /// because the name of a package is repeated in each of its edges.
-pub struct CargoLock {
+pub(crate) struct CargoLock {
     blocks: Vec<Block>,
     steps: std::vec::IntoIter<Step>,
     edge_kind: String,

@@ -25,13 +25,13 @@ use super::{
 };
 
 /// The longest line taken unless another limit is asked for: 1 MiB.
-pub const LINE_MAX_BYTES: usize = 1 << 20;
+pub(crate) const LINE_MAX_BYTES: usize = 1 << 20;
 
 /// The kind of blocks unless another is asked for.
 pub const BLOCK_KIND: &str = "node";
 
 /// The kind of edges unless another is asked for.
-pub const EDGE_KIND: &str = "links";
+pub(crate) const EDGE_KIND: &str = "links";
 
 /// Slots of the table of blocks given already.
 const SEEN_SLOTS: usize = 1 << 16;

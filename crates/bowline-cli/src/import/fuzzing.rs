@@ -93,7 +93,7 @@ fn check(item: &Item, format: Format) -> usize {
 }
 
 /// A small file of each format.
-pub fn import_seeds() -> Vec<Vec<u8>> {
+pub(crate) fn import_seeds() -> Vec<Vec<u8>> {
     let lock = "# generated\nversion = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\
         source = \"registry+https://x\"\nchecksum = \"00\"\ndependencies = [\n \"b\",\n \
         \"c 1.0.0 (git+https://y#aa)\",\n]\n\n[[package]]\nname = \"b\"\nversion = \"2.0.0\"\n\n\

@@ -28,10 +28,10 @@ use super::{
 
 /// The longest line taken unless another limit is asked for: 64 MiB. It is larger than an edge
 /// list's because a line holds a whole value.
-pub const LINE_MAX_BYTES: usize = 64 << 20;
+pub(crate) const LINE_MAX_BYTES: usize = 64 << 20;
 
 /// Reads JSON Lines.
-pub struct JsonLines<R> {
+pub(crate) struct JsonLines<R> {
     lines: LineReader<R>,
 }
 

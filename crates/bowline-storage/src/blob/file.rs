@@ -140,7 +140,7 @@ impl BlobFile {
 
     /// Says that no version of the database needs the file any more: it is removed when the last
     /// user drops it.
-    pub fn mark_obsolete(&self) {
+    pub(crate) fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 

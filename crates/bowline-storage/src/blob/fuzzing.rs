@@ -127,7 +127,8 @@ fn repair(records: &mut [u8], seals: bool) -> (u64, u64) {
 }
 
 /// A pointer, a record of the manifest, and files, plain and compressed.
-pub fn blob_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn blob_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let vfs: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
     for compression in [Compression::None, Compression::Lz4] {

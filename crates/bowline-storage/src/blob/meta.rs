@@ -33,7 +33,7 @@ pub struct BlobMeta {
 impl BlobMeta {
     /// Bytes of all records, referenced or garbage.
     #[must_use]
-    pub fn record_bytes(&self) -> u64 {
+    pub(crate) fn record_bytes(&self) -> u64 {
         self.file_bytes
             .saturating_sub((HEADER_BYTES + FOOTER_BYTES) as u64)
     }

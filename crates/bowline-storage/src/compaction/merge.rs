@@ -295,7 +295,7 @@ pub struct MergeOutput<'a> {
 
 /// Writes the versions that `merge` yields and the retention keeps as the tables of one run. On an error
 /// every file written so far is removed again.
-pub fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<WrittenRun> {
+pub(crate) fn write_run(merge: &mut VersionMerge, output: &MergeOutput<'_>) -> Result<WrittenRun> {
     let mut done = Done::default();
     let result = write_tables(merge, output, &mut done);
     match result {

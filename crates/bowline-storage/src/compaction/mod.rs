@@ -41,9 +41,11 @@ mod picker;
 mod ranges;
 mod retention;
 
-pub use merge::{MergeOutput, VersionMerge, VersionSource, write_run};
+pub(crate) use merge::write_run;
+pub use merge::{MergeOutput, VersionMerge, VersionSource};
 pub use operands::MergeOperator;
-pub use picker::{BlobPick, Pick, emptied, pick, pick_all, pick_blobs};
+pub use picker::{BlobPick, Pick, emptied, pick};
+pub(crate) use picker::{pick_all, pick_blobs};
 pub use ranges::{KeyRange, cut};
 pub use retention::{KeyFilter, Retention};
 

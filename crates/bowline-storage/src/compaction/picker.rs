@@ -25,7 +25,7 @@ pub struct Pick {
 impl Pick {
     /// The tables to read, by run, newest run first.
     #[must_use]
-    pub fn tables_by_run(&self) -> Vec<Vec<Arc<Table>>> {
+    pub(crate) fn tables_by_run(&self) -> Vec<Vec<Arc<Table>>> {
         let kept = |table: &Arc<Table>| self.kept.iter().any(|other| Arc::ptr_eq(table, other));
         let runs = self.inputs.iter();
         runs.map(|run| {
@@ -65,7 +65,7 @@ pub fn pick(tree: &TreeVersion, options: &CompactionOptions) -> Option<Pick> {
 
 /// A merge of everything the tree has into one run at its last level.
 #[must_use]
-pub fn pick_all(tree: &TreeVersion) -> Option<Pick> {
+pub(crate) fn pick_all(tree: &TreeVersion) -> Option<Pick> {
     let deepest = tree.deepest()?;
     let inputs: Vec<_> = tree.runs().cloned().collect();
     Some(Pick {
@@ -103,7 +103,11 @@ pub fn emptied(version: &Version, tree: TreeId, options: &BlobOptions) -> BTreeS
 /// Picks the tables to rewrite when the blob files of a tree have too much garbage together that no merge
 /// has collected.
 #[must_use]
-pub fn pick_blobs(version: &Version, tree: TreeId, options: &BlobOptions) -> Option<BlobPick> {
+pub(crate) fn pick_blobs(
+    version: &Version,
+    tree: TreeId,
+    options: &BlobOptions,
+) -> Option<BlobPick> {
     let of_tree = |id: &u64| {
         let blob = version.blobs.get(id);
         blob.filter(|blob| blob.file.meta().tree == tree)

@@ -51,7 +51,7 @@ impl<'a> KeyRange<'a> {
     /// Whether the range ends before `key`.
     #[must_use]
     #[inline]
-    pub fn ends_before(&self, key: &[u8]) -> bool {
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         self.upper.is_some_and(|upper| key >= upper)
     }
 

@@ -29,7 +29,8 @@ pub fn batch(data: &[u8]) {
 }
 
 /// A batch of every kind of operation.
-pub fn batch_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn batch_seeds() -> Vec<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut writer = BatchWriter::start(&mut bytes, 300);
     writer.put(TreeId(0), b"key", b"he", b"llo");

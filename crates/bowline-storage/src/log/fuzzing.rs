@@ -206,7 +206,8 @@ pub fn segment(data: &[u8]) {
 }
 
 /// Logs of every kind of frame: closed, torn, cut, vouched for, and continued.
-pub fn segment_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn segment_seeds() -> Vec<Vec<u8>> {
     let vfs = MemoryVfs::default();
     let (mut log, _) = open(&vfs, 0).expect("memory takes it");
     for group in 0..4_u8 {

@@ -163,7 +163,7 @@ impl LogSync {
 
     /// Removes the files of released segments, to free their space; returns whether it removed any.
     #[must_use]
-    pub fn finish_releases(&self) -> bool {
+    pub(crate) fn finish_releases(&self) -> bool {
         self.releases.finish()
     }
 }

@@ -200,7 +200,7 @@ impl BuilderWriter<'_> {
     }
 
     /// See [`MemtableWriter::set_max_index`].
-    pub fn set_max_index(&mut self, index: Index) {
+    pub(crate) fn set_max_index(&mut self, index: Index) {
         self.writer.set_max_index(index);
     }
 }

@@ -122,7 +122,7 @@ impl MemtableReadCursor {
     }
 
     /// Goes to the largest key.
-    pub fn seek_last(&mut self) {
+    pub(crate) fn seek_last(&mut self) {
         self.walk.position = self.backward(self.walk.last());
     }
 
@@ -132,7 +132,7 @@ impl MemtableReadCursor {
     }
 
     /// Goes to the largest key below `key`.
-    pub fn seek_before(&mut self, key: &[u8]) {
+    pub(crate) fn seek_before(&mut self, key: &[u8]) {
         self.walk.position = self.backward(self.walk.before(key));
     }
 
@@ -144,7 +144,7 @@ impl MemtableReadCursor {
     }
 
     /// Goes to the next smaller key. A cursor that is not valid stays so.
-    pub fn prev(&mut self) {
+    pub(crate) fn prev(&mut self) {
         let before = self
             .walk
             .node()
@@ -255,7 +255,7 @@ impl Memtable {
 
     /// A cursor over all versions in `tree`. Not valid until it seeks.
     #[must_use]
-    pub fn version_cursor(self: &Arc<Self>, tree: TreeId) -> MemtableVersionCursor {
+    pub(crate) fn version_cursor(self: &Arc<Self>, tree: TreeId) -> MemtableVersionCursor {
         MemtableVersionCursor {
             walk: Walk::new(self, tree),
         }

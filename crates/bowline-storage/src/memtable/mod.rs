@@ -314,37 +314,37 @@ impl Memtable {
     /// # Panics
     /// When `tree` is not one of this memtable's.
     #[must_use]
-    pub fn tree_entries(&self, tree: TreeId) -> u64 {
+    pub(crate) fn tree_entries(&self, tree: TreeId) -> u64 {
         self.tree(tree).counts.entries.load(Acquire)
     }
 
     /// Bytes taken by entries and indexes, hash arrays included.
     #[must_use]
-    pub fn used_bytes(&self) -> usize {
+    pub(crate) fn used_bytes(&self) -> usize {
         self.counts.used_bytes.load(Acquire) as usize
     }
 
     /// Bytes that entries may take. An empty memtable has room for exactly this.
     #[must_use]
-    pub fn capacity_bytes(&self) -> usize {
+    pub(crate) fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
     }
 
     /// The largest revision inserted; 0 when empty.
     #[must_use]
-    pub fn max_revision(&self) -> Revision {
+    pub(crate) fn max_revision(&self) -> Revision {
         self.counts.max_revision.load(Acquire)
     }
 
     /// The smallest revision inserted; 0 when empty.
     #[must_use]
-    pub fn min_revision(&self) -> Revision {
+    pub(crate) fn min_revision(&self) -> Revision {
         self.counts.min_revision.load(Acquire)
     }
 
     /// The largest log index the writer said it inserted; 0 when it said none.
     #[must_use]
-    pub fn max_index(&self) -> Index {
+    pub(crate) fn max_index(&self) -> Index {
         self.counts.max_index.load(Acquire)
     }
 }

@@ -73,7 +73,7 @@ impl<'a> MemtableWriter<'a> {
     /// The most bytes an insertion may take of a memtable's capacity. Add them up over a batch,
     /// and ask [`MemtableWriter::has_room`] before the first insertion.
     #[must_use]
-    pub fn cost_bytes(key_len: usize, value_len: usize) -> usize {
+    pub(crate) fn cost_bytes(key_len: usize, value_len: usize) -> usize {
         node_bytes(MAX_HEIGHT).saturating_add(record_bytes(key_len, value_len))
     }
 
@@ -237,7 +237,7 @@ impl<'a> MemtableWriter<'a> {
     }
 
     /// Says that the entries of the log up to `index` are inserted. It never falls.
-    pub fn set_max_index(&mut self, index: Index) {
+    pub(crate) fn set_max_index(&mut self, index: Index) {
         let max_index = &self.memtable.counts.max_index;
         max_index.store(max_index.load(Relaxed).max(index), Release);
     }

@@ -54,7 +54,7 @@ pub mod thread {
     };
 
     /// Starts a thread of a scope; `false` when the system has none to give.
-    pub fn spawn_in<'scope>(
+    pub(crate) fn spawn_in<'scope>(
         scope: &'scope Scope<'scope, '_>,
         name: &str,
         body: impl FnOnce() + Send + 'scope,

@@ -315,7 +315,7 @@ pub mod thread {
     };
 
     /// Starts a thread of a scope.
-    pub fn spawn_in<'scope>(
+    pub(crate) fn spawn_in<'scope>(
         scope: &'scope Scope<'scope, '_>,
         _name: &str,
         body: impl FnOnce() + Send + 'scope,

@@ -144,7 +144,7 @@ impl PageCache {
 
     /// Bytes of the pages in the cache.
     #[must_use]
-    pub fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
 

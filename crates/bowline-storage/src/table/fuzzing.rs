@@ -217,7 +217,8 @@ fn footer(mut data: &[u8]) {
 }
 
 /// One seed of each part.
-pub fn page_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn page_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let mut builder = PageBuilder::new(4);
     for (key, revision, kind, value) in sample() {
@@ -503,7 +504,8 @@ pub fn table_file(data: &[u8]) {
 }
 
 /// Whole tables, plain and compressed.
-pub fn table_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn table_seeds() -> Vec<Vec<u8>> {
     let plain = sample_file(Compression::None).0;
     let compressed = sample_file(Compression::Lz4).0;
     vec![
@@ -634,7 +636,8 @@ pub fn entries(data: &[u8]) {
 }
 
 /// Many versions of few keys, deletions, long values.
-pub fn entries_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn entries_seeds() -> Vec<Vec<u8>> {
     let mut small = vec![10, 3, 16, 1];
     for revision in 0..30 {
         small.extend_from_slice(&[0x01, revision % 5, revision * 3]);

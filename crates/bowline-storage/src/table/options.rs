@@ -34,7 +34,7 @@ pub struct TableOptions {
 
 impl TableOptions {
     /// The largest useful page target. Larger ones are taken as this.
-    pub const PAGE_BYTES_MAX: usize = 16 << 20;
+    pub(crate) const PAGE_BYTES_MAX: usize = 16 << 20;
 }
 
 impl Default for TableOptions {

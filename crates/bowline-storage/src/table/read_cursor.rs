@@ -45,7 +45,7 @@ impl TableReadCursor {
     }
 
     /// Goes to the last key.
-    pub fn seek_last(&mut self) -> Result<()> {
+    pub(crate) fn seek_last(&mut self) -> Result<()> {
         self.entries.seek_last()?;
         self.entries.prev_visible(self.at)
     }
@@ -57,7 +57,7 @@ impl TableReadCursor {
     }
 
     /// Goes to the last key that is smaller than `key`.
-    pub fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+    pub(crate) fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.entries.seek(key, Revision::MAX)?;
         if self.entries.valid() {
             self.entries.prev()?;
@@ -79,7 +79,7 @@ impl TableReadCursor {
     }
 
     /// Goes to the key before.
-    pub fn prev(&mut self) -> Result<()> {
+    pub(crate) fn prev(&mut self) -> Result<()> {
         if !self.entries.valid() {
             return Ok(());
         }

@@ -197,7 +197,7 @@ impl Table {
 
     /// Keys of the table, ascending, about every `step_bytes` of its pages and at their end, each
     /// with how many bytes lie between it and the one before. From the index: reads nothing.
-    pub fn sample_keys(&self, step_bytes: u64, visit: &mut dyn FnMut(&[u8], u64)) {
+    pub(crate) fn sample_keys(&self, step_bytes: u64, visit: &mut dyn FnMut(&[u8], u64)) {
         self.sections.index.sample(step_bytes, visit);
     }
 
@@ -276,7 +276,7 @@ impl Table {
 
     /// Says that no version of the database needs the table any more: its file is removed when
     /// the last user drops it.
-    pub fn mark_obsolete(&self) {
+    pub(crate) fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 

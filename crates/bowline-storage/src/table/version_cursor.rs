@@ -12,7 +12,7 @@ impl Table {
     /// A cursor over all entries. Without `use_cache` it reads ahead in large chunks, leaves the
     /// page cache alone, and counts its reads as those of a compaction.
     #[must_use]
-    pub fn version_cursor(self: &Arc<Self>, use_cache: bool) -> TableVersionCursor {
+    pub(crate) fn version_cursor(self: &Arc<Self>, use_cache: bool) -> TableVersionCursor {
         TableVersionCursor::new(self.clone(), use_cache)
     }
 }

@@ -120,7 +120,7 @@ impl TableWriter {
     }
 
     /// Adds a put whose value lies in a blob file; its head stays with the pointer.
-    pub fn add_pointer(
+    pub(crate) fn add_pointer(
         &mut self,
         key: &[u8],
         revision: Revision,
@@ -268,7 +268,7 @@ impl TableWriter {
     }
 
     /// Gives up: removes the file, as far as that is possible.
-    pub fn abandon(self) {
+    pub(crate) fn abandon(self) {
         drop(self);
     }
 

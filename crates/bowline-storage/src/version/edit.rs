@@ -318,7 +318,7 @@ impl State {
 
     /// How many bytes of each blob file's records are referred to.
     #[must_use]
-    pub fn referred_bytes(&self) -> BTreeMap<u64, u64> {
+    pub(crate) fn referred_bytes(&self) -> BTreeMap<u64, u64> {
         let mut referred = BTreeMap::new();
         for reference in self.references.values().flat_map(|all| all.iter()) {
             let bytes: &mut u64 = referred.entry(reference.file_id).or_default();
@@ -381,7 +381,7 @@ impl State {
 
     /// The edit that leads here from the empty state.
     #[must_use]
-    pub fn as_edit(&self) -> Edit {
+    pub(crate) fn as_edit(&self) -> Edit {
         Edit {
             added: self.tables.values().cloned().collect(),
             removed: Vec::new(),

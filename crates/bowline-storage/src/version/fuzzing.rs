@@ -113,7 +113,8 @@ fn records(data: &[u8], repair: bool) {
 }
 
 /// A manifest with tables and blob files that come and go, an identity and an edit.
-pub fn manifest_seeds() -> Vec<Vec<u8>> {
+#[cfg_attr(fuzzing, allow(dead_code))]
+pub(crate) fn manifest_seeds() -> Vec<Vec<u8>> {
     let placed = |file_id: u64, run: u64, min: &str, max: &str| PlacedTable {
         level: (run % 3) as u8,
         run,

@@ -305,7 +305,7 @@ impl Manifest {
     ///
     /// # Errors
     /// A crash may bring the edit back. After a failed sync every later append fails, too.
-    pub fn retract(&mut self) -> Result<()> {
+    pub(crate) fn retract(&mut self) -> Result<()> {
         self.check_intact()?;
         let cut = self.file.set_len(self.end);
         cut.map_err(|error| Error::io("cut", &self.path, error))?;
@@ -320,7 +320,7 @@ impl Manifest {
     ///
     /// # Errors
     /// `Poisoned` when that of one is unknown: every later append is refused.
-    pub fn check_intact(&self) -> Result<()> {
+    pub(crate) fn check_intact(&self) -> Result<()> {
         match &self.failed {
             None => Ok(()),
             Some(error) => Err(Error::Poisoned {

@@ -44,10 +44,10 @@ use crate::table::Table;
 use crate::{Index, Revision, TreeId};
 
 /// The newest format this program reads and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// The levels a tree may have.
-pub const LEVELS_MAX: usize = 8;
+pub(crate) const LEVELS_MAX: usize = 8;
 
 /// Where the files of a data directory are.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl Layout {
 
     /// The identity while it is being replaced.
     #[must_use]
-    pub fn identity_new(&self) -> PathBuf {
+    pub(crate) fn identity_new(&self) -> PathBuf {
         self.root.join("BOWLINE.new")
     }
 
@@ -134,13 +134,13 @@ impl Layout {
     /// The name under which a file of `tables/` is kept that nothing names, while the last record of
     /// this manifest is damaged.
     #[must_use]
-    pub fn set_aside(name: &str, manifest: u64) -> String {
+    pub(crate) fn set_aside(name: &str, manifest: u64) -> String {
         format!("{name}.unnamed-{manifest:016x}")
     }
 
     /// The number in a manifest's name.
     #[must_use]
-    pub fn manifest_number(name: &str) -> Option<u64> {
+    pub(crate) fn manifest_number(name: &str) -> Option<u64> {
         u64::from_str_radix(name.strip_prefix("manifest-")?, 16).ok()
     }
 }
@@ -178,7 +178,7 @@ impl Run {
 
     /// The smallest and largest key.
     #[must_use]
-    pub fn key_bounds(&self) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn key_bounds(&self) -> Option<(&[u8], &[u8])> {
         let first = self.tables.first()?;
         let last = self.tables.last()?;
         Some((&first.meta().min_key, &last.meta().max_key))
@@ -205,7 +205,7 @@ impl TreeVersion {
 
     /// Bytes of one level.
     #[must_use]
-    pub fn level_bytes(&self, level: usize) -> u64 {
+    pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.levels
             .get(level)
             .map_or(0, |runs| runs.iter().map(|run| run.bytes()).sum())
@@ -247,7 +247,7 @@ pub struct LiveBlob {
 impl LiveBlob {
     /// Bytes of its records that no table refers to.
     #[must_use]
-    pub fn garbage_bytes(&self) -> u64 {
+    pub(crate) fn garbage_bytes(&self) -> u64 {
         let all = self.file.meta().record_bytes();
         all.saturating_sub(self.referred_bytes)
     }
@@ -288,7 +288,7 @@ impl Version {
 
     /// Builds the version a state describes from its opened tables and blob files.
     #[must_use]
-    pub fn from_state(
+    pub(crate) fn from_state(
         state: &State,
         trees: usize,
         table: &mut dyn FnMut(u64) -> Option<Arc<Table>>,

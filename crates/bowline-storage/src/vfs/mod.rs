@@ -158,7 +158,7 @@ pub fn write_all_at(file: &dyn VfsFile, path: &Path, bytes: &[u8], offset: u64) 
 }
 
 /// Whether a call found no more open files allowed, to the process or on the system.
-pub fn is_out_of_files(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(
         Errno::from_io_error(error),

@@ -27,7 +27,7 @@ pub(super) struct Replayed {
 
 impl Replayed {
     /// The result when the log has no entry behind the tables of `state`.
-    pub fn nothing_behind(state: &State) -> Replayed {
+    pub(crate) fn nothing_behind(state: &State) -> Replayed {
         Replayed {
             memtables: Vec::new(),
             last_revision: state.flushed_revision,

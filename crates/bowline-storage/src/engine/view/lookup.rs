@@ -41,7 +41,7 @@ impl SuperVersion {
     /// Reads the newest version not above `at` from the memtables. `None` when they have none and a
     /// table may have one.
     #[inline]
-    pub fn get_from_memtables<R>(
+    pub(crate) fn get_from_memtables<R>(
         &self,
         tree: TreeId,
         key: &[u8],

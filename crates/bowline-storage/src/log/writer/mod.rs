@@ -97,7 +97,7 @@ impl Log {
     }
 
     /// Discards the group being built.
-    pub fn discard_staged(&mut self) {
+    pub(crate) fn discard_staged(&mut self) {
         self.group.truncate(FRAME_HEADER_BYTES);
         self.group_entries = 0;
         let (limit, kept) = GROUP_BYTES_KEPT;
@@ -258,7 +258,7 @@ impl Log {
 
     /// The highest index written, durable or not.
     #[must_use]
-    pub fn written_index(&self) -> Index {
+    pub(crate) fn written_index(&self) -> Index {
         self.shared.any_active().written_index
     }
 

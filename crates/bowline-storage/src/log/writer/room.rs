@@ -40,7 +40,7 @@ impl Log {
     }
 
     /// [`Log::reserve`] for a group that frees space sooner or later: it may use the whole segment.
-    pub fn reserve_to_free(&mut self, bytes: u64) -> Result<()> {
+    pub(crate) fn reserve_to_free(&mut self, bytes: u64) -> Result<()> {
         self.make_room((self.staged_bytes() as u64).saturating_add(bytes), |_| 0)
     }
 
@@ -67,7 +67,7 @@ impl Log {
 
     /// Removes the spares and the prepared segment, to free their space; returns whether there were
     /// any.
-    pub fn discard_spares(&self) -> bool {
+    pub(crate) fn discard_spares(&self) -> bool {
         self.allocator.discard_ready(&self.shared)
     }
 
