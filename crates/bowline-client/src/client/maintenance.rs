@@ -4,27 +4,27 @@ use super::Client;
 use crate::{Alarm, HashKv, Header, Result, Snapshot, Status, maintenance};
 
 impl Client {
-    /// Gives up the history below a revision. With `physical`, returns once the space is free.
+    /// Trims the history below a revision. With `physical`, returns once the space is free.
     pub async fn compact(&self, revision: u64, physical: bool) -> Result<Header> {
         maintenance::compact(&self.caller, revision, physical).await
     }
 
-    /// Says how the member is.
+    /// Reads the state of the member.
     pub async fn status(&self) -> Result<Status> {
         maintenance::status(&self.caller).await
     }
 
-    /// Lists what is wrong with members.
+    /// Lists the alarms of all members.
     pub async fn alarms(&self) -> Result<Vec<Alarm>> {
         maintenance::alarms(&self.caller).await
     }
 
-    /// Takes back all alarms. Gives those that were taken back.
+    /// Disarms all alarms; returns them.
     pub async fn disarm(&self) -> Result<Vec<Alarm>> {
         maintenance::disarm(&self.caller).await
     }
 
-    /// Takes back one alarm.
+    /// Disarms one alarm; returns it if it was raised.
     pub async fn disarm_one(&self, alarm: Alarm) -> Result<Vec<Alarm>> {
         maintenance::disarm_one(&self.caller, alarm).await
     }

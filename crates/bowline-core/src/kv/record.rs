@@ -20,7 +20,7 @@
 //!
 //! Merges complete blind records when they meet the version below ([`Metadata`]). A reader completes a blind
 //! record from the sources it was read from (`complete`). To bound this work, a record counts the blind
-//! records below it in memory; on top of [`BLIND_BELOW_MAX`] of them a put reads the previous version and
+//! records below it in memory; on top of `BLIND_BELOW_MAX` of them a put reads the previous version and
 //! writes a complete record. A record with a lease is never blind, and no blind record is written when the
 //! key may be attached to a lease, because the key would have to be detached.
 
