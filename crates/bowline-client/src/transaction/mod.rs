@@ -480,8 +480,8 @@ impl Transaction {
 
     // --- the end ---
 
-    /// Commits all writes at one new revision, or none on an error. A transaction without writes sends nothing:
-    /// all its reads were of one revision.
+    /// Commits all writes at one new revision, or none on an error. A transaction without writes sends
+    /// nothing: all its reads were of one revision.
     ///
     /// # Errors
     /// `Conflict` when something it read (or, under snapshot isolation, wrote) was changed meanwhile;
