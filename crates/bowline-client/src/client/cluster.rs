@@ -8,7 +8,7 @@ fn texts<U: Into<String>>(all: impl IntoIterator<Item = U>) -> Vec<String> {
 }
 
 impl Client {
-    /// Lists the members. [`ReadLevel::Eventual`] lists those that the member asked knows of.
+    /// Lists the members. [`ReadLevel::Eventual`] lists the members known to the queried member.
     pub async fn members(&self, level: ReadLevel) -> Result<Members> {
         cluster::list(&self.caller, level).await
     }

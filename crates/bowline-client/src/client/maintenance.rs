@@ -29,7 +29,7 @@ impl Client {
         maintenance::disarm_one(&self.caller, alarm).await
     }
 
-    /// Gives the space of deleted entries back to the disk. etcd's member serves nothing meanwhile.
+    /// Returns the space of deleted entries to the file system. A member of etcd serves no requests meanwhile.
     pub async fn defragment(&self) -> Result<Header> {
         maintenance::defragment(&self.caller).await
     }
@@ -39,12 +39,12 @@ impl Client {
         maintenance::hash_kv(&self.caller, revision).await
     }
 
-    /// Hands leadership to another member. Endpoints that are not the leader are passed over.
+    /// Transfers leadership to another member. Endpoints that are not the leader are skipped.
     pub async fn move_leader(&self, target: u64) -> Result<Header> {
         maintenance::move_leader(&self.caller, target).await
     }
 
-    /// Streams the database of the member that is asked.
+    /// Streams the database of the queried member.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         maintenance::snapshot(&self.caller).await
     }
