@@ -29,7 +29,8 @@ impl Client {
         maintenance::disarm_one(&self.caller, alarm).await
     }
 
-    /// Returns the space of deleted entries to the file system. A member of etcd serves no requests meanwhile.
+    /// Returns the space of deleted entries to the file system. A member of etcd serves no requests
+    /// meanwhile.
     pub async fn defragment(&self) -> Result<Header> {
         maintenance::defragment(&self.caller).await
     }
