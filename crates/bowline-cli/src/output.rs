@@ -1,7 +1,7 @@
 //! Results on standard output: aligned columns for people, JSON for programs.
 //!
 //! JSON is one object per line, written as soon as it is known, so that a long range or a watch
-//! streams. A table is laid out in chunks of [`CHUNK_ROWS`] rows, so memory is bounded there too;
+//! streams. A table is laid out in chunks of `CHUNK_ROWS` rows, so memory is bounded there too;
 //! columns never get narrower from one chunk to the next.
 //!
 //! Keys and values are bytes. How they are shown depends on what they hold:

@@ -1,4 +1,4 @@
-//! The builder of clients: it collects settings, and connects.
+//! [`ClientBuilder`]: the settings of a client, and its construction.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Where the servers are: `host:port` or `http://host:port`. The first that can be reached is used
-    /// until it fails, then the next.
+    /// The servers' addresses: `host:port` or `http://host:port`. The client uses the first reachable
+    /// endpoint until it fails, then the next.
     pub fn endpoints<E: Into<String>>(mut self, endpoints: impl IntoIterator<Item = E>) -> Self {
         self.settings
             .endpoints
@@ -37,70 +37,74 @@ impl ClientBuilder {
         self
     }
 
-    /// How long making a connection may take before the next endpoint is tried. Default: 2 s.
+    /// The timeout for a connection, before the next endpoint is tried. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// How long a request may take, all its tries together. Streams have no limit. Default: 10 s.
+    /// The timeout for a request with all its attempts. Streams have no timeout. Default: 10 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.settings.request_timeout = timeout;
         self
     }
 
-    /// How often a connection in use is asked whether it is alive, and how long it may take to answer.
-    /// Default: 10 s and 5 s. etcd ends connections that ask more often than every 5 s.
+    /// The interval of keep-alive pings on connections in use, and the timeout for their answers. Default:
+    /// 10 s and 5 s. etcd closes connections with pings more often than every 5 s.
     pub fn keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.settings.keep_alive_interval = interval;
         self.settings.keep_alive_timeout = timeout;
         self
     }
 
-    /// Whether connections that nobody uses are asked, too. Default: no.
+    /// Whether idle connections are pinged, too. Default: no.
     pub fn keep_alive_while_idle(mut self, yes: bool) -> Self {
         self.settings.keep_alive_while_idle = yes;
         self
     }
 
-    /// How many connections to make to an endpoint, used in turn. Default: 1, which carries any number
-    /// of requests at once; more spread the work over more cores of both sides.
+    /// The number of connections to an endpoint, used in turn. Default: 1, which carries any number of
+    /// concurrent requests; more connections use more cores on both sides.
     pub fn connections_per_endpoint(mut self, count: usize) -> Self {
         self.settings.connections_per_endpoint = count;
         self
     }
 
-    /// The largest request sent and the largest answer taken, in bytes. Default: 2 MiB, what etcd
-    /// takes, and no limit.
+    /// The largest request and the largest reply, in bytes. Default: 2 MiB, the limit of etcd, and no
+    /// limit.
     pub fn message_limits(mut self, request_bytes_max: usize, reply_bytes_max: usize) -> Self {
         self.settings.request_bytes_max = request_bytes_max;
         self.settings.reply_bytes_max = reply_bytes_max;
         self
     }
 
-    /// The token that says who is asking, as `Authenticate` of etcd's API gives it.
+    /// The authentication token, from `Authenticate` of etcd's API.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.settings.token = Some(token.into());
         self
     }
 
-    /// Whether members without a leader refuse every request at once, even reads that need none.
-    /// Watches and keep-alives always ask for that, so that they leave a member that is cut off.
-    /// Default: no.
+    /// Whether members without a leader refuse every request at once, even reads that need no leader.
+    /// Watches and keep-alives always do this, so that they leave an isolated member. Default: no.
     pub fn require_leader(mut self, yes: bool) -> Self {
         self.settings.require_leader = yes;
         self
     }
 
-    /// Makes the client, and sees that at least one endpoint can be reached.
+    /// Makes the client and checks that an endpoint is reachable.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` for a bad address; `Unreachable` when no endpoint can be reached.
     pub async fn connect(self) -> Result<Client> {
         let client = self.connect_lazy()?;
         client.caller().endpoints().probe().await?;
         Ok(client)
     }
 
-    /// Makes the client. Connections are made when they are first used. Has to be called within a
-    /// Tokio runtime.
+    /// Makes the client; it connects at the first request. Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` for a bad address.
     pub fn connect_lazy(self) -> Result<Client> {
         if self.settings.endpoints.is_empty() {
             return Err(Error::InvalidArgument {
@@ -112,7 +116,10 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// Makes a client with the default settings, and sees that at least one endpoint can be reached.
+    /// Makes a client with the default settings and checks that an endpoint is reachable.
+    ///
+    /// # Errors
+    /// `InvalidEndpoint` for a bad address; `Unreachable` when no endpoint can be reached.
     pub async fn connect<E: Into<String>>(
         endpoints: impl IntoIterator<Item = E>,
     ) -> Result<Client> {

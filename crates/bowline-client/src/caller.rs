@@ -1,12 +1,12 @@
-//! The caller: every request of a client goes through it, and it holds the one rule of what is sent again.
+//! [`Caller`]: sends every request of a client, and holds the one retry rule.
 //!
 //! | the request | is sent again, to the next endpoint, after |
 //! |---|---|
 //! | changes nothing ([`Repeat::Always`]) | every failure of the endpoint |
 //! | changes something ([`Repeat::Never`]) | a connection that could not be made: nothing was sent |
-//! | either | the refusal of a member that leaves it to others |
+//! | either | the refusal of a member that cannot serve it |
 //!
-//! What a failure says of a request is in [`crate::error`].
+//! [`crate::error`] explains what each failure means for a request.
 //!
 //! Invariant: a request of [`Repeat::Never`] is put on a connection at most once, or refused before.
 
@@ -24,12 +24,12 @@ use crate::endpoints::Endpoints;
 use crate::settings::Settings;
 use crate::{Error, Result};
 
-/// What awaiting a request gives.
+/// The future of a request.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// The metadata with which a request is refused by a member that knows no leader.
+/// The metadata that makes a member without a leader refuse a request.
 const HAS_LEADER: &str = "hasleader";
-/// The metadata that says who is asking.
+/// The metadata with the authentication token.
 const TOKEN: &str = "token";
 
 /// Whether a request may reach a server twice.
@@ -119,11 +119,11 @@ impl Caller {
                 Ok(Err(status)) => Error::from_status(&status, endpoint.address()),
                 Err(_) => Error::TimedOut,
             };
-            // One that is silent is left, too: its connection may be dead without anybody knowing.
+            // A silent endpoint is left, too: its connection may be dead.
             if error.is_of_endpoint() || matches!(error, Error::TimedOut) {
                 self.endpoints.leave(turn);
             }
-            // A member that is asked for what only others do has done nothing.
+            // A member that refused to serve the request has done nothing.
             let is_refused = matches!(error, Error::NotLeader | Error::NotForLearner);
             if is_refused {
                 self.endpoints.leave(turn);

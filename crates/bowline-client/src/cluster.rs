@@ -1,4 +1,4 @@
-//! Who is in the cluster, and changes of that.
+//! Membership of the cluster: the list of members, and changes of it.
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::cluster_client::ClusterClient;
@@ -14,11 +14,11 @@ pub struct Member {
     pub id: u64,
     /// Its name; empty until it has started.
     pub name: String,
-    /// Where other members reach it.
+    /// Its addresses for other members.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it; empty until it has started.
+    /// Its addresses for clients; empty until it has started.
     pub client_urls: Vec<String>,
-    /// Whether it only learns, and does not vote.
+    /// Whether the member is a learner, without a vote.
     pub is_learner: bool,
 }
 
@@ -26,17 +26,17 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Members {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The members.
     pub members: Vec<Member>,
 }
 
-/// What came of adding a member.
+/// The result of adding a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AddReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The new member.
     pub member: Member,

@@ -1,7 +1,7 @@
-//! The addresses of the servers, and the connections to them.
+//! The servers' addresses, and the connections to them.
 //!
-//! One endpoint is in use until it fails, then the next: so a client's own eventual reads never go back in
-//! time while nothing fails.
+//! The client uses one endpoint until it fails, then the next. So without failures, the eventual reads of a
+//! client never go back in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ impl Endpoint {
         &self.address
     }
 
-    /// Sees whether it can be reached at all.
+    /// Checks that the endpoint is reachable.
     pub(crate) async fn probe(&self) -> Result<()> {
         match self.transport.connect().await {
             Ok(_) => Ok(()),
@@ -66,7 +66,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection whose turn it is.
+    /// The next connection in turn.
     pub(crate) fn channel(&self) -> Channel {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         self.connections[turn % self.connections.len()].clone()
@@ -78,7 +78,7 @@ impl Endpoint {
 pub(crate) struct Endpoints {
     /// At least one.
     all: Vec<Arc<Endpoint>>,
-    /// Which endpoint is used, counted up with each failure; modulo their number.
+    /// The index of the endpoint in use, modulo their number; incremented at each failure.
     current: AtomicUsize,
 }
 
@@ -132,7 +132,7 @@ impl Endpoints {
     }
 }
 
-/// How much a server may send ahead: enough that a long range or a snapshot is not held up.
+/// The flow-control window: large enough for long ranges and snapshots.
 const WINDOW_BYTES: u32 = 4 << 20;
 
 /// `host:port` with its scheme.

@@ -1,17 +1,17 @@
-//! The errors of the client, and how an answer of the server becomes one.
+//! The errors of the client, and their mapping from the server's replies.
 //!
-//! A server of etcd's API says what is wrong with a gRPC code and a text. The text is part of the
-//! API: it never changes, and it is the only thing that tells errors of one code apart. So the text
-//! decides, and a text that is not known gives [`Error::Other`] with both.
+//! A server of etcd's API reports an error by a gRPC code and a text. The text is part of the API: it never
+//! changes, and only the text distinguishes errors of one code. So the text decides, and an unknown text
+//! gives [`Error::Other`] with both.
 //!
-//! # What is known of a request that failed
+//! # The outcome of a failed request
 //!
 //! ```text
 //!   no connection could be made             nothing was sent: Unreachable, and the next endpoint
 //!                                           is tried, whatever the request
 //!   the server refused before it proposed   nothing was written: a typed error
-//!   the connection broke, time ran out,     a read is tried again; for anything that changes
-//!   the leader changed meanwhile            something: UnknownOutcome, never tried again
+//!   the connection broke, time ran out,     a read is tried again; a change fails with
+//!   the leader changed meanwhile            UnknownOutcome, and is never tried again
 //! ```
 
 use std::error::Error as StdError;
@@ -29,13 +29,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The revision asked for has been given up by a compaction.
+    /// The requested revision has been compacted.
     #[error("the revision asked for is compacted{}: start from a newer one", oldest(*.compact_revision))]
     Compacted {
-        /// The oldest revision that is left, where the server says so: it does for watches.
+        /// The oldest readable revision, if the server sends it (for watches).
         compact_revision: Option<u64>,
     },
-    /// The revision asked for has not happened yet.
+    /// The requested revision is in the future.
     #[error("the revision asked for is in the future")]
     FutureRevision,
     /// The request has no key.
@@ -89,10 +89,10 @@ pub enum Error {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,
-    /// The server gave up waiting for the request to be done.
+    /// The server timed out while it processed the request.
     #[error("the server gave up waiting: {message}")]
     ServerTimedOut {
-        /// What it said.
+        /// The text of the server.
         message: String,
     },
     /// There is no such member.
@@ -119,7 +119,7 @@ pub enum Error {
     /// The change would leave too few healthy or started members.
     #[error("the change would leave the cluster without a working majority: {message}")]
     Unhealthy {
-        /// What the server said.
+        /// The text of the server.
         message: String,
     },
     /// A learner does not answer this request.
@@ -137,25 +137,25 @@ pub enum Error {
     /// The name or the password is wrong, or none was given.
     #[error("authentication failed: {message}")]
     AuthenticationFailed {
-        /// What the server said.
+        /// The text of the server.
         message: String,
     },
     /// The token is not, or no longer, valid.
     #[error("the token is not valid, or no longer: authenticate again")]
     InvalidToken,
-    /// Nobody has to authenticate here.
+    /// Authentication is not enabled.
     #[error("authentication is not enabled")]
     AuthNotEnabled,
-    /// What a request of the graph names is not there.
+    /// A block, edge or kind of a graph request does not exist.
     #[error("{message}")]
     NotFound {
-        /// What the server said, and what to do.
+        /// The text of the server, with the remedy.
         message: String,
     },
     /// A request of the graph is one that the server, or what is stored there, does not allow.
     #[error("{message}")]
     Refused {
-        /// What the server said, and what to do.
+        /// The text of the server, with the remedy.
         message: String,
     },
     /// Something that a transaction has read was changed meanwhile, or, under snapshot isolation, something
@@ -171,15 +171,15 @@ pub enum Error {
         /// The revision this transaction has read at.
         snapshot: u64,
     },
-    /// [`Client::transact`](crate::Client::transact) gave up after many conflicts in a row. Nothing was
+    /// [`Client::transact`](crate::Client::transact) stopped after many conflicts in a row. Nothing was
     /// written.
     #[error(
         "gave up after {attempts} conflicting attempts in {elapsed:?}: the keys are contended; retry later or touch fewer keys"
     )]
     TooManyConflicts {
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// For how long.
+        /// The time since the first attempt.
         elapsed: Duration,
     },
     /// A transaction expected a key at another revision. Nothing was written.
@@ -201,7 +201,7 @@ pub enum Error {
     /// The server does not have this request.
     #[error("the server does not have this request: {message}")]
     Unimplemented {
-        /// What it said.
+        /// The text of the server.
         message: String,
     },
     /// The server ended a watch.
@@ -228,19 +228,19 @@ pub enum Error {
     /// No answer came within the request timeout.
     #[error("no answer came in time")]
     TimedOut,
-    /// It is not known whether the change was made: the request was sent, and no answer that says so
-    /// came. It is never sent again by itself. Read, and decide.
+    /// The outcome of a change is unknown: the request was sent, but no reply confirms or denies it. The
+    /// client never sends it again. Read the data to find out.
     #[error(
         "it is not known whether the change was made: {cause}; read it back before trying again"
     )]
     UnknownOutcome {
-        /// What came instead of an answer.
+        /// The error instead of a reply.
         cause: Box<Error>,
     },
     /// The lease was not kept alive in time, or has ended.
     #[error("the lease may have ended: nothing renewed it in time: {cause}")]
     LeaseLost {
-        /// What came of the last try.
+        /// The error of the last attempt.
         cause: Box<Error>,
     },
     /// An endpoint is not an address.
@@ -248,27 +248,27 @@ pub enum Error {
     InvalidEndpoint {
         /// What was given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
     /// What was given cannot be sent.
     #[error("{message}")]
     InvalidArgument {
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// The server's answer makes no sense.
     #[error("the server's answer makes no sense: {message}")]
     InvalidReply {
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
-    /// An answer that this client has no name for.
+    /// An error that this client does not know.
     #[error("{message} ({})", code_name(*.code))]
     Other {
         /// The gRPC code.
         code: Code,
-        /// The server's words.
+        /// The text of the server.
         message: String,
     },
 }
@@ -276,7 +276,7 @@ pub enum Error {
 impl Error {
     /// Whether the same request may succeed later, and is safe to send again: nothing was written.
     ///
-    /// After a [`Conflict`](Error::Conflict) it is the transaction that is to be run again, from its reads on.
+    /// After a [`Conflict`](Error::Conflict), run the whole transaction again, with its reads.
     ///
     /// [`UnknownOutcome`](Error::UnknownOutcome) is not: sending it again could do it twice.
     #[must_use]
@@ -298,7 +298,7 @@ impl Error {
         )
     }
 
-    /// Whether another endpoint may do better, if the request may be sent twice.
+    /// Whether another endpoint may succeed, if the request may be sent twice.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(
             self,
@@ -312,7 +312,7 @@ impl Error {
         )
     }
 
-    /// Whether the change may have been made although this error came.
+    /// Whether the change may have been made in spite of this error.
     fn leaves_doubt(&self) -> bool {
         match self {
             Error::LeaderChanged
@@ -348,7 +348,7 @@ impl Error {
         }
     }
 
-    /// From what the transport gives. `endpoint` is where the request went.
+    /// Converts a status of the transport. `endpoint` is the target of the request.
     pub(crate) fn from_status(status: &Status, endpoint: &str) -> Error {
         let message = || status.message().to_owned();
         // A status with a cause was made on this side: the server's own have none.
@@ -367,7 +367,7 @@ impl Error {
         Error::of_text(status.code(), status.message())
     }
 
-    /// From the code and the text that a server answers with.
+    /// Converts the code and the text of a server.
     pub(crate) fn of_text(code: Code, text: &str) -> Error {
         let message = || text.to_owned();
         let known = text.strip_prefix("etcdserver: ").unwrap_or(text);

@@ -1,4 +1,4 @@
-//! The past of a key.
+//! The history of a key.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::v1::{awaits, collect, cut_off, header, read_settings};
 use crate::{Entry, Header, ReadLevel, Result};
 
-/// A read of a key's past. [`Client::history`](crate::Client::history) gives one; `await` sends it.
+/// A read of a key's history. [`Client::history`](crate::Client::history) gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct History {
@@ -65,15 +65,15 @@ impl History {
     }
 }
 
-/// The past of a key.
+/// The history of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
-    /// The revision that was read: what happened later is not told.
+    /// The revision that was read: later changes are not included.
     pub revision: u64,
-    /// Newest first. The oldest is the one that was there when the history that is kept begins.
+    /// Newest first. The oldest is the version at the oldest readable revision.
     pub versions: Vec<Version>,
 }
 
@@ -81,8 +81,8 @@ pub struct HistoryReply {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Version {
-    /// When.
+    /// The revision of the change.
     pub revision: u64,
-    /// What was written; `None` for a deletion.
+    /// The entry after the change; `None` for a deletion.
     pub entry: Option<Entry>,
 }

@@ -1,10 +1,10 @@
-//! Which keys a request is about, as the wire has it: a first key and an end.
+//! [`KeyRange`]: the keys of a request, in the form of the wire: a first key and an end.
 
 use std::ops::{Range, RangeFrom};
 
 use bytes::Bytes;
 
-/// Which keys a request is about.
+/// The keys of a request.
 ///
 /// ```
 /// use bowline_client::KeyRange;
@@ -43,7 +43,7 @@ impl KeyRange {
                 end[last] += 1;
                 end.into()
             }
-            // Nothing comes behind a prefix of 0xff bytes.
+            // No key follows a prefix of 0xff bytes.
             None => ZERO,
         };
         KeyRange { key, end }
@@ -97,7 +97,7 @@ impl KeyRange {
         &self.end
     }
 
-    /// From a first key and an end as the wire has them, such as a range that is gone through in parts.
+    /// Makes a range from a first key and an end in wire form, such as the rest of a range read in parts.
     pub fn from_wire(start: impl Into<Bytes>, end: impl Into<Bytes>) -> KeyRange {
         KeyRange {
             key: start.into(),

@@ -1,4 +1,4 @@
-//! An async client of a Bowline server or cluster, and of anything else that speaks etcd v3.
+//! An async client for Bowline servers and clusters, and for other servers of the etcd v3 API.
 //!
 //! ```no_run
 //! # async fn example() -> bowline_client::Result<()> {
@@ -35,15 +35,14 @@
 //! # }
 //! ```
 //!
-//! # What it does by itself, and what it never does
+//! # Failures and retries
 //!
-//! - It stays with one endpoint, and goes on to the next when that fails.
-//! - It tries reads again, and anything for which no connection could be made: nothing was sent then.
-//! - It never sends a put, a deletion, a transaction that writes, a commit, a write of the graph, a grant or a
-//!   change of members a second time. If no answer says what came of one, that is [`Error::UnknownOutcome`].
-//! - A [`Watcher`] resumes after a broken connection, where it was: every change once, in order, or an
-//!   error.
-//! - A [`KeepAlive`] says that a lease is lost when it may be, not when it certainly is.
+//! - The client uses one endpoint, and the next one when that fails.
+//! - It retries reads, and any request for which no connection could be made: nothing was sent then.
+//! - It never sends a put, a deletion, a transaction that writes, a commit, a write of the graph, a grant or
+//!   a change of members a second time. If no reply confirms or denies it: [`Error::UnknownOutcome`].
+//! - A [`Watcher`] resumes after a broken connection: every change once, in order, or an error.
+//! - A [`KeepAlive`] reports a lease as lost as soon as it may be lost.
 //!
 //! # How it is built
 //!
@@ -53,7 +52,7 @@
 //!   verbs         ▼           kv, graph, transaction, history, lease, watch, cluster, maintenance;
 //!                 │           a verb holds what it calls with, and knows no client
 //!                 ▼
-//!   v1 ───────▶ caller        the one rule of what is sent again
+//!   v1 ───────▶ caller        the one retry rule
 //!                 ▼
 //!             endpoints       which server, and the connections to it
 //!                 ▼

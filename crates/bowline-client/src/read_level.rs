@@ -1,19 +1,19 @@
-//! How fresh a read has to be.
+//! The freshness of reads.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How fresh a read has to be, and what that costs.
+/// The required freshness of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadLevel {
-    /// Every write that was acknowledged before the read began is seen. The leader asks a majority
-    /// whether it still leads; no clock is trusted.
+    /// The read sees every write acknowledged before it began. The leader confirms its leadership with a
+    /// majority; no clock is trusted.
     #[default]
     Linearizable,
-    /// The same, as long as clocks run at nearly the same speed: the leader trusts its lease and asks
-    /// nobody. A server that does not know it, such as etcd, reads linearizably.
+    /// The same, if clocks run at nearly the same speed: the leader relies on its lease instead of a
+    /// majority. Servers without this level, such as etcd, read linearizably.
     Lease,
-    /// Whatever the member that is asked has applied: never torn, possibly old. etcd calls it
+    /// The read sees the applied state of the member: consistent, possibly old. etcd calls it
     /// serializable.
     Eventual,
 }

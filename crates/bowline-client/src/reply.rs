@@ -1,4 +1,4 @@
-//! What comes with every answer.
+//! The parts that replies share: header and entry.
 
 use bowline_proto::{etcdserverpb as pb, mvccpb, v1};
 use bytes::Bytes;
@@ -11,22 +11,22 @@ pub(crate) const READ_LEVEL: &str = "bowline-read";
 /// The metadata in which an answer says which log entry was the last to be applied before it.
 const APPLIED: &str = "bowline-applied";
 
-/// What comes with every answer.
+/// The reply header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Header {
-    /// Which cluster answered.
+    /// The cluster that answered.
     pub cluster_id: u64,
-    /// Which member of it.
+    /// The member that answered.
     pub member_id: u64,
-    /// The newest revision of that member, also where an older one was asked for; the one of the
-    /// change, where something was changed.
+    /// The revision of the change; for a read the newest revision of the member, also when an older one
+    /// was requested.
     pub revision: u64,
     /// The term of the leader it follows.
     pub raft_term: u64,
-    /// Which level served a read. Bowline says so, etcd does not.
+    /// The level that served a read. Only Bowline sends it.
     pub read_level: Option<ReadLevel>,
-    /// The log index up to which the member had applied. Bowline says so, etcd does not.
+    /// The applied log index of the member. Only Bowline sends it.
     pub applied_index: Option<u64>,
 }
 
@@ -55,11 +55,11 @@ pub struct Entry {
     pub value: Bytes,
     /// The revision that made the key, after it was last absent.
     pub create_revision: u64,
-    /// The revision that changed it last.
+    /// The modification revision.
     pub mod_revision: u64,
     /// How often it was put since it was made; 1 for the first.
     pub version: u64,
-    /// The lease it goes with; 0 for none.
+    /// The lease that the key is attached to; 0 for none.
     pub lease: i64,
 }
 

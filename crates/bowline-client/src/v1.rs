@@ -1,7 +1,7 @@
-//! What the services of `bowline.v1` share on this side: levels and headers, refusals, answers in parts.
+//! Shared code for the services of `bowline.v1`: read levels, headers, refusals, streamed replies.
 //!
-//! Invariants: an answer in parts that ends without its end is an error, never a short answer; a value of an
-//! enumeration that is not known is one, too.
+//! Invariants: a streamed reply without its last part is an error, never a short reply; so is an unknown
+//! value of an enumeration.
 
 use std::future::Future;
 
@@ -60,7 +60,7 @@ macro_rules! read_settings {
                 self
             }
 
-            /// How fresh it has to be. Default: [`ReadLevel::Linearizable`].
+            /// The required freshness. Default: [`ReadLevel::Linearizable`].
             pub fn level(mut self, level: ReadLevel) -> $name {
                 self.request
                     .read
@@ -69,7 +69,7 @@ macro_rules! read_settings {
                 self
             }
 
-            /// As it was at this revision.
+            /// Reads at this revision. Default: the newest.
             pub fn revision(mut self, revision: u64) -> $name {
                 self.request.read.get_or_insert_default().revision = revision;
                 self

@@ -147,7 +147,7 @@ impl MemberFile {
     /// Turns `dir` into a member's directory, durably. The caller must hold the directory's lock.
     ///
     /// # Errors
-    /// `Io`; `Internal` for founders of more than [`FOUNDERS_BYTES_MAX`] bytes.
+    /// `Io`; `Internal` for founders of more than `FOUNDERS_BYTES_MAX` bytes.
     pub fn create(vfs: &dyn Vfs, dir: &Path, state: MemberState) -> Result<MemberFile> {
         if MemberFile::exists(vfs, dir)? {
             let path = dir.join(MEMBER_FILE);

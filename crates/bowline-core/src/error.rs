@@ -1,4 +1,4 @@
-//! The errors a user of the database meets. Each says what happened and what to do next.
+//! The errors of the database. Each message says what happened and what to do next.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use crate::Revision;
 
 pub use bowline_types::show_key;
 
-/// Shorthand for results of the database.
+/// A result of the database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the database.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The storage engine failed; its message stands by itself.
+    /// The storage engine failed.
     #[error(transparent)]
     Storage(#[from] bowline_storage::Error),
-    /// Another transaction changed what this one read. Nothing was written; run it again.
-    /// `Db::transact` does so by itself.
+    /// Another transaction changed data that this one read. Nothing was written. Run the transaction
+    /// again, as `Db::transact` does.
     #[error(
         "conflict: {what} was changed at revision {revision}, after this transaction's snapshot {snapshot}: run the transaction again"
     )]
@@ -34,9 +34,9 @@ pub enum Error {
         "gave up after {attempts} conflicting attempts in {elapsed:?}: the keys are contended; retry later or touch fewer keys"
     )]
     TooManyConflicts {
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// For how long.
+        /// The time since the first attempt.
         elapsed: Duration,
     },
     /// A compare-and-swap found another revision than it expected. Nothing was written.
@@ -87,9 +87,9 @@ pub enum Error {
         "key {key} was given to an ingestion after key {after}: sort the keys, with each one once"
     )]
     NotAscending {
-        /// The key that is not above the one before, escaped.
+        /// The key that is not greater than the previous one, escaped.
         key: String,
-        /// The key before it, escaped.
+        /// The previous key, escaped.
         after: String,
     },
     /// A range ends before it starts.
@@ -112,7 +112,7 @@ pub enum Error {
         /// The oldest readable revision.
         oldest: Revision,
     },
-    /// The revision has been given up by `trim_history` or by the history setting.
+    /// The revision was trimmed, by `trim_history` or by the history setting.
     #[error(
         "revision {requested} has been compacted: the oldest readable is {oldest}, the newest {current}"
     )]
@@ -144,7 +144,7 @@ pub enum Error {
         /// The name given.
         name: String,
     },
-    /// A topological order was asked of a graph with a cycle.
+    /// A graph with a cycle has no topological order.
     #[error("the graph has a cycle: {}", cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> "))]
     Cycle {
         /// The blocks of one cycle, the first repeated at the end.
@@ -161,7 +161,7 @@ pub enum Error {
         to: crate::BlockId,
         /// The attribute read as weight.
         attribute: String,
-        /// What it holds.
+        /// The value of the attribute.
         value: String,
     },
     /// No lease has this id.
@@ -185,19 +185,19 @@ pub enum Error {
     /// The database was opened with a setting that forbids this call.
     #[error("{what}: {why}")]
     NotSupported {
-        /// What was asked.
+        /// The unsupported operation.
         what: &'static str,
-        /// Why not, and what to do.
+        /// The reason, and what to do instead.
         why: &'static str,
     },
     /// The database has been closed.
     #[error("the database is closed")]
     Closed,
-    /// A record in a tree does not decode. The page it came from had a valid checksum, so this
-    /// is a bug or a foreign writer, not a flipped bit.
+    /// A record in a tree does not decode. Its page had a valid checksum, so the cause is a bug or a
+    /// foreign writer, not a flipped bit.
     #[error("a {what} record does not decode ({key}): {reason}; run `bowline check`")]
     InvalidRecord {
-        /// Which record: `entry`, `block`, `edge`, `lease`, `kind`.
+        /// The sort of record: `entry`, `block`, `edge`, `lease`, `kind`.
         what: &'static str,
         /// The key, escaped.
         key: String,
@@ -207,7 +207,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether running the same call again may succeed without anything being repaired.
+    /// Whether the same call may succeed when it is run again, without a repair.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

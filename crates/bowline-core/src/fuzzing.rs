@@ -1,5 +1,5 @@
-//! What fuzzers call for the records of this crate; see the module of the same name in
-//! `bowline-storage`. It exists in tests and with `--cfg fuzzing` only.
+//! Entry points for fuzzing the records of this crate, in tests and with `--cfg fuzzing` only; see the
+//! module of the same name in `bowline-storage`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::graph::fuzzing as graph;
 use crate::kv::{order, record};
 use crate::{lease, trees};
 
-/// A byte that says which kind of record, and the record.
+/// Input: one byte for the sort of record, then the record.
 pub fn record(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else {
         return;
@@ -27,7 +27,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// A revision in 8 bytes, and the rest.
+/// Splits off a revision of 8 bytes.
 fn revision(data: &[u8]) -> (u64, &[u8]) {
     let (revision, rest) = data.split_at(data.len().min(8));
     let mut bytes = [0; 8];
@@ -61,7 +61,7 @@ fn entry(data: &[u8]) {
         let completed = record::Metadata.apply((mod_revision, value), None, &mut alone);
         completed.expect("it decodes");
         assert!(!record::Metadata.is_operand(&alone));
-        // On top of itself, as far as that goes.
+        // The record on top of itself.
         let below = mod_revision.saturating_sub(1);
         let mut both = Vec::new();
         if record::Metadata
@@ -79,7 +79,7 @@ fn entry(data: &[u8]) {
 fn ttl(data: &[u8]) {
     if let Some(ttl) = lease::decode_ttl(data) {
         assert_eq!(lease::encode_ttl(ttl), data, "two encodings of one lease");
-        // What a deadline is made of.
+        // As a deadline is computed.
         let _ = Duration::from_secs(u64::from(u32::MAX)) + ttl;
     }
     if let Some(grant) = lease::decode_grant(data) {

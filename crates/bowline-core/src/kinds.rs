@@ -1,7 +1,7 @@
-//! The names of block and edge kinds, and the numbers they are stored by.
+//! The registry of block and edge kinds: names and the numbers that are stored for them.
 //!
-//! A kind is registered by the first write that uses its name, in a small commit of its own that
-//! takes no revision. It is never removed, so a number always means the same name.
+//! The first write that uses a name registers it, in a separate commit without a revision. Kinds are never
+//! removed, so a number always means the same name.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::trees;
 
 const NAME_MAX_BYTES: usize = 256;
 
-/// There are few, and each read of a block or an edge asks for one: a search is cheaper than a hash.
+/// Kinds are few, and each read of a block or an edge looks one up: a search is cheaper than a hash.
 #[derive(Debug, Default, Clone)]
 struct Names {
     /// Ascending by name.
     by_name: Vec<(Arc<str>, KindId)>,
-    /// Ascending by number. Numbers are given without gaps, from 1 on.
+    /// Ascending by number. Numbers are assigned from 1 without gaps.
     by_id: Vec<(KindId, Arc<str>)>,
 }
 
@@ -68,7 +68,7 @@ impl Kinds {
         })
     }
 
-    /// Reads them anew, when the whole state was replaced.
+    /// Reads the kinds again after the state was replaced.
     pub fn reload(&self, engine: &Engine) -> Result<()> {
         let read = Kinds::load(engine)?;
         self.names.store(read.names.load_full());
@@ -83,7 +83,7 @@ impl Kinds {
         self.names.load().name(id).cloned()
     }
 
-    /// Lends the name to `read`.
+    /// Calls `read` with the borrowed name.
     pub fn with_name<R>(&self, id: KindId, read: impl FnOnce(Option<&str>) -> R) -> R {
         let names = self.names.load();
         read(names.name(id).map(|name| &**name))
@@ -165,7 +165,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// Also with gaps, which only a record of somebody else's can make.
+    /// Also with gaps, which only a foreign writer can make.
     #[test]
     fn names_and_numbers_lead_to_each_other() {
         let mut names = Names::default();

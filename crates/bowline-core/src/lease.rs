@@ -1,25 +1,23 @@
-//! Leases: keys that go when their owner stops renewing.
+//! Leases: keys that are deleted when their owner stops renewing.
 //!
-//! A lease has an id, a granted time to live, and the keys attached to it. Granting and revoking
-//! are records in the system tree; a key is attached by the transaction that puts it
-//! (`put_with_lease`), and each attachment is a record too, written in that same transaction.
-//! When a lease expires, one transaction deletes its keys and the lease.
+//! A lease has an id, a granted time to live (TTL) and attached keys. A grant is a record in the system
+//! tree. `put_with_lease` attaches a key, and writes an attachment record in the same transaction. When a
+//! lease expires, one transaction deletes its keys and the lease.
 //!
 //! Invariants:
 //!
-//! - A lease never expires before its TTL has passed on the monotonic clock since it was granted
-//!   or last kept alive. Keep-alive writes nothing: the deadline lives in memory, and after a
-//!   reopening every lease begins its TTL anew, so it may live longer, never shorter.
-//! - In a cluster the leader tells what leases have left (`Command::LeaseRemaining`), for the leader
-//!   that comes next. What is recorded of a lease is never less than what it has left. So a lease of
-//!   which something is recorded, or about to be, is not renewed before the record is gone: until
-//!   then [`LeaseTable::renew`] says that the renewal is not final.
-//! - What is told of a lease, and its expiry, name the entry that granted it: they do nothing to
-//!   another lease that was granted under the same id meanwhile.
+//! - A lease never expires before its TTL has passed on the monotonic clock since its grant or last
+//!   keep-alive. A keep-alive writes nothing: the deadline is in memory, and reopening restarts every TTL,
+//!   so a lease may live longer, never shorter.
+//! - In a cluster the leader records remaining times (`Command::LeaseRemaining`) for the next leader. A
+//!   recorded time is never less than the true remaining time. So while a lease has such a record, or one
+//!   is on its way, its renewal is not final until the record is deleted ([`LeaseTable::renew`]).
+//! - Records of remaining time and expiries name the log entry of the grant: they do not affect a later
+//!   lease with the same id.
 //! - An entry names lease L exactly when the attachment record of (L, key) exists.
-//! - A put with a lease commits only if the lease exists at commit.
-//! - Grants and ends of one lease happen one after the other, each with its record and its place in
-//!   the table of deadlines: a lease is in both or in neither.
+//! - A put with a lease commits only if the lease exists at the commit.
+//! - Grants and ends of one lease are serialized, and each changes the record and the table of deadlines
+//!   together: a lease is in both or in neither.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -48,42 +46,42 @@ pub struct Lease {
     pub id: LeaseId,
     /// The time to live it was granted.
     pub ttl: Duration,
-    /// What is left of it.
+    /// The remaining time.
     pub remaining: Duration,
 }
 
-/// A lease as it was granted.
+/// A grant of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     pub ttl: Duration,
-    /// The entry of the log that granted it; 0 for one of a database that is not replicated.
+    /// The index of the log entry that granted it; 0 in a database that is not replicated.
     pub index: Index,
 }
 
-/// What became of a renewal of a lease that is there.
+/// The result of renewing an existing lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// Its time to live has begun anew.
+    /// The time to live was restarted.
     Renewed {
         /// Its time to live.
         ttl: Duration,
     },
-    /// The same, but something is recorded of what the lease had left, or is about to be: its holder must
-    /// not be told that it is renewed before the record is gone.
+    /// Restarted, but a record of the remaining time exists or is on its way: the holder must not get
+    /// an answer before that record is deleted.
     Recorded,
-    /// Its time was over, and it is about to be ended. Nothing is known before it has been: the entry of the
-    /// log that ends it may be lost with its leader, and then the lease lives on.
+    /// The lease expired and is being ended. The outcome is open: the log entry that ends it may be lost
+    /// with its leader, and then the lease lives on.
     Ending,
 }
 
-/// The remaining time of a lease, as the leader of a cluster records it.
+/// The remaining time of a lease, as a cluster's leader records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseLeft {
     /// Its id.
     pub id: LeaseId,
-    /// The entry that granted it, 0 if none did. Nothing is told of another lease of this id.
+    /// The index of the entry that granted it, or 0. Identifies the lease among those with this id.
     pub granted: Index,
-    /// What it has left. `None` when it was renewed: what was told before is forgotten.
+    /// The remaining time. `None` after a renewal: deletes the record.
     pub left: Option<Duration>,
 }
 
@@ -93,11 +91,11 @@ struct Held {
     /// On the monotonic clock.
     deadline: Duration,
     is_expiring: bool,
-    /// What is recorded of what it has left.
+    /// The recorded remaining time.
     recorded: Option<Duration>,
-    /// Whether an entry that records it is on its way.
+    /// Whether an entry that records the remaining time is on its way.
     is_telling: bool,
-    /// Whether somebody waits for the record to go.
+    /// Whether a renewal waits for the record to be deleted.
     is_awaited: bool,
 }
 
@@ -122,7 +120,7 @@ impl Held {
 #[derive(Debug, Default)]
 pub struct LeaseTable {
     held: Mutex<HashMap<LeaseId, Held>>,
-    /// One for all leases whose ids leave the same remainder; see [`LeaseTable::begin_change`].
+    /// Locks by the remainder of the lease id; see [`LeaseTable::begin_change`].
     changing: [Mutex<()>; 32],
 }
 
@@ -136,7 +134,7 @@ pub fn check_ttl(ttl: Duration) -> Result<()> {
 
 pub fn encode_ttl(ttl: Duration) -> Vec<u8> {
     let mut out = Vec::new();
-    // Rounded up: a lease may live longer than asked, never shorter.
+    // Rounded up: a lease may live longer than requested, never shorter.
     let ms = ttl.as_nanos().div_ceil(1_000_000);
     put_varint(&mut out, u64::try_from(ms).unwrap_or(u64::MAX));
     out
@@ -148,7 +146,7 @@ pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
     reader.is_empty().then(|| Duration::from_millis(ms))
 }
 
-/// The record of a lease: its TTL, and the entry that granted it if there is one.
+/// Encodes the record of a lease: its TTL and the index of the granting entry, if any.
 pub fn encode_grant(grant: Grant) -> Vec<u8> {
     let mut out = encode_ttl(grant.ttl);
     if grant.index > 0 {
@@ -162,13 +160,13 @@ pub fn decode_grant(bytes: &[u8]) -> Option<Grant> {
     let ttl = Duration::from_millis(reader.varint()?);
     let index = match reader.is_empty() {
         true => 0,
-        // One that is 0 is not written.
+        // An index of 0 is never written.
         false => reader.varint().filter(|index| *index > 0)?,
     };
     reader.is_empty().then_some(Grant { ttl, index })
 }
 
-/// What leases had left when the leader of a cluster told it last.
+/// Loads the recorded remaining times.
 fn load_remaining(engine: &Engine) -> Result<HashMap<LeaseId, Duration>> {
     let prefix = trees::leases_remaining_prefix();
     let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
@@ -191,7 +189,7 @@ fn load_remaining(engine: &Engine) -> Result<HashMap<LeaseId, Duration>> {
 }
 
 impl LeaseTable {
-    /// Reads every lease; each begins its TTL now.
+    /// Loads every lease; each TTL starts now.
     pub fn load(engine: &Engine, clock: &dyn Clock) -> Result<LeaseTable> {
         let prefix = trees::leases_prefix();
         let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
@@ -227,23 +225,23 @@ impl LeaseTable {
         })
     }
 
-    /// Reads every lease anew; each begins its time now.
+    /// Loads every lease again; each TTL starts now.
     pub fn reload(&self, engine: &Engine, clock: &dyn Clock) -> Result<()> {
-        // Held meanwhile: a renewal between the two would be forgotten.
+        // Locked until replaced: a renewal in between would be lost.
         let mut held = self.held.lock();
         let read = LeaseTable::load(engine, clock)?;
         *held = std::mem::take(&mut *read.held.lock());
         Ok(())
     }
 
-    /// Gives every lease more time.
+    /// Extends the deadline of every lease.
     pub fn extend(&self, by: Duration) {
         for lease in self.held.lock().values_mut() {
             lease.deadline += by;
         }
     }
 
-    /// Held from before a lease's record is written or deleted until the table says so too.
+    /// Locks a lease. Held from before its record is written or deleted until the table is updated.
     pub fn begin_change(&self, id: LeaseId) -> MutexGuard<'_, ()> {
         self.changing[(id as u64 % self.changing.len() as u64) as usize].lock()
     }
@@ -265,7 +263,7 @@ impl LeaseTable {
         self.held.lock().contains_key(&id)
     }
 
-    /// Whether its time was found to be over.
+    /// Whether the lease was marked as expired.
     pub fn is_expiring(&self, id: LeaseId) -> bool {
         self.held
             .lock()
@@ -273,7 +271,7 @@ impl LeaseTable {
             .is_some_and(|lease| lease.is_expiring)
     }
 
-    /// Begins the TTL anew; returns it. `None` when there is no such lease (any more).
+    /// Restarts the TTL; returns it. `None` when the lease does not exist.
     pub fn keep_alive(&self, id: LeaseId, now: Duration) -> Option<Duration> {
         let mut held = self.held.lock();
         let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
@@ -281,15 +279,15 @@ impl LeaseTable {
         Some(lease.grant.ttl)
     }
 
-    /// [`LeaseTable::keep_alive`] of a leader. What is recorded is to go: whoever carries the leader's
-    /// news to the log finds the lease in [`LeaseTable::awaited`].
+    /// [`LeaseTable::keep_alive`] on a cluster's leader. A record of the remaining time must be deleted:
+    /// [`LeaseTable::awaited`] lists the lease until then.
     pub fn renew(&self, id: LeaseId, now: Duration) -> Option<Renewal> {
         let mut held = self.held.lock();
         let lease = held.get_mut(&id)?;
         if lease.is_expiring {
             return Some(Renewal::Ending);
         }
-        // First the deadline: whatever is told from now on is of the renewed lease.
+        // The deadline first: later records are of the renewed lease.
         lease.deadline = now + lease.grant.ttl;
         lease.is_awaited = lease.is_recorded();
         Some(match lease.is_awaited {
@@ -300,7 +298,7 @@ impl LeaseTable {
         })
     }
 
-    /// Up to `most` of the leases whose record is to go and is not still on its way.
+    /// Up to `most` leases whose record must be deleted and is not still on its way.
     pub fn awaited(&self, most: usize) -> Vec<LeaseLeft> {
         let held = self.held.lock();
         let is_due = |lease: &Held| lease.is_awaited && lease.recorded.is_some();
@@ -315,8 +313,8 @@ impl LeaseTable {
         left.take(most).collect()
     }
 
-    /// Up to `most` of the leases of which too much is recorded, or would be taken without a record,
-    /// by `interval` or more. From now on their renewals are not final, until [`LeaseTable::end_telling`].
+    /// Up to `most` leases whose recorded time (or, without a record, TTL) exceeds the remaining time by
+    /// `interval` or more. Their renewals are not final until [`LeaseTable::end_telling`].
     pub fn begin_telling(&self, now: Duration, interval: Duration, most: usize) -> Vec<LeaseLeft> {
         let mut held = self.held.lock();
         let mut told = Vec::new();
@@ -327,7 +325,7 @@ impl LeaseTable {
             let left = lease.deadline.saturating_sub(now);
             let believed = lease.recorded.unwrap_or(lease.grant.ttl);
             let is_due = lease.grant.ttl > interval && left + interval <= believed;
-            // One that is over is ended, which says more.
+            // An expired lease is ended instead.
             if is_due && !lease.is_telling && !left.is_zero() {
                 lease.is_telling = true;
                 told.push(LeaseLeft {
@@ -340,7 +338,7 @@ impl LeaseTable {
         told
     }
 
-    /// The entry that tells of leases is applied, or will never be in any log.
+    /// The entry that records remaining times is applied, or will never be in any log.
     pub fn end_telling(&self, told: &[LeaseLeft]) {
         let mut held = self.held.lock();
         for one in told {
@@ -350,22 +348,22 @@ impl LeaseTable {
         }
     }
 
-    /// What is recorded of what a lease has left.
+    /// The recorded remaining time of a lease.
     pub fn recorded(&self, id: LeaseId) -> Option<Duration> {
         self.held.lock().get(&id)?.recorded
     }
 
-    /// What is recorded of a lease has changed.
+    /// Sets the recorded remaining time of a lease.
     pub fn set_recorded(&self, id: LeaseId, left: Option<Duration>) {
         if let Some(lease) = self.held.lock().get_mut(&id) {
             lease.recorded = left;
-            // Who waited for it to go renews once more; who has gone meanwhile wants nothing more cleared.
+            // A waiting holder renews once more. If it is gone, no later record must be deleted.
             lease.is_awaited &= left.is_some();
         }
     }
 
-    /// Marks the leases whose time is over; from now on they cannot be kept alive. Each comes with
-    /// the entry that granted it.
+    /// Marks the expired leases, which can no longer be kept alive. Returns them with the index of the
+    /// entry that granted each.
     pub fn take_expired(&self, now: Duration) -> Vec<(LeaseId, Index)> {
         let mut held = self.held.lock();
         let mut expired = Vec::new();
@@ -461,7 +459,7 @@ mod tests {
         assert_eq!(due(199), [left(2, 401)]);
     }
 
-    /// A record that is on its way counts: what was told before a renewal comes into the log after it.
+    /// A record on its way counts: one from before a renewal may enter the log after it.
     #[test]
     fn a_renewal_is_final_only_when_nothing_is_recorded_or_about_to_be() {
         let table = LeaseTable::default();
@@ -484,15 +482,15 @@ mod tests {
         table.set_recorded(7, None);
         assert!(table.awaited(10).is_empty(), "once for each record");
         assert!(is_final(72));
-        // And one that comes to nothing.
+        // A record that never enters the log.
         let told = table.begin_telling(second * 150, second * 60, 10);
         assert!(!is_final(151));
         table.end_telling(&told);
         assert!(is_final(152));
     }
 
-    /// Its holder went before it was answered, and every later record was cleared as soon as it was there, then
-    /// written again: two entries of the log for each look at the leases, until the lease ended.
+    /// The holder left before the answer to its renewal. Every later record was then deleted at once and
+    /// written again: two log entries per check of the leases, until the lease ended.
     #[test]
     fn a_renewal_that_nobody_waits_for_any_more_clears_one_record() {
         let table = LeaseTable::default();
@@ -505,7 +503,7 @@ mod tests {
         };
         table.insert(7, granted(second * 600), Duration::ZERO);
         tell(60);
-        // The one renewal of whoever then goes.
+        // The only renewal of a holder that then leaves.
         assert_eq!(table.renew(7, second * 61), Some(Renewal::Recorded));
         assert_eq!(table.awaited(10).len(), 1);
         table.set_recorded(7, None);

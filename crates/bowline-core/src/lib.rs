@@ -1,8 +1,8 @@
-//! What the library and the cluster share, and nobody else sees: the rules of writing, and the state that they
-//! work on.
+//! The internals that the library and the cluster share: the state of an open database and the rules of
+//! writing.
 //!
 //! ```text
-//!   state        the state of an open database; it knows no handle
+//!   state        the state of an open database, without handles
 //!   write        the rules of writing, each of them once
 //!   watch        changes, and the ring that watchers read
 //!   lease  kinds deadlines of leases; names of kinds
@@ -10,7 +10,8 @@
 //!   options  error  trees  text
 //! ```
 //!
-//! A module uses what stands below it. Users depend on the crate `bowline`, which hands the public part on.
+//! A module uses only modules below it. Users depend on the crate `bowline`, which re-exports the public
+//! part.
 
 #![expect(
     missing_docs,

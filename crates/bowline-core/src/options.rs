@@ -11,17 +11,17 @@ pub use bowline_storage::table::Compression;
 /// When a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After it has been flushed to the disk. Survives a crash of the process and a power loss.
+    /// After its flush to the disk. The commit survives a crash of the process and a power loss.
     #[default]
     Sync,
-    /// Before it is flushed. Survives a crash of the process as far as the operating system has
-    /// it; a power loss takes back at most the last `every`, and always a suffix of the commits.
+    /// Before its flush. The commit survives a crash of the process once the operating system has it. A
+    /// power loss loses at most the commits of the last `every`, always a suffix of the commits.
     Batched {
-        /// The longest time between two flushes. With [`Background::Manual`] nobody flushes by
-        /// time; call `Db::sync`.
+        /// The longest time between two flushes. With [`Background::Manual`] there is no flush by time:
+        /// call `Db::sync`.
         every: Duration,
     },
-    /// Never: there are no files, and everything is gone when the last handle is dropped.
+    /// At once: there are no files, and all data is lost when the last handle is dropped.
     Memory,
 }
 
@@ -36,7 +36,7 @@ pub enum Isolation {
     Snapshot,
 }
 
-/// What a database refuses because it is too large. Each has an error of its own.
+/// The size limits of a database. Each limit has a separate error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The longest key, in bytes.
@@ -48,12 +48,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The most that [`Limits::key_size_max_bytes`] can be.
+    /// The maximum of [`Limits::key_size_max_bytes`].
     pub const KEY_SIZE_BYTES: u64 = 1 << 20;
-    /// The most that [`Limits::value_size_max_bytes`] can be.
+    /// The maximum of [`Limits::value_size_max_bytes`].
     pub const VALUE_SIZE_BYTES: u64 = 512 << 20;
-    /// The most that [`Limits::transaction_size_max_bytes`] can be. What a transaction takes in
-    /// the log, some 100 bytes for each write included, is limited to it in any case.
+    /// The maximum of [`Limits::transaction_size_max_bytes`]. It also bounds the size of a transaction in
+    /// the log, which is larger by some 100 bytes per write.
     pub const TRANSACTION_SIZE_BYTES: u64 = 1000 << 20;
 
     pub fn bounded(mut self) -> Limits {

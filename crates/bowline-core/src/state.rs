@@ -1,11 +1,11 @@
-//! The state of an open database, which its handles and its lease thread share. It knows no handle.
+//! [`Core`]: the state of an open database, shared by its handles and its lease thread.
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `engine` | commit groups, or the members' applier; its own locks | everybody |
-//! | `hub` | whoever publishes a commit; its own lock | watchers |
-//! | `leases`, `kinds` | whoever commits a grant, an end, a registration | everybody |
-//! | `lease_signal` | grants and the end of the database | the lease thread |
+//! | `engine` (internal locks) | commit groups, or a member's applier | all |
+//! | `hub` (internal lock) | the publisher of a commit | watchers |
+//! | `leases`, `kinds` | commits of grants, ends, registrations | all |
+//! | `lease_signal` | grants and the close of the database | the lease thread |
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::lease::LeaseTable;
 use crate::options::Limits;
 use crate::watch::Hub;
 
-/// Where a database lies and what it is given from outside.
+/// The place of a database and its external resources.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     pub vfs: Arc<dyn Vfs>,
@@ -31,7 +31,7 @@ pub struct Surroundings {
     pub path: PathBuf,
     pub limits: Limits,
     pub watch_ring_bytes: u64,
-    /// Not with `Durability::Memory`.
+    /// False with `Durability::Memory`.
     pub has_files: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// Reads what is kept in memory besides the engine.
+    /// Loads the leases and kinds of an open engine.
     pub fn new(engine: Engine, around: Surroundings) -> Result<Core> {
         Ok(Core {
             kinds: Kinds::load(&engine)?,
@@ -78,14 +78,14 @@ impl Core {
         }
     }
 
-    /// Refuses later calls, and wakes whoever waits for changes or deadlines.
+    /// Refuses later calls, and wakes waiting watchers and the lease thread.
     pub fn begin_close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.hub.close();
         self.lease_signal.notify();
     }
 
-    /// A lease was granted, so that the next deadline may be an earlier one.
+    /// Wakes the lease thread after a grant: the next deadline may be earlier.
     pub fn signal_lease(&self) {
         self.lease_signal.notify();
     }
@@ -97,14 +97,14 @@ impl Core {
             if self.is_closed() {
                 return Duration::ZERO;
             }
-            // Asked under the signal's lock: whoever grants a lease after this finds a waiter to wake.
+            // Read under the signal's lock: a later grant finds the waiter and wakes it.
             let next = self.leases.next_deadline(self.clock().monotonic());
             next.unwrap_or(idle).min(idle).max(pause)
         });
     }
 }
 
-/// Wakes a thread that waits.
+/// A signal that wakes a waiting thread.
 #[derive(Debug, Default)]
 struct Signal {
     lock: Mutex<()>,
@@ -117,7 +117,7 @@ impl Signal {
         self.condition.notify_all();
     }
 
-    /// Waits for a notification, as long as `timeout` says once no notification can be missed.
+    /// Waits for a notification. Computes `timeout` under the lock, so no notification is missed.
     fn wait(&self, timeout: impl FnOnce() -> Duration) {
         let mut lock = self.lock.lock();
         let timeout = timeout();

@@ -1,27 +1,26 @@
-//! Text from elsewhere, made safe to show on a terminal, in a log or in JSON: the one place for it.
+//! Escaping of untrusted text for terminals, logs and JSON.
 //!
-//! A key, a value, a name of a member or an error message of a server can hold what a terminal obeys (it moves
-//! the cursor, writes over other lines, sets the clipboard) or what makes a reader see other text than is there (it
-//! reverses the direction, hides characters, begins a new line). None of that is [plain](is_plain), and what is not plain is
-//! escaped:
+//! A key, a value, a member's name or a server's error message can hold control sequences (they move the
+//! cursor, overwrite lines, set the clipboard) or characters that mislead a reader (they reverse the
+//! direction, hide characters, start a line). Such characters are not [plain](is_plain), and are escaped:
 //!
 //! | function | for | `ESC` | a backslash |
 //! |---|---|---|---|
-//! | [`escape`] | data: one value, which can be told from every other | `\x1b` | `\\` |
-//! | [`line()`] | a finished sentence, which may hold escaped data | `\x1b` | as it is |
-//! | [`in_json`] | JSON, which keeps its meaning | `\u001b` | as it is |
+//! | [`escape`] | data: one value, reversibly | `\x1b` | `\\` |
+//! | [`line()`] | a finished sentence, which may hold escaped data | `\x1b` | unchanged |
+//! | [`in_json`] | JSON, which keeps its meaning | `\u001b` | unchanged |
 //!
 //! Invariants:
 //!
-//! - What comes out has plain characters and backslashes only, so it is one line. (`in_json` keeps the line breaks
-//!   and tabs between JSON's tokens; within them the encoder has escaped those.)
-//! - [`escape`] gives different bytes different texts; [`in_json`] changes no value that the JSON holds.
+//! - The result has only plain characters and backslashes, so it is one line. (`in_json` keeps line breaks
+//!   and tabs between tokens; within tokens the encoder has escaped them.)
+//! - [`escape`] gives different bytes different texts; [`in_json`] changes no value of the JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character can be shown as it is: no control character, no line or paragraph separator, nothing
-/// invisible that changes the direction, the width or the meaning of what is around it.
+/// Whether a character is shown unchanged: no control character, no line or paragraph separator, no invisible
+/// character that changes the direction, width or meaning of the text around it.
 #[must_use]
 pub fn is_plain(c: char) -> bool {
     !(c.is_control()
@@ -39,7 +38,7 @@ pub fn is_plain(c: char) -> bool {
         ))
 }
 
-/// Bytes as text on one line that a terminal shows as it is. Reversible.
+/// Escapes bytes to one line of text that is safe on a terminal. Reversible.
 ///
 /// ```
 /// assert_eq!(bowline::text::escape(b"\x1B[31mred\\\xFF"), r"\x1b[31mred\\\xff");
@@ -67,7 +66,7 @@ pub fn escape(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A sentence as text on one line. Backslashes stay, as data in it may be escaped already.
+/// Escapes a sentence to one line of text. Backslashes stay, as data in it may be escaped already.
 ///
 /// ```
 /// assert_eq!(bowline::text::line("no such key\n\x1B[2J"), r"no such key\n\x1b[2J");
@@ -97,8 +96,8 @@ fn push(shown: &mut String, c: char) {
     }
 }
 
-/// Encoded JSON with the same value, in which nothing is left that is not plain. An encoder escapes the control
-/// characters below the space only.
+/// Escapes the characters of encoded JSON that are not plain; the value stays the same. Encoders escape only
+/// the control characters below the space.
 ///
 /// ```
 /// assert_eq!(bowline::text::in_json("[\"\u{202E}\"]"), r#"["\u202e"]"#);
@@ -140,7 +139,7 @@ mod tests {
             assert!(matches!(line(plain), Cow::Borrowed(text) if text == plain));
         }
         assert_eq!(escape(b"\xC3\xA9\xC3"), "é\\xc3");
-        // Each one that reorders, hides or breaks lines.
+        // Characters that reorder, hide or break lines.
         let hidden = "\u{200E}\u{200F}\u{202A}\u{202B}\u{202C}\u{202D}\u{202E}\u{2066}\u{2067}\u{2068}\
                       \u{2069}\u{2028}\u{2029}\u{61C}\u{9B}\u{FEFF}\u{E0041}\u{AD}";
         for c in hidden.chars() {

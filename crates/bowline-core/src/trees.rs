@@ -1,4 +1,4 @@
-//! The trees of a database, and how keys are laid out in the system tree.
+//! The trees of a database and the keys of the system tree.
 
 use bowline_storage::TreeId;
 
@@ -55,14 +55,14 @@ pub fn attachment_key(id: i64, key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `p` + lease id (i64 BE) → what the lease had left when its leader told last, in ms (varint).
+/// `p` + lease id (i64 BE) → the remaining time that the leader recorded last, in ms (varint).
 pub fn lease_remaining_key(id: i64) -> [u8; 9] {
     let mut key = [TAG_LEASE_REMAINING; 9];
     key[1..].copy_from_slice(&id.to_be_bytes());
     key
 }
 
-/// What every lease had left.
+/// All recorded remaining times.
 pub(crate) fn leases_remaining_prefix() -> [u8; 1] {
     [TAG_LEASE_REMAINING]
 }
@@ -72,13 +72,12 @@ pub fn compacted_key() -> [u8; 1] {
     [TAG_COMPACTED]
 }
 
-/// `r` → how far the log of a cluster has been applied; see `bowline-replica`.
+/// `r` → the applied position in a cluster's log; see `bowline-replica`.
 pub fn applied_key() -> [u8; 1] {
     [TAG_APPLIED]
 }
 
-/// `o` → the order of the writes of the revision, where it is not that of their keys; see
-/// [`crate::kv::order`].
+/// `o` → the order of a revision's writes, if it is not the key order; see [`crate::kv::order`].
 pub fn order_key() -> [u8; 1] {
     [TAG_ORDER]
 }
@@ -108,7 +107,7 @@ pub fn attachments_prefix() -> [u8; 1] {
     [TAG_LEASE_KEY]
 }
 
-/// Takes an attachment key apart.
+/// Splits an attachment key into lease id and user key.
 pub fn split_attachment(key: &[u8]) -> Option<(i64, &[u8])> {
     let rest = key.strip_prefix(&[TAG_LEASE_KEY])?;
     let (id, user_key) = rest.split_first_chunk::<8>()?;

@@ -1,4 +1,4 @@
-//! Opens a database: [`DbBuilder`] collects the settings, and puts engine, state and handle together.
+//! [`DbBuilder`]: the settings of a database, and the construction of its engine, state and handle.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use bowline_core::options::{BlobOptions, CompactionOptions, Compression, Durabil
 use bowline_core::state::{Core, Surroundings};
 use bowline_core::trees;
 
-/// Opens databases. Made by [`Db::builder`].
+/// The settings of a database to be opened. Made by [`Db::builder`].
 ///
 /// ```
 /// use bowline::{Db, Durability, History};
@@ -28,6 +28,8 @@ use bowline_core::trees;
 /// let db = Db::builder()
 ///     .durability(Durability::Batched { every: std::time::Duration::from_millis(10) })
 ///     .history(History::Revisions(1_000))
+///     .memtable_bytes(32 << 20)
+///     .cache_bytes(256 << 20)
 ///     .open(directory.path().join("data"))?;
 /// db.put(b"k", b"v")?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,7 +48,7 @@ impl DbBuilder {
     pub(crate) fn new() -> DbBuilder {
         let mut engine = EngineOptions::new(trees::COUNT);
         engine.merge_operators.insert(trees::KV, Arc::new(Metadata));
-        // Single transactions are limited before they come to a round.
+        // The size of a single transaction is checked before it joins a commit group.
         engine.group_bytes_max = Limits::TRANSACTION_SIZE_BYTES + MEMBERS_MAX_BYTES;
         for (tree, options) in engine.trees.iter_mut().enumerate() {
             *options = TableOptions {
@@ -54,7 +56,7 @@ impl DbBuilder {
                 ..TableOptions::default()
             };
             if tree == usize::from(trees::EDGE_OUT.0) || tree == usize::from(trees::EDGE_IN.0) {
-                // Edges are read by range, hardly ever by key.
+                // Edges are mostly read by range, rarely by key.
                 options.filter_bits_per_key = 8;
             }
         }
@@ -75,8 +77,8 @@ impl DbBuilder {
         self
     }
 
-    /// How much of the past stays readable. Default: [`History::None`], only what snapshots and
-    /// watches in progress need.
+    /// How much history stays readable. Default: [`History::None`], which keeps only the versions that
+    /// existing snapshots and watches need.
     #[must_use]
     pub fn history(mut self, history: History) -> DbBuilder {
         self.engine.history = history;
@@ -91,23 +93,23 @@ impl DbBuilder {
         self
     }
 
-    /// What is refused as too large. A setting above what the files can hold
-    /// ([`Limits::KEY_SIZE_BYTES`] and so on) is taken as that.
+    /// The largest keys, values and transactions. A setting above the limit of the file format
+    /// ([`Limits::KEY_SIZE_BYTES`] and so on) is reduced to it.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> DbBuilder {
         self.limits = limits.bounded();
         self
     }
 
-    /// The size of one memtable, in bytes. Default: 64 MiB. Up to five exist while writes are
-    /// faster than the disk.
+    /// The size of one memtable, in bytes. Default: 64 MiB. While writes are faster than the disk, up
+    /// to five exist.
     #[must_use]
     pub fn memtable_bytes(mut self, bytes: usize) -> DbBuilder {
         self.engine.memtable_bytes = bytes;
         self
     }
 
-    /// The page cache, in bytes. Default: 64 MiB.
+    /// The size of the page cache, in bytes. Default: 64 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> DbBuilder {
         self.engine.cache_bytes = bytes;
@@ -131,40 +133,40 @@ impl DbBuilder {
         self
     }
 
-    /// How tables are merged.
+    /// The compaction strategy and its settings.
     #[must_use]
     pub fn compaction(mut self, options: CompactionOptions) -> DbBuilder {
         self.engine.compaction = options;
         self
     }
 
-    /// Which values go to blob files beside the tables, where merges do not copy them. Default:
-    /// those of 1 KiB and more.
+    /// Which values are stored in blob files, where merges do not copy them. Default: values of 1 KiB
+    /// and more.
     #[must_use]
     pub fn blobs(mut self, options: BlobOptions) -> DbBuilder {
         self.engine.blobs = options;
         self
     }
 
-    /// How many revisions of history a watch that does not keep up may hold back before it gets
-    /// [`Error::Compacted`](crate::Error::Compacted). Default: 1,000,000.
+    /// How many revisions a watch may lag behind. A watch that lags further no longer retains history
+    /// and fails with [`Error::Compacted`](crate::Error::Compacted). Default: 1,000,000.
     #[must_use]
     pub fn watch_lag_max(mut self, revisions: u64) -> DbBuilder {
         self.engine.watch_lag_max = revisions;
         self
     }
 
-    /// The memory for changes that watches have not read yet, in bytes. Default: 16 MiB. A watch
-    /// that falls behind it reads from the tables instead.
+    /// The memory for the newest changes, in bytes. Default: 16 MiB. A watch that lags further behind
+    /// reads from the tables.
     #[must_use]
     pub fn watch_ring_bytes(mut self, bytes: u64) -> DbBuilder {
         self.watch_ring_bytes = bytes;
         self
     }
 
-    /// Whether flush, compaction and lease expiry run on threads of their own (default) or, with
-    /// [`Background::Manual`], on the thread that writes, and lease expiry only when
-    /// [`Db::expire_leases`] is called. Manual is deterministic: for tests and simulation.
+    /// Where flushes, compaction and lease expiry run. Default: on background threads. With
+    /// [`Background::Manual`], flushes and compaction run on the writing thread, and leases expire only
+    /// in [`Db::expire_leases`]; this is deterministic, for tests and simulation.
     #[must_use]
     pub fn background(mut self, background: Background) -> DbBuilder {
         self.engine.log.background = background;
@@ -185,7 +187,7 @@ impl DbBuilder {
         self
     }
 
-    /// Opens the database of a cluster's member, whose log belongs to its caller: for `bowline-replica`.
+    /// Opens the database of a cluster member, which owns the log: for `bowline-replica`.
     #[doc(hidden)]
     pub fn open_replicated(
         mut self,
@@ -216,8 +218,9 @@ impl DbBuilder {
     /// Opens the database in `path`, creating it when there is none.
     ///
     /// # Errors
-    /// `Locked` when another handle or process has it open; `NotADatabase`, `NewerFormat`,
-    /// `Corrupt`, `MissingFile` for what is found there; `Io` and `NoSpace` from the system.
+    /// [`Error::Storage`](crate::Error::Storage) with `Locked` when another handle or process has the
+    /// database open; `NotADatabase`, `NewerFormat`, `Corrupt` or `MissingFile` when the files cannot be
+    /// opened; `Io` and `NoSpace` from the system.
     pub fn open(mut self, path: impl Into<PathBuf>) -> Result<Db> {
         self.engine.sync = match self.durability {
             Durability::Sync => SyncPolicy::Always,

@@ -1,4 +1,5 @@
-//! The check of an open database: every file, then that what belongs together agrees.
+//! The consistency check of an open database: the checksums of every file, then cross-references: keys
+//! and their leases, edges and their blocks, both directions of each edge.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -17,29 +18,38 @@ use bowline_core::lease::decode_grant;
 use bowline_core::state::Core;
 use bowline_core::trees;
 
-/// How many problems are listed; the rest is counted.
+/// How many problems are listed; further ones are only counted.
 const PROBLEMS_MAX: usize = 100;
 
-/// What a check found.
+/// The result of a check.
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// db.put("k", "v")?;
+/// let check = db.check()?;
+/// assert!(check.is_clean(), "{:?}", check.problems);
+/// assert_eq!(check.keys, 1);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Check {
     /// The files, each with its verdict.
     pub files: CheckReport,
-    /// What does not agree, in words; at most a hundred.
+    /// Descriptions of the inconsistencies, at most a hundred.
     pub problems: Vec<String>,
-    /// How many more there are.
+    /// The number of inconsistencies that are not listed.
     pub more_problems: u64,
-    /// Keys read.
+    /// The number of keys read.
     pub keys: u64,
-    /// Blocks read.
+    /// The number of blocks read.
     pub blocks: u64,
-    /// Edges read, each in both directions.
+    /// The number of edges read, each in both directions.
     pub edges: u64,
 }
 
 impl Check {
-    /// Whether nothing is wrong.
+    /// Whether the check found no problem.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.files.is_clean() && self.problems.is_empty()
@@ -65,10 +75,20 @@ impl Check {
     }
 }
 
-/// Verifies the files of a directory that is not open, one that refuses to open included.
+/// Verifies the files of a database that is not open, also of one that cannot be opened.
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("data");
+/// # bowline::Db::open(&path)?.close()?;
+/// let report = bowline::check_files(&path)?;
+/// assert!(report.is_clean());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// `NotADatabase` when it is none; damage is in the result.
+/// [`Error::Storage`] with `NotADatabase` when the directory holds no database. Damage is listed in the
+/// result.
 pub fn check_files(path: impl AsRef<Path>) -> Result<CheckReport> {
     let vfs: Arc<dyn Vfs> = Arc::new(OsVfs);
     Ok(check_directory(&vfs, path.as_ref())?)
@@ -96,7 +116,7 @@ pub(crate) fn check_open(handle: &Handle) -> Result<Check> {
     ] {
         match part(&mut pass) {
             Ok(()) => {}
-            // What cannot be read cannot be compared; the other parts can.
+            // Damage ends this part of the check; the other parts still run.
             Err(Error::Storage(error)) if error.is_corruption() => {
                 pass.check.problem(error.to_string());
             }
@@ -157,7 +177,7 @@ impl Pass<'_> {
         })
     }
 
-    /// The newest record: the others are read with the history they belong to.
+    /// Checks only the newest record; older ones are read with their history.
     fn order(&mut self) -> Result<()> {
         self.each(
             trees::SYSTEM,

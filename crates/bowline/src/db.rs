@@ -1,4 +1,4 @@
-//! The handle of a database that this process writes.
+//! [`Db`]: the handle that writes to a database.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use bowline_core::write::mutation::{Action, Mutation};
 use bowline_core::write::validate::Guard;
 use bowline_types::Expected;
 
-/// An open database. Cloning gives another handle of the same one; the last handle to go (and the
-/// last snapshot, transaction or watcher) closes it.
+/// An open database. A clone is another handle of the same database. The database is closed when its
+/// last handle, snapshot, transaction and watcher are dropped.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
@@ -59,13 +59,16 @@ impl Db {
         Db::builder().open(path)
     }
 
-    /// Settings for a database to be opened.
+    /// The settings for opening a database, with their defaults.
     #[must_use]
     pub fn builder() -> DbBuilder {
         DbBuilder::new()
     }
 
-    /// A database without files, gone with its last handle.
+    /// Opens a new database without files. Its data is lost when it is closed.
+    ///
+    /// # Errors
+    /// `Storage` when a background thread cannot be started.
     pub fn in_memory() -> Result<Db> {
         Db::builder()
             .durability(crate::Durability::Memory)
@@ -80,7 +83,7 @@ impl Db {
 
     // --- writing ---
 
-    /// Sets a key. Never conflicts. Returns the revision, once it is durable.
+    /// Sets a key. Never conflicts. Returns the revision of the commit, once it is durable.
     ///
     /// # Errors
     /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`; `Storage` when the disk
@@ -89,10 +92,21 @@ impl Db {
         self.put_with_lease(key, value, 0)
     }
 
-    /// Sets a key that goes when the lease expires or is revoked. Lease 0 is none.
+    /// Sets a key and attaches it to a lease: the key is deleted when the lease expires or is revoked.
+    /// Lease 0 means no lease. Returns the revision.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
+    /// db.put_with_lease("svc/api", "10.0.0.7", lease)?;
+    /// assert_eq!(db.lease_keys(lease)?.len(), 1);
+    /// assert_eq!(db.revoke_lease(lease)?, 1);
+    /// assert_eq!(db.get("svc/api")?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`Db::put`], and `LeaseNotFound`.
+    /// Those of [`Db::put`], and `LeaseNotFound`.
     pub fn put_with_lease(
         &self,
         key: impl AsRef<[u8]>,
@@ -103,7 +117,19 @@ impl Db {
         Ok(self.handle().commit(Request::of(write))?.revision)
     }
 
-    /// Deletes a key. `None` when it was absent: then nothing changed. Never conflicts.
+    /// Deletes a key. Never conflicts. Returns the revision, or `None` when the key was absent and nothing
+    /// changed.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let put = db.put("k", "v")?;
+    /// assert_eq!(db.delete("k")?, Some(put + 1));
+    /// assert_eq!(db.delete("k")?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EmptyKey`, `KeyTooLarge`; `Storage` when the disk fails.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Option<Revision>> {
         check_key(key.as_ref(), &self.handle().limits)?;
         let write = Mutation::new(trees::KV, key.as_ref(), Action::Delete);
@@ -111,14 +137,25 @@ impl Db {
         Ok(committed.changed.then_some(committed.revision))
     }
 
-    /// Deletes every key of a range in one transaction; returns how many there were. Tries again
-    /// when the range changes meanwhile.
+    /// Deletes every key of a range in one transaction; returns the number of deleted keys. Retries when
+    /// another commit changes the range meanwhile.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("a1", "x")?;
+    /// db.put("a2", "y")?;
+    /// assert_eq!(db.delete_range(bowline::Range::prefix("a"))?, 2);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidRange`, `TransactionTooLarge`; `TooManyConflicts` after ten seconds of conflicts; `Storage`.
     pub fn delete_range(&self, range: impl Into<Range>) -> Result<u64> {
         let range = range.into().validate()?;
         self.transact(|tx| tx.delete_range(range.clone()))
     }
 
-    /// Sets a key if it is as expected; checks nothing else.
+    /// Sets a key if it is as expected. Returns the revision.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -132,7 +169,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `CompareFailed` with the actual revision when the key is not as expected; those of [`Db::put`].
+    /// `CompareFailed` with the actual revision when the key is not as expected; the errors of [`Db::put`].
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -154,15 +191,23 @@ impl Db {
         self.begin_with(Isolation::Serializable)
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction with the given isolation.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin_with(bowline::Isolation::Snapshot);
+    /// tx.put("k", "v")?;
+    /// assert!(tx.commit()?.changed);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn begin_with(&self, isolation: Isolation) -> Transaction {
         Transaction::new(Snapshot::newest(self.handle()), isolation)
     }
 
-    /// Runs `body` in a transaction and commits it; runs it again when it conflicts with another,
-    /// after a short random pause. `body` must therefore have no other lasting effect. When it
-    /// returns an error the transaction is rolled back and the error returned.
+    /// Runs `body` in a serializable transaction, commits, and returns the result of `body`. On a conflict
+    /// it runs `body` again after a short random pause, so `body` must have no other side effects. When
+    /// `body` returns an error, the transaction is rolled back and the error returned.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -176,12 +221,22 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `TooManyConflicts` after ten seconds of conflicts.
+    /// The error of `body`; `TooManyConflicts` after ten seconds of conflicts; the other errors of
+    /// [`Transaction::commit`].
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(Isolation::Serializable, body)
     }
 
-    /// [`Db::transact`] with another isolation.
+    /// [`Db::transact`] with the given isolation.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.transact_with(bowline::Isolation::Snapshot, |tx| tx.put("k", "v"))?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Db::transact`].
     pub fn transact_with<T>(
         &self,
         isolation: Isolation,
@@ -211,7 +266,7 @@ impl Db {
         Ok(Mutation::new(trees::KV, key, action))
     }
 
-    /// Sets a record of the system tree, which takes no revision: for `bowline-replica`.
+    /// Sets a record of the system tree without a new revision: for `bowline-replica`.
     #[doc(hidden)]
     pub fn put_system_record(&self, key: &[u8], value: Vec<u8>) -> Result<()> {
         let write = Mutation::new(trees::SYSTEM, key, Action::PutRaw { value });
@@ -221,10 +276,20 @@ impl Db {
 
     // --- leases ---
 
-    /// Grants a lease: keys put with it go `ttl` after its last keep-alive.
+    /// Grants a lease; returns its id. Its keys are deleted when `ttl` has passed since the grant and the
+    /// last keep-alive.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let db = bowline::Db::in_memory()?;
+    /// let lease = db.grant_lease(Duration::from_secs(10))?;
+    /// assert_eq!(db.keep_alive(lease)?, Duration::from_secs(10));
+    /// assert!(db.lease(lease).is_some() && db.leases().len() == 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `InvalidTtl`.
+    /// `InvalidTtl`; `Storage` when the disk fails or is full.
     pub fn grant_lease(&self, ttl: Duration) -> Result<LeaseId> {
         loop {
             let id = fastrand::i64(1..);
@@ -235,10 +300,17 @@ impl Db {
         }
     }
 
-    /// Grants a lease with an id of your choice, above 0.
+    /// Grants a lease with the given id, which must be above 0.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.grant_lease_with_id(7, std::time::Duration::from_secs(10))?;
+    /// db.put_with_lease("svc/api", "10.0.0.7", 7)?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `LeaseExists`, `InvalidTtl`; `LeaseNotFound` for an id that cannot be one.
+    /// `LeaseExists`, `InvalidTtl`; `LeaseNotFound` for an id of 0 or less; `Storage`.
     pub fn grant_lease_with_id(&self, id: LeaseId, ttl: Duration) -> Result<()> {
         lease::check_ttl(ttl)?;
         if id <= 0 {
@@ -261,10 +333,10 @@ impl Db {
         Ok(())
     }
 
-    /// Begins the lease's time to live anew; returns it.
+    /// Restarts the lease's time to live; returns that time. Writes nothing to disk.
     ///
     /// # Errors
-    /// `LeaseNotFound` when it has expired, was revoked, or never was.
+    /// `LeaseNotFound` when the lease has expired, was revoked or was never granted; `Closed`.
     pub fn keep_alive(&self, id: LeaseId) -> Result<Duration> {
         self.handle().check_open()?;
         let core = self.handle();
@@ -272,47 +344,86 @@ impl Db {
         found.ok_or(Error::LeaseNotFound { id })
     }
 
-    /// Ends a lease now: deletes its keys and itself in one transaction. Returns how many keys.
+    /// Ends a lease: deletes the lease and its keys in one transaction. Returns the number of deleted keys.
     ///
     /// # Errors
-    /// `LeaseNotFound`.
+    /// `LeaseNotFound`, `Closed`, `TooManyConflicts`, `Storage`.
     pub fn revoke_lease(&self, id: LeaseId) -> Result<u64> {
         self.handle().check_open()?;
         expiry::revoke(self.handle(), id)
     }
 
-    /// Expires the leases whose time is over; returns how many. The background thread does this
-    /// by itself; with [`Background::Manual`](crate::Background::Manual) nobody else does.
+    /// Ends the leases whose time to live is over; returns their number. A background thread calls this,
+    /// but not with [`Background::Manual`](crate::Background::Manual).
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.grant_lease(std::time::Duration::from_secs(60))?;
+    /// assert_eq!(db.expire_leases()?, 0);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`, `TooManyConflicts`, `Storage`.
     pub fn expire_leases(&self) -> Result<u64> {
         expiry::expire(self.handle())
     }
 
-    // --- upkeep ---
+    // --- maintenance ---
 
-    /// Flushes everything committed so far to the disk. Needed only with
+    /// Makes everything committed so far durable. Needed only with
     /// [`Durability::Batched`](crate::Durability::Batched).
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// db.sync()?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`; `Storage` when the disk fails.
     pub fn sync(&self) -> Result<()> {
         self.handle().check_open()?;
         Ok(self.handle().engine.sync()?)
     }
 
-    /// Gives up every revision below `revision`: they can no longer be read, except by snapshots
-    /// that exist, and their space is reclaimed by compaction.
+    /// Trims the history below `revision`: only existing snapshots can still read those revisions, and
+    /// compaction reclaims their space.
+    ///
+    /// ```
+    /// # use bowline::{Db, Durability, History};
+    /// # let db = Db::builder().durability(Durability::Memory).history(History::All).open("memory")?;
+    /// db.put("k", "v")?;
+    /// db.trim_history(db.revision())?;
+    /// assert_eq!(db.oldest_revision(), db.revision());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `FutureRevision` and `Compacted`, with the bounds.
+    /// `FutureRevision` and `Compacted`, with the readable bounds; `Closed`; `Storage`.
     pub fn trim_history(&self, revision: Revision) -> Result<()> {
         self.handle().check_open()?;
         let result = self.handle().engine.compact_history(revision)?;
         result.map_err(|error| crate::watcher::pin_error(revision, error))
     }
 
-    /// Copies the database as of now to a new directory, while writes go on. The copy is a
-    /// database of its own. Returns its revision.
+    /// Copies the database at its newest revision to a new directory, while writes go on. The copy is an
+    /// independent database. Returns its revision.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let (path, copy) = (directory.path().join("data"), directory.path().join("copy"));
+    /// # let db = bowline::Db::open(&path)?;
+    /// db.put("k", "v")?;
+    /// let revision = db.checkpoint(&copy)?;
+    /// assert_eq!(bowline::Db::open(&copy)?.revision(), revision);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// `Storage` when the directory exists and is not empty, or cannot be written;
-    /// `NotSupported` for a database without files.
+    /// `Storage` when the directory is not empty or cannot be written; `NotSupported` for a database
+    /// without files; `Closed`.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<Revision> {
         self.handle().check_open()?;
         if !self.handle().around.has_files {

@@ -1,12 +1,12 @@
-//! What a transaction of the library has read and wants to write, on the way to its commit.
+//! The read set and the write set of a transaction before its commit.
 //!
-//! A *draft* is plain data. It is filled through [`Drafting`], which joins it with the database and the
-//! revision that the transaction reads at, and becomes a [`Request`] at the end.
+//! A *draft* is plain data. [`Drafting`] fills it: it pairs the draft with the database and the
+//! transaction's read revision. At the commit the draft becomes a [`Request`].
 //!
 //! Invariants:
 //!
 //! - A draft has one action for each tree and key, the last one.
-//! - Whatever the draft rests on is in it: each read that went to the database, as key or range.
+//! - A draft records each read of the database, as a key or a range.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
@@ -27,7 +27,7 @@ use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_core::write::target::Target;
 use bowline_core::write::validate::Guard;
 
-/// Reads and writes of a transaction.
+/// The reads and writes of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     writes: Writes,
@@ -36,18 +36,18 @@ pub(crate) struct Draft {
     /// Ranges that must be unchanged under any isolation.
     firm_ranges: Vec<TreeRange>,
     pub(crate) guards: Vec<Guard>,
-    /// Edges that were looked for by a kind that nobody had used.
+    /// Edges that were read by an unregistered kind.
     pub(crate) unregistered: Vec<(BlockId, String, BlockId)>,
     bytes: u64,
 }
 
 impl Draft {
-    /// Whether there is nothing to decide: all reads were of one snapshot.
+    /// Whether the commit needs no validation: the draft only reads, and reads one snapshot.
     pub(crate) fn is_read_only(&self) -> bool {
         self.writes.is_empty() && self.guards.is_empty()
     }
 
-    /// What this transaction does to a key, if it does.
+    /// The transaction's write to a key.
     pub(crate) fn own(&self, tree: TreeId, key: &[u8]) -> Option<&Action> {
         if self.writes.is_empty() {
             return None;
@@ -55,13 +55,13 @@ impl Draft {
         self.writes.get(&(tree, key.to_vec()))
     }
 
-    /// Its writes to keys of the kv tree, in order.
+    /// The writes to the kv tree, in key order.
     pub(crate) fn kv_writes(&self) -> impl Iterator<Item = (&[u8], &Action)> {
         let writes = writes_with_prefix(&self.writes, trees::KV, &[]);
         writes.map(|((_, key), action)| (&key[..], action))
     }
 
-    /// The request to commit it, for a transaction that read at `snapshot`.
+    /// The commit request of a transaction that read at `snapshot`.
     pub(crate) fn into_request(
         self,
         shared: &Shared,
@@ -91,7 +91,7 @@ impl Draft {
             Isolation::Serializable => {
                 request.keys = keys;
                 request.ranges = ranges;
-                // Before the look-ups, so that what is registered in between is noticed.
+                // Read before the look-ups, to notice a kind that is registered in between.
                 let kinds = &shared.kinds;
                 let next = kinds.next_id();
                 for (source, kind, target) in unregistered {
@@ -117,17 +117,17 @@ impl Draft {
     }
 }
 
-/// A draft, with what it reads.
+/// A draft with the database and the revision it reads.
 #[derive(Debug)]
 pub(crate) struct Drafting<'a> {
     pub(crate) shared: &'a Shared,
-    /// The revision that is read, which is pinned.
+    /// The read revision, which is pinned.
     pub(crate) at: Revision,
     pub(crate) draft: &'a mut Draft,
 }
 
 impl Drafting<'_> {
-    /// Notes a write, over an earlier one of the same key.
+    /// Records a write, replacing an earlier one of the same key.
     pub(crate) fn write(&mut self, tree: TreeId, key: Vec<u8>, action: Action) -> Result<()> {
         let size = |key: &[u8], action: &Action| {
             let value = match action {
@@ -153,14 +153,14 @@ impl Drafting<'_> {
         Ok(())
     }
 
-    /// Whether the snapshot has a record.
+    /// Whether the record exists in the snapshot.
     fn is_in_snapshot(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
         let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
         Ok(self.shared.engine.peek_at(tree, key, self.at, is_put)?)
     }
 }
 
-/// Reads are noted for the commit, which validates them.
+/// Reads are recorded, and the commit validates them.
 impl Target for Drafting<'_> {
     type Error = Error;
 
@@ -174,7 +174,7 @@ impl Target for Drafting<'_> {
 
     fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (lower, upper) = prefix_bounds(prefix);
-        // One that somebody else adds meanwhile must not be left behind, under either isolation.
+        // A key that another commit adds meanwhile must not be missed, under either isolation.
         let range = (tree, lower.clone(), upper.clone());
         self.draft.firm_ranges.push(range);
         let engine = &self.shared.engine;
@@ -197,7 +197,7 @@ impl Target for Drafting<'_> {
         if let Guard::Block { id } = guard {
             let key = graph::block_key(id);
             match self.draft.own(trees::BLOCK, &key) {
-                // A block that this transaction puts is there at commit by itself.
+                // A block that this transaction puts exists at the commit.
                 Some(Action::PutRaw { .. } | Action::PutEntry { .. }) => return Ok(()),
                 Some(Action::Delete) => return Err(Error::MissingBlock { id }),
                 None if self.is_in_snapshot(trees::BLOCK, &key)? => {}
@@ -222,7 +222,7 @@ impl Target for Drafting<'_> {
     }
 
     fn delete_attached(&mut self, key: &[u8], _lease: LeaseId) -> Result<()> {
-        // The lease that it has at commit is looked up there.
+        // The commit looks up the key's lease.
         self.write(trees::KV, key.to_vec(), Action::Delete)
     }
 }

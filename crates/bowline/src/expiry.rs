@@ -1,7 +1,7 @@
-//! The end of leases in the library: by revocation, or because their time is over.
+//! Revocation and expiry of leases in the library.
 //!
-//! Invariant: grants and ends of one lease happen one after the other, each with its record and its place in
-//! the table of deadlines.
+//! Invariant: grants and ends of the same lease are serialized, and each changes the lease's record and its
+//! entry in the table of deadlines together.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use bowline_core::lease::LeaseId;
 use bowline_core::options::Isolation;
 use bowline_core::write;
 
-/// Ends a lease and deletes its keys; returns how many.
+/// Ends a lease and deletes its keys; returns the number of keys.
 pub(crate) fn revoke(shared: &Shared, id: LeaseId) -> Result<u64> {
     let _changing = shared.leases.begin_change(id);
     if !shared.leases.contains(id) {
@@ -23,7 +23,7 @@ pub(crate) fn revoke(shared: &Shared, id: LeaseId) -> Result<u64> {
     Ok(deleted)
 }
 
-/// Ends the leases whose time is over; returns how many.
+/// Ends the leases whose time is over; returns their number.
 pub(crate) fn expire(shared: &Shared) -> Result<u64> {
     shared.check_open()?;
     let expired = shared.leases.take_expired(shared.clock().monotonic());
@@ -31,7 +31,7 @@ pub(crate) fn expire(shared: &Shared) -> Result<u64> {
     for (id, _) in expired {
         let _changing = shared.leases.begin_change(id);
         if !shared.leases.is_expiring(id) {
-            // It was revoked meanwhile, and perhaps granted anew.
+            // The lease was revoked meanwhile, and perhaps granted again.
             continue;
         }
         match end(shared, id) {
@@ -45,7 +45,7 @@ pub(crate) fn expire(shared: &Shared) -> Result<u64> {
     Ok(count)
 }
 
-/// Deletes a lease's record with its keys, in one transaction.
+/// Deletes a lease's record and its keys in one transaction; returns the number of keys.
 pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
     retry_conflicts(|| {
         let pin = shared.engine.pin_newest();
@@ -62,7 +62,7 @@ pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
     })
 }
 
-/// Ends leases as their time is over, until the database is closed.
+/// The lease thread: ends leases when their time is over, until the database is closed.
 pub(crate) fn run(shared: &Shared) {
     const IDLE: Duration = Duration::from_secs(60);
     const RETRY_AFTER: Duration = Duration::from_secs(1);

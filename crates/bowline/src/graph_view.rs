@@ -1,8 +1,8 @@
-//! The graph at one revision: what users ask, by the names of kinds.
+//! Graph queries at one revision, with kinds by name.
 //!
-//! Reads the trees of a [`Snapshot`] directly: an edge is found from either end by its prefix, so
-//! a neighbourhood is one short range scan. The algorithms themselves are in [`bowline_core::graph`] and
-//! know nothing of trees.
+//! Queries read the trees of a [`Snapshot`] directly. Each edge is stored under both of its ends, so the
+//! neighbours of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
+//! read through [`GraphSource`] and do not depend on trees.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -35,6 +35,25 @@ use bowline_types::{GraphStats, Neighbor, Path, Traversal};
 /// let graph = db.snapshot().graph();
 /// let users: Vec<_> = graph.neighbors(lib, Direction::In, ["depends_on"])?;
 /// assert_eq!(users[0].id, app);
+///
+/// // Single blocks and edges.
+/// assert!(graph.has_block(app)? && graph.block(app)?.is_some());
+/// assert!(graph.edge(app, "depends_on", lib)?.is_some());
+/// let attributes = graph.visit_edge(app, "depends_on", lib, |edge| edge.attributes.iter().count())?;
+/// assert_eq!(attributes, Some(0));
+///
+/// // Paths. No kinds means every kind.
+/// let no_kinds: [&str; 0] = [];
+/// assert!(graph.is_reachable(app, lib, Direction::Out, no_kinds)?);
+/// assert_eq!(graph.shortest_path(app, lib).find()?.expect("a path").blocks.len(), 2);
+///
+/// // The whole graph.
+/// let order = graph.topological_order(["depends_on"], bowline::Precedence::TargetFirst)?;
+/// assert_eq!(order, [lib, app]);
+/// assert_eq!(graph.strongly_connected_components(no_kinds)?.len(), 2);
+/// assert_eq!(graph.weakly_connected_components(no_kinds)?.len(), 1);
+/// assert_eq!(graph.stats(no_kinds)?.edges, 1);
+/// graph.for_each_edge(|edge| Ok(println!("{} -> {}", edge.source, edge.target)))?;
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -67,7 +86,7 @@ impl Graph {
         kind_name(&self.core().kinds, id)
     }
 
-    /// The revision it reads at.
+    /// The revision of its snapshot.
     #[must_use]
     pub fn revision(&self) -> crate::Revision {
         self.snapshot.revision()
@@ -83,7 +102,10 @@ impl Graph {
         )
     }
 
-    /// A block.
+    /// Reads a block.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
     pub fn block(&self, id: BlockId) -> Result<Option<Block>> {
         self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
             bytes
@@ -92,11 +114,11 @@ impl Graph {
         })?
     }
 
-    /// Lends a block to `visit`, where it lies: nothing is copied, but for a large one that lies in a blob
-    /// file. `None` when there is none.
+    /// Calls `visit` with a borrowed block and returns its result, or `None` when the block does not exist.
+    /// Nothing is copied, except for a large block in a blob file.
     ///
-    /// For as long as the visit takes, what it reads from is kept, also when it has been replaced; and
-    /// reads within it are somewhat slower than others. So it should be short.
+    /// `visit` should be short: while it runs, the memtable or table that it reads cannot be freed, and
+    /// other reads within it are somewhat slower.
     ///
     /// ```
     /// use bowline::{Block, BlockId, Db};
@@ -111,6 +133,9 @@ impl Graph {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
     pub fn visit_block<R>(
         &self,
         id: BlockId,
@@ -124,6 +149,9 @@ impl Graph {
     }
 
     /// Whether a block exists.
+    ///
+    /// # Errors
+    /// `Storage`.
     pub fn has_block(&self, id: BlockId) -> Result<bool> {
         let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let is_put = |found: Option<bowline_storage::engine::Found<'_>>| {
@@ -132,7 +160,10 @@ impl Graph {
         Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at, is_put)?)
     }
 
-    /// An edge. `None` also when its kind was never used.
+    /// Reads an edge. `None` also when its kind was never used.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
     pub fn edge(&self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
         let Some(kind_id) = self.core().kinds.id(kind) else {
             return Ok(None);
@@ -145,8 +176,11 @@ impl Graph {
         })?
     }
 
-    /// Lends an edge to `visit`, as [`Graph::visit_block`] does a block. `None` also when its kind was
-    /// never used.
+    /// Calls `visit` with a borrowed edge, like [`Graph::visit_block`]. `None` also when its kind was never
+    /// used.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
     pub fn visit_edge<R>(
         &self,
         source: BlockId,
@@ -165,8 +199,8 @@ impl Graph {
         })?
     }
 
-    /// The blocks next to a block, by kind, then by id; for `Both` those it points to come first.
-    /// No kinds means every kind.
+    /// The neighbours of a block, sorted by the edge's kind and the neighbour's id; for `Both`, the targets
+    /// of its edges come before the sources. No kinds means every kind.
     ///
     /// # Errors
     /// `MissingBlock`; `UnknownKind` for a kind that was never used.
@@ -179,10 +213,10 @@ impl Graph {
         self.first_neighbors(id, direction, kinds, usize::MAX)
     }
 
-    /// The first so many of [`Graph::neighbors`]; the others are not read.
+    /// The first `limit` neighbours of [`Graph::neighbors`]; the others are not read.
     ///
     /// # Errors
-    /// As of [`Graph::neighbors`].
+    /// Those of [`Graph::neighbors`].
     pub fn first_neighbors<N: AsRef<str>>(
         &self,
         id: BlockId,
@@ -207,7 +241,7 @@ impl Graph {
         found.into_iter().map(named).collect()
     }
 
-    /// A traversal from `start`, to be bounded and run.
+    /// Describes a traversal from `start`; [`Traverse::run`] runs it.
     pub fn traverse(&self, start: BlockId) -> Traverse {
         Traverse {
             graph: self.clone(),
@@ -220,7 +254,7 @@ impl Graph {
     /// Whether a path leads from `from` to `to`.
     ///
     /// # Errors
-    /// `MissingBlock`, `UnknownKind`.
+    /// `MissingBlock` for either end, `UnknownKind`.
     pub fn is_reachable<N: AsRef<str>>(
         &self,
         from: BlockId,
@@ -231,7 +265,7 @@ impl Graph {
         reach::reachable(self, from, to, direction, &self.filter(kinds)?)
     }
 
-    /// A shortest path from `from` to `to`, to be refined and found.
+    /// Describes the search for a shortest path from `from` to `to`; [`ShortestPath::find`] runs it.
     pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
         ShortestPath {
             graph: self.clone(),
@@ -244,12 +278,11 @@ impl Graph {
         }
     }
 
-    /// Every block in an order in which each edge's ends stand as `precedence` says: with
-    /// `SourceFirst` a block comes before all that it points to, with `TargetFirst` after them.
-    /// Of several orders, the one that has the smallest ids first.
+    /// All blocks in topological order: with `SourceFirst`, the source of each edge comes before its target,
+    /// with `TargetFirst` after it. Among several orders it returns the one with the smallest ids first.
     ///
     /// # Errors
-    /// `Cycle`, with the blocks of one; `UnknownKind`.
+    /// `Cycle` with the blocks of one cycle; `UnknownKind`.
     pub fn topological_order<N: AsRef<str>>(
         &self,
         kinds: impl IntoIterator<Item = N>,
@@ -259,8 +292,8 @@ impl Graph {
         order::topological_order(&view, precedence)
     }
 
-    /// The strongly connected components: sets of blocks that can all reach each other. Each is
-    /// sorted, and they are sorted by their first block.
+    /// The strongly connected components: maximal sets of blocks that can all reach each other. Each
+    /// component is sorted, and the components are sorted by their first block.
     ///
     /// # Errors
     /// `UnknownKind`.
@@ -272,8 +305,8 @@ impl Graph {
         Ok(components::strong_components(&view))
     }
 
-    /// The weakly connected components: sets of blocks that hang together when the direction of
-    /// edges is ignored. Sorted as the strong ones are.
+    /// The weakly connected components: maximal sets of blocks that are connected when the direction of
+    /// edges is ignored. Sorted like [`Graph::strongly_connected_components`].
     ///
     /// # Errors
     /// `UnknownKind`.
@@ -285,7 +318,7 @@ impl Graph {
         Ok(components::weak_components(&view))
     }
 
-    /// Counts, degrees, components, triangles. Reads the whole graph.
+    /// Statistics: counts, degrees, components, triangles. Reads the whole graph.
     ///
     /// # Errors
     /// `UnknownKind`.
@@ -295,7 +328,10 @@ impl Graph {
         stats::graph_stats(&view).try_map_kinds(name)
     }
 
-    /// Visits every block, by id. Stops at the first error `visit` returns.
+    /// Visits every block in order of ids.
+    ///
+    /// # Errors
+    /// The first error of `visit`; `InvalidRecord`, `Storage`.
     pub fn for_each_block(&self, mut visit: impl FnMut(Block) -> Result<()>) -> Result<()> {
         self.scan(trees::BLOCK, &[], |key, bytes| {
             let id = key.try_into().map(BlockId::from_bytes);
@@ -304,7 +340,10 @@ impl Graph {
         })
     }
 
-    /// Visits every edge, by source, kind and target. Stops at the first error `visit` returns.
+    /// Visits every edge in order of source, kind and target.
+    ///
+    /// # Errors
+    /// The first error of `visit`; `InvalidRecord`, `Storage`.
     pub fn for_each_edge(&self, mut visit: impl FnMut(Edge) -> Result<()>) -> Result<()> {
         self.scan(trees::EDGE_OUT, &[], |key, bytes| {
             let (source, kind, target) = split(key)?;
@@ -312,10 +351,10 @@ impl Graph {
         })
     }
 
-    /// Visits the edges of some kinds (none is every kind), as [`Graph::for_each_edge`] does.
+    /// Visits the edges of the given kinds like [`Graph::for_each_edge`]. No kinds means every kind.
     ///
     /// # Errors
-    /// `UnknownKind`; the first one that `visit` returns.
+    /// `UnknownKind`; those of [`Graph::for_each_edge`].
     pub fn for_each_edge_of<N: AsRef<str>>(
         &self,
         kinds: impl IntoIterator<Item = N>,
@@ -340,7 +379,7 @@ impl Graph {
         self.scan_while(tree, prefix, |key, bytes| visit(key, bytes).map(|()| true))
     }
 
-    /// Visits what begins with a prefix, as long as `visit` says to go on.
+    /// Visits the records with a prefix while `visit` returns `true`.
     fn scan_while(
         &self,
         tree: TreeId,
@@ -373,7 +412,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds to `out` until it has `limit`.
+    /// Adds the neighbours in one direction to `out`, until `out` has `limit` elements.
     fn one_direction(
         &self,
         tree: TreeId,
@@ -400,7 +439,7 @@ impl Graph {
         match kinds {
             KindFilter::All => self.scan_while(tree, &graph::edge_prefix(id), |key, _| push(key)),
             KindFilter::Only(kinds) => {
-                // Each kind is a range of its own; others are not read.
+                // One range per kind: edges of other kinds are not read.
                 for kind in kinds {
                     let prefix = graph::edge_kind_prefix(id, *kind);
                     self.scan_while(tree, &prefix, |key, _| push(key))?;
@@ -434,7 +473,7 @@ fn unregistered(id: KindId) -> Error {
     invalid("kind", &key, "it is used but not registered")
 }
 
-/// Lends the block that a value is, which is checked first.
+/// Decodes a block and calls `visit` with it, without a copy.
 #[inline]
 fn lend_block<R>(
     kinds: &Kinds,
@@ -458,7 +497,7 @@ pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block
     lend_block(kinds, id, bytes, |block| block.to_block())
 }
 
-/// The edge that a value is, which is checked first.
+/// Decodes an edge without a copy.
 #[inline]
 fn lend_edge<'a>(
     source: BlockId,
@@ -528,7 +567,7 @@ impl GraphSource for Graph {
         let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let scan = engine.scan(trees::BLOCK, lower, upper, at, ScanDirection::Forward);
-        // The kind stands at the beginning: large contents are not read.
+        // The kind is at the beginning of the record: large contents need not be read.
         let mut scan = scan.heads();
         while scan.advance()? {
             let key = scan.key();
@@ -550,7 +589,7 @@ impl GraphSource for Graph {
     }
 }
 
-/// A traversal being described. Made by [`Graph::traverse`].
+/// The settings of a traversal. Made by [`Graph::traverse`].
 ///
 /// ```
 /// # use bowline::{Block, BlockId, Direction};
@@ -558,7 +597,8 @@ impl GraphSource for Graph {
 /// # let id = BlockId::from_name("x");
 /// # db.transact(|tx| tx.put_block(&Block::new(id, "k")))?;
 /// let graph = db.snapshot().graph();
-/// let found = graph.traverse(id).direction(Direction::In).max_depth(3).limit(10_000).run()?;
+/// let traverse = graph.traverse(id).direction(Direction::In).depth_first();
+/// let found = traverse.max_depth(3).limit(10_000).max_bytes(1 << 20).run()?;
 /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
 /// # Ok::<(), bowline::Error>(())
 /// ```
@@ -584,46 +624,46 @@ impl Traverse {
         self
     }
 
-    /// Another start.
+    /// Adds a start block.
     pub fn also_from(mut self, start: BlockId) -> Traverse {
         self.starts.push(start);
         self
     }
 
-    /// Nearest blocks first. The default.
+    /// Visits the nearest blocks first. The default.
     pub fn breadth_first(mut self) -> Traverse {
         self.spec.order = traverse::TraverseOrder::BreadthFirst;
         self
     }
 
-    /// Follows each path to its end before the next.
+    /// Follows each path to its end before the next path.
     pub fn depth_first(mut self) -> Traverse {
         self.spec.order = traverse::TraverseOrder::DepthFirst;
         self
     }
 
-    /// At most this many edges from the start. Default: no bound.
+    /// Bounds the number of edges from the start. Default: no bound.
     pub fn max_depth(mut self, depth: u32) -> Traverse {
         self.spec.max_depth = Some(depth);
         self
     }
 
-    /// At most this many blocks. Default: no bound.
+    /// Bounds the number of blocks. Default: no bound.
     pub fn limit(mut self, blocks: u64) -> Traverse {
         self.spec.limit = Some(blocks);
         self
     }
 
-    /// At most this many bytes of stored blocks. Default: no bound.
+    /// Bounds the size of the visited blocks as stored, in bytes. Default: no bound.
     pub fn max_bytes(mut self, bytes: u64) -> Traverse {
         self.spec.max_bytes = Some(bytes);
         self
     }
 
-    /// Runs it.
+    /// Runs the traversal; returns the visited blocks and the bound that stopped it.
     ///
     /// # Errors
-    /// `MissingBlock` for a start, `UnknownKind`.
+    /// `MissingBlock` for a start, `UnknownKind`; `InvalidRecord`, `Storage`.
     pub fn run(mut self) -> Result<Traversal> {
         let graph = &self.graph;
         self.spec.kinds = graph.filter(&self.kinds)?;
@@ -632,7 +672,22 @@ impl Traverse {
     }
 }
 
-/// A shortest path being described. Made by [`Graph::shortest_path`].
+/// The settings of a search for a shortest path. Made by [`Graph::shortest_path`].
+///
+/// ```
+/// # use bowline::{Block, BlockId, Edge};
+/// # let db = bowline::Db::in_memory()?;
+/// # let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
+/// # db.transact(|tx| {
+/// #     tx.put_block(&Block::new(a, "host"))?;
+/// #     tx.put_block(&Block::new(b, "host"))?;
+/// #     tx.put_edge(&Edge::new(a, "link", b))
+/// # })?;
+/// let graph = db.snapshot().graph();
+/// let path = graph.shortest_path(a, b).kinds(["link"]).weight("latency_ms").find()?;
+/// assert_eq!(path.expect("a path").blocks, [a, b]);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a search begins with `find`"]
 pub struct ShortestPath {
@@ -658,20 +713,20 @@ impl ShortestPath {
         self
     }
 
-    /// Minimizes the sum of this edge attribute (a number; 1 where an edge has none) instead of
-    /// the number of edges.
+    /// Minimizes the sum of this numeric edge attribute instead of the number of edges. An edge without
+    /// the attribute counts 1.
     pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
         self.weight = Some(attribute.into());
         self
     }
 
-    /// At most this many edges. For unweighted paths only. Default: no bound.
+    /// Bounds the number of edges, for unweighted paths only. Default: no bound.
     pub fn max_depth(mut self, depth: u32) -> ShortestPath {
         self.max_depth = Some(depth);
         self
     }
 
-    /// Finds it; `None` when no path leads there.
+    /// Runs the search; returns the path, or `None` when there is none.
     ///
     /// # Errors
     /// `MissingBlock`, `UnknownKind`, `InvalidWeight`; `NotSupported` for a depth bound on a

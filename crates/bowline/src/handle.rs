@@ -1,4 +1,4 @@
-//! Handles of an open database: the last one that is dropped closes it.
+//! Reference-counted handles of an open database. Dropping the last handle closes the database.
 //!
 //! ```text
 //! Db, DbReader, Snapshot, Transaction, Watcher ──► Handle ──► Open ──► Shared ◄── lease thread
@@ -23,7 +23,7 @@ use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_core::write::mutation::{Action, Mutation};
 
-/// The state of a database and the queue of its commits.
+/// The state of a database and its commit queue.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) core: Core,
@@ -40,18 +40,18 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    /// Commits a request, in the one order of all commits.
+    /// Commits a request through the commit queue.
     #[inline]
     pub(crate) fn commit(&self, request: Request) -> Result<Committed> {
         self.check_open()?;
         match self.queue.commit(&self.engine, &self.hub, request) {
-            // It was closed since the check above.
+            // Closed after the check above.
             Err(Error::Storage(bowline_storage::Error::Closed)) => Err(Error::Closed),
             result => result,
         }
     }
 
-    /// The number of a kind; a new one is registered first.
+    /// The number of a kind. Registers a new kind.
     pub(crate) fn kind_id(&self, name: &str) -> Result<KindId> {
         let kinds = &self.kinds;
         if let Some(id) = kinds.id(name) {
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-/// Runs `attempt` until it does not conflict, with a random pause that grows between attempts.
+/// Runs `attempt` until it does not conflict, with growing random pauses.
 pub(crate) fn retry_conflicts<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
     const PAUSE_MAX_US: u64 = 10_000;
@@ -96,7 +96,7 @@ pub(crate) fn retry_conflicts<T>(mut attempt: impl FnMut() -> Result<T>) -> Resu
     }
 }
 
-/// A database that is open. Dropping it closes it.
+/// An open database; closed when dropped.
 #[derive(Debug)]
 struct Open {
     shared: Arc<Shared>,
@@ -130,7 +130,7 @@ impl Handle {
         }
     }
 
-    /// Starts the thread that ends leases whose time is over.
+    /// Starts the lease thread.
     pub(crate) fn start_lease_thread(&self, run: fn(&Shared)) -> Result<()> {
         let shared = self.open.shared.clone();
         let named = thread::Builder::new().name("bowline-lease".to_owned());

@@ -1,29 +1,29 @@
-//! Bulk ingestion: sorted keys and values go straight into tables, and become one revision.
+//! Bulk ingestion: sorted keys and values are written straight into tables, as one revision.
 //!
-//! A put costs a place in the log, one in the memtable, a flush to a table and the merges after it.
-//! Whoever loads a lot of sorted data needs none of that: [`Ingest`] writes tables as the entries
-//! come and commits them as a whole (`bowline_storage::engine::ingest`).
+//! A put is written to the log, to the memtable, to a table, and again by merges. Loading sorted data
+//! needs none of that: [`Ingest`] writes tables while entries arrive, and commits them together
+//! (`bowline_storage::engine::ingest`).
 //!
 //! # Algorithm
 //!
-//! Each entry carries etcd's metadata, so what its key held before must be known. The keys come
-//! ascending, and so does a scan of what is there: the two are merged. Where the scan would pass over
-//! many keys that are not ingested, it is begun again at the wanted one, so an ingestion of few keys
-//! does not read all that lie between.
+//! Each entry carries etcd's metadata, which depends on the key's previous version. The ingested keys are
+//! ascending, so they are merged with a scan of the existing keys. When the scan would pass over many keys
+//! that are not ingested, it restarts at the next ingested key: an ingestion of few keys does not read the
+//! whole range.
 //!
-//! The entries are written at the revision that comes next while they are written. [`Ingest::commit`]
-//! leads a round of the commit queue by itself. If nobody has committed in between, the tables are
-//! what they must be. Else they are written once more, from themselves, while other writers wait.
+//! The entries are written at the revision after the newest one. [`Ingest::commit`] runs alone in the
+//! commit queue. If no other commit came in between, the tables have the right revision. Otherwise the
+//! entries are copied into new tables with the right one, while other writers wait.
 //!
 //! # Invariants
 //!
-//! - All of it commits at one revision, in the one order of all commits, or none of it does.
-//! - Each entry's metadata says what it would if one transaction had put all of them at that moment.
-//! - A key that an entry was attached to a lease by is detached in the same revision.
-//! - An ingestion reads nothing, so it never conflicts; a transaction that has read a key or a range
-//!   which it changes does.
-//! - Memory does not depend on how many entries there are, but for the leases' keys among them, which
-//!   are bounded as a transaction is.
+//! - All entries commit at one revision, in the one order of all commits, or none does.
+//! - The metadata equals that of one transaction that puts all entries at that moment.
+//! - A key that was attached to a lease is detached in the same revision.
+//! - An ingestion reads nothing, so it never conflicts; a transaction that has read a key or range which
+//!   the ingestion changes does.
+//! - Memory does not depend on the number of entries, except for those that were attached to leases; their
+//!   size is limited like a transaction.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -41,28 +41,27 @@ use bowline_core::state::{Core, check_key, check_value};
 use bowline_core::trees;
 use bowline_core::write::writer::{detached, meta_of_put};
 
-/// How many keys that are not ingested a scan passes over before it is begun again further on.
+/// How many keys a scan passes over before it restarts at the next ingested key.
 const PASSED_MAX: usize = 64;
 
-/// Sorted keys and values on their way into the database; see [`Db::ingest`]. Nothing of it can be
-/// seen before [`Ingest::commit`]; dropping it leaves nothing behind.
+/// A bulk ingestion of sorted keys and values; see [`Db::ingest`]. No entry is visible before
+/// [`Ingest::commit`]. Dropping the ingestion discards its entries.
 #[derive(Debug)]
 #[must_use = "nothing is ingested before `commit`"]
 pub struct Ingest {
     handle: Handle,
     tables: Tables,
     last_key: Vec<u8>,
-    /// Keeps what the metadata is taken from.
+    /// Keeps the versions that the metadata is computed from.
     _pin: SnapshotPin,
-    /// Why no more of it can be done.
+    /// The error that ended the ingestion.
     failure: Option<Error>,
 }
 
 impl Db {
-    /// Begins a bulk ingestion: keys and values in ascending order of the keys are written straight
-    /// into tables, past log and memtable, and become visible together, at one revision.
-    ///
-    /// For loading a lot at once. Reads and writes go on until [`Ingest::commit`].
+    /// Begins a bulk ingestion, for loading many entries at once. Entries in ascending key order are
+    /// written straight into tables, without log and memtable, and become visible at one revision. Other
+    /// reads and writes go on until [`Ingest::commit`].
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -81,7 +80,7 @@ impl Db {
         let handle = self.handle();
         handle.check_open()?;
         let core: &Core = handle;
-        // First pinned, then guessed: what the pin shows is what the guess follows.
+        // The expected revision is the one after the pin.
         let pin = core.engine.pin_newest();
         let tables = Tables::new(core, pin.revision());
         Ok(Ingest {
@@ -95,11 +94,11 @@ impl Db {
 }
 
 impl Ingest {
-    /// Adds an entry, whose key is above those before it.
+    /// Adds an entry. Its key must be greater than all keys before it.
     ///
     /// # Errors
-    /// `NotAscending` with both keys; `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`; `Storage` when the
-    /// disk fails or is full. After any of them the ingestion can only be dropped.
+    /// `NotAscending` with both keys; `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`;
+    /// `Closed`; `Storage` when the disk fails or is full. After an error the ingestion can only be dropped.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         if let Some(error) = &self.failure {
             return Err(error.clone());
@@ -128,21 +127,21 @@ impl Ingest {
         Ok(())
     }
 
-    /// How many entries it has.
+    /// The number of entries added.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.tables.entries
     }
 
-    /// Commits all entries at one revision; returns once that is durable, whatever the setting of the
-    /// durability. Without entries nothing changes.
+    /// Commits all entries at one revision. Returns when they are durable, under every durability setting.
+    /// Without entries nothing changes.
     ///
-    /// Other writers wait while the memtables are flushed and, when one of them has committed since
-    /// the ingestion began, while its tables are written again with the revision that is now due.
+    /// Other writers wait while the memtables are flushed. If another commit came since the ingestion
+    /// began, they also wait while the tables are written again with the right revision.
     ///
     /// # Errors
-    /// The error of a [`Ingest::put`] that failed; `Storage` when the disk fails or is full. Nothing
-    /// of it is there then.
+    /// The error of a [`Ingest::put`] that failed; `Closed`; `Storage` when the disk fails or is full. No
+    /// entry is committed then.
     pub fn commit(self) -> Result<Committed> {
         if let Some(error) = self.failure {
             return Err(error);
@@ -162,7 +161,7 @@ impl Ingest {
             let round = core.engine.begin_ingest()?;
             let tables = tables.for_round(core, &round)?;
             let revision = round.publish(vec![tables.keys, tables.attachments])?;
-            // Not in the ring: there may be more than fits. Who watches reads it from the tables.
+            // The changes may exceed the watch ring: watchers read them from the tables.
             core.hub.wake();
             Ok(Committed {
                 revision,
@@ -173,7 +172,7 @@ impl Ingest {
         if committed.is_ok()
             && let Err(error) = core.engine.run_background_if_manual()
         {
-            // It is committed; the next round meets the failure itself.
+            // The ingestion is committed; the next commit group reports the failure.
             tracing::error!(%error, "flush or compaction failed");
         }
         match committed {
@@ -187,10 +186,10 @@ impl Ingest {
 #[derive(Debug)]
 struct Tables {
     keys: StagedTables,
-    /// Deletions of what attached these keys to leases.
+    /// Deletions of the keys' attachments to leases.
     attachments: StagedTables,
     existing: Existing,
-    /// The keys of `attachments`, until they are complete and can be sorted.
+    /// The keys of `attachments`, collected to be sorted.
     detached: Vec<Vec<u8>>,
     detached_bytes: u64,
     entries: u64,
@@ -230,7 +229,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes what is missing.
+    /// Writes the attachments and finishes both sets of tables.
     fn finish(&mut self) -> Result<()> {
         let mut detached = std::mem::take(&mut self.detached);
         detached.sort_unstable();
@@ -242,7 +241,7 @@ impl Tables {
         Ok(self.attachments.finish()?)
     }
 
-    /// These tables when they are right for the round, or others that are, with the same entries.
+    /// These tables if they have the group's revision, else new tables with the same entries.
     fn for_round(self, core: &Core, round: &Ingestion<'_>) -> Result<Tables> {
         if self.keys.revision() == round.next_revision() {
             return Ok(self);
@@ -259,12 +258,12 @@ impl Tables {
     }
 }
 
-/// What keys that are asked for in ascending order hold at a revision.
+/// Looks up the metadata of ascending keys at one revision.
 #[derive(Debug)]
 struct Existing {
     at: Revision,
     scan: Option<Scan>,
-    /// Whether the scan stands at a key.
+    /// Whether the scan is positioned at a key.
     is_at_key: bool,
 }
 

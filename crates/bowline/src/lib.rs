@@ -34,7 +34,7 @@
 //! - A transaction is atomic over keys, blocks and edges and has one [`Revision`]; revisions never
 //!   go back and never repeat.
 //! - The default isolation is serializable ([`Isolation`]).
-//! - A watch delivers every change in order, or says from where on it cannot ([`Watcher`]).
+//! - A watch delivers every change in order, or fails with the oldest readable revision ([`Watcher`]).
 //! - Every byte on disk is checksummed: damage is an error, never a wrong answer.
 
 /// The examples of the README, compiled and run as documentation tests.

@@ -1,4 +1,4 @@
-//! A handle that reads: of a database that this process writes, or of one that a cluster writes.
+//! [`DbReader`]: the read-only handle of a database, also of one that a cluster writes.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -16,7 +16,14 @@ use bowline_core::lease::{Lease, LeaseId};
 use bowline_core::state::{Core, check_key};
 use bowline_core::trees;
 
-/// Sizes and counts.
+/// Sizes and counts of a database. Made by [`DbReader::stats`].
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// let stats = db.stats();
+/// assert_eq!((stats.revision, stats.watchers), (1, 0));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Stats {
@@ -24,17 +31,17 @@ pub struct Stats {
     pub revision: Revision,
     /// The oldest readable revision.
     pub oldest_revision: Revision,
-    /// Leases.
+    /// The number of leases.
     pub leases: u64,
-    /// Watchers.
+    /// The number of watchers.
     pub watchers: u64,
-    /// Names of block and edge kinds.
+    /// The names of block and edge kinds.
     pub kinds: Vec<String>,
-    /// The engine's part.
+    /// The statistics of the storage engine.
     pub engine: EngineStats,
 }
 
-/// Reads a database. [`Db`](crate::Db) has every method of it, too.
+/// A handle that reads a database. [`Db`](crate::Db) dereferences to it.
 ///
 /// ```
 /// # let db = bowline::Db::in_memory()?;
@@ -46,8 +53,8 @@ pub struct Stats {
 /// # Ok::<(), bowline::Error>(())
 /// ```
 ///
-/// The database of a cluster's member is held by one: its members agree on writes, so there is no method to
-/// write past them.
+/// A cluster member holds its database by a `DbReader`. It has no method that writes, because the members
+/// must agree on every write.
 ///
 /// ```compile_fail,E0599
 /// fn write(reader: &bowline::DbReader) {
@@ -55,7 +62,7 @@ pub struct Stats {
 /// }
 /// ```
 ///
-/// A clone is a handle to the same database; the last one that is dropped closes it.
+/// A clone is a handle of the same database. Dropping the last handle closes the database.
 #[derive(Debug, Clone)]
 pub struct DbReader {
     handle: Handle,
@@ -80,6 +87,14 @@ impl DbReader {
     // --- reading ---
 
     /// The newest committed revision. 1 for a new database.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// assert_eq!(db.revision(), 1);
+    /// assert_eq!(db.put("k", "v")?, 2);
+    /// assert!(db.oldest_revision() <= db.revision());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.handle.engine.visible()
@@ -91,7 +106,18 @@ impl DbReader {
         self.handle.engine.history_floor()
     }
 
-    /// The value of a key.
+    /// The newest value of a key.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// assert_eq!(db.get("k")?.as_deref(), Some(&b"v"[..]));
+    /// assert_eq!(db.get("absent")?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidRecord`, `Storage` when the key cannot be read.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
@@ -103,7 +129,19 @@ impl DbReader {
         value
     }
 
-    /// The value of a key with its create and modification revision, version and lease.
+    /// The newest value of a key with its create and modification revision, version and lease.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let created = db.put("k", "v")?;
+    /// let modified = db.put("k", "w")?;
+    /// let entry = db.entry("k")?.expect("an entry");
+    /// assert_eq!((entry.create_revision, entry.mod_revision, entry.version), (created, modified, 2));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`DbReader::get`].
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let key = key.as_ref();
         self.handle.check_open()?;
@@ -112,7 +150,7 @@ impl DbReader {
             .read_newest(trees::KV, key, |found| record::entry_of(key, found))?
     }
 
-    /// The entries of a range at the newest revision, in key order, from both ends.
+    /// The entries of a range at the newest revision, in key order. The iterator is double-ended.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -124,22 +162,31 @@ impl DbReader {
     /// ```
     ///
     /// # Errors
-    /// `InvalidRange` when it ends before it starts.
+    /// `InvalidRange` when the range ends before it starts; `Closed`. Each entry may be a read error.
     pub fn range(&self, range: impl Into<Range>) -> Result<RangeIter> {
         self.handle.check_open()?;
         self.snapshot().range(range)
     }
 
-    /// The database at the newest revision.
+    /// A snapshot of the newest revision.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::newest(&self.handle)
     }
 
-    /// The database at a revision of the past.
+    /// A snapshot of an older revision.
+    ///
+    /// ```
+    /// # use bowline::{Db, Durability, History};
+    /// # let db = Db::builder().durability(Durability::Memory).history(History::All).open("memory")?;
+    /// let old = db.put("k", "old")?;
+    /// db.put("k", "new")?;
+    /// assert_eq!(db.snapshot_at(old)?.get("k")?.as_deref(), Some(&b"old"[..]));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `FutureRevision` and `Compacted`, with the bounds.
+    /// `FutureRevision` and `Compacted`, with the readable bounds; `Closed`.
     pub fn snapshot_at(&self, revision: Revision) -> Result<Snapshot> {
         self.handle.check_open()?;
         let pin = self.handle.engine.pin_at(revision);
@@ -147,8 +194,21 @@ impl DbReader {
         Ok(Snapshot::new(self.handle.clone(), pin))
     }
 
-    /// Every change of a key that is still readable, newest first. Tells a key that was deleted
-    /// from one that was never written.
+    /// The readable changes of a key, newest first. A deletion is a version without an entry, so a deleted
+    /// key differs from a key that was never written.
+    ///
+    /// ```
+    /// # use bowline::{Db, Durability, History};
+    /// # let db = Db::builder().durability(Durability::Memory).history(History::All).open("memory")?;
+    /// db.put("k", "v")?;
+    /// db.delete("k")?;
+    /// let versions = db.history("k")?;
+    /// assert!(versions[0].entry.is_none() && versions[1].entry.is_some());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EmptyKey`, `KeyTooLarge`; `Closed`; `InvalidRecord`, `Storage`.
     pub fn history(&self, key: impl AsRef<[u8]>) -> Result<Vec<Version>> {
         let key = key.as_ref();
         check_key(key, &self.handle.limits)?;
@@ -189,8 +249,8 @@ impl DbReader {
             earlier[from..].reverse();
             Ok(())
         })?;
-        // Versions that only chance has kept are not history: the first one at or below the
-        // floor is what a reader at the floor sees, older ones may be gone at any time.
+        // A reader at the floor sees the newest version at or below it. Older versions are not
+        // history: a merge may drop them at any time.
         let floor = engine.history_floor();
         let current = versions
             .iter()
@@ -198,7 +258,7 @@ impl DbReader {
         if let Some(current) = current {
             versions.truncate(current + 1);
         }
-        // Nor is what the floor's own revision has written over.
+        // Neither are versions that were overwritten within the floor's revision.
         earlier.retain(|version| version.revision > floor);
         versions.append(&mut earlier);
         versions.sort_by_key(|version| std::cmp::Reverse(version.revision));
@@ -207,13 +267,21 @@ impl DbReader {
 
     // --- watching ---
 
-    /// Watches the changes of a range; see [`Watcher`](crate::Watcher).
+    /// Describes a watch of a range, for [`WatchBuilder::start`]; see [`Watcher`](crate::Watcher).
     pub fn watch(&self, range: impl Into<Range>) -> WatchBuilder {
         WatchBuilder::new(self.handle.clone(), range.into())
     }
 
-    /// Waits until `revision` is committed and readable, at most for `timeout`; tells whether it is.
-    /// One thread that waits here can serve many watchers with [`Watcher::poll`](crate::Watcher).
+    /// Waits until `revision` is committed and readable, at most for `timeout`; returns whether it is. One
+    /// waiting thread can serve many watchers with [`Watcher::try_recv`](crate::Watcher::try_recv).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let db = bowline::Db::in_memory()?;
+    /// let revision = db.put("k", "v")?;
+    /// assert!(db.wait_for_revision(revision, Duration::from_secs(1))?);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Closed` when the database was closed.
@@ -230,7 +298,7 @@ impl DbReader {
 
     // --- leases ---
 
-    /// Every lease, by id.
+    /// All leases, sorted by id.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
         let core = &self.handle;
@@ -239,8 +307,8 @@ impl DbReader {
         leases
     }
 
-    /// Whether a lease is there as far as can be seen: it goes with its keys, in the table of
-    /// deadlines a moment later. When it cannot be read, the table decides.
+    /// Whether the lease's record is visible. The record is deleted with the lease's keys, and the entry in
+    /// the table of deadlines a moment later. When the record cannot be read, the table decides.
     fn has_lease_record(&self, id: LeaseId) -> bool {
         let key = trees::lease_key(id);
         let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
@@ -248,7 +316,7 @@ impl DbReader {
         read.unwrap_or(true)
     }
 
-    /// One lease.
+    /// A lease, or `None` when it does not exist.
     #[must_use]
     pub fn lease(&self, id: LeaseId) -> Option<Lease> {
         let core = &self.handle;
@@ -256,7 +324,10 @@ impl DbReader {
         self.has_lease_record(id).then_some(lease)
     }
 
-    /// The keys attached to a lease.
+    /// The keys attached to a lease, in order.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`, `Closed`, `Storage`.
     pub fn lease_keys(&self, id: LeaseId) -> Result<Vec<Value>> {
         self.handle.check_open()?;
         if !self.handle.leases.contains(id) {
@@ -275,16 +346,26 @@ impl DbReader {
         Ok(keys)
     }
 
-    // --- maintenance: what is read stays the same ---
+    // --- maintenance that does not change the content ---
 
-    /// Writes memtables to tables and merges all tables now, on this thread. Reads and writes go
-    /// on meanwhile.
+    /// Flushes the memtables and merges all tables on this thread. Reads and writes go on meanwhile.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// db.flush()?;
+    /// db.compact()?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`; `Storage` when the disk fails or is full.
     pub fn compact(&self) -> Result<()> {
         self.handle.check_open()?;
         Ok(self.handle.engine.compact_tables()?)
     }
 
-    /// Writes memtables to tables now.
+    /// Writes the memtables to tables.
     ///
     /// # Errors
     /// `Closed`; `Storage` when the disk fails or is full.
@@ -293,8 +374,11 @@ impl DbReader {
         Ok(self.handle.engine.flush()?)
     }
 
-    /// Verifies every file and that keys, leases, blocks and both directions of every edge agree.
-    /// Damage is listed in the result; an error is returned when the check itself cannot go on.
+    /// Verifies every file, and the consistency of keys, leases, blocks and both directions of every edge.
+    /// Damage is listed in the result.
+    ///
+    /// # Errors
+    /// `Closed`; `Storage` when the check cannot go on.
     pub fn check(&self) -> Result<Check> {
         self.handle.check_open()?;
         check::check_open(&self.handle)
@@ -302,7 +386,7 @@ impl DbReader {
 
     // --- the database ---
 
-    /// Sizes and counts.
+    /// Sizes and counts of the database.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let core = &self.handle;
@@ -316,18 +400,25 @@ impl DbReader {
         }
     }
 
-    /// The random id given to the database at its creation.
+    /// The random id of the database, chosen at its creation.
     #[must_use]
     pub fn id(&self) -> u128 {
         self.handle.engine.database_id()
     }
 
     /// Closes the database for every handle: waits for the commit group in progress, flushes, ends the
-    /// background threads, releases the directory. Later calls return `Closed`. Dropping the last
-    /// handle does the same, but cannot report an error.
+    /// background threads, releases the directory. Later calls return `Closed`. Dropping the last handle
+    /// does the same, but cannot report an error.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.close()?;
+    /// assert!(matches!(db.get("k"), Err(bowline::Error::Closed)));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `Storage` when the disk fails or is full; the next opening recovers what was committed.
+    /// `Storage` when the disk fails or is full; the next open recovers all commits.
     pub fn close(&self) -> Result<()> {
         self.handle.close()
     }

@@ -1,4 +1,4 @@
-//! The database at one revision.
+//! [`Snapshot`]: a pinned revision and the reads at it.
 
 use bowline_storage::engine::SnapshotPin;
 use bowline_storage::{Revision, Value};
@@ -8,9 +8,9 @@ use bowline_core::error::Result;
 use bowline_core::kv::{Entry, Range, RangeIter, record};
 use bowline_core::trees;
 
-/// The database at one revision. Later commits do not change what it reads.
+/// The database at one revision. Later commits do not affect it.
 ///
-/// Cheap to make and to clone. While it lives, what it can read is kept on disk.
+/// A snapshot is cheap to make and to clone. While it exists, the versions that it reads are kept on disk.
 ///
 /// ```
 /// # let db = bowline::Db::in_memory()?;
@@ -18,6 +18,8 @@ use bowline_core::trees;
 /// let before = db.snapshot();
 /// db.put(b"k", b"new")?;
 /// assert_eq!(before.get(b"k")?.as_deref(), Some(&b"old"[..]));
+/// assert_eq!(before.entry(b"k")?.expect("an entry").mod_revision, before.revision());
+/// assert_eq!(before.range("a".."z")?.count(), 1);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -31,7 +33,7 @@ impl Snapshot {
         Snapshot { handle, pin }
     }
 
-    /// Of the newest revision.
+    /// A snapshot of the newest revision.
     pub(crate) fn newest(handle: &Handle) -> Snapshot {
         Snapshot::new(handle.clone(), handle.engine.pin_newest())
     }
@@ -40,13 +42,16 @@ impl Snapshot {
         &self.handle
     }
 
-    /// The revision it reads at.
+    /// The revision of the snapshot.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.pin.revision()
     }
 
     /// The value of a key.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage` when the key cannot be read.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
@@ -59,6 +64,9 @@ impl Snapshot {
     }
 
     /// The value of a key with its metadata.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::get`].
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let key = key.as_ref();
         let engine = &self.handle.engine;
@@ -67,10 +75,10 @@ impl Snapshot {
         })?
     }
 
-    /// The entries of a range, in key order, from both ends.
+    /// The entries of a range, in key order. The iterator is double-ended.
     ///
     /// # Errors
-    /// `InvalidRange` when it ends before it starts.
+    /// `InvalidRange` when the range ends before it starts. Each entry may be a read error.
     pub fn range(&self, range: impl Into<Range>) -> Result<RangeIter> {
         let range = range.into().validate()?;
         let engine = &self.handle.engine;

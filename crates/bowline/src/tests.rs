@@ -1,4 +1,4 @@
-//! What is read of the system tree when a database opens, from records that nothing writes.
+//! Invalid records of the system tree, and the visibility of a lease that ends.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use bowline_storage::SystemClock;
 use crate::commit_queue::Request;
 use crate::{Db, expiry};
 
-/// The number of the next kind is one more than the largest: with the largest there is, it
-/// overflowed, and a release gave the number 0, which means none.
+/// The next kind's number is one more than the largest registered number. With `u32::MAX` registered it
+/// overflowed; a release build assigned 0, which means no kind.
 #[test]
 fn a_number_that_is_never_given_is_damage() {
     for (id, is_given) in [
@@ -43,7 +43,7 @@ fn a_number_that_is_never_given_is_damage() {
     }
 }
 
-/// Such a record is never written; it was taken for a lease that nobody could revoke.
+/// A record with lease id 0 is never written. It was loaded as a lease that could not be revoked.
 #[test]
 fn an_id_that_is_never_given_is_damage() {
     for (id, is_given) in [(i64::MIN, true), (-1, true), (0, false), (1, true)] {
@@ -68,13 +68,13 @@ fn an_id_that_is_never_given_is_damage() {
     }
 }
 
-/// It was listed for a moment after its keys could be seen to be gone.
+/// A lease was listed for a moment after the deletion of its keys was visible.
 #[test]
 fn a_lease_is_listed_as_long_as_its_record_can_be_seen() {
     let db = Db::in_memory().unwrap();
     let id = db.grant_lease(Duration::from_secs(60)).unwrap();
     assert_eq!((db.leases().len(), db.lease(id).is_some()), (1, true));
-    // The end of a lease before the table of deadlines has heard of it.
+    // Deletes the lease's record, but not its entry in the table of deadlines.
     expiry::end(db.handle(), id).unwrap();
     assert!(db.handle().leases.contains(id));
     assert_eq!((db.leases().len(), db.lease(id)), (0, None));

@@ -1,18 +1,18 @@
-//! A transaction: one snapshot to read, its own writes on top, one atomic commit.
+//! [`Transaction`]: reads of one snapshot and of the transaction's own writes, and one atomic commit.
 //!
-//! Optimistic (Kung and Robinson, "On Optimistic Methods for Concurrency Control", TODS 1981):
-//! nothing is locked; at commit everything it read must be unchanged since its snapshot.
+//! Concurrency control is optimistic (Kung and Robinson, "On Optimistic Methods for Concurrency Control",
+//! TODS 1981): there are no locks; the commit checks that the read set is unchanged since the snapshot.
 //!
 //! | isolation | checked at commit | allows |
 //! |---|---|---|
-//! | serializable | keys read, absent keys read, ranges read | nothing: equivalent to some serial order, the commit order |
+//! | serializable | keys read, absent keys read, ranges read | nothing: the commit order is a serial order |
 //! | snapshot | keys written | write skew |
 //!
-//! In both, what keeps the data whole is checked too: an edge's blocks exist, a deleted block has
-//! no edges left, a lease exists. A blind write under serializable isolation never conflicts, and
-//! a compare-and-swap checks only its own key's revision.
+//! Both levels also check integrity: an edge's blocks exist, a deleted block has no edges, a lease exists.
+//! A blind write under serializable isolation never conflicts. A compare-and-swap checks only the revision
+//! of its key.
 //!
-//! The first to commit wins; the other gets [`Error::Conflict`] and nothing of it is kept.
+//! The first committer wins. The other transaction fails with [`Error::Conflict`] and changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -68,13 +68,13 @@ impl Transaction {
         self.snapshot.handle()
     }
 
-    /// The revision it reads at.
+    /// The revision that the transaction reads.
     #[must_use]
     pub fn snapshot_revision(&self) -> Revision {
         self.snapshot.revision()
     }
 
-    /// The draft, to be written to.
+    /// The draft with its database and revision, for writing.
     fn drafting(&mut self) -> Drafting<'_> {
         Drafting {
             shared: self.snapshot.handle(),
@@ -85,7 +85,10 @@ impl Transaction {
 
     // --- keys and values ---
 
-    /// The value of a key.
+    /// The value of a key. Sees the transaction's writes.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage` when the key cannot be read.
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         match self.draft.own(trees::KV, key) {
@@ -97,8 +100,20 @@ impl Transaction {
         self.snapshot.get(key)
     }
 
-    /// The value of a key with its metadata. For a key this transaction wrote, the revisions are
-    /// those of before: 0 for a new key, as it has none until it commits.
+    /// The value of a key with its metadata. Sees the transaction's writes: a key written by it has the
+    /// new value, but the revisions and version from before the write, or 0 for a new key.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("k", "v")?;
+    /// let entry = tx.entry("k")?.expect("an entry");
+    /// assert_eq!((&entry.value[..], entry.mod_revision), (&b"v"[..], 0));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub fn entry(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let key = key.as_ref();
         let own = match self.draft.own(trees::KV, key) {
@@ -114,8 +129,11 @@ impl Transaction {
         })
     }
 
-    /// The entries of a range, its own writes included, in key order, from both ends. The whole
-    /// range counts as read.
+    /// The entries of a range in key order, with the transaction's writes. The iterator is double-ended.
+    /// The whole range counts as read.
+    ///
+    /// # Errors
+    /// `InvalidRange` when the range ends before it starts. Each entry may be a read error.
     pub fn range(&mut self, range: impl Into<Range>) -> Result<TransactionRange> {
         let range = range.into().validate()?;
         let ranges = &mut self.draft.ranges;
@@ -149,7 +167,19 @@ impl Transaction {
         self.put_with_lease(key, value, 0)
     }
 
-    /// Sets a key that goes with the lease; 0 is none. That the lease exists is checked at commit.
+    /// Sets a key and attaches it to a lease; 0 means no lease. The commit fails with `LeaseNotFound` when
+    /// the lease does not exist.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
+    /// db.transact(|tx| tx.put_with_lease("svc/api", "10.0.0.7", lease))?;
+    /// assert_eq!(db.lease_keys(lease)?.len(), 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`].
     pub fn put_with_lease(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -167,7 +197,18 @@ impl Transaction {
         self.drafting().write(trees::KV, key.to_vec(), action)
     }
 
-    /// Deletes a key; tells whether it was present, and so counts as a read of it.
+    /// Deletes a key; returns whether it was present. Counts as a read of the key.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("k", "v")?;
+    /// assert!(tx.delete("k")? && !tx.delete("k")?);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EmptyKey`, `KeyTooLarge`, `TransactionTooLarge`; those of [`Transaction::get`].
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         check_key(key, &self.shared().limits)?;
@@ -177,7 +218,20 @@ impl Transaction {
         Ok(is_present)
     }
 
-    /// Deletes every key of a range; returns how many.
+    /// Deletes every key of a range; returns their number. The whole range counts as read.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("a1", "x")?;
+    /// tx.put("a2", "y")?;
+    /// assert_eq!(tx.range("a".."b")?.count(), 2);
+    /// assert_eq!(tx.delete_range("a".."b")?, 2);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidRange`, `TransactionTooLarge`; `InvalidRecord`, `Storage`.
     pub fn delete_range(&mut self, range: impl Into<Range>) -> Result<u64> {
         let mut count = 0;
         for entry in self.range(range)? {
@@ -188,8 +242,20 @@ impl Transaction {
         Ok(count)
     }
 
-    /// Sets a key if, at commit, it is as expected. Does not count as a read. When it fails, the whole transaction fails with
-    /// [`Error::CompareFailed`].
+    /// Sets a key if it is as expected at the commit; otherwise the commit fails with
+    /// [`Error::CompareFailed`](crate::Error::CompareFailed). Does not count as a read.
+    ///
+    /// ```
+    /// # use bowline::{Error, Expected};
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("leader", "a")?;
+    /// let result = db.transact(|tx| tx.compare_and_swap("leader", Expected::Absent, "b"));
+    /// assert!(matches!(result, Err(Error::CompareFailed { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`].
     pub fn compare_and_swap(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -200,11 +266,22 @@ impl Transaction {
         self.expect(key, expected)
     }
 
-    /// Makes the commit depend on a key that is not written. For fencing:
-    /// `expect(lock_key, Expected::Revision(revision_of_my_lock))`. Does not count as a read.
+    /// Makes the commit depend on a key that is not written, for example on a lock (fencing). When the key
+    /// is not as expected at the commit, it fails with `CompareFailed`. Does not count as a read.
+    ///
+    /// ```
+    /// # use bowline::Expected;
+    /// # let db = bowline::Db::in_memory()?;
+    /// let lock = db.put("lock", "me")?;
+    /// db.transact(|tx| {
+    ///     tx.expect("lock", Expected::Revision(lock))?;
+    ///     tx.put("state", "written under the lock")
+    /// })?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `EmptyKey`, `KeyTooLarge`; the commit fails with `CompareFailed` when the key is not as expected.
+    /// `EmptyKey`, `KeyTooLarge`.
     pub fn expect(&mut self, key: impl AsRef<[u8]>, expected: Expected) -> Result<()> {
         check_key(key.as_ref(), &self.shared().limits)?;
         let guard = Guard::Revision {
@@ -217,7 +294,7 @@ impl Transaction {
 
     // --- the graph ---
 
-    /// Reads a record of a graph tree, own writes first.
+    /// Reads a record of a graph tree. Sees the transaction's writes.
     fn get_raw<R>(
         &mut self,
         tree: TreeId,
@@ -238,8 +315,8 @@ impl Transaction {
         })?)
     }
 
-    /// The number of an edge's kind. When there is none yet, there is no such edge either, which
-    /// counts as a read of it: somebody else may register the kind and put the edge.
+    /// The number of an edge's kind. An unregistered kind counts as a read of the absent edge: another
+    /// transaction may register the kind and put the edge.
     fn kind_of(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<KindId>> {
         let id = self.shared().kinds.id(kind);
         if id.is_none() {
@@ -249,7 +326,10 @@ impl Transaction {
         Ok(id)
     }
 
-    /// A block, own writes included.
+    /// Reads a block. Sees the transaction's writes.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
     pub fn block(&mut self, id: BlockId) -> Result<Option<Block>> {
         let found = self.get_raw(trees::BLOCK, &graph::block_key(id), |kinds, bytes| {
             bytes.map(|bytes| crate::graph_view::block_of(kinds, id, bytes))
@@ -257,7 +337,10 @@ impl Transaction {
         found.transpose()
     }
 
-    /// An edge, own writes included.
+    /// Reads an edge. Sees the transaction's writes.
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
     pub fn edge(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
         let Some(kind_id) = self.kind_of(source, kind, target)? else {
             return Ok(None);
@@ -271,19 +354,46 @@ impl Transaction {
 
     /// Creates or replaces a block. Its edges stay.
     ///
+    /// ```
+    /// # use bowline::{Block, BlockId};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let id = BlockId::from_name("app");
+    /// let mut tx = db.begin();
+    /// tx.put_block(&Block::new(id, "package").attribute("name", "app"))?;
+    /// assert!(tx.block(id)?.is_some());
+    /// assert!(tx.delete_block(id)?);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidKind`, `ValueTooLarge`, `TransactionTooLarge`.
     pub fn put_block(&mut self, block: &Block) -> Result<()> {
         write::graph::put_block(&mut self.drafting(), block)
     }
 
-    /// Deletes a block and every edge from or to it. `false` when there is no such block.
+    /// Deletes a block and all its edges. Returns `false` when the block does not exist.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`; `Storage`.
     pub fn delete_block(&mut self, id: BlockId) -> Result<bool> {
         write::graph::delete_block(&mut self.drafting(), id)
     }
 
-    /// Creates or replaces an edge. Both blocks must exist, in the database or in this
-    /// transaction; at commit they are looked for again.
+    /// Creates or replaces an edge. Both blocks must exist, in the database or in this transaction; the
+    /// commit checks this again.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let mut tx = db.begin();
+    /// tx.put_block(&Block::new(app, "package"))?;
+    /// tx.put_block(&Block::new(lib, "package"))?;
+    /// tx.put_edge(&Edge::new(app, "depends_on", lib))?;
+    /// assert!(tx.edge(app, "depends_on", lib)?.is_some());
+    /// assert!(tx.delete_edge(app, "depends_on", lib)?);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `MissingBlock`, `InvalidKind`, `ValueTooLarge`, `TransactionTooLarge`.
@@ -291,13 +401,16 @@ impl Transaction {
         let guards = self.draft.guards.len();
         let result = write::graph::put_edge(&mut self.drafting(), edge);
         if result.is_err() {
-            // Nothing is required for an edge that is not written.
+            // An edge that is not written needs no guards.
             self.draft.guards.truncate(guards);
         }
         result
     }
 
-    /// Deletes an edge. `false` when there is no such edge.
+    /// Deletes an edge. Returns `false` when the edge does not exist.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`; `Storage`.
     pub fn delete_edge(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<bool> {
         let Some(kind) = self.kind_of(source, kind, target)? else {
             return Ok(false);
@@ -307,18 +420,18 @@ impl Transaction {
 
     // --- the end ---
 
-    /// Commits: all writes at one new revision, or, on an error, none. A transaction that wrote
-    /// nothing commits without a revision of its own.
+    /// Commits all writes at one new revision, or none on an error. Returns when the commit is durable. A
+    /// transaction without writes takes no new revision.
     ///
     /// # Errors
-    /// `Conflict` when something it read (or, under snapshot isolation, wrote) was changed
-    /// meanwhile; `CompareFailed`, `MissingBlock`, `LeaseNotFound` when what it relies on does
-    /// not hold; `Storage` when the disk fails or is full.
+    /// `Conflict` when another commit changed the read set, or, under snapshot isolation, a written key;
+    /// `CompareFailed`, `MissingBlock`, `LeaseNotFound` when a precondition does not hold;
+    /// `TransactionTooLarge`; `Closed`; `Storage` when the disk fails or is full.
     pub fn commit(self) -> Result<Committed> {
         let draft = self.draft;
         let snapshot = self.snapshot.revision();
         if draft.is_read_only() {
-            // All reads were of one snapshot: it is equivalent to a commit at that moment.
+            // All reads were of one snapshot: equivalent to a commit at its revision.
             return Ok(Committed {
                 revision: snapshot,
                 deleted: 0,
@@ -329,7 +442,16 @@ impl Transaction {
         shared.commit(draft.into_request(shared, snapshot, self.isolation))
     }
 
-    /// Gives the transaction up. Dropping it does the same.
+    /// Discards the transaction. Dropping it does the same.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("k", "v")?;
+    /// tx.rollback();
+    /// assert_eq!(db.get("k")?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn rollback(self) {}
 }
 
@@ -347,7 +469,7 @@ fn own_entry(key: &[u8], value: Value, lease: LeaseId, before: Option<Entry>) ->
     .entry(key, value)
 }
 
-/// The entries of a range as a transaction sees them. Made by [`Transaction::range`].
+/// The entries of a range with the transaction's writes. Made by [`Transaction::range`].
 #[derive(Debug)]
 pub struct TransactionRange {
     base: RangeIter,
@@ -359,8 +481,8 @@ pub struct TransactionRange {
 impl TransactionRange {
     fn step(&mut self, forward: bool) -> Option<Result<Entry>> {
         loop {
-            // The next entry of the snapshot from this end, kept until it is its turn. When the
-            // snapshot is through, what the other end holds is the last one.
+            // The next entry of the snapshot from this end, kept until it is due. When the snapshot
+            // is exhausted, the entry kept at the other end is the last one.
             let (near, far) = if forward {
                 (&mut self.front, &mut self.back)
             } else {

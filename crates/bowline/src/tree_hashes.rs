@@ -1,11 +1,11 @@
 //! Hashes of the visible content of every tree, to compare databases that must be equal.
 //!
-//! A hash covers each key, the revision of its newest visible version, and what that version says,
-//! in key order. A key-value entry is hashed decoded, since its record has more than one form; the
-//! records of the other trees have one form only and are hashed as they are stored. Where a version
-//! is stored (memtable, table, blob file) and which older versions are kept does not matter.
+//! A hash covers, in key order, each key and the revision and content of its newest visible version. A
+//! key-value entry is decoded first, because its record has several encodings; records of the other trees
+//! have one encoding and are hashed as stored. The place of a version (memtable, table, blob file) and
+//! retained older versions do not affect the hash.
 //!
-//! What two equal databases agree on:
+//! Comparison:
 //!
 //! - `keys`, `blocks`, `edges_out` and `edges_in` depend on the revision alone.
 //! - `system` (kinds, leases, attachments, alarms, the applied record of a member) also changes
@@ -24,10 +24,18 @@ use bowline_core::kv::Range;
 use bowline_core::trees;
 
 /// One hash per tree. See [`Snapshot::tree_hashes`].
+///
+/// ```
+/// # let (db, other) = (bowline::Db::in_memory()?, bowline::Db::in_memory()?);
+/// db.put("k", "v")?;
+/// other.put("k", "v")?;
+/// assert_eq!(db.snapshot().tree_hashes()?.combined(), other.snapshot().tree_hashes()?.combined());
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeHashes {
-    /// The revision that was read.
+    /// The revision of the snapshot.
     pub revision: Revision,
     /// Keys with values and metadata.
     pub keys: u64,
@@ -37,12 +45,12 @@ pub struct TreeHashes {
     pub edges_out: u64,
     /// Edges by target.
     pub edges_in: u64,
-    /// Kinds, leases and their keys, alarms, and what a member of a cluster has applied.
+    /// Kinds, leases and their keys, alarms, and a cluster member's applied record.
     pub system: u64,
 }
 
 impl TreeHashes {
-    /// One number for all of them, the revision included; never 0.
+    /// One hash of all fields, the revision included; never 0.
     #[must_use]
     pub fn combined(&self) -> u64 {
         let mut hash = Xxh3::new();
@@ -61,16 +69,16 @@ impl TreeHashes {
 }
 
 impl Snapshot {
-    /// Hashes every tree as this snapshot sees it. Reads all of the database. Equal databases have
-    /// equal hashes; `system` may change while the revision stays the same.
+    /// Hashes every tree at this snapshot; reads the whole database. Equal databases have equal hashes.
+    /// `system` may change while the revision stays the same.
     ///
     /// # Errors
-    /// `Storage` when something cannot be read.
+    /// `InvalidRecord`, `Storage` when a record cannot be read.
     pub fn tree_hashes(&self) -> Result<TreeHashes> {
         self.tree_hashes_with(self.system_hash()?)
     }
 
-    /// [`Snapshot::tree_hashes`] with a hash of the system tree that was taken before.
+    /// [`Snapshot::tree_hashes`] with an earlier hash of the system tree.
     #[doc(hidden)]
     pub fn tree_hashes_with(&self, system: u64) -> Result<TreeHashes> {
         Ok(TreeHashes {
@@ -113,7 +121,7 @@ impl Snapshot {
     }
 }
 
-/// Lengths go before contents, so that no two lists of records give the same bytes.
+/// Lengths precede contents, so different lists of records give different bytes.
 fn update(hash: &mut Xxh3, key: &[u8], revision: Revision, value: &[u8]) {
     for bytes in [key, value] {
         hash.update(&(bytes.len() as u64).to_le_bytes());

@@ -1,4 +1,11 @@
-//! One watcher: a cursor over revisions.
+//! [`Watcher`]: a cursor over the changes of a range, in order of revision.
+//!
+//! Recent changes come from the ring of the watch hub, older ones from the trees in chunks.
+//!
+//! Invariants:
+//!
+//! - Every change of the range at or above the start is delivered once, in order of revision.
+//! - The history from the next revision on is pinned, up to the maximal lag.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,10 +20,20 @@ use bowline_core::kv::{Range, order, record};
 use bowline_core::trees;
 use bowline_core::watch::{Change, ChangeKind, Changes};
 
-/// How much history a watcher reads at once, in bytes.
+/// The size of a chunk of history, in bytes.
 const CHUNK_MAX_BYTES: u64 = 4 << 20;
 
-/// A watch to be started. Made by [`DbReader::watch`](crate::DbReader::watch).
+/// The settings of a watch. Made by [`DbReader::watch`](crate::DbReader::watch).
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// let revision = db.put("k", "old")?;
+/// let mut watch = db.watch("a".."z").from(revision + 1).with_previous().start()?;
+/// db.put("k", "new")?;
+/// let seen = watch.recv()?;
+/// assert_eq!(&seen.changes[0].previous.as_ref().expect("an entry").value[..], b"old");
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a watch begins with `start`"]
 pub struct WatchBuilder {
@@ -36,23 +53,22 @@ impl WatchBuilder {
         }
     }
 
-    /// The first revision to report; in the past or in the future. Default: the next one.
+    /// The first revision to report, in the past or in the future. Default: the next revision.
     pub fn from(mut self, revision: Revision) -> WatchBuilder {
         self.from = Some(revision);
         self
     }
 
-    /// Whether each change carries the entry before it.
+    /// Adds the previous entry of the key to each change.
     pub fn with_previous(mut self) -> WatchBuilder {
         self.with_previous = true;
         self
     }
 
-    /// Starts the watch. Every change committed after this call (or from the given revision on)
-    /// will be reported.
+    /// Starts the watch. It reports every change committed after this call, or from the given revision on.
     ///
     /// # Errors
-    /// `Compacted` when the start is below the oldest readable revision; it names that revision.
+    /// `Compacted` with the oldest readable revision when the start is below it; `InvalidRange`; `Closed`.
     pub fn start(self) -> Result<Watcher> {
         let WatchBuilder {
             handle,
@@ -62,7 +78,7 @@ impl WatchBuilder {
         } = self;
         let range = range.validate()?;
         handle.check_open()?;
-        // First registered, then positioned: nothing committed from here on can be missed.
+        // Registered before the start is chosen: no later commit can be missed.
         handle.hub.add_watcher();
         loop {
             let next = from.unwrap_or_else(|| handle.engine.visible() + 1);
@@ -80,7 +96,7 @@ impl WatchBuilder {
                         ready,
                     });
                 }
-                // Commits and a flush came between the two lines above: "now" is later already.
+                // Commits and a flush came since `visible` was read: take a later start.
                 Err(PinError::Compacted { .. }) if from.is_none() => {}
                 Err(error) => {
                     handle.hub.remove_watcher();
@@ -115,6 +131,8 @@ pub(crate) fn pin_error(requested: Revision, error: PinError) -> Error {
 /// let revision = db.put(b"svc/api", b"10.0.0.7")?;
 /// let seen = watch.recv_timeout(Duration::from_secs(5))?.expect("a change");
 /// assert_eq!((seen.revision, &seen.changes[0].entry.value[..]), (revision, &b"10.0.0.7"[..]));
+/// assert!(watch.try_recv()?.is_none());
+/// assert_eq!(watch.next_revision(), revision + 1);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug)]
@@ -122,19 +140,20 @@ pub struct Watcher {
     handle: Handle,
     range: Range,
     next: Revision,
-    /// Where history began when the watch did: what was made over in this revision is no part of it.
+    /// The floor of history at the start. Versions overwritten within this revision are not reported.
     oldest: Revision,
     with_previous: bool,
     pin: WatchPin,
-    /// Read from history, not yet delivered; all below `next`.
+    /// Changes that are read but not delivered; all below `next`.
     ready: VecDeque<Changes>,
 }
 
 impl Watcher {
-    /// The next changes; waits for them. A thread that waits is woken by [`DbReader::close`](crate::DbReader::close).
+    /// Waits for the next changes and returns them. [`DbReader::close`](crate::DbReader::close) ends the
+    /// wait.
     ///
     /// # Errors
-    /// As of [`Watcher::recv_timeout`].
+    /// Those of [`Watcher::recv_timeout`].
     pub fn recv(&mut self) -> Result<Changes> {
         loop {
             if let Some(changes) = self.recv_timeout(Duration::MAX)? {
@@ -143,11 +162,11 @@ impl Watcher {
         }
     }
 
-    /// The next changes; waits for them up to `timeout`. `None` when nothing came in that time.
+    /// Waits for the next changes up to `timeout` and returns them, or `None` when there are none.
     ///
     /// # Errors
-    /// `Compacted` when the watcher fell so far behind that history was given up; it names the
-    /// oldest readable revision. `Closed` when the database was closed.
+    /// `Compacted` with the oldest readable revision when the history that the watcher needs was trimmed;
+    /// `Closed` when the database was closed; `InvalidRecord`, `Storage`.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Changes>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -167,15 +186,15 @@ impl Watcher {
         }
     }
 
-    /// The next changes if they are there already.
+    /// Returns the next changes without waiting, or `None` when there are none.
     ///
     /// # Errors
-    /// As [`Watcher::recv_timeout`].
+    /// Those of [`Watcher::recv_timeout`].
     pub fn try_recv(&mut self) -> Result<Option<Changes>> {
         loop {
             if let Some(mut changes) = self.ready.pop_front() {
                 if let Err(error) = self.add_previous(&mut changes) {
-                    // Nobody was given them yet.
+                    // Not delivered: keep them for the next call.
                     self.ready.push_front(changes);
                     return Err(error);
                 }
@@ -209,7 +228,7 @@ impl Watcher {
         }
     }
 
-    /// The next revision this watcher will report: the one to resume from.
+    /// The next revision that this watcher can report. A new watch resumes from it.
     #[must_use]
     pub fn next_revision(&self) -> Revision {
         self.ready
@@ -217,13 +236,13 @@ impl Watcher {
             .map_or(self.next, |changes| changes.revision)
     }
 
-    /// History is held for what is not delivered yet.
+    /// Pins history from the next undelivered revision on.
     fn advance_pin(&self) {
         self.pin.advance(self.next_revision());
     }
 
-    /// Reads a chunk of history into `ready`: all changes from `next` up to some revision that is
-    /// at most `visible` and as near as the chunk's size makes it.
+    /// Reads a chunk of history into `ready`: all changes from `next` to `visible`, or to an earlier
+    /// revision if those exceed the size of a chunk.
     fn read_history(&mut self, visible: Revision) -> Result<()> {
         let engine = &self.handle.engine;
         let sources = engine.super_version();
@@ -278,7 +297,7 @@ impl Watcher {
             }
             Ok(())
         })?;
-        // Asked after reading: whatever the read missed was given up before this.
+        // Read after the scan: the floor has passed every version that the scan missed.
         let oldest = engine.history_floor();
         if from < oldest {
             return Err(Error::Compacted {
@@ -309,7 +328,7 @@ impl Watcher {
                 record::entry_of(&key, found)
             });
             let entry = match entry {
-                // A member that was far behind was given the tables of another, whose history begins later.
+                // A lagging member installed a snapshot, whose history begins later.
                 Err(bowline_storage::Error::Replaced { oldest, .. }) => {
                     return Err(Error::Compacted {
                         requested: changes.revision,
@@ -319,8 +338,8 @@ impl Watcher {
                 }
                 entry => entry??,
             };
-            // Below the floor the version before may be gone; then an older one must not be
-            // taken for it.
+            // Below the floor the previous version may have been dropped; an older one is not the
+            // previous entry.
             if before >= engine.history_floor() {
                 change.previous = entry;
             }
@@ -329,7 +348,7 @@ impl Watcher {
     }
 }
 
-/// Leaves of the changes of a revision, which are in order, the last one of each key.
+/// Keeps only the last change of each key among the ordered changes of a revision.
 fn keep_last(changes: &mut Vec<Change>) {
     let mut later = HashSet::new();
     let is_last = changes

@@ -220,7 +220,7 @@ pub struct Options {
     /// How many lines of an edge list to skip at its start, such as a header.
     pub skip_lines: u64,
     /// The longest line taken, in bytes; `None` for the format's own:
-    /// [`edge_list::LINE_MAX_BYTES`](super::edge_list::LINE_MAX_BYTES) or [`json_lines::LINE_MAX_BYTES`](super::json_lines::LINE_MAX_BYTES).
+    /// `edge_list::LINE_MAX_BYTES` or `json_lines::LINE_MAX_BYTES`.
     pub line_max_bytes: Option<usize>,
 }
 

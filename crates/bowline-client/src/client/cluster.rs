@@ -8,7 +8,7 @@ fn texts<U: Into<String>>(all: impl IntoIterator<Item = U>) -> Vec<String> {
 }
 
 impl Client {
-    /// Lists the members. [`ReadLevel::Eventual`] lists those that the member asked knows of.
+    /// Lists the members. [`ReadLevel::Eventual`] lists the members known to the queried member.
     pub async fn members(&self, level: ReadLevel) -> Result<Members> {
         cluster::list(&self.caller, level).await
     }
@@ -23,7 +23,7 @@ impl Client {
         cluster::add(&self.caller, texts(peer_urls), false).await
     }
 
-    /// Adds a member that learns and does not vote.
+    /// Adds a learner: a member without a vote.
     pub async fn add_learner<U: Into<String>>(
         &self,
         peer_urls: impl IntoIterator<Item = U>,
@@ -36,7 +36,7 @@ impl Client {
         cluster::remove(&self.caller, id).await
     }
 
-    /// Changes where other members reach a member.
+    /// Changes the peer addresses of a member.
     pub async fn update_member<U: Into<String>>(
         &self,
         id: u64,
@@ -45,7 +45,7 @@ impl Client {
         cluster::update(&self.caller, id, texts(peer_urls)).await
     }
 
-    /// Lets a learner that has caught up vote.
+    /// Makes a learner that has caught up a voter.
     pub async fn promote_member(&self, id: u64) -> Result<Members> {
         cluster::promote(&self.caller, id).await
     }

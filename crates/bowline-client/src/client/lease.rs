@@ -8,8 +8,8 @@ use crate::lease::{exact, seconds};
 use crate::{GrantReply, Header, KeepAlive, Result, TimeToLive};
 
 impl Client {
-    /// Grants a lease. Times are whole seconds on the wire: `ttl` is rounded up, and a server has a
-    /// least of its own. [`Client::grant_lease_ms`] has neither.
+    /// Grants a lease. Times are whole seconds on the wire: `ttl` is rounded up, and servers have a minimum.
+    /// [`Client::grant_lease_ms`] has neither restriction.
     pub async fn grant_lease(&self, ttl: Duration) -> Result<GrantReply> {
         self.grant_lease_with_id(0, ttl).await
     }
@@ -24,7 +24,7 @@ impl Client {
         seconds::revoke(&self.caller, id).await
     }
 
-    /// Says how long a lease has left, and with `keys` which keys go with it.
+    /// Reads the remaining time of a lease, and with `keys` its attached keys.
     pub async fn time_to_live(&self, id: i64, keys: bool) -> Result<TimeToLive> {
         seconds::time_to_live(&self.caller, id, keys).await
     }
@@ -34,7 +34,7 @@ impl Client {
         seconds::list(&self.caller).await
     }
 
-    /// Starts a lease's time over, once. Gives how long it has now.
+    /// Renews a lease once; returns its time to live.
     pub async fn keep_alive_once(&self, id: i64) -> Result<Duration> {
         seconds::keep_alive_once(&self.caller, id).await
     }
@@ -88,7 +88,7 @@ impl Client {
         exact::grant(&self.caller, id, ttl).await
     }
 
-    /// Starts a lease's time over, once. Gives how long it has now, to the millisecond.
+    /// Renews a lease once; returns its time to live, to the millisecond.
     pub async fn keep_alive_ms_once(&self, id: i64) -> Result<Duration> {
         exact::keep_alive_once(&self.caller, id).await
     }
@@ -99,7 +99,7 @@ impl Client {
         KeepAlive::start(Arc::clone(&self.caller), id, true).await
     }
 
-    /// Says how long a lease has left, to the millisecond, and with `keys` which keys go with it.
+    /// Reads the remaining time of a lease, to the millisecond, and with `keys` its attached keys.
     pub async fn time_to_live_ms(&self, id: i64, keys: bool) -> Result<TimeToLive> {
         exact::time_to_live(&self.caller, id, keys).await
     }

@@ -4,32 +4,33 @@ use super::Client;
 use crate::{Alarm, HashKv, Header, Result, Snapshot, Status, maintenance};
 
 impl Client {
-    /// Gives up the history below a revision. With `physical`, returns once the space is free.
+    /// Trims the history below a revision. With `physical`, returns once the space is free.
     pub async fn compact(&self, revision: u64, physical: bool) -> Result<Header> {
         maintenance::compact(&self.caller, revision, physical).await
     }
 
-    /// Says how the member is.
+    /// Reads the state of the member.
     pub async fn status(&self) -> Result<Status> {
         maintenance::status(&self.caller).await
     }
 
-    /// Lists what is wrong with members.
+    /// Lists the alarms of all members.
     pub async fn alarms(&self) -> Result<Vec<Alarm>> {
         maintenance::alarms(&self.caller).await
     }
 
-    /// Takes back all alarms. Gives those that were taken back.
+    /// Disarms all alarms; returns them.
     pub async fn disarm(&self) -> Result<Vec<Alarm>> {
         maintenance::disarm(&self.caller).await
     }
 
-    /// Takes back one alarm.
+    /// Disarms one alarm; returns it if it was raised.
     pub async fn disarm_one(&self, alarm: Alarm) -> Result<Vec<Alarm>> {
         maintenance::disarm_one(&self.caller, alarm).await
     }
 
-    /// Gives the space of deleted entries back to the disk. etcd's member serves nothing meanwhile.
+    /// Returns the space of deleted entries to the file system. A member of etcd serves no requests
+    /// meanwhile.
     pub async fn defragment(&self) -> Result<Header> {
         maintenance::defragment(&self.caller).await
     }
@@ -39,12 +40,12 @@ impl Client {
         maintenance::hash_kv(&self.caller, revision).await
     }
 
-    /// Hands leadership to another member. Endpoints that are not the leader are passed over.
+    /// Transfers leadership to another member. Endpoints that are not the leader are skipped.
     pub async fn move_leader(&self, target: u64) -> Result<Header> {
         maintenance::move_leader(&self.caller, target).await
     }
 
-    /// Streams the database of the member that is asked.
+    /// Streams the database of the queried member.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         maintenance::snapshot(&self.caller).await
     }

@@ -1,6 +1,6 @@
-//! The client: it holds the caller and the stream of watches, and hands out the verbs.
+//! [`Client`]: holds the caller and the stream of watches, and creates the requests.
 //!
-//! Nothing below imports it: a verb holds what it calls with.
+//! No module below imports it: a request holds its caller.
 
 mod cluster;
 mod lease;
@@ -104,7 +104,7 @@ impl Client {
         Txn::new(Arc::clone(&self.caller))
     }
 
-    /// Reads the past of a key: each of its changes that is kept, newest first.
+    /// Reads the history of a key: its readable changes, newest first.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {

@@ -124,11 +124,11 @@ impl Blocks {
     }
 }
 
-/// Which blocks there are.
+/// The result of a read of blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlocksReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
@@ -167,11 +167,11 @@ impl Edges {
     }
 }
 
-/// Which edges there are.
+/// The result of a read of edges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EdgesReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
@@ -180,7 +180,7 @@ pub struct EdgesReply {
 }
 
 impl Neighbors {
-    /// Which way edges are followed. Default: [`Direction::Out`].
+    /// The direction in which edges are followed. Default: [`Direction::Out`].
     pub fn direction(mut self, direction: Direction) -> Neighbors {
         self.request.set_direction(direction.into_wire());
         self
@@ -219,11 +219,11 @@ impl Neighbors {
     }
 }
 
-/// What is around a block.
+/// The neighbours of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NeighborsReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,

@@ -1,4 +1,4 @@
-//! The graph of a Bowline server: blocks, edges, and questions about how they hang together.
+//! The graph of a Bowline server: blocks, edges and graph algorithms.
 //!
 //! ```text
 //!   Client::graph ──▶ GraphClient ──▶ write     one request, one revision, sent once
@@ -10,8 +10,8 @@
 //!
 //! etcd has no such service: its servers answer with [`Error::Unimplemented`](crate::Error::Unimplemented).
 //!
-//! Invariants: a write is put on a connection at most once. An answer in parts that ends without its end is
-//! an error, never a short answer; a value of an enumeration that is not known is one, too.
+//! Invariants: a write is put on a connection at most once. A streamed reply without its last part is an
+//! error, never a short reply; so is an unknown value of an enumeration.
 
 mod lookup;
 mod walk;

@@ -57,13 +57,13 @@ awaits!(Traverse, TraverseReply);
 awaits!(ShortestPath, PathReply);
 
 impl Traverse {
-    /// Another start.
+    /// Adds a start block.
     pub fn also_from(mut self, start: BlockId) -> Traverse {
         self.request.starts.push(id_bytes(start));
         self
     }
 
-    /// Which way edges are followed. Default: [`Direction::Out`].
+    /// The direction in which edges are followed. Default: [`Direction::Out`].
     pub fn direction(mut self, direction: Direction) -> Traverse {
         self.request.set_direction(direction.into_wire());
         self
@@ -87,13 +87,13 @@ impl Traverse {
         self
     }
 
-    /// At most this many blocks. Default: as many as the server allows.
+    /// Bounds the number of blocks. Default: the limit of the server.
     pub fn limit(mut self, blocks: u64) -> Traverse {
         self.request.limit = Some(blocks);
         self
     }
 
-    /// At most this many bytes of stored blocks. Default: no bound.
+    /// Bounds the size of the visited blocks as stored, in bytes. Default: no bound.
     pub fn max_bytes(mut self, bytes: u64) -> Traverse {
         self.request.max_bytes = Some(bytes);
         self
@@ -121,11 +121,11 @@ impl Traverse {
     }
 }
 
-/// What a traversal found.
+/// The result of a traversal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraverseReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
@@ -133,12 +133,12 @@ pub struct TraverseReply {
     pub visits: Vec<Visit>,
     /// Why it ended.
     pub stop: Stop,
-    /// How many edges were looked at.
+    /// The number of edges read.
     pub edges_touched: u64,
 }
 
 impl ShortestPath {
-    /// Which way edges are followed. Default: [`Direction::Out`].
+    /// The direction in which edges are followed. Default: [`Direction::Out`].
     pub fn direction(mut self, direction: Direction) -> ShortestPath {
         self.request.set_direction(direction.into_wire());
         self
@@ -157,7 +157,7 @@ impl ShortestPath {
         self
     }
 
-    /// At most this many edges. For paths without a weight only. Default: no bound.
+    /// Bounds the number of edges, for unweighted paths only. Default: no bound.
     pub fn max_depth(mut self, depth: u32) -> ShortestPath {
         self.request.max_depth = Some(depth);
         self
@@ -179,11 +179,11 @@ impl ShortestPath {
     }
 }
 
-/// What leads from one block to another.
+/// The result of a search for a shortest path.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PathReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,

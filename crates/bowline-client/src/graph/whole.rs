@@ -1,4 +1,4 @@
-//! Questions about the whole graph, and all of it.
+//! Global algorithms, and reads of the whole graph.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::caller::{Caller, Repeat};
 use crate::v1::{awaits, cut_off, header, read_settings, typed};
 use crate::{Error, Header, ReadLevel, Result};
 
-/// A question for an order of all blocks. [`GraphClient::order`] gives one; `await` asks it.
+/// A request for a topological order. [`GraphClient::order`] gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Order {
@@ -20,7 +20,7 @@ pub struct Order {
     request: pb::OrderRequest,
 }
 
-/// A question for the connected components. [`GraphClient::components`] gives one; `await` asks it.
+/// A request for the connected components. [`GraphClient::components`] gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Components {
@@ -28,7 +28,7 @@ pub struct Components {
     request: pb::ComponentsRequest,
 }
 
-/// A question for figures. [`GraphClient::stats`] gives one; `await` asks it.
+/// A request for statistics. [`GraphClient::stats`] gives one; `await` sends it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Stats {
@@ -53,7 +53,7 @@ pub struct EdgeList {
 }
 
 impl GraphClient {
-    /// Puts every block into an order in which each edge leads forward, or finds a cycle.
+    /// Finds a topological order of all blocks, or a cycle.
     pub fn order(&self) -> Order {
         Order {
             caller: Arc::clone(&self.caller),
@@ -61,7 +61,7 @@ impl GraphClient {
         }
     }
 
-    /// Finds the sets of blocks that hang together when the direction of edges is ignored.
+    /// Finds the weakly connected components.
     pub fn components(&self) -> Components {
         Components {
             caller: Arc::clone(&self.caller),
@@ -69,7 +69,7 @@ impl GraphClient {
         }
     }
 
-    /// Counts, degrees, components, triangles.
+    /// Computes statistics: counts, degrees, components, triangles.
     pub fn stats(&self) -> Stats {
         Stats {
             caller: Arc::clone(&self.caller),
@@ -105,7 +105,7 @@ awaits!(Stats, StatsReply);
 awaits!(BlockList, BlockStream);
 awaits!(EdgeList, EdgeStream);
 
-/// Gives a question its kinds.
+/// Adds the setting of kinds to a request.
 macro_rules! kinds_setting {
     ($name:ident) => {
         impl $name {
@@ -124,7 +124,7 @@ kinds_setting!(Stats);
 kinds_setting!(EdgeList);
 
 impl Order {
-    /// Puts each block after all that it points to, not before.
+    /// Puts each block after the targets of its edges instead of before them.
     pub fn target_first(mut self) -> Order {
         self.request.target_first = true;
         self
@@ -162,7 +162,7 @@ impl Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrderReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
@@ -180,7 +180,7 @@ pub enum Ordering {
 }
 
 impl Components {
-    /// Blocks belong together only if each reaches the other along the edges' direction.
+    /// Finds strongly connected components: blocks that all reach each other along edges.
     pub fn strong(mut self) -> Components {
         self.request.strong = true;
         self
@@ -212,11 +212,11 @@ impl Components {
     }
 }
 
-/// Which blocks hang together.
+/// The connected components.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComponentsReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
@@ -256,15 +256,15 @@ impl Stats {
     }
 }
 
-/// Figures about the graph.
+/// Statistics of the graph.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StatsReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The revision that was read.
     pub revision: u64,
-    /// The figures.
+    /// The statistics.
     pub stats: GraphStats,
 }
 

@@ -1,6 +1,6 @@
-//! Blocks, edges, writes and answers of the graph, from and to the messages of `bowline.v1`.
+//! Conversion of blocks, edges, writes and results to and from the messages of `bowline.v1`.
 //!
-//! Invariant: a message that makes no sense is an error and never a guess.
+//! Invariant: an invalid message is an error, never a guess.
 
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
@@ -9,21 +9,21 @@ use super::{Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, Neighbor, Path
 use crate::Result;
 use crate::v1::senseless;
 
-/// What a message says.
+/// A type that is decoded from a message.
 pub(crate) trait FromWire: Sized {
     /// The message.
     type Wire;
 
-    /// Reads the message; one that makes no sense is an error.
+    /// Decodes the message; an invalid message is an error.
     fn of_wire(wire: Self::Wire) -> Result<Self>;
 }
 
-/// What a message is made of.
+/// A type that is encoded as a message.
 pub(crate) trait IntoWire {
     /// The message.
     type Wire;
 
-    /// The message that says it.
+    /// Encodes the message.
     fn into_wire(self) -> Self::Wire;
 }
 

@@ -73,12 +73,12 @@ impl Write {
 
 awaits!(Write, WriteReply);
 
-/// What came of writes.
+/// The result of writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteReply {
-    /// What comes with every answer; its revision is that of the writes, or the newest one if they
-    /// changed nothing.
+    /// The reply header; its revision is the revision of the writes, or the newest one if they changed
+    /// nothing.
     pub header: Header,
     /// For each write, in order: true for a put; for a deletion, whether there was something to delete.
     pub changed: Vec<bool>,

@@ -30,14 +30,14 @@ impl Delete {
         Delete { caller, request }
     }
 
-    /// Every key that starts with the key given.
+    /// Extends the key to all keys with this prefix.
     pub fn prefix(mut self) -> Delete {
         let range = KeyRange::prefix(std::mem::take(&mut self.request.key));
         (self.request.key, self.request.range_end) = range.into_parts();
         self
     }
 
-    /// Tells what was there before.
+    /// Requests the previous entry.
     pub fn previous(mut self) -> Delete {
         self.request.prev_kv = true;
         self
@@ -65,15 +65,15 @@ impl IntoFuture for Delete {
     }
 }
 
-/// What came of a deletion.
+/// The result of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeleteReply {
-    /// What comes with every answer; its revision is that of the deletion, if there was one.
+    /// The reply header; its revision is the revision of the deletion, if any.
     pub header: Header,
     /// How many keys were deleted.
     pub deleted: u64,
-    /// What was there before, if that was asked for.
+    /// The previous entries, if requested.
     pub previous: Vec<Entry>,
 }
 

@@ -33,11 +33,11 @@ pub(crate) struct Read {
 pub enum SortBy {
     /// The key.
     Key,
-    /// How often it was put.
+    /// The number of puts since its creation.
     Version,
-    /// The revision that made it.
+    /// The create revision.
     CreateRevision,
-    /// The revision that changed it last.
+    /// The modification revision.
     ModRevision,
     /// The value.
     Value,
@@ -64,7 +64,7 @@ impl Get {
         }
     }
 
-    /// Every key that starts with the key given.
+    /// Extends the key to all keys with this prefix.
     pub fn prefix(mut self) -> Get {
         let range = KeyRange::prefix(std::mem::take(&mut self.read.request.key));
         (self.read.request.key, self.read.request.range_end) = range.into_parts();
@@ -77,7 +77,7 @@ impl Get {
         self
     }
 
-    /// As it was at this revision.
+    /// Reads at this revision. Default: the newest.
     pub fn revision(mut self, revision: u64) -> Get {
         self.read.request.revision = signed(revision);
         self
@@ -132,13 +132,13 @@ impl Get {
         self
     }
 
-    /// How fresh it has to be. Default: [`ReadLevel::Linearizable`].
+    /// The required freshness. Default: [`ReadLevel::Linearizable`].
     pub fn level(mut self, level: ReadLevel) -> Get {
         self.level = level;
         self
     }
 
-    /// etcd's word for [`ReadLevel::Eventual`].
+    /// [`ReadLevel::Eventual`] by its name in etcd.
     pub fn serializable(self) -> Get {
         self.level(ReadLevel::Eventual)
     }
@@ -169,11 +169,11 @@ impl IntoFuture for Get {
     }
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The entries.
     pub entries: Vec<Entry>,

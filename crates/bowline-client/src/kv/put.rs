@@ -29,13 +29,13 @@ impl Put {
         Put { caller, request }
     }
 
-    /// The lease the key goes with; 0 for none.
+    /// Attaches the key to a lease; 0 for none.
     pub fn lease(mut self, lease: i64) -> Put {
         self.request.lease = lease;
         self
     }
 
-    /// Tells what was there before.
+    /// Requests the previous entry.
     pub fn previous(mut self) -> Put {
         self.request.prev_kv = true;
         self
@@ -75,13 +75,13 @@ impl IntoFuture for Put {
     }
 }
 
-/// What came of a write.
+/// The result of a put.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutReply {
-    /// What comes with every answer; its revision is that of the write.
+    /// The reply header; its revision is the revision of the write.
     pub header: Header,
-    /// What was there before, if that was asked for and there was anything.
+    /// The previous entry, if requested and present.
     pub previous: Option<Entry>,
 }
 

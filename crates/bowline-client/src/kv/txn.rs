@@ -1,4 +1,4 @@
-//! Transactions: conditions, and what to do if they hold or not, at one revision.
+//! Transactions of etcd's API: conditions, and operations for both outcomes, at one revision.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -105,28 +105,28 @@ impl Compare {
         Comparison::new(range.into(), CompareTarget::Value, TargetUnion::Value)
     }
 
-    /// How often it was put.
+    /// The number of puts since its creation.
     pub fn version(range: impl Into<KeyRange>) -> Comparison<u64> {
         Comparison::new(range.into(), CompareTarget::Version, |number| {
             TargetUnion::Version(signed(number))
         })
     }
 
-    /// The revision that made it; 0 if it is absent.
+    /// The create revision; 0 if the key is absent.
     pub fn create_revision(range: impl Into<KeyRange>) -> Comparison<u64> {
         Comparison::new(range.into(), CompareTarget::Create, |number| {
             TargetUnion::CreateRevision(signed(number))
         })
     }
 
-    /// The revision that changed it last; 0 if it is absent.
+    /// The modification revision; 0 if the key is absent.
     pub fn mod_revision(range: impl Into<KeyRange>) -> Comparison<u64> {
         Comparison::new(range.into(), CompareTarget::Mod, |number| {
             TargetUnion::ModRevision(signed(number))
         })
     }
 
-    /// The lease it goes with; 0 for none.
+    /// The lease that the key is attached to; 0 for none.
     pub fn lease(range: impl Into<KeyRange>) -> Comparison<i64> {
         Comparison::new(range.into(), CompareTarget::Lease, TargetUnion::Lease)
     }
@@ -196,7 +196,7 @@ impl Operation {
         Op::RequestTxn(request).into()
     }
 
-    /// Tells what was there before, for a put or a deletion.
+    /// Requests the previous entry of a put or a deletion.
     #[must_use]
     pub fn previous(mut self) -> Operation {
         match &mut self.request {
@@ -238,21 +238,21 @@ impl Txn {
         }
     }
 
-    /// Conditions, all of which must hold. May be called again.
+    /// Adds conditions, all of which must hold.
     pub fn when(mut self, compares: impl IntoIterator<Item = Compare>) -> Txn {
         let compares = compares.into_iter().map(|one| one.compare);
         self.request.compare.extend(compares);
         self
     }
 
-    /// What to do if they hold. May be called again.
+    /// Adds operations for the case that all conditions hold.
     pub fn then(mut self, operations: impl IntoIterator<Item = Operation>) -> Txn {
         let operations = operations.into_iter().map(pb::RequestOp::from);
         self.request.success.extend(operations);
         self
     }
 
-    /// What to do if one does not. May be called again.
+    /// Adds operations for the case that a condition does not hold.
     pub fn otherwise(mut self, operations: impl IntoIterator<Item = Operation>) -> Txn {
         let operations = operations.into_iter().map(pb::RequestOp::from);
         self.request.failure.extend(operations);
@@ -295,19 +295,19 @@ impl IntoFuture for Txn {
     }
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TxnReply {
-    /// What comes with every answer; its revision is that of the transaction, if it changed anything.
+    /// The reply header; its revision is the revision of the transaction, if it changed anything.
     pub header: Header,
     /// Whether the conditions held.
     pub succeeded: bool,
-    /// What came of each operation of the branch taken, in their order.
+    /// The results of the executed operations, in order.
     pub replies: Vec<OperationReply>,
 }
 
-/// What came of one operation of a transaction.
+/// The result of one operation of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperationReply {
     /// Of a read.

@@ -1,5 +1,5 @@
-//! Leases in milliseconds, as servers of Bowline have them. They are the same leases: what is granted here can be
-//! kept alive, asked for and revoked by etcd's calls, in whole seconds.
+//! Leases in milliseconds, as servers of Bowline have them. They are the same leases: what is granted here
+//! can be kept alive, asked for and revoked by etcd's calls, in whole seconds.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! A task that keeps a lease alive.
+//! [`KeepAlive`]: a task that keeps a lease alive.
 //!
-//! A third of the time to live after each renewal was sent, the next is sent, so that two may fail.
-//! The task keeps one stream and makes another, at the next endpoint, when it breaks or is silent.
+//! The task sends a renewal every third of the time to live, so two may fail. It keeps one stream, and opens
+//! another at the next endpoint when the stream breaks or is silent.
 //!
-//! What it promises is one-sided: while it says that the lease is alive, it is. So the time runs from
-//! when a renewal was *sent*, and once that has passed without another one being confirmed, the lease
-//! counts as lost, even though a server may still have it. Lost is final.
+//! Invariant: while the task reports the lease as alive, it is alive. So the time to live counts from when a
+//! renewal was *sent*. When it has passed without another confirmed renewal, the lease counts as lost, even
+//! if a server still has it. Lost is final.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl KeepAlive {
         self.remaining() > Duration::ZERO
     }
 
-    /// For how long the lease is certain to live if no other renewal succeeds.
+    /// The time for which the lease is certain to live without another renewal.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match &*self.state.borrow() {
@@ -93,7 +93,7 @@ impl KeepAlive {
         }
     }
 
-    /// How long each renewal makes it live; zero once it is lost.
+    /// The time to live; zero once the lease is lost.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         match &*self.state.borrow() {
@@ -102,7 +102,7 @@ impl KeepAlive {
         }
     }
 
-    /// Waits for the next renewal to be confirmed. Gives how long the lease has then.
+    /// Waits until the next renewal is confirmed; returns the remaining time.
     pub async fn renewed(&mut self) -> Result<Duration> {
         // An error means that the task has ended: its last word stands.
         let _ = self.state.changed().await;
@@ -112,8 +112,8 @@ impl KeepAlive {
         }
     }
 
-    /// Waits until the lease is lost, and says why: [`Error::LeaseNotFound`] if it has ended,
-    /// [`Error::LeaseLost`] if nothing could renew it in time.
+    /// Waits until the lease is lost; returns the cause: [`Error::LeaseNotFound`] if it has ended,
+    /// [`Error::LeaseLost`] if no renewal was confirmed in time.
     pub async fn lost(&self) -> Error {
         let mut state = self.state.clone();
         let lost = state

@@ -1,4 +1,4 @@
-//! Leases: keys that go when nobody keeps them alive.
+//! Leases: keys that are deleted when their lease is not kept alive.
 //!
 //! ```text
 //!   keep_alive    a task that renews one

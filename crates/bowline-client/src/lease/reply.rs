@@ -1,4 +1,4 @@
-//! What comes back of a lease's calls, in seconds and in milliseconds alike.
+//! The results of lease calls.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use crate::Header;
 
-/// What came of granting a lease.
+/// The result of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrantReply {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The lease.
     pub id: i64,
@@ -22,7 +22,7 @@ pub struct GrantReply {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeToLive {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The lease.
     pub id: i64,

@@ -1,7 +1,7 @@
-//! What is asked of one member: its state, alarms, hashes, maintenance and snapshot.
+//! Requests to one member: its state, alarms, hashes, maintenance and snapshot.
 //!
-//! These go to the endpoint in use, and its answer speaks for that member only. A client with one
-//! endpoint asks a certain member.
+//! They go to the endpoint in use, and the reply is about that member only. For a certain member, use a
+//! client with one endpoint.
 
 mod snapshot;
 
@@ -24,7 +24,7 @@ use crate::{Header, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Status {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The version of the API that it speaks.
     pub version: String,
@@ -40,22 +40,22 @@ pub struct Status {
     pub raft_applied_index: u64,
     /// The term of the leader.
     pub raft_term: u64,
-    /// Whether it only learns.
+    /// Whether the member is a learner.
     pub is_learner: bool,
-    /// What is wrong with it.
+    /// The problem.
     pub errors: Vec<String>,
 }
 
-/// Something that is wrong with a member.
+/// An alarm of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alarm {
     /// The member.
     pub member_id: u64,
-    /// What is wrong.
+    /// The problem.
     pub kind: AlarmKind,
 }
 
-/// What is wrong with a member.
+/// The kind of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AlarmKind {
@@ -63,7 +63,7 @@ pub enum AlarmKind {
     NoSpace,
     /// Its data differs from that of the others.
     Corrupt,
-    /// Something this client has no name for.
+    /// A kind that this client does not know.
     Other(i32),
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for AlarmKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HashKv {
-    /// What comes with every answer.
+    /// The reply header.
     pub header: Header,
     /// The hash.
     pub hash: u32,

@@ -1,26 +1,26 @@
 //! Interactive transactions: reads of one revision, own writes on top, one atomic commit.
 //!
 //! ```text
-//!   first read ──▶ at the level asked for; its revision is the transaction's
-//!   other reads ─▶ at that revision, from whichever member has it
-//!   writes ──────▶ kept here, seen by its own reads
-//!   commit ──────▶ revision, what was read, what is written: one request, sent once
+//!   first read ──▶ at the requested level; its revision becomes the transaction's
+//!   other reads ─▶ at that revision, from any member that has it
+//!   writes ──────▶ kept in the client, seen by the transaction's reads
+//!   commit ──────▶ revision, read set, write set: one request, sent once
 //! ```
 //!
-//! Optimistic: nothing is locked, and the server keeps nothing. At commit every member looks for what was
-//! changed since the transaction's revision.
+//! Optimistic: there are no locks and no state in the server. At the commit every member checks the read set
+//! for changes since the transaction's revision.
 //!
 //! | isolation | checked at commit | allows |
 //! |---|---|---|
-//! | serializable | keys, absent keys, ranges, blocks, edges and neighbours that were read | nothing: equivalent to some serial order, the commit order |
-//! | snapshot | what is written | write skew |
+//! | serializable | all reads: keys, absent keys, ranges, blocks, edges, neighbours | nothing |
+//! | snapshot | all written keys, blocks and edges | write skew |
 //!
-//! In both, what keeps the data whole is checked too: an edge's blocks exist, a block goes with the edges that
-//! were there, a lease exists. A blind write under serializable isolation never conflicts, and a
-//! compare-and-swap checks only its own key's revision.
+//! A serializable execution is equivalent to a serial order, the commit order. Both levels also check
+//! integrity: an edge's blocks exist, a deleted block has no other edges, a lease exists. A blind write under
+//! serializable isolation never conflicts. A compare-and-swap checks only the revision of its key.
 //!
-//! Invariants: all reads of a transaction are of one revision. A commit is put on a connection at most once, and
-//! never again when its outcome is unknown.
+//! Invariants: all reads of a transaction are of one revision. A commit is put on a connection at most once,
+//! and never again when its outcome is unknown.
 
 mod state;
 
@@ -62,8 +62,8 @@ pub enum Isolation {
 pub struct TransactionOptions {
     /// What must be unchanged at commit.
     pub isolation: Isolation,
-    /// How fresh the first read has to be, which all others follow. An old revision makes conflicts likelier,
-    /// and nothing else: the commit sees whatever is newer.
+    /// The freshness of the first read, which sets the revision of all reads. An old revision only makes
+    /// conflicts likelier: the commit checks all newer changes.
     pub level: ReadLevel,
 }
 
@@ -83,21 +83,21 @@ impl TransactionOptions {
     }
 }
 
-/// What became of a transaction.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Committed {
-    /// The revision it committed at; for one that changed nothing, the newest one; for one that only read, the
-    /// one it has read at, or 0.
+    /// The revision of the commit; the newest revision if nothing changed; the read revision, or 0, of a
+    /// transaction without writes.
     pub revision: u64,
-    /// How many present keys it deleted.
+    /// The number of existing keys that it deleted.
     pub deleted: u64,
     /// Whether it changed anything.
     pub changed: bool,
 }
 
 /// A transaction. [`Client::begin`](crate::Client::begin) gives one. Nothing is written before
-/// [`Transaction::commit`]; dropped without it, it never was.
+/// [`Transaction::commit`]; dropping it discards its writes.
 ///
 /// Clones are the same transaction.
 #[derive(Debug, Clone)]
@@ -161,7 +161,7 @@ impl Transaction {
         }
         let revision = *known;
         drop(known);
-        // A revision does not change: whoever has it may tell it, and who has not says so.
+        // A revision is immutable: any member that has it may serve it, others refuse.
         let found = match read(at(ReadLevel::Eventual, revision)).await {
             Err(Error::FutureRevision) => read(at(ReadLevel::Linearizable, revision)).await,
             found => found,
@@ -190,8 +190,8 @@ impl Transaction {
         Ok(self.stored(key).await?.map(|entry| entry.value))
     }
 
-    /// The value of a key with its metadata. For a key this transaction wrote, the revisions are those of
-    /// before: 0 for a new key, as it has none until it commits.
+    /// The value of a key with its metadata. A key written by this transaction has the new value, but the
+    /// revisions and version from before the write, or 0 for a new key.
     pub async fn entry(&self, key: impl Into<Bytes>) -> Result<Option<Entry>> {
         let key = key.into();
         let own = self.state()?.own(&key);
@@ -227,7 +227,7 @@ impl Transaction {
         Ok(found.await?.into_iter().next().map(Entry::from))
     }
 
-    /// The entries of a range, its own writes included, in key order. The whole range counts as read.
+    /// The entries of a range in key order, with the transaction's writes. The whole range counts as read.
     pub async fn range(&self, range: impl Into<KeyRange>) -> Result<Vec<Entry>> {
         self.entries(range.into(), false).await
     }
@@ -269,7 +269,7 @@ impl Transaction {
         self.put_with_lease(key, value, 0)
     }
 
-    /// Sets a key that goes with the lease; 0 is none. That the lease exists is checked at commit.
+    /// Sets a key and attaches it to a lease; 0 means no lease. The commit checks that the lease exists.
     ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
@@ -284,7 +284,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes a key; tells whether it was present, and so counts as a read of it.
+    /// Deletes a key; returns whether it was present. Counts as a read of the key.
     pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
         let key = checked(key)?;
         let is_present = self.get(key.clone()).await?.is_some();
@@ -292,7 +292,7 @@ impl Transaction {
         Ok(is_present)
     }
 
-    /// Deletes every key of a range; returns how many there were, and so counts as a read of it.
+    /// Deletes every key of a range; returns their number. The whole range counts as read.
     pub async fn delete_range(&self, range: impl Into<KeyRange>) -> Result<u64> {
         let range = range.into();
         let found = self.entries(range.clone(), true).await?;
@@ -300,7 +300,8 @@ impl Transaction {
         Ok(found.len() as u64)
     }
 
-    /// Sets a key if, at commit, it is as expected. Does not count as a read. When it is not, the whole transaction fails with [`Error::CompareFailed`].
+    /// Sets a key if, at commit, it is as expected. Does not count as a read. When it is not, the whole
+    /// transaction fails with [`Error::CompareFailed`].
     ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
@@ -436,8 +437,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes a block and every edge from or to it. `false` when there is no such block. An edge that somebody
-    /// else adds to it meanwhile is a conflict, under either isolation.
+    /// Deletes a block and all its edges. Returns `false` when the block does not exist. An edge that another
+    /// commit adds to it meanwhile is a conflict, under either isolation.
     pub async fn delete_block(&self, id: BlockId) -> Result<bool> {
         if self.block(id).await?.is_none() {
             return Ok(false);
@@ -446,8 +447,8 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Creates or replaces an edge. That both blocks exist, in the database or in this transaction, is checked
-    /// at commit.
+    /// Creates or replaces an edge. The commit checks that both blocks exist, in the database or in this
+    /// transaction.
     ///
     /// # Errors
     /// `TransactionDone`.
@@ -459,7 +460,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes an edge. `false` when there is no such edge.
+    /// Deletes an edge. Returns `false` when the edge does not exist.
     pub async fn delete_edge(
         &self,
         source: BlockId,
@@ -479,13 +480,13 @@ impl Transaction {
 
     // --- the end ---
 
-    /// Commits: all writes at one new revision, or, on an error, none. A transaction that wrote nothing is not
-    /// sent: all it read was of one revision.
+    /// Commits all writes at one new revision, or none on an error. A transaction without writes sends
+    /// nothing: all its reads were of one revision.
     ///
     /// # Errors
     /// `Conflict` when something it read (or, under snapshot isolation, wrote) was changed meanwhile;
-    /// `CompareFailed`, `NotFound` (a block of an edge), `LeaseNotFound` when what it relies on does not hold;
-    /// `Compacted` when its revision was given up; `UnknownOutcome` when no answer came: read it back.
+    /// `CompareFailed`, `NotFound` (a block of an edge), `LeaseNotFound` when what it relies on does not
+    /// hold; `Compacted` when its revision was given up; `UnknownOutcome` when no answer came: read it back.
     pub async fn commit(self) -> Result<Committed> {
         let state = {
             let mut state = self.state()?;
@@ -515,7 +516,7 @@ impl Transaction {
         committed(reply, read_revision)
     }
 
-    /// Gives the transaction up. Dropping it does the same.
+    /// Discards the transaction. Dropping it does the same.
     pub fn rollback(self) {}
 }
 
@@ -591,7 +592,7 @@ where
             Err(error) => Err(error),
         };
         match result {
-            // A revision that was given up in between is one that somebody else has changed something after.
+            // If the revision was compacted meanwhile, another transaction has committed after it.
             Err(Error::Conflict { .. } | Error::Compacted { .. }) => {}
             other => return other,
         }
@@ -648,7 +649,8 @@ mod tests {
         assert!(matches!(twin.commit().await, Err(Error::TransactionDone)));
     }
 
-    /// Sent again, it could be done twice: the second would conflict with nothing, as the first has read before.
+    /// Sent again, it could be done twice: the second would conflict with nothing, as the first has read
+    /// before.
     #[tokio::test]
     async fn a_commit_whose_answer_is_lost_is_not_sent_again() {
         let (address, taken) = crate::silent::silent_server(b"KEYOFTX").await;
@@ -682,7 +684,7 @@ mod tests {
         assert_eq!(runs, 1);
     }
 
-    /// Whoever takes a conflict for a commit has lost an update.
+    /// A client that takes a conflict for a commit has lost an update.
     #[test]
     fn a_conflict_is_an_error_and_not_a_commit() {
         let of = |outcome| {

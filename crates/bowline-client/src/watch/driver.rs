@@ -1,4 +1,4 @@
-//! The task that owns a stream of watches.
+//! The driver: the task that owns a stream of watches.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, pending};
@@ -34,11 +34,11 @@ pub(crate) struct Hub {
 #[derive(Debug, Default)]
 struct Shared {
     next_id: AtomicU64,
-    /// Why there is no stream at the moment.
+    /// The error that ended the last stream.
     last_error: Mutex<Option<Error>>,
 }
 
-/// What watchers tell the driver.
+/// Commands of watchers to the driver.
 #[derive(Debug)]
 pub(super) enum Command {
     Add {
@@ -107,7 +107,7 @@ impl Shared {
     }
 }
 
-/// A watch, as the driver has it.
+/// The driver's state of a watch.
 struct Watch {
     subscription: Subscription,
     sender: mpsc::Sender<Result<Batch>>,
@@ -133,7 +133,7 @@ struct Driver {
     pause: Duration,
 }
 
-/// The stream, or what there is instead of it.
+/// The stream, or the state without one.
 enum Link {
     Closed,
     Opening(usize, Pin<Box<dyn Future<Output = Result<Opened>> + Send>>),
@@ -331,7 +331,7 @@ impl Driver {
         self.request(RequestUnion::CreateRequest(request));
     }
 
-    /// Takes a watch off the stream. What still comes for it finds nobody.
+    /// Cancels a watch on the stream. Later messages for it are dropped.
     fn cancel(&mut self, id: u64) {
         let watch_id = self
             .watches
@@ -352,7 +352,7 @@ impl Driver {
         }
     }
 
-    /// Gives an error if this endpoint has to be left.
+    /// Handles a message. Returns an error if this endpoint must be left.
     fn message(&mut self, message: WatchResponse) -> Option<Error> {
         let mut watch_id = message.watch_id;
         if message.created {
@@ -397,7 +397,7 @@ impl Driver {
         self.step(id, step)
     }
 
-    /// Does what a message makes necessary. Gives an error if this endpoint has to be left.
+    /// Executes a step. Returns an error if this endpoint must be left.
     fn step(&mut self, id: u64, step: Step) -> Option<Error> {
         let watch = self.watches.get_mut(&id)?;
         match step {
@@ -456,7 +456,7 @@ impl Driver {
     }
 }
 
-/// Whether no endpoint will have these watches.
+/// Whether every endpoint would refuse these watches.
 fn is_final(error: &Error) -> bool {
     matches!(
         error,

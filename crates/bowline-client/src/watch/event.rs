@@ -1,4 +1,4 @@
-//! What a watch tells.
+//! The events of a watch.
 
 use bowline_proto::mvccpb;
 
@@ -8,7 +8,7 @@ use crate::Entry;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Batch {
-    /// Every change up to this revision has been told, this batch included.
+    /// Every change up to this revision has been delivered, with this batch.
     pub revision: u64,
     /// The changes in order; none for a notification of progress.
     pub events: Vec<Event>,
@@ -22,12 +22,11 @@ pub struct Event {
     pub kind: EventKind,
     /// The key after the change. After a deletion, only its key and the revision.
     pub entry: Entry,
-    /// The key before the change, if that was asked for and there was anything, and if history still
-    /// had it.
+    /// The previous entry, if requested, present, and still in history.
     pub previous: Option<Entry>,
 }
 
-/// What happened to a key.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// It was written.

@@ -1,4 +1,4 @@
-//! The streams of a client's watches: one that they share, and one more for each that asks for its own.
+//! The streams of a client's watches: a shared one, and one for each watch with a separate stream.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

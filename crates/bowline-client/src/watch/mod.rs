@@ -6,14 +6,13 @@
 //!      └── drained, drop ──┘     └── breaks: the next one ──┘
 //! ```
 //!
-//! All watches of a client share one stream, unless one asks for its own. A task, the *driver*, owns it
-//! and what is known of each watch: its *subscription*, above all the next revision it has not delivered.
-//! When the stream breaks, the driver opens one at the next endpoint and creates every watch again from
-//! there.
+//! All watches of a client share one stream, except those with a separate stream. A task, the *driver*, owns
+//! the stream and the state of each watch, its *subscription* with the next undelivered revision. When the
+//! stream breaks, the driver opens one at the next endpoint and creates every watch again from that revision.
 //!
-//! A watcher that does not keep up holds nobody else up: once its queue is full, the driver cancels its
-//! watch at the server, and creates it again from the next revision when the queue is empty. So the
-//! memory of a watch is bounded, by its queue and the largest message.
+//! A slow watcher does not delay others: when its queue is full, the driver cancels its watch at the server,
+//! and creates it again from the next revision when the queue is empty. So the memory of a watch is bounded
+//! by its queue and the largest message.
 //!
 //! # Invariants
 //!

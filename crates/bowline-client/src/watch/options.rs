@@ -1,4 +1,4 @@
-//! What a watch asks for.
+//! The settings of a watch.
 
 use std::future::IntoFuture;
 
@@ -9,8 +9,8 @@ use super::{Hubs, Watcher};
 use crate::reply::signed;
 use crate::{BoxFuture, KeyRange, Result};
 
-/// A watch to begin. [`Client::watch`](crate::Client::watch) gives one; `await` begins it, and gives a [`Watcher`] once a
-/// server has confirmed it.
+/// A watch to begin. [`Client::watch`](crate::Client::watch) gives one; `await` begins it, and gives a
+/// [`Watcher`] once a server has confirmed it.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is watched until it is awaited"]
 pub struct Watch {
@@ -35,15 +35,15 @@ impl Watch {
         }
     }
 
-    /// Every key that starts with the key given.
+    /// Extends the key to all keys with this prefix.
     pub fn prefix(mut self) -> Watch {
         let range = KeyRange::prefix(std::mem::take(&mut self.request.key));
         (self.request.key, self.request.range_end) = range.into_parts();
         self
     }
 
-    /// Starts with the changes of this revision, in the past or in the future. Without it, with those
-    /// that come after the watch has begun.
+    /// The first revision to report, in the past or in the future. Default: the next revision when the watch
+    /// begins.
     pub fn from(mut self, revision: u64) -> Watch {
         self.request.start_revision = signed(revision);
         self
@@ -55,19 +55,19 @@ impl Watch {
         self
     }
 
-    /// Leaves out writes.
+    /// Omits puts.
     pub fn no_puts(mut self) -> Watch {
         self.request.filters.push(FilterType::Noput.into());
         self
     }
 
-    /// Leaves out deletions.
+    /// Omits deletions.
     pub fn no_deletes(mut self) -> Watch {
         self.request.filters.push(FilterType::Nodelete.into());
         self
     }
 
-    /// Also tells, now and then, up to which revision nothing happened: batches without events.
+    /// Requests periodic progress notifications: batches without events, with the current revision.
     pub fn progress_notify(mut self) -> Watch {
         self.request.progress_notify = true;
         self
@@ -80,7 +80,7 @@ impl Watch {
         self
     }
 
-    /// Uses a stream of its own, instead of the one that the client's watches share.
+    /// Uses a separate stream instead of the one that the client's watches share.
     pub fn own_stream(mut self) -> Watch {
         self.own_stream = true;
         self

@@ -1,4 +1,5 @@
-//! What is known of one watch, and what each message of the server makes of it. No input or output.
+//! [`Subscription`]: the state of one watch, and its transitions by messages of the server. No input or
+//! output.
 
 use bowline_proto::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use bowline_proto::mvccpb;

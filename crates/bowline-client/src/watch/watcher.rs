@@ -15,14 +15,14 @@ use super::Batch;
 use super::driver::{Command, Hub};
 use crate::{Error, Result};
 
-/// How many batches wait for a watcher before its watch is given up for a while.
+/// The capacity of a watcher's queue, in batches. When it is full, the watch is paused.
 pub(super) const QUEUE_BATCHES: usize = 256;
 
-/// A stream of changes: each once, in order, from the revision asked for. Resumes by itself when a
-/// connection or an endpoint fails. Dropping it ends the watch.
+/// A stream of changes: each once, in order, from the requested revision. Resumes when a connection or an
+/// endpoint fails. Dropping it ends the watch.
 ///
-/// It ends after an error: [`Error::Compacted`] if it was to go on, or to begin, with a revision that is
-/// given up; [`Error::WatchCanceled`] and others if the server will not have it.
+/// It ends after an error: [`Error::Compacted`] if its next revision is compacted; [`Error::WatchCanceled`]
+/// and others if the server refuses it.
 #[derive(Debug)]
 #[must_use = "dropping it ends the watch"]
 pub struct Watcher {
@@ -73,7 +73,7 @@ impl Watcher {
             .transpose()
     }
 
-    /// The first revision that has not been delivered: where a later watch would go on.
+    /// The first undelivered revision. A later watch resumes from it.
     #[must_use]
     pub fn next_revision(&self) -> u64 {
         self.next_revision

@@ -40,7 +40,7 @@ impl PeerClient {
     }
 
     /// Forwards a proposal to the leader of this term; returns once the leader has applied it. After an error
-    /// the outcome is unknown, except for [`is_unsent`] and `FailedPrecondition`.
+    /// the outcome is unknown, except for `is_unsent` and `FailedPrecondition`.
     pub async fn propose(&self, term: u64, proposal: Bytes) -> Result<(), Status> {
         let request = wire::ProposeRequest {
             sender: Some(self.peers.sender(&self.link)),

@@ -1,9 +1,9 @@
-//! The parts a graph falls into.
+//! Strongly and weakly connected components.
 //!
-//! Strongly connected: each block of a part reaches each other along edges. Tarjan's algorithm
-//! ("Depth-first search and linear graph algorithms", 1972) with an explicit stack. Weakly
-//! connected: the same when edges may be walked either way. Union-find with path halving, where the
-//! smaller number becomes the root.
+//! In a strongly connected component each block reaches each other along edges: Tarjan's algorithm
+//! ("Depth-first search and linear graph algorithms", 1972) with an explicit stack. Weakly connected
+//! components ignore the direction of edges: union-find with path halving, where the smaller number becomes
+//! the root.
 //!
 //! The first takes O(blocks + edges) time and up to 32 B per block beside the result; the second
 //! O(blocks + edges·log blocks) at worst, in practice about the same, and 4 B per block.

@@ -1,6 +1,6 @@
 //! Maps and sets by block id.
 //!
-//! Ids may be chosen by users, so a hash is seeded at random: nobody can choose ids that collide.
+//! Users may choose ids, so hashes are seeded at random: chosen ids cannot be made to collide.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -13,8 +13,7 @@ pub(crate) type IdMap<V> = std::collections::HashMap<BlockId, V, IdHashing>;
 /// A hash set of blocks. Nothing here may depend on its iteration order.
 pub(crate) type IdSet = std::collections::HashSet<BlockId, IdHashing>;
 
-/// Makes [`IdHasher`]s. Seeded afresh for each map: ids come from users, who must not be able to
-/// choose ids that collide.
+/// Makes [`IdHasher`]s, with a new seed for each map.
 #[derive(Clone, Debug)]
 pub(crate) struct IdHashing {
     seed: u64,

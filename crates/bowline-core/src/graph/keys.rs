@@ -6,8 +6,8 @@
 //! edge_in   | target 16 | kind 4 | source 16       |
 //! ```
 //!
-//! All numbers are big-endian, so the order of the bytes is the order of (id, kind, id): the edges
-//! of one block stand together, within it those of one kind, and both are a prefix away.
+//! All numbers are big-endian, so the byte order is the order of (id, kind, id): the edges of a block share a
+//! prefix, and so do its edges of one kind.
 
 use super::kind_id::KindId;
 use bowline_types::BlockId;
@@ -27,13 +27,12 @@ pub fn edge_in_key(target: BlockId, kind: KindId, source: BlockId) -> [u8; 36] {
     edge_key(target, kind, source)
 }
 
-/// What all edges of a block begin with: the leaving ones in `edge_out`, the arriving ones in
-/// `edge_in`.
+/// The key prefix of a block's edges: the leaving ones in `edge_out`, the arriving ones in `edge_in`.
 pub fn edge_prefix(id: BlockId) -> [u8; 16] {
     id.to_bytes()
 }
 
-/// What all edges of one kind of a block begin with.
+/// The key prefix of a block's edges of one kind.
 pub fn edge_kind_prefix(id: BlockId, kind: KindId) -> [u8; 20] {
     let mut prefix = [0; 20];
     prefix[..16].copy_from_slice(&id.to_bytes());
@@ -41,7 +40,7 @@ pub fn edge_kind_prefix(id: BlockId, kind: KindId) -> [u8; 20] {
     prefix
 }
 
-/// Takes apart a key of `edge_out` (source, kind, target) or `edge_in` (target, kind, source).
+/// Splits a key of `edge_out` (source, kind, target) or `edge_in` (target, kind, source).
 pub fn split_edge_key(key: &[u8]) -> Option<(BlockId, KindId, BlockId)> {
     let (near, rest) = key.split_first_chunk::<16>()?;
     let (kind, far) = rest.split_first_chunk::<4>()?;

@@ -1,15 +1,13 @@
-//! Blocks and edges where they lie, in a memtable, a page, or what was read of a blob file, lent to who
-//! reads them.
+//! Blocks and edges borrowed from a memtable, a page or a value read from a blob file.
 //!
-//! A record is checked as a whole before any of it is lent, so what is lent is what a copy of it
-//! would hold.
+//! Invariant: a record is validated completely before any of it is borrowed.
 
 use bowline_storage::codec::Reader;
 use bytes::Bytes;
 
 use bowline_types::{Attributes, Block, BlockId, Edge};
 
-/// A block where it lies, for as long as a visit (`Graph::visit_block`) takes.
+/// A borrowed block, valid during a visit (`Graph::visit_block`).
 #[derive(Clone, Copy, Debug)]
 pub struct BlockRef<'a> {
     /// Its id.
@@ -35,14 +33,14 @@ impl BlockRef<'_> {
     }
 }
 
-/// An edge where it lies, for as long as a visit (`Graph::visit_edge`) takes.
+/// A borrowed edge, valid during a visit (`Graph::visit_edge`).
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeRef<'a> {
-    /// Where it starts.
+    /// The block where it starts.
     pub source: BlockId,
     /// The name of its kind.
     pub kind: &'a str,
-    /// Where it ends.
+    /// The block where it ends.
     pub target: BlockId,
     /// Its attributes.
     pub attributes: AttributesRef<'a>,
@@ -61,21 +59,21 @@ impl EdgeRef<'_> {
     }
 }
 
-/// The attributes of a lent block or edge, in the order of their names.
+/// The attributes of a borrowed block or edge, in the order of their names.
 #[derive(Clone, Copy)]
 pub struct AttributesRef<'a> {
     count: usize,
-    /// As `record` lays them out, without their count; checked by [`AttributesRef::read`].
+    /// Encoded as in `record`, without the count; validated by [`AttributesRef::read`].
     encoded: &'a [u8],
 }
 
 impl<'a> AttributesRef<'a> {
-    /// Those that begin where `reader`, which reads `value`, is; `None` when they are not attributes.
+    /// Reads attributes at the position of `reader` in `value`; `None` when they are invalid.
     pub(super) fn read(value: &'a [u8], reader: &mut Reader<'a>) -> Option<AttributesRef<'a>> {
         let count = reader.varint_usize()?;
         let start = reader.position();
         let mut last = None;
-        // A count that lies ends the loop at the end of the bytes: each attribute takes two at least.
+        // A wrong count ends the loop at the end of the bytes: each attribute takes at least two.
         for _ in 0..count {
             let (name, _) = next(reader)?;
             if last.is_some_and(|last| last >= name) {
@@ -87,19 +85,19 @@ impl<'a> AttributesRef<'a> {
         Some(AttributesRef { count, encoded })
     }
 
-    /// How many there are.
+    /// The number of attributes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The attribute of this name. Looks through them in their order.
+    /// The value of the attribute `name`, by linear search.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
         let mut all = self.iter().skip_while(|(held, _)| *held < name);
@@ -111,7 +109,7 @@ impl<'a> AttributesRef<'a> {
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let mut reader = Reader::new(self.encoded);
-        // They have been read once: the end of the bytes is what ends it.
+        // Validated before: the loop ends at the end of the bytes.
         std::iter::from_fn(move || next(&mut reader))
     }
 

@@ -1,5 +1,5 @@
-//! A graph in memory for tests, laid out by the same keys and records as on disk, and the random
-//! graphs and the slow but obvious answers that algorithms are compared with.
+//! For tests: a graph in memory with the keys and records of the disk, random graphs, and slow reference
+//! algorithms.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

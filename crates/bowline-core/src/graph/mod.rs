@@ -1,25 +1,24 @@
-//! The graph: blocks, the edges between them, and questions about how they hang together.
+//! The graph: records of blocks and edges, and graph algorithms.
 //!
 //! ```text
-//!    lent                  blocks and edges where they lie
-//!    record, keys          how it lies in the trees `block`, `edge_out`, `edge_in`
+//!    lent                  borrowed blocks and edges
+//!    record, keys          encoding in the trees `block`, `edge_out`, `edge_in`
 //!        |
-//!    source                what an algorithm may ask of one snapshot
+//!    source                the interface of a snapshot for algorithms
 //!        |          \
-//!        |         view    the same as dense numbers, for questions about the whole graph
+//!        |         view    the whole graph with dense numbers as ids
 //!        |            \
 //!    traverse        order
 //!    reach           components
 //!    path            stats
 //! ```
 //!
-//! Two sorts of question. Those that start at a block (`traverse`, `reach`, `path`) read the trees
-//! as they go and cost what they touch. Those about the whole graph (`order`, `components`,
-//! `stats`) read everything once into a `view` and work on that.
+//! Local algorithms start at a block (`traverse`, `reach`, `path`) and read only the part of the trees that
+//! they visit. Global algorithms (`order`, `components`, `stats`) first read the whole graph into a `view`.
 //!
 //! Invariants: no algorithm recurses, so the depth of a graph is bounded by memory, not by the
-//! stack. Every answer is a function of the snapshot alone: hash maps are never iterated, and each
-//! algorithm says which answer it gives when there are several.
+//! stack. Every result is a function of the snapshot alone: hash maps are never iterated, and each
+//! algorithm defines which of several results it gives.
 
 pub mod components;
 #[cfg(any(test, fuzzing))]

@@ -1,13 +1,12 @@
-//! Putting blocks in an order that every edge agrees with.
+//! Topological order.
 //!
 //! Kahn's algorithm ("Topological sorting of large networks", 1962): take a block that no remaining
 //! edge leads to, remove its edges, repeat. Ready blocks wait in a heap, so of all valid orders it
 //! gives the one with the smallest ids first. O(blocks·log blocks + edges) time; 4 B per block
 //! beside the heap and the result, and the arriving rows if they are needed and not in the view.
 //!
-//! What is left when no block is ready lies on cycles or behind them. Each has a predecessor among
-//! the rest, so walking back from any of them must come to a block twice, and the walk between is a
-//! cycle.
+//! When no block is ready, the remaining blocks are on cycles or behind them. Each has a predecessor among
+//! the rest, so a walk back from any of them reaches a block twice, and the walk in between is a cycle.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -28,8 +27,8 @@ pub enum Precedence {
     TargetFirst,
 }
 
-/// Every block once, so that each edge agrees with `precedence`; as small ids first as that allows.
-/// [`Error::Cycle`] names a cycle, along its edges from its smallest block, if there is one.
+/// All blocks in topological order by `precedence`, with the smallest possible ids first. Fails with
+/// [`Error::Cycle`], a cycle along its edges from its smallest block.
 pub fn topological_order(view: &DenseView, precedence: Precedence) -> Result<Vec<BlockId>> {
     let rows = match (precedence, view.incoming()) {
         (Precedence::SourceFirst, _) => Cow::Borrowed(view.outgoing()),
@@ -67,12 +66,12 @@ pub fn topological_order(view: &DenseView, precedence: Precedence) -> Result<Vec
     })
 }
 
-/// A cycle along `rows` among the blocks that still wait, from its smallest block back to it.
+/// A cycle along `rows` among the remaining blocks, from its smallest block back to it.
 fn find_cycle(rows: &Rows, waiting_for: &[u32]) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let waits = |number: u32| waiting_for[number as usize] > 0;
 
-    // Of each block that waits, the smallest that it waits for.
+    // For each remaining block: its smallest remaining predecessor.
     let mut before = vec![NONE; rows.len()];
     for (number, row) in rows.iter().filter(|(number, _)| waits(*number)) {
         for &later in row {
@@ -81,7 +80,7 @@ fn find_cycle(rows: &Rows, waiting_for: &[u32]) -> Vec<u32> {
         }
     }
 
-    // Walks back from the first that waits until it comes to a block again.
+    // Walks back from the first remaining block until it reaches a block again.
     let first = (0..rows.len() as u32)
         .find(|&number| waits(number))
         .unwrap_or_default();

@@ -1,11 +1,10 @@
-//! Whether one block can be reached from another.
+//! Reachability of one block from another.
 //!
-//! Breadth-first search from both ends at once, always advancing the side whose frontier is
-//! smaller, until one meets what the other has found or has nothing left (Pohl, "Bi-directional
-//! search", 1971). With degree `g` and distance `d` it reads about 2·g^(d/2) blocks instead of
-//! g^d. At worst O(blocks + edges) time and O(blocks) memory.
+//! Bidirectional breadth-first search (Pohl, "Bi-directional search", 1971): it always advances the side with
+//! the smaller frontier, until the sides meet or one is exhausted. With degree `g` and distance `d` it reads
+//! about 2·g^(d/2) blocks instead of g^d. At worst O(blocks + edges) time and O(blocks) memory.
 //!
-//! If nothing leads to `to`, its side ends at once, however much can be reached from `from`.
+//! If `to` has no incoming path, its side ends at once, however much is reachable from `from`.
 
 use super::id_map::IdSet;
 use super::source::{GraphSource, KindFilter, require_block};
@@ -55,7 +54,7 @@ pub fn reachable(
 struct Side {
     direction: Direction,
     found: IdSet,
-    /// What was found last and is not expanded yet.
+    /// The blocks that were found last and are not expanded.
     frontier: Vec<BlockId>,
 }
 

@@ -1,17 +1,17 @@
-//! Values of blocks and edges in their trees.
+//! The encoding of blocks and edges as values of their trees.
 //!
 //! ```text
 //! block       | version 1 | kind varint | attributes | content bytes |
 //! edge_out    | version 1 | attributes |
-//! edge_in     empty: whoever needs the attributes reads edge_out
+//! edge_in     empty: the attributes are in edge_out
 //!
 //! attributes  | count varint | (name bytes, value bytes) * count |
 //! bytes       | length varint | that many bytes |
 //! ```
 //!
-//! The version comes first, so that a later layout can stand beside this one. Every value has one
-//! encoding only: names are strictly ascending, varints are minimal, nothing follows the end. The
-//! decoders refuse everything else, never panic, and allocate nothing: what they give lies in the value.
+//! The version comes first, so later layouts can coexist with this one. Every value has exactly one encoding:
+//! names are strictly ascending, varints are minimal, nothing follows the end. The decoders refuse everything
+//! else, never panic, and allocate nothing: their results borrow from the value.
 
 use bowline_storage::codec::{Reader, put_bytes, put_varint};
 
@@ -30,7 +30,7 @@ pub(crate) fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
     put_bytes(out, &block.content);
 }
 
-/// The parts of a block's value, where they lie.
+/// The borrowed parts of a block's value.
 #[derive(Debug)]
 pub struct BlockParts<'a> {
     pub kind: KindId,

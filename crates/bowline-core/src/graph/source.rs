@@ -1,4 +1,4 @@
-//! What the algorithms ask of a graph: one consistent snapshot, read in key order.
+//! [`GraphSource`]: the interface of the algorithms to one consistent snapshot, read in key order.
 
 use super::keys::edge_out_key;
 use super::kind_id::KindId;
@@ -44,13 +44,13 @@ pub struct NeighborRef {
     pub id: BlockId,
     /// The kind of the edge.
     pub kind: KindId,
-    /// [`Direction::Out`] when the edge leaves the block asked about, [`Direction::In`] when it
-    /// arrives there; never [`Direction::Both`].
+    /// [`Direction::Out`] when the edge leaves the queried block, [`Direction::In`] when it arrives
+    /// there; never [`Direction::Both`].
     pub direction: Direction,
 }
 
 impl NeighborRef {
-    /// The edge between `from`, the block asked about, and this neighbour: (source, target).
+    /// The edge between `from`, the queried block, and this neighbour: (source, target).
     pub fn ends(&self, from: BlockId) -> (BlockId, BlockId) {
         match self.direction {
             Direction::In => (self.id, from),
@@ -95,7 +95,7 @@ pub(crate) fn require_block(graph: &impl GraphSource, id: BlockId) -> Result<()>
     }
 }
 
-/// An edge ends at a block that is not there. Commits refuse such edges, so something else wrote it.
+/// The error for an edge to an absent block. Commits refuse such edges, so a foreign writer made it.
 pub(crate) fn dangling_edge(source: BlockId, kind: KindId, target: BlockId) -> Error {
     Error::InvalidRecord {
         what: "edge",
@@ -104,8 +104,8 @@ pub(crate) fn dangling_edge(source: BlockId, kind: KindId, target: BlockId) -> E
     }
 }
 
-/// An edge under `key` stands in one of `edge_out` and `edge_in` but not in the other. Commits write
-/// both, so something else wrote it.
+/// The error for an edge under `key` that is in only one of `edge_out` and `edge_in`. Commits write both, so
+/// a foreign writer made it.
 pub(crate) fn one_sided_edge(key: &[u8]) -> Error {
     Error::InvalidRecord {
         what: "edge",

@@ -1,4 +1,4 @@
-//! A graph as dense numbers, for questions about the whole of it.
+//! [`DenseView`]: the whole graph in memory, with dense numbers instead of ids, for global algorithms.
 //!
 //! Blocks are numbered by their rank among the sorted ids, so smaller number means smaller id. The
 //! edges lie in compressed sparse rows: one array of ends, and for each block where its part starts.
@@ -34,7 +34,7 @@ pub struct DenseView {
 }
 
 impl DenseView {
-    /// Reads the whole graph. Arriving edges are laid out, too, `with_incoming`.
+    /// Reads the whole graph. `with_incoming` also stores the arriving edges.
     pub fn build(
         graph: &impl GraphSource,
         kinds: &KindFilter,
@@ -100,7 +100,7 @@ impl DenseView {
         self.ids.len() as u32
     }
 
-    /// How many edges there are of the kinds asked for.
+    /// The number of edges of the requested kinds.
     pub(crate) fn edge_count(&self) -> u64 {
         self.outgoing.edge_count()
     }
@@ -121,7 +121,7 @@ impl DenseView {
         &self.outgoing
     }
 
-    /// The sources of the edges that arrive at each block, ascending, if they were asked for.
+    /// The sources of the edges that arrive at each block, ascending, if built `with_incoming`.
     pub fn incoming(&self) -> Option<&Rows> {
         self.incoming.as_ref()
     }
@@ -131,7 +131,7 @@ impl DenseView {
         &self.block_kinds
     }
 
-    /// How many edges there are of each kind asked for.
+    /// The number of edges of each requested kind.
     pub(crate) fn edge_kinds(&self) -> &BTreeMap<KindId, u64> {
         &self.edge_kinds
     }

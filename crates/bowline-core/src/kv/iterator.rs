@@ -1,4 +1,4 @@
-//! The iterator over a range of one snapshot, and the walk that copies nothing.
+//! [`RangeIter`]: iteration over a range of one snapshot, with and without copies.
 
 use std::ops::ControlFlow;
 
@@ -10,10 +10,10 @@ use super::record::{self, Entry, Head, decode};
 use crate::error::Result;
 use crate::trees;
 
-/// The entries of a range at one revision, in key order, from both ends.
+/// The entries of a range at one revision, in key order. Double-ended.
 ///
-/// Owned and `Send`: it keeps what it reads from, not the database handle. A failed read ends it
-/// after the error.
+/// The iterator is `Send` and keeps the memtables and tables that it reads, but not the database open. It
+/// ends after the first error.
 ///
 /// ```
 /// # let db = bowline::Db::in_memory()?;
@@ -26,7 +26,7 @@ use crate::trees;
 #[derive(Debug)]
 pub struct RangeIter {
     front: Scan,
-    /// Made when the first entry is asked for from the back.
+    /// Created by the first read from the back.
     back: Option<Scan>,
     done: bool,
     _pin: Option<SnapshotPin>,
@@ -50,7 +50,7 @@ impl RangeIter {
     }
 }
 
-/// An entry where it lies, in a page or a memtable, until the walk goes on.
+/// A borrowed entry in a page or a memtable, valid until the walk goes on.
 #[derive(Clone, Copy)]
 pub struct EntryRef<'a> {
     /// The key.
@@ -80,20 +80,20 @@ impl<'a> EntryRef<'a> {
         })
     }
 
-    /// A copy to keep, with its metadata.
+    /// Copies the entry with its metadata.
     ///
     /// # Errors
-    /// What lies below a version that was written without a look at it cannot be read.
+    /// `Storage` when an older version that a blind record depends on cannot be read.
     pub fn to_entry(&self) -> Result<Entry> {
         let mut item = None;
         read_into(self, &mut item);
         item.unwrap_or_else(|| Err(record::invalid(self.key)))
     }
 
-    /// A copy of the key and the metadata; the value is left out.
+    /// Copies the key and the metadata without the value.
     ///
     /// # Errors
-    /// As [`EntryRef::to_entry`].
+    /// Those of [`EntryRef::to_entry`].
     pub fn to_entry_without_value(&self) -> Result<Entry> {
         let meta = self.head.complete(self.key, self.scan.sources())?;
         Ok(meta.entry(self.key, Value::EMPTY))
@@ -111,12 +111,12 @@ impl std::fmt::Debug for EntryRef<'_> {
 }
 
 impl RangeIter {
-    /// Hands the entries that are left to `visit`, in key order, where they lie: nothing is copied, and
-    /// metadata that has to be put together from several versions is only when
-    /// [asked](EntryRef::to_entry) for. Ends when `visit` breaks, with what it breaks with.
+    /// Calls `visit` with the remaining entries in key order, borrowed: nothing is copied, and metadata is
+    /// computed from several versions only by [`EntryRef::to_entry`]. Stops when `visit` breaks, and returns
+    /// its value.
     ///
-    /// For walks over many entries: an iterator hands out each by itself, which is most of what a walk
-    /// over entries in memory costs.
+    /// For walks over many entries: returning each entry from an iterator is most of the cost of a walk in
+    /// memory.
     ///
     /// ```
     /// # use std::ops::ControlFlow;
@@ -134,7 +134,7 @@ impl RangeIter {
     /// ```
     ///
     /// # Errors
-    /// An entry could not be read. Those before it were visited.
+    /// `Storage`, `InvalidRecord` when an entry cannot be read. The entries before it were visited.
     pub fn visit<B>(
         mut self,
         mut visit: impl FnMut(EntryRef<'_>) -> ControlFlow<B>,
@@ -151,7 +151,7 @@ impl RangeIter {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Goes to the next entry from the front; `false` where the ends have met.
+    /// Advances from the front; `false` when the ends have met.
     #[inline]
     fn advance(&mut self) -> Result<bool> {
         if !self.front.advance()? {
@@ -162,8 +162,7 @@ impl RangeIter {
     }
 }
 
-/// The entry, built where it is to stay: an entry is large, and to hand it up through calls would copy
-/// it each time.
+/// The entry, built in place: an entry is large, and each return through a call would copy it.
 #[inline]
 fn read_into(at: &EntryRef<'_>, item: &mut Option<Result<Entry>>) {
     let scan = at.scan;
@@ -193,8 +192,8 @@ fn read(scan: &Scan) -> Option<Result<Entry>> {
     item
 }
 
-// The ends have met when one stands on a key that the other has given already. Where one comes to
-// the end of the range, the other has nothing left either.
+// The ends have met when one is at a key that the other has returned. When one reaches the end of the
+// range, the other has nothing left.
 
 impl Iterator for RangeIter {
     type Item = Result<Entry>;

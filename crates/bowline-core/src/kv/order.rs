@@ -1,29 +1,28 @@
-//! The order of the writes of one revision, where it is not the order of their keys.
+//! The order of the writes of one revision, if it is not the key order.
 //!
-//! The kv tree holds one version of a key at a revision: what the key has become. Of nearly every
-//! revision this tells everything, as most transactions write one key, or theirs in order. One that
-//! writes in another order, or a key more than once, leaves a record at its revision: one key of the
-//! system tree, of which each such revision is a version. So it costs nothing where there is nothing
-//! to tell, reads of keys do not see it, and it is given up with the history it belongs to.
+//! The kv tree holds one version of a key per revision: the last one. For most revisions this is complete,
+//! as most transactions write one key, or keys in order. A transaction that writes in another order, or a
+//! key more than once, adds a record at its revision: a version of one key of the system tree. So other
+//! transactions pay nothing, reads of keys do not see the record, and it is trimmed with its history.
 //!
 //! ```text
 //! order  | steps until the end |
-//! step   | what u8 | key bytes | by what: |
+//! step   | tag u8 | key bytes | by tag: |
 //!        |   1 the last write of a key              |
 //!        |   2 those of a run of keys, in order     | last key bytes |
 //!        |   3 a deletion, before the last write    |
 //!        |   4 a put, before the last write         | entry bytes: see `record.rs` |
 //! ```
 //!
-//! The keys of a revision, sorted, are cut into runs that were written one after the other in this
-//! order, and no longer one would do. A step names the two ends of a run, so that whoever watches a few keys finds
-//! their places without knowing the others, and a range that is deleted takes two keys, however many are in it.
+//! The sorted keys of a revision are cut into maximal runs that were written in key order. A step names the
+//! two ends of a run. So a watcher of a few keys finds their places without the other keys, and a deleted
+//! range takes two keys, however many it contains.
 //!
 //! Invariants:
 //!
-//! - Every write of a revision that has a record is one of its steps, or within one; the last write of
-//!   each key is in a run, all earlier ones stand before it.
-//! - One order has one encoding, and that of the keys has none.
+//! - Every write of a revision with a record is a step or within one. The last write of each key is in a
+//!   run; its earlier writes come before that run.
+//! - An order has exactly one encoding; the key order has none.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -55,7 +54,7 @@ enum Step {
     Earlier(Box<Change>),
 }
 
-/// The record of what a batch does to keys; `None` when they are written once each, in their order.
+/// The record of a batch; `None` when it writes each key once and in key order.
 pub fn of_batch(batch: &[u8]) -> Option<Vec<u8>> {
     let mut reader = BatchReader::new(batch)?;
     let mut writes = Vec::new();
@@ -71,7 +70,7 @@ pub fn of_batch(batch: &[u8]) -> Option<Vec<u8>> {
     for (number, write) in writes.iter().enumerate() {
         last_writes.insert(write.key, number);
     }
-    // Of each write that is the last of its key: the key's place among all.
+    // For each last write of a key: the key's place among all keys.
     let places = last_writes.values().enumerate();
     let places: HashMap<usize, usize> = places.map(|(place, number)| (*number, place)).collect();
     let mut out = Vec::new();
@@ -104,7 +103,7 @@ fn put_step(what: u8, key: &[u8], more: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes a record apart.
+/// Decodes a record.
 pub fn decode(bytes: &[u8], revision: Revision) -> Option<Order> {
     let mut reader = Reader::new(bytes);
     let mut steps = Vec::new();
@@ -136,7 +135,7 @@ pub fn decode(bytes: &[u8], revision: Revision) -> Option<Order> {
 }
 
 impl Order {
-    /// Whether it is what [`of_batch`] would make of its writes.
+    /// Whether [`of_batch`] would give this record for its writes.
     fn is_one(&self) -> bool {
         // The runs by their keys, each with its step.
         let mut runs: Vec<(&[u8], &[u8], usize)> = Vec::new();
@@ -147,7 +146,7 @@ impl Order {
         }
         runs.sort_unstable();
         let is_apart = runs.is_sorted_by(|a, b| a.1 < b.0);
-        // Neighbours that follow each other are one run.
+        // Adjacent runs that follow each other would be one run.
         let is_cut = runs.windows(2).all(|two| two[0].2 + 1 != two[1].2);
         let is_early = |(number, step): (usize, &Step)| match step {
             Step::Run { .. } => true,
@@ -161,8 +160,8 @@ impl Order {
         self.steps.len() > 1 && is_apart && is_cut && self.steps.iter().enumerate().all(is_early)
     }
 
-    /// Puts changes of the revision, which are sorted by their keys, into the order of the writes,
-    /// with those of the keys that are `wanted` that were written over. `None` when one has no place.
+    /// Puts the revision's changes, sorted by key, into the order of the writes, and adds the overwritten
+    /// writes of `wanted` keys. `None` when a change has no place.
     pub fn arrange(
         &self,
         changes: &[Change],
@@ -187,7 +186,7 @@ impl Order {
         (taken == changes.len()).then_some(out)
     }
 
-    /// What was written over of one key, in order.
+    /// The overwritten writes of a key, in order.
     pub fn earlier<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Change> {
         self.steps.iter().filter_map(move |step| match step {
             Step::Earlier(change) if change.entry.key == *key => Some(&**change),
@@ -226,11 +225,11 @@ impl Order {
     }
 }
 
-/// Shows the order of each of `revisions`, which are ascending, that is not that of the keys.
+/// Visits the order records of `revisions`, which ascend.
 ///
-/// From the newest record down, so that neither many revisions without a record nor many records of
-/// other revisions take time. Of revisions below the floor of history, which the caller asks for
-/// afterwards, records may be missing.
+/// It searches from the newest record down, so neither many revisions without a record nor many records of
+/// other revisions cost time. Records below the floor of history may be missing: the caller must check the
+/// floor afterwards.
 pub fn for_each(
     engine: &Engine,
     revisions: &[Revision],
@@ -248,14 +247,14 @@ pub fn for_each(
         });
         let (revision, order) = match found {
             Ok(Some(found)) => found,
-            // The floor is above this one and all that are left.
+            // The floor is above this revision and all remaining ones.
             Ok(None) | Err(bowline_storage::Error::Replaced { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         if let Some(order) = order {
             visit(revision, order.ok_or_else(|| invalid(&key))?)?;
         }
-        // In between there is none.
+        // There is no record in between.
         let behind = left.partition_point(|other| *other <= revision);
         let is_it = left.last() == Some(&revision);
         left = &left[..behind - usize::from(is_it)];
@@ -263,7 +262,7 @@ pub fn for_each(
     Ok(())
 }
 
-/// What a record says that does not fit what it speaks of.
+/// The error for a record that does not match the kv tree.
 pub fn invalid(key: &[u8]) -> Error {
     Error::InvalidRecord {
         what: "order",
@@ -309,7 +308,7 @@ mod tests {
         changes.iter().map(name).collect()
     }
 
-    /// What the kv tree has of the writes.
+    /// The versions that the kv tree holds of the writes.
     fn last_of(writes: &[&str], wanted: impl Fn(&[u8]) -> bool) -> Vec<Change> {
         let mut last = BTreeMap::new();
         for (number, write) in writes.iter().enumerate() {

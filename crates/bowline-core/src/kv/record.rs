@@ -1,4 +1,4 @@
-//! What is stored under a user key: etcd's metadata, then the value.
+//! The record of a user key: etcd's metadata, then the value.
 //!
 //! ```text
 //! flags u8 (bit 0: a lease follows; bit 1: the record is blind; bits 2 to 4: blind ones below it) |
@@ -8,10 +8,9 @@
 //! The modification revision is the revision of the version itself. A deleted key is a tombstone
 //! without a record; a key put again after it starts at version 1.
 //!
-//! A *blind* record was written without a look at what the key held before: that would be a read of a
-//! table for each put, which costs several times what the put does. Its numbers are those that are
-//! right if the key was absent below it. If it was present there, the create revision is that of the
-//! version below, and the version is the sum of both:
+//! A *blind* record was written without reading the key's previous version, because reading a table costs
+//! several times as much as the put. Its metadata is right if the key was absent. If the key was present,
+//! the create revision is that of the version below, and the version is the sum of both:
 //!
 //! ```text
 //!  revision          9                     4
@@ -19,12 +18,11 @@
 //!             = created 2, version 6
 //! ```
 //!
-//! Merges complete blind records when they meet the version below ([`Metadata`]); who reads one before
-//! completes it from the sources it was read from (`complete`). So that this takes few steps however
-//! often a key is written, a record counts the blind ones that it was put on top of in memory; on top
-//! of [`BLIND_BELOW_MAX`] of them a put looks. What is above that is complete, too. A record with a
-//! lease is never blind, and none is written where a lease may be attached to the key: it would have to
-//! be detached.
+//! Merges complete blind records when they meet the version below ([`Metadata`]). A reader completes a blind
+//! record from the sources it was read from (`complete`). To bound this work, a record counts the blind
+//! records below it in memory; on top of `BLIND_BELOW_MAX` of them a put reads the previous version and
+//! writes a complete record. A record with a lease is never blind, and no blind record is written when the
+//! key may be attached to a lease, because the key would have to be detached.
 
 use bowline_storage::codec::{Reader, put_varint};
 use bowline_storage::compaction::MergeOperator;
@@ -38,9 +36,9 @@ use crate::watch::{Change, ChangeKind};
 
 const FLAG_LEASE: u8 = 1;
 const FLAG_BLIND: u8 = 2;
-/// Where the number of blind records below begins in the flags.
+/// The first bit of the number of blind records below in the flags.
 const BELOW_SHIFT: u32 = 2;
-/// On top of how many blind records in memory another one is put at most.
+/// The maximal number of blind records below another one in memory.
 pub(crate) const BLIND_BELOW_MAX: u8 = 7;
 
 /// A key with its value and etcd's metadata.
@@ -54,24 +52,24 @@ pub struct Entry {
     pub create_revision: Revision,
     /// The revision that wrote this value.
     pub mod_revision: Revision,
-    /// How often the key was written since its creation; 1 for the first time.
+    /// The number of writes of the key since its creation, including the creation.
     pub version: u64,
     /// The lease the key is attached to; 0 = none.
     pub lease: LeaseId,
 }
 
-/// One change of a key, as `DbReader::history` tells it. A transaction that came through
-/// etcd's API may change a key more than once: then several have one revision.
+/// One change of a key in `DbReader::history`. A transaction of etcd's API may change a key more than once:
+/// then several versions have the same revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// When.
+    /// The revision of the change.
     pub revision: Revision,
-    /// What was written; `None` for a deletion.
+    /// The entry after the change; `None` for a deletion.
     pub entry: Option<Entry>,
 }
 
 impl Version {
-    /// What a change tells of its key.
+    /// The version that a change made.
     pub fn of(change: &Change) -> Version {
         let is_put = change.kind == ChangeKind::Put;
         Version {
@@ -105,21 +103,21 @@ impl Meta {
 /// The longest head, in bytes.
 pub const HEAD_MAX_BYTES: usize = 31;
 
-// What an engine tells of a value without reading it is enough for the metadata.
+// The head that the engine returns without reading a large value contains the metadata.
 const _: () = assert!(HEAD_MAX_BYTES <= bowline_storage::blob::HEAD_BYTES);
 
 /// The head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The metadata; of a blind record what it is when the key was absent before.
+    /// The metadata; in a blind record, as if the key was absent before.
     pub meta: Meta,
     pub is_blind: bool,
-    /// Of a blind one: how many of its kind lay below it in memory when it was put.
+    /// In a blind record: the number of blind records below it in memory at the put.
     pub blind_below: u8,
 }
 
 impl Head {
-    /// The whole metadata of the version it was read with, from `sources`.
+    /// The complete metadata, from the `sources` that the record was read from.
     #[inline]
     pub fn complete(self, key: &[u8], sources: &SuperVersion) -> Result<Meta> {
         match self.is_blind {
@@ -129,18 +127,18 @@ impl Head {
     }
 }
 
-/// What a blind record says once it is known what lies below.
+/// The metadata of a blind record on top of the version below.
 fn on_top_of(blind: Meta, below: Meta) -> Meta {
     Meta {
         create_revision: below.create_revision,
-        // Only a damaged record is near the end.
+        // Only a damaged record is near the maximum.
         version: blind.version.saturating_add(below.version),
         ..blind
     }
 }
 
-/// Completes the metadata of a blind record from the sources it was read from. In others a version
-/// below it may be gone, merged into it.
+/// Completes a blind record from the sources it was read from. In newer sources the version below may be
+/// merged into it already.
 #[cold]
 fn complete(key: &[u8], blind: Meta, sources: &SuperVersion) -> Result<Meta> {
     let mut meta = blind;
@@ -159,7 +157,7 @@ fn complete(key: &[u8], blind: Meta, sources: &SuperVersion) -> Result<Meta> {
     Ok(meta)
 }
 
-/// Applies blind records to the versions below them where a merge has both.
+/// The merge operator: completes blind records from the versions below them.
 #[derive(Debug)]
 pub struct Metadata;
 
@@ -206,7 +204,7 @@ pub fn encode_head(meta: &Meta, out: &mut Vec<u8>) {
     encode(&head, out);
 }
 
-/// Encodes the head of a record of a key of which nothing is known into `out`, which is cleared.
+/// Encodes the head of a blind record into `out`, which is cleared.
 pub(crate) fn encode_blind_head(revision: Revision, blind_below: u8, out: &mut Vec<u8>) {
     let meta = Meta {
         create_revision: revision,
@@ -238,7 +236,7 @@ pub fn encode(head: &Head, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes a record apart: its head, and where the value starts.
+/// Decodes a record: its head, and the offset of the value.
 #[inline]
 pub fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Head, usize)> {
     let mut reader = Reader::new(bytes);
@@ -259,7 +257,7 @@ pub fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Head, usize)> {
     } else {
         0
     };
-    // A lease that is none is written as no lease.
+    // A record without a lease has no lease field.
     let is_padded = flags & FLAG_LEASE != 0 && lease == 0;
     if create_revision > mod_revision || version == 0 || is_padded {
         return None;
@@ -306,8 +304,8 @@ pub(crate) fn meta_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Me
     }
 }
 
-/// The value alone, built where it is to stay: a short one lies in [`Value`] itself, and to hand that up through
-/// two calls would copy it twice more. `value` is `Ok(None)` before.
+/// Sets `value`, which is `Ok(None)` before. A short value is stored inside [`Value`]: returning it through
+/// two calls would copy it twice more.
 #[inline]
 pub fn value_into(key: &[u8], found: Option<Found<'_>>, value: &mut Result<Option<Value>>) {
     if let Some(found) = found
@@ -429,7 +427,7 @@ mod tests {
         );
         assert_eq!(decode(&[0, 1, 0], 9), None, "version 0");
         assert_eq!(decode(&[1, 1, 1], 9), None, "the lease is missing");
-        // It had two encodings once, with and without a lease of 0.
+        // There were two encodings once, with and without a lease of 0.
         assert_eq!(decode(&[1, 1, 1, 0], 9), None, "a lease that is none");
         assert!(
             entry_of_record(b"k", 9, &[2, 9, 1]).is_err(),
@@ -456,7 +454,7 @@ mod tests {
         assert_eq!(on_known, Some(record(2, 6, false)));
         let on_blind = apply(&blind, Some((7, &unknown)));
         assert_eq!(on_blind, Some(record(6, 3, true)));
-        // In either order it comes to the same.
+        // The order of application does not matter.
         let first = Metadata.apply((7, &unknown), Some((4, &known)), &mut Vec::new());
         assert_eq!(first, Some(()));
         assert_eq!(

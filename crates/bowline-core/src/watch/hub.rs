@@ -1,4 +1,4 @@
-//! The ring of recent changes, and the bell that wakes waiting watchers.
+//! [`Hub`]: the ring of recent changes, and the signal that wakes waiting watchers.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use bowline_storage::sync::{ArcSwapOption, Condvar, Mutex};
 
 use super::{Change, Changes};
 
-/// One revision's changes as the ring keeps them.
+/// One revision's changes in the ring.
 #[derive(Debug)]
 struct Slot {
     changes: Arc<Changes>,
     bytes: u64,
 }
 
-/// The ring and the bell. One leader at a time publishes; any number of watchers read.
+/// The ring and the signal. One leader at a time publishes; any number of watchers read.
 #[derive(Debug)]
 pub struct Hub {
-    /// Made for the first change that anybody watches: to make and drop so many takes longer than
-    /// everything else when a small database is opened and closed.
+    /// Allocated for the first watched change: allocating and dropping the slots would dominate the open
+    /// and close of a small database.
     slots: OnceLock<Box<[ArcSwapOption<Slot>]>>,
     bytes_max: u64,
     tail: Mutex<Tail>,
@@ -31,7 +31,7 @@ pub struct Hub {
     is_closed: AtomicBool,
 }
 
-/// What the publisher knows of the ring. No watcher takes this lock, but the last one to go.
+/// The publisher's state of the ring. Of the watchers, only the last one takes this lock, when it is removed.
 #[derive(Debug, Default)]
 struct Tail {
     /// The oldest revision that may still be in the ring.
@@ -42,7 +42,7 @@ struct Tail {
 }
 
 impl Hub {
-    /// Few where interleavings are tried, so that the ring wraps around after a few commits.
+    /// Few under shuttle, so that the ring wraps around after a few commits.
     const SLOTS: usize = if cfg!(bowline_shuttle) { 4 } else { 4096 };
 
     pub fn new(bytes_max: u64) -> Hub {
@@ -70,7 +70,7 @@ impl Hub {
         (revision % Hub::SLOTS as u64) as usize
     }
 
-    /// Whether anybody watches. Without watchers nothing is put into the ring.
+    /// Whether there are watchers. Without watchers the ring stays empty.
     pub fn is_watched(&self) -> bool {
         self.watchers.load(Ordering::Acquire) > 0
     }
@@ -83,14 +83,14 @@ impl Hub {
         self.watchers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The last to go takes the ring's memory with it.
+    /// Removes a watcher. The last one frees the ring's memory.
     pub fn remove_watcher(&self) {
         if self.watchers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.clear();
         }
     }
 
-    /// Forgets everything. Who comes to watch meanwhile reads it from the trees.
+    /// Clears the ring. A watcher that starts meanwhile reads from the trees.
     fn clear(&self) {
         let mut tail = self.tail.lock();
         if self.is_watched() {
@@ -106,14 +106,13 @@ impl Hub {
         *tail = Tail::default();
     }
 
-    /// Puts one revision's changes (none, when it changed no keys) into the ring, after the
-    /// revision is visible.
+    /// Puts one revision's changes into the ring, after the revision is visible. They are empty when no
+    /// key changed.
     pub fn publish(&self, revision: Revision, changes: Vec<Change>) {
         let bytes = changes.iter().map(Change::size_bytes).sum();
         let mut tail = self.tail.lock();
         if tail.end != revision {
-            // Nobody watched for a while. What is older than the gap could not be given up one by
-            // one any more.
+            // After a gap without watchers the older slots cannot be evicted one by one.
             self.forget(&mut tail);
             tail.oldest = revision;
         }
@@ -149,7 +148,7 @@ impl Hub {
         (slot.changes.revision == revision).then(|| slot.changes.clone())
     }
 
-    /// Wakes waiting watchers, after something became visible.
+    /// Wakes waiting watchers after a revision became visible.
     pub fn wake(&self) {
         // Pairs with the fence in `wait`: either this sees the waiter, or the waiter sees the
         // revision.
@@ -216,8 +215,8 @@ mod tests {
         }
     }
 
-    /// Found by review: what was in the ring before a time without watchers counted against its
-    /// bytes and could not be given up, so that what came after it was, at once.
+    /// Found by review: changes from before a time without watchers still counted against the ring's bytes
+    /// and could not be evicted. So later changes were evicted at once.
     #[test]
     fn a_time_without_watchers_leaves_the_ring_its_room() {
         let hub = Hub::new(100_000);

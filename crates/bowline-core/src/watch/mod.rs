@@ -1,10 +1,9 @@
 //! Watching changes of keys, in order, from now or from the past.
 //!
-//! Each committed revision's changes are put once into a bounded *ring*, indexed by revision.
-//! A watcher holds nothing but a cursor (the next revision it wants). While the ring still has
-//! that revision, the watcher takes it from there; it shares no lock with commit. When the ring
-//! has moved on (a slow watcher, or one that starts in the past), the watcher reads the versions
-//! themselves from the trees, in chunks, until it reaches the ring again.
+//! The changes of each committed revision are put once into a bounded *ring*, indexed by revision. A watcher
+//! is a cursor: the next revision it reads. If the ring has that revision, the watcher reads it there,
+//! without a lock shared with commits. If not (a slow watcher, or a start in the past), the watcher reads
+//! versions from the trees in chunks, until it reaches the ring.
 //!
 //! ```text
 //!           compacted      trees (history)             ring            not yet
@@ -14,16 +13,15 @@
 //!
 //! Invariants:
 //!
-//! - A watcher gets every change of its range with a revision from its start on, once, in order
-//!   of revision, all changes of one revision together, or an error that says from where on.
-//! - Nothing is lost between history and ring: both are asked for exactly "the next revision".
-//! - A watcher's pin keeps the history it has not read, up to the lag limit; beyond it the watcher
-//!   gets [`Error::Compacted`](crate::Error::Compacted), never a gap.
-//! - The changes of one revision come in the order in which they were made, with those that were made
-//!   over by later ones, whether they are read from the ring or from the trees. Only of the revision
-//!   that history begins with there is no more than what each key has become, in both.
-//! - A change is delivered only after it is published, so never one that could be taken back
-//!   (with `Durability::Sync`).
+//! - A watcher receives every change of its range from its start on, once, in order of revision, all changes
+//!   of a revision together; or an error with the oldest readable revision.
+//! - No change is lost between history and ring: both are read at exactly the next revision.
+//! - A watcher's pin keeps unread history, up to the lag limit; beyond it the watcher gets
+//!   [`Error::Compacted`](crate::Error::Compacted), never a gap.
+//! - The changes of a revision come in the order of the writes, with overwritten ones, from the ring and from
+//!   the trees alike. For the oldest revision of history, both give only the last change of each key.
+//! - A change is delivered only after it is published, so a delivered change is durable (with
+//!   `Durability::Sync`).
 
 mod hub;
 
@@ -33,12 +31,12 @@ pub use hub::Hub;
 
 use crate::kv::Entry;
 
-/// What happened to a key.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was put.
+    /// The key was put.
     Put,
-    /// It was deleted.
+    /// The key was deleted.
     Delete,
 }
 
@@ -51,8 +49,8 @@ pub struct Change {
     /// The entry after a put. After a delete only its key and `mod_revision` (the revision of the
     /// deletion) are set, as in etcd.
     pub entry: Entry,
-    /// The entry before the revision of the change; only when asked for with `WatchBuilder::with_previous`, and
-    /// absent for a new key or where history has been given up.
+    /// The entry before the revision of the change. Only with `WatchBuilder::with_previous`; absent for a new
+    /// key or where history has been trimmed.
     pub previous: Option<Entry>,
 }
 
@@ -78,21 +76,20 @@ impl Change {
         Change::new(ChangeKind::Delete, entry)
     }
 
-    /// Whether it put a key that was absent, if only because the same transaction had deleted it before.
+    /// Whether it put an absent key, also one that the same transaction had deleted before.
     #[must_use]
     pub fn creates_key(&self) -> bool {
         self.kind == ChangeKind::Put && self.entry.create_revision == self.entry.mod_revision
     }
 
-    /// About how much memory it takes, in bytes.
+    /// The approximate memory of the change, in bytes.
     pub fn size_bytes(&self) -> u64 {
         (self.entry.key.len() + self.entry.value.len() + size_of::<Change>()) as u64
     }
 }
 
-/// All changes of one revision that are in the watched range, in the order in which they were made:
-/// that of the keys, but in a transaction that came through etcd's API. There a key may be changed more than
-/// once, by a put and a deletion.
+/// All changes of one revision in the watched range, in the order of the writes. This is the key order,
+/// except in transactions of etcd's API, which can also change a key more than once, by a put and a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// The revision.

@@ -1,4 +1,4 @@
-//! What writes of the graph are made of.
+//! Writes of the graph as writes of records.
 //!
 //! | write | requires | records |
 //! |---|---|---|
@@ -25,7 +25,7 @@ pub fn put_block<T: Target>(target: &mut T, block: &Block) -> Result<(), T::Erro
     target.put_record(trees::BLOCK, &graph::block_key(block.id), value)
 }
 
-/// Deletes a block with every edge from or to it. Returns whether it was there.
+/// Deletes a block and all its edges. Returns whether the block existed.
 pub fn delete_block<T: Target>(target: &mut T, id: BlockId) -> Result<bool, T::Error> {
     let key = graph::block_key(id);
     if !target.exists(trees::BLOCK, &key)? {
@@ -55,7 +55,7 @@ pub fn put_edge<T: Target>(target: &mut T, edge: &Edge) -> Result<(), T::Error> 
     target.put_record(trees::EDGE_IN, &back, Vec::new())
 }
 
-/// Deletes an edge. Returns whether it was there.
+/// Deletes an edge. Returns whether it existed.
 pub fn delete_edge<T: Target>(
     target: &mut T,
     source: BlockId,
@@ -82,7 +82,7 @@ fn remove_edge<T: Target>(
     target.delete_record(trees::EDGE_IN, &back)
 }
 
-/// Source, kind and target of the key of an edge in either tree.
+/// The source, kind and target of an edge key of either tree.
 pub fn split(tree: TreeId, key: &[u8]) -> Result<(BlockId, KindId, BlockId), Error> {
     let split = graph::split_edge_key(key);
     let (near, kind, far) = split.ok_or_else(|| Error::InvalidRecord {

@@ -1,8 +1,8 @@
 //! What goes with a lease.
 //!
 //! A lease is a record in the system tree; each of its keys has an attachment record there, written by the
-//! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader of a
-//! cluster.
+//! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader
+//! of a cluster.
 //!
 //! Invariant: with a lease go its keys, their attachments and what is recorded of it, in one transaction.
 

@@ -1,4 +1,4 @@
-//! The state that a write is decided against.
+//! Reads of the newest state, which a write is decided against.
 
 use std::ops::Bound;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::kv::record::{self, Meta};
 use crate::trees;
 
-/// Reads of the newest state: everything that was decided before, published or not.
+/// Reads of the newest state, with all earlier decisions, published or not.
 pub trait Lookup {
     /// Whether a tree has a record under a key.
     fn exists(&self, tree: TreeId, key: &[u8]) -> Result<bool>;
@@ -49,7 +49,7 @@ impl Lookup for Newest<'_> {
     }
 
     fn mod_revision(&self, key: &[u8]) -> Result<Revision> {
-        // The head of a blind record has the right one, so nothing below it is read.
+        // A blind record has the right modification revision, so nothing below it is read.
         let head = self.0.peek_since(trees::KV, key, 0, |found| {
             record::head_of(key, found.as_ref())
         })??;

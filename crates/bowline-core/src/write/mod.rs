@@ -1,4 +1,4 @@
-//! The rules of writing: each one is here, once.
+//! The rules of writing, shared by the library and the cluster.
 //!
 //! A write is decided in two places. The library decides it in a commit group, for a transaction that has
 //! collected its mutations before. A member of a cluster decides it when it applies a command, on top of what
@@ -18,19 +18,19 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | what a write names | [`mutation`] |
-//! | which state a decision reads | [`lookup`] |
-//! | which puts need not know the version before | [`previous`] |
-//! | what must hold, and what counts as a conflict | [`validate`] |
+//! | the form of a write | [`mutation`] |
+//! | the state that a decision reads | [`lookup`] |
+//! | the previous version, and puts without it | [`previous`] |
+//! | guards and conflicts | [`validate`] |
 //! | create revision, version, lease attachments, events | [`writer`] |
-//! | what a block and an edge are made of; what goes with a block | [`graph`] |
-//! | what goes with a lease | [`lease`] |
+//! | the records of blocks and edges; deletion of a block's edges | [`graph`] |
+//! | deletion of a lease's keys | [`lease`] |
 //!
 //! Invariants:
 //!
-//! - Batches are encoded by [`writer`] alone, but for the record of what a member has applied; blocks and edges
-//!   are encoded for them by [`graph`] alone. An ingestion writes tables and no batch; it asks [`writer`] for
-//!   metadata and for attachments.
+//! - Batches are encoded by [`writer`] alone, but for the record of what a member has applied; blocks and
+//!   edges are encoded for them by [`graph`] alone. An ingestion writes tables and no batch; it asks
+//!   [`writer`] for metadata and for attachments.
 //! - Every rule is generic over its caller and compiled for each, so that the library pays nothing for what
 //!   only the cluster needs.
 

@@ -1,4 +1,4 @@
-//! What a transaction writes: one mutation for each key of a tree.
+//! The write set of a transaction: at most one mutation for each key of a tree.
 
 use bowline_storage::{TreeId, Value};
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ impl Mutation {
 /// have, takes no allocation.
 pub type Mutations = SmallVec<[Mutation; 1]>;
 
-/// What happens to the key.
+/// The change of a key.
 #[derive(Debug)]
 pub enum Action {
     /// Sets a key of the kv tree; its metadata is added at commit. Lease 0 means none.

@@ -1,13 +1,13 @@
-//! The version of a key before a write, and when it need not be known.
+//! The previous version of a written key, and puts that do without it.
 //!
-//! A put needs the create revision, the version and the lease that its key had. A committer looks them up on
-//! its own thread ([`Previous::prefetch`]); the leader of its group then reads only what is newer than that
-//! ([`Previous::refresh`]). To look may mean to read a table, which costs several times what the put does. So
-//! a short put without a lease may be *blind*: its record is completed later, by a merge or a reader (see
-//! [`record`]).
+//! A put needs the previous create revision, version and lease of its key. The committer looks them up on its
+//! thread ([`Previous::prefetch`]); the leader of its group reads only newer versions
+//! ([`Previous::refresh`]). A look-up may read a table, which costs several times as much as the put. So a
+//! short put without a lease may be *blind*: a merge or a reader completes its record later (see [`record`]).
 //!
-//! Invariant: no put is blind where somebody needs the version before it: a watcher, whose event carries the
-//! metadata, or a lease, from which the key may have to be detached. Both are asked again at the decision.
+//! Invariant: no put is blind when its previous version is needed: by a watcher, whose event carries the
+//! metadata, or by a lease, from which the key may have to be detached. Both are checked again at the
+//! decision.
 
 use bowline_storage::Revision;
 use bowline_storage::engine::{Engine, Found};
@@ -17,29 +17,29 @@ use crate::error::Result;
 use crate::kv::record::{self, Meta};
 use crate::trees;
 
-/// Up to this size of its value a put may be blind, in bytes. Beside a larger one the look-up costs
-/// little, and a blob file takes only what is complete.
+/// The largest value of a blind put, in bytes. Next to a larger value the look-up is cheap, and blob files
+/// take only complete records.
 const BLIND_VALUE_MAX_BYTES: usize = 512;
 
 /// The version of a key before a write.
 #[derive(Debug, Clone, Copy)]
 pub enum Previous {
-    /// There is none.
+    /// The key is absent.
     Absent,
     /// Its metadata.
     Present(Meta),
-    /// Not looked up: a table would have to be read, for a put that can do without.
+    /// Not looked up, because a blind put need not read a table.
     Unknown {
-        /// How many blind records the key has in memory, the newest of which is its newest version.
+        /// The number of blind records of the key in memory; the newest one is its newest version.
         blind_below: u8,
     },
 }
 
 impl Previous {
-    /// Nothing is known, and memory has no version of the key.
+    /// Not looked up, and memory has no version of the key.
     pub const UNKNOWN: Previous = Previous::Unknown { blind_below: 0 };
 
-    /// The version that was found. Without a look below it where it is blind and may stay so.
+    /// The found version. Does not read below a blind one if the put may be blind.
     #[inline]
     fn of(key: &[u8], found: Option<&Found<'_>>, may_be_blind: bool) -> Result<Previous> {
         if may_be_blind
@@ -54,7 +54,7 @@ impl Previous {
         Ok(meta.map_or(Previous::Absent, Previous::Present))
     }
 
-    /// Looks a key up ahead of the decision; memory alone where the write may be blind.
+    /// Looks up a key before the decision; only in memory if the write may be blind.
     #[inline]
     pub fn prefetch(engine: &Engine, key: &[u8], may_be_blind: bool) -> Result<Previous> {
         let read = |found: Option<Found<'_>>| Previous::of(key, found.as_ref(), may_be_blind);
@@ -67,8 +67,8 @@ impl Previous {
         }
     }
 
-    /// The version at the decision, from what was prefetched at `looked_up_at`. `is_current` says that no
-    /// key was committed since; `must_know` that no write may be blind any more.
+    /// The version at the decision, from the one prefetched at `looked_up_at`. `is_current`: no key was
+    /// committed since. `must_know`: no write may be blind any more.
     #[inline]
     pub fn refresh(
         self,
@@ -89,8 +89,8 @@ impl Previous {
         };
         let must_look = match self {
             Previous::Absent => false,
-            // Nothing newer also when a newer deletion has been merged away since the look-up,
-            // together with what it deleted. Asked after reading: a merge raises the floor first.
+            // A newer deletion may have been merged away since the look-up, together with the version it
+            // deleted. The floor is read after the key: a merge raises the floor first.
             Previous::Present(_) => engine.history_floor() > looked_up_at,
             Previous::Unknown { .. } => must_know,
         };
@@ -105,7 +105,7 @@ impl Previous {
 }
 
 impl Action {
-    /// Whether it can be written without the version before it.
+    /// Whether the key can be written without its previous version.
     #[inline]
     pub fn may_be_blind(&self) -> bool {
         match self {

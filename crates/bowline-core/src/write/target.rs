@@ -1,8 +1,8 @@
-//! Where a write of several records reads and writes.
+//! [`Target`]: the reads and writes of a compound write, such as the deletion of a block with its edges.
 //!
-//! A block goes with its edges, a lease with its keys. Which records those are is a rule ([`super::graph`],
-//! [`super::lease`]); what the decision rests on is the target's to keep: a transaction of the library notes
-//! its reads and is validated at commit, a command of the cluster reads the newest state.
+//! The rules ([`super::graph`], [`super::lease`]) choose the records. The target decides how reads are
+//! validated: a transaction of the library records them for its commit, a command of the cluster reads the
+//! newest state.
 
 use bowline_storage::TreeId;
 
@@ -13,22 +13,22 @@ use crate::lease::LeaseId;
 
 /// A transaction, or a command, that a rule writes into.
 pub trait Target {
-    /// Why a write ends.
+    /// The error of a refused write.
     type Error: From<Error>;
 
-    /// Whether a record is there, own writes included.
+    /// Whether a record exists, own writes included.
     fn exists(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, Self::Error>;
 
-    /// Every key of a tree that begins with a prefix, own writes included. At commit there must be no other.
+    /// All keys of a tree with a prefix, own writes included. There must be no other at the commit.
     fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error>;
 
-    /// Refuses unless a condition holds, now and at commit.
+    /// Requires a condition, now and at the commit.
     fn require(&mut self, guard: Guard) -> Result<(), Self::Error>;
 
     /// The number of a kind; a new name gets the next one.
     fn kind(&mut self, name: &str) -> Result<KindId, Self::Error>;
 
-    /// Sets a record of another tree than that of the keys.
+    /// Sets a record outside the kv tree.
     fn put_record(&mut self, tree: TreeId, key: &[u8], value: Vec<u8>) -> Result<(), Self::Error>;
 
     /// Deletes such a record.

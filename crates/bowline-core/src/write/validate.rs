@@ -1,10 +1,10 @@
-//! What must hold for a write, and what counts as a conflict.
+//! Validation: guards and conflicts.
 //!
 //! A *guard* is a condition on the newest state: a key is at a revision, a block or a lease exists. A
-//! *conflict* is a version newer than a revision under a key or in a range that the writer relied on.
+//! *conflict* is a version of a key or range in the read set that is newer than the read revision.
 //!
-//! Invariant: a conflict is decided by versions alone. Of versions that are not the newest of their key some
-//! may be gone, so only the newest of a key counts; its tombstone is one, too.
+//! Invariant: conflicts are decided by versions alone, and only by the newest version of a key, which may be
+//! a tombstone: older versions may have been merged away.
 
 use std::ops::Bound;
 
@@ -28,7 +28,7 @@ pub enum Guard {
     Lease { id: LeaseId, exists: bool },
 }
 
-/// Why a write is refused.
+/// The reason why a write is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Violation {
     /// A key or a range has a version newer than the writer's snapshot.
@@ -49,11 +49,11 @@ pub enum Violation {
     MissingBlock { id: BlockId },
     /// A lease is absent.
     LeaseNotFound { id: LeaseId },
-    /// A lease is there already.
+    /// A lease exists already.
     LeaseExists { id: LeaseId },
 }
 
-/// `Ok(Ok(()))` when the write may go on; the outer error is one of reading.
+/// `Ok(Ok(()))` when the write may go on. The outer error is a read error.
 pub type Verdict = Result<Result<(), Violation>>;
 
 impl Guard {
@@ -66,7 +66,7 @@ impl Guard {
     }
 }
 
-/// A key is at a modification revision; 0 means absent.
+/// Checks the modification revision of a key; 0 means absent.
 pub fn check_revision(lookup: &impl Lookup, key: &[u8], expected: Revision) -> Verdict {
     let actual = lookup.mod_revision(key)?;
     if actual != expected {
@@ -123,7 +123,7 @@ pub fn check_range_unchanged(
     if !engine.changed_since(tree, lower, upper, since)? {
         return Ok(Ok(()));
     }
-    // The first key with its newest version: in which order they are visited is this member's own.
+    // The smallest changed key, so that all members agree: the order of the visits differs between them.
     let mut first: Option<(Vec<u8>, Revision)> = None;
     let span = (since + 1, Revision::MAX);
     engine.peek_versions(tree, lower, upper, span, &mut |key, revision, _, _| {

@@ -1,4 +1,4 @@
-//! The batch of a transaction, with what its writes imply: metadata, lease attachments, events.
+//! [`Writer`]: encodes a transaction's batch with its metadata, lease attachments and events.
 //!
 //! | write | record | besides |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use crate::lease::LeaseId;
 use crate::trees;
 use crate::watch::{Change, ChangeKind};
 
-/// Learns of each write, for a caller whose later writes read the earlier ones.
+/// Receives each write, for a caller whose later writes read the earlier ones.
 pub trait Journal {
     /// A record was put; its bytes are given in two parts.
     fn put(&mut self, tree: TreeId, key: &[u8], head: &[u8], tail: &[u8], revision: Revision);
@@ -27,7 +27,7 @@ pub trait Journal {
     fn delete(&mut self, tree: TreeId, key: &[u8]);
 }
 
-/// A caller that reads nothing of its own.
+/// For a caller that does not read its writes.
 impl Journal for () {
     #[inline]
     fn put(&mut self, _: TreeId, _: &[u8], _: &[u8], _: &[u8], _: Revision) {}
@@ -35,7 +35,7 @@ impl Journal for () {
     fn delete(&mut self, _: TreeId, _: &[u8]) {}
 }
 
-/// Encodes the writes of one transaction at one revision. Its buffers serve one transaction after the other.
+/// Encodes the writes of one transaction at one revision. Transactions reuse its buffers.
 #[derive(Debug, Default)]
 pub struct Writer<J> {
     batch: Vec<u8>,
@@ -56,13 +56,13 @@ impl<J: Journal> Writer<J> {
         self.is_watched = is_watched;
     }
 
-    /// What was encoded so far.
+    /// The batch encoded so far.
     #[inline]
     pub fn batch(&self) -> &[u8] {
         &self.batch
     }
 
-    /// Takes the events that were collected.
+    /// Takes the collected events.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
@@ -72,7 +72,7 @@ impl<J: Journal> Writer<J> {
         std::mem::take(&mut self.batch)
     }
 
-    /// Gives the memory of a large batch back.
+    /// Frees the memory of a large batch.
     pub fn shrink(&mut self) {
         const BATCH_KEPT_MAX_BYTES: usize = 1 << 20;
         if self.batch.capacity() > BATCH_KEPT_MAX_BYTES {
@@ -80,7 +80,7 @@ impl<J: Journal> Writer<J> {
         }
     }
 
-    /// Sets a key that was `previous` before.
+    /// Sets a key whose previous version was `previous`.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &Value, lease: LeaseId, previous: Option<Meta>) {
         let meta = meta_of_put(self.revision, lease, previous);
@@ -93,8 +93,8 @@ impl<J: Journal> Writer<J> {
         self.attach(key, previous.map_or(0, |meta| meta.lease), lease);
     }
 
-    /// Sets a key of which the version before is not known, on top of so many blind records in memory. For a
-    /// key that has no lease and is not watched.
+    /// Sets a key by a blind record, on top of `blind_below` blind records in memory. For a key without a
+    /// lease and without watchers.
     #[inline]
     pub fn put_blind(&mut self, key: &[u8], value: &Value, blind_below: u8) {
         record::encode_blind_head(self.revision, blind_below, &mut self.head);
@@ -108,7 +108,7 @@ impl<J: Journal> Writer<J> {
         self.journal.put(tree, key, head, value, self.revision);
     }
 
-    /// Deletes a key that is present, with the lease that it has.
+    /// Deletes a present key that is attached to `lease`.
     #[inline]
     pub fn delete(&mut self, key: &[u8], lease: LeaseId) {
         self.delete_record(trees::KV, key);
@@ -119,14 +119,14 @@ impl<J: Journal> Writer<J> {
         self.attach(key, lease, 0);
     }
 
-    /// Sets a record of another tree than that of the keys.
+    /// Sets a record outside the kv tree.
     #[inline]
     pub fn put_record(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         BatchWriter::resume(&mut self.batch).put(tree, key, value, &[]);
         self.journal.put(tree, key, value, &[], self.revision);
     }
 
-    /// Deletes a record.
+    /// Deletes a record outside the kv tree.
     #[inline]
     pub fn delete_record(&mut self, tree: TreeId, key: &[u8]) {
         BatchWriter::resume(&mut self.batch).delete(tree, key);
@@ -145,7 +145,7 @@ impl<J: Journal> Writer<J> {
     }
 }
 
-/// The metadata that a put at `revision` gives a key that was `previous` before.
+/// The metadata of a put at `revision` on top of `previous`.
 #[inline]
 pub fn meta_of_put(revision: Revision, lease: LeaseId, previous: Option<Meta>) -> Meta {
     Meta {

@@ -39,7 +39,7 @@
 //! Merges happen where new data arrives. Another rule covers key ranges without writes: when the blob
 //! files of a tree have more garbage *together* than the bound, tables of the run that refers to the worst
 //! file are rewritten in place, namely those that refer to files over the bound
-//! ([`crate::compaction::pick_blobs`]). At least one file is over the bound then, and is removed by the
+//! (`crate::compaction::pick_blobs`). At least one file is over the bound then, and is removed by the
 //! job, so the process terminates. At the end the blob files of a tree are at most 1 / (1 - g) times as
 //! long as the referenced data, wherever the garbage is.
 //!

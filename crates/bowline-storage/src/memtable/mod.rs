@@ -176,7 +176,7 @@ impl Memtable {
     /// and indexes. Capacity costs address space; memory is taken as entries come.
     ///
     /// Less than `capacity_bytes` may be granted: offsets reach up to 32 GiB. See
-    /// [`Memtable::capacity_bytes`].
+    /// `Memtable::capacity_bytes`.
     #[must_use]
     pub fn new(generation: u64, trees: usize, capacity_bytes: usize) -> Memtable {
         // On top of the capacity: the unit that stands for nothing, and the heads of the lists.

@@ -21,7 +21,7 @@ pub enum Compression {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableOptions {
     /// A page is closed before it would grow beyond this many bytes; an entry that is larger
-    /// gets a page of its own. At most [`TableOptions::PAGE_BYTES_MAX`].
+    /// gets a page of its own. At most `TableOptions::PAGE_BYTES_MAX`.
     pub page_bytes: usize,
     /// Every how many entries, at most, a key is written in full, so that a search can start
     /// there. Large entries make it happen sooner.

@@ -1,4 +1,5 @@
-//! The decisions of a commit group: request by request, each against everything decided before it.
+//! Validation and encoding of a commit group: one request after the other, each against the state after
+//! the previous ones.
 
 use std::ops::Bound;
 
@@ -19,13 +20,13 @@ use bowline_core::write::previous::Previous;
 use bowline_core::write::validate::{self, Violation};
 use bowline_core::write::writer::Writer;
 
-/// One for each request of a group.
+/// The outcomes of a group's requests, in order.
 pub(super) type Outcomes = SmallVec<[Result<Committed>; 1]>;
 
 /// The outcomes, and whether the group is durable.
 type Decided = (Outcomes, bowline_storage::Result<Revision>);
 
-/// What all requests of a group are encoded by.
+/// The context in which a group is encoded.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     pub(super) is_watched: bool,
@@ -40,7 +41,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// A large commit's bytes are not kept for the small ones after it.
+    /// Frees the memory of a large commit.
     pub(super) fn shrink(&mut self) {
         self.writer.shrink();
     }
@@ -67,7 +68,7 @@ pub(super) fn decide_all(
             Ok(committed) if !committed.changed => Ok(committed),
             Ok(committed) => match round.apply(scratch.writer.batch()) {
                 Ok(_) => {
-                    // Also without changes of keys: watchers then need not look for them.
+                    // Published also without changes of keys, so watchers need not read the trees.
                     if around.is_watched && committed.revision > newest {
                         newest = committed.revision;
                         let changes = scratch.writer.take_changes();
@@ -90,7 +91,7 @@ pub(super) fn decide_all(
     (outcomes, finished)
 }
 
-/// Whether the request may commit now.
+/// Validates a request against the newest state.
 fn decide(engine: &Engine, round: &CommitGroup<'_>, request: &Request) -> Result<()> {
     let snapshot = request.snapshot;
     for (tree, key) in &request.keys {
@@ -133,14 +134,14 @@ fn encode(
         has_leases,
     } = around;
     let mut known: SmallVec<[Previous; 1]> = SmallVec::new();
-    // For each write outside the kv tree: whether it deletes what is not there.
+    // For each write outside the kv tree: whether it deletes an absent record.
     let mut voids = Vec::new();
-    // Every commit of a key takes a revision: without one since the look-up, there is nothing newer.
+    // Every commit of a key takes a revision: without a new revision the look-up is current.
     let looked_up_at = prepared.looked_up_at;
     let is_current = round.last_revision() == looked_up_at;
     let request = &prepared.request;
     let mut prefetched = prepared.previous.iter();
-    // Leases and kinds are not numbered: a batch of nothing else keeps the last revision.
+    // A batch of only leases and kinds takes no revision.
     let mut is_numbered = false;
     let mut changed = false;
     for write in &request.writes {
@@ -155,7 +156,7 @@ fn encode(
             continue;
         }
         let previous = prefetched.next().copied().unwrap_or(Previous::UNKNOWN);
-        // Somebody may want to know since the look-up.
+        // A watcher or a lease may have come since the look-up.
         let must_know = is_watched || has_leases.load(Ordering::Relaxed);
         let look_up = (looked_up_at, is_current);
         let previous = previous.refresh(engine, &write.key, &write.action, look_up, must_know)?;
@@ -233,7 +234,7 @@ fn encode(
     })
 }
 
-/// The error of a transaction that may not commit.
+/// The error of a refused transaction.
 fn refusal(violation: Violation) -> Error {
     match violation {
         Violation::Changed {

@@ -1,9 +1,9 @@
-//! The commit queue: one order for all commits, one flush for many.
+//! The commit queue: one order of all commits, and group commit with one flush per group.
 //!
-//! Committers hand their request to the queue. The first to come while nobody leads becomes
-//! the *leader* of the round, on its own thread: a lone writer pays no hand-over. The others park.
-//! The leader takes everyone who waits, decides request by request in order, writes all of them to
-//! the log as one group with one flush, publishes, hands over the lead, and wakes its members:
+//! Committers put their requests into the queue. A committer that finds no leader becomes the *leader* of
+//! the next commit group (in code: round) on its own thread, so a lone writer needs no thread switch. The
+//! others park. The leader takes the waiting requests, decides them in order, writes them to the log as
+//! one group with one flush, publishes, hands over the lead, and wakes the group's members:
 //!
 //! ```text
 //! writer A  ──lead─[decide A B C | write | flush | publish]─hand over to D, wake B C──►
@@ -12,27 +12,27 @@
 //! writer D            ──park (came during the flush)─────────'lead─[gather B C ...]──►
 //! ```
 //!
-//! Closed-loop writers that were just woken come back within microseconds. A leader that flushed
-//! at once would leave them for the next round, and rounds would settle at half the writers each
-//! (seen in every group-commit without it). So a leader whose predecessor's round had several
-//! members waits for as many to come, at most a fraction of what a flush takes.
+//! Closed-loop writers commit again within microseconds after they are woken. A leader that flushed at
+//! once would miss them, and each group would have half of the writers (every group commit without
+//! gathering shows this). So if the previous group had several members, the leader waits until as many
+//! requests wait, but at most half the time of a group.
 //!
-//! To park and be woken takes tens of microseconds of the processor, and a round with a flush some hundred,
-//! one without a few. So where rounds are short, who waits yields for the time of some rounds before it
-//! parks. Where writers keep coming, a commit takes no more of the processor so, since hardly anybody has to
-//! be woken (docs/benchmarks.md); a writer that waits now and then keeps it for up to a millisecond.
+//! Parking and waking a thread costs tens of microseconds of processor time; a group with a flush takes
+//! some hundred, a group without a few. So while groups are short, a waiting committer yields for the time
+//! of a few groups before it parks. Under steady load this costs no processor time, because few threads
+//! have to be woken (docs/benchmarks.md); an occasional writer spins for up to a millisecond.
 //!
 //! Invariants:
 //!
-//! - Requests are decided one at a time, each against everything decided before it, published or
-//!   not: the newest versions in the memtable include those of the round in progress.
-//! - A request that is refused leaves no trace.
-//! - Every request gets exactly one outcome, after its round is flushed. When the flush fails, the
-//!   outcome of each is that failure, also of those that change nothing or were refused: they were
-//!   decided against writes that may be lost.
-//! - Who leads alone ([`CommitQueue::lead_alone`]) has a turn of its own: those who came before it
-//!   are in rounds before, those who came after it in rounds after.
-//! - Watchers hear of a round after it is published and before the next one begins.
+//! - Requests are decided one at a time, each against all decisions before it, published or not: the
+//!   newest versions in the memtable include those of the group in progress.
+//! - A refused request changes nothing.
+//! - Every request gets exactly one outcome, after its group is flushed. When the flush fails, every
+//!   member gets that failure, also members that change nothing or were refused: they were decided
+//!   against writes that may be lost.
+//! - [`CommitQueue::lead_alone`] has its place in the order: earlier requests are in earlier groups, later
+//!   ones in later groups.
+//! - Watchers receive a group after it is published and before the next group begins.
 
 mod decide;
 mod request;
@@ -55,18 +55,28 @@ use decide::{Outcomes, Scratch, Surroundings, decide_all};
 use request::Prepared;
 pub(crate) use request::{Request, TreeRange};
 
-/// What became of a request.
+/// The result of a commit.
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// db.put("k", "v")?;
+/// let mut tx = db.begin();
+/// tx.delete("k")?;
+/// let committed = tx.commit()?;
+/// assert_eq!((committed.revision, committed.deleted, committed.changed), (3, 1, true));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// The revision it committed at; for one that changed nothing, the current revision.
+    /// The revision of the commit; the current revision when nothing changed.
     pub revision: Revision,
-    /// How many present keys it deleted.
+    /// The number of existing keys that it deleted.
     pub deleted: u64,
     /// Whether it changed anything.
     pub changed: bool,
 }
 
-/// How much the members of a round may write, besides the leader, in encoded bytes.
+/// The limit on the requests of a group without the leader's, in encoded bytes.
 pub(crate) const MEMBERS_MAX_BYTES: u64 = 8 << 20;
 
 const WAITING: u8 = 0;
@@ -88,24 +98,24 @@ struct Queue {
     waiting: Vec<Arc<Seat>>,
 }
 
-/// The queue and what the leader needs.
+/// The queue and the leader's state.
 #[derive(Debug)]
 pub(crate) struct CommitQueue {
     queue: Mutex<Queue>,
-    /// The number of `waiting`, to be read without the lock.
+    /// The length of `Queue::waiting`, readable without the lock.
     waiting: AtomicUsize,
-    /// The size of the last round.
+    /// The number of requests in the last group.
     last_round: AtomicUsize,
-    /// A moving average of what a round takes, in ns.
+    /// A moving average of the duration of a group, in ns.
     round_ns: AtomicU64,
-    /// Whether a key may be attached to a lease. Then no put is blind: it may have to detach the key.
-    /// Set in the order of commits, and never taken back.
+    /// Whether a key may be attached to a lease. Then no put is blind, as it may have to detach the
+    /// key. Set in commit order, never reset.
     has_leases: AtomicBool,
     scratch: Mutex<Scratch>,
 }
 
 impl CommitQueue {
-    /// A queue for a database in which keys may be attached to leases, or none is.
+    /// A queue; `has_leases` says whether keys may be attached to leases.
     pub(crate) fn new(has_leases: bool) -> CommitQueue {
         CommitQueue {
             has_leases: AtomicBool::new(has_leases),
@@ -117,7 +127,7 @@ impl CommitQueue {
         }
     }
 
-    /// Commits a request: returns when it is decided and, in the default durability, flushed.
+    /// Commits a request. Returns when it is decided and, with the default durability, flushed.
     pub(crate) fn commit(&self, engine: &Engine, hub: &Hub, request: Request) -> Result<Committed> {
         let may_be_blind = !hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
         let request = request.prepare(engine, may_be_blind)?;
@@ -162,7 +172,7 @@ impl CommitQueue {
     }
 
     fn lead(&self, engine: &Engine, hub: &Hub, own: Prepared) -> Result<Committed> {
-        // Whatever happens, somebody must lead on.
+        // Hands over the lead also on a panic.
         let handover = Handover { queue: self };
         let cohort = self.last_round.load(Ordering::Relaxed);
         if cohort > 1 {
@@ -188,8 +198,8 @@ impl CommitQueue {
         let own = outcomes
             .next()
             .unwrap_or_else(|| Err(internal("a round gave no outcome")));
-        // Before the members wake: the first to come back then leads at once, and gathers while
-        // the others are still being woken, instead of parking to be woken once more.
+        // Before the members are woken: the first to commit again leads at once and gathers while
+        // the others wake, instead of parking again.
         drop(handover);
         for (seat, outcome) in members.0.iter().zip(outcomes) {
             seat.finish(outcome);
@@ -197,13 +207,12 @@ impl CommitQueue {
         own
     }
 
-    /// Does `work` in the place of a round, in the order of all commits, with no other round beside
-    /// it.
+    /// Runs `work` in the commit order, in place of a group. No group runs at the same time.
     pub(crate) fn lead_alone<R>(&self, work: impl FnOnce() -> R) -> R {
         let seat = {
             let mut queue = self.queue.lock();
             if queue.is_led {
-                // Without a request: nobody takes it for a member.
+                // A seat without a request cannot become a member.
                 let seat = Arc::new(Seat {
                     state: AtomicU8::new(WAITING),
                     thread: thread::current(),
@@ -227,7 +236,7 @@ impl CommitQueue {
         work()
     }
 
-    /// Waits, yielding, until as many wait as the last round had, or a moment has passed.
+    /// Yields until as many requests wait as the last group had, at most for half a group's time.
     fn gather(&self, cohort: usize) {
         const GATHER_MAX: Duration = Duration::from_micros(200);
         let round = Duration::from_nanos(self.round_ns.load(Ordering::Relaxed));
@@ -238,12 +247,12 @@ impl CommitQueue {
         }
     }
 
-    /// Waits, yielding, for as long as some rounds take, where they are short.
+    /// Yields for the time of a few groups, if groups are short.
     fn linger(&self, seat: &Seat) {
-        /// A disk that takes longer to flush is waited for asleep.
+        /// For slower disks the committer parks at once.
         const ROUND_MAX: Duration = Duration::from_micros(400);
         const ROUNDS: u32 = 4;
-        /// Where interleavings are tried, those who park are of interest, too.
+        /// Short under shuttle, so that its interleavings include parked committers.
         const PATIENCE_MAX: Duration = match cfg!(bowline_shuttle) {
             true => Duration::from_micros(20),
             false => Duration::from_millis(1),
@@ -259,9 +268,9 @@ impl CommitQueue {
         }
     }
 
-    /// Those who wait, as many as fit: nobody is refused for what others write.
+    /// The waiting requests that fit into a group. The limit refuses no request.
     fn take_members(&self) -> Vec<Arc<Seat>> {
-        // Who comes at this moment is of the next round.
+        // A request that arrives now joins the next group.
         if self.waiting.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -271,7 +280,7 @@ impl CommitQueue {
         for seat in &queue.waiting {
             let size = seat.request.lock().as_ref().map(|it| it.encoded_bytes);
             let Some(size) = size else {
-                // Who leads alone is no member, and those behind come after it.
+                // A `lead_alone` ends the group; later requests come after it.
                 break;
             };
             bytes += size;
@@ -286,11 +295,11 @@ impl CommitQueue {
     }
 
     fn note_round(&self, members: usize, took: Duration) {
-        /// From less than this the average would not grow again: it is kept in whole eighths.
+        /// The average changes in whole eighths and could not grow from a smaller value.
         const ROUND_NS_MIN: u64 = 1_000;
         self.last_round.store(members, Ordering::Relaxed);
         let average = self.round_ns.load(Ordering::Relaxed);
-        // One flush that is slow for once says little of the next: it counts as twice the average.
+        // A single slow flush is an outlier: it counts at most twice the average.
         let most = average.max(ROUND_NS_MIN).saturating_mul(2);
         let took = u64::try_from(took.as_nanos()).map_or(most, |took| took.min(most));
         self.round_ns
@@ -320,7 +329,7 @@ impl CommitQueue {
                 if frees_all || freeing.is_empty() || !is_full {
                     return all_failed(requests.len(), &error);
                 }
-                // On a full disk deletions go on, without those they have come with.
+                // On a full disk the deletions of the group still commit.
                 let mut freed = self.run_round(engine, hub, &freeing).into_iter();
                 let outcome = |request: &&Prepared| match request.frees_space() {
                     true => freed.next().unwrap_or_else(|| Err(internal("no outcome"))),
@@ -337,8 +346,8 @@ impl CommitQueue {
         };
         let (outcomes, finished) = decide_all(engine, around, round, requests, scratch);
         if let Err(error) = finished {
-            // Each was decided against those before it, whose writes may be gone after the next
-            // opening: nobody is told that a key is absent, a comparison failed or a read conflicts.
+            // Each request was decided against earlier writes of the group, which may be lost. So no
+            // member gets an outcome that depends on them.
             return all_failed(requests.len(), &error);
         }
         for (revision, changes) in scratch.published.drain(..) {
@@ -347,7 +356,7 @@ impl CommitQueue {
         hub.wake();
         scratch.shrink();
         if let Err(error) = engine.run_background_if_manual() {
-            // The commits are durable; the next round meets the failure itself.
+            // The commits are durable; the next group reports the failure.
             tracing::error!(%error, "flush or compaction failed");
         }
         outcomes
@@ -370,7 +379,7 @@ impl Seat {
     }
 }
 
-/// The members of a round. Should the leader panic, they are told, and not left waiting.
+/// The members of a group. If the leader panics, dropping them gives each an error.
 struct Members(Vec<Arc<Seat>>);
 
 impl Drop for Members {
@@ -383,7 +392,7 @@ impl Drop for Members {
     }
 }
 
-/// Passes the lead on when a leader is done, or panics.
+/// Hands over the lead when dropped, also on a panic.
 struct Handover<'a> {
     queue: &'a CommitQueue,
 }

@@ -1,4 +1,4 @@
-//! A transaction, ready to be decided: what it relied on, and what it writes.
+//! [`Request`]: a transaction ready to commit, with its preconditions and its writes.
 
 use std::ops::Bound;
 
@@ -17,15 +17,15 @@ use bowline_core::write::validate::Guard;
 /// A range of a tree: lower bound, upper bound.
 pub(crate) type TreeRange = (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// A transaction, ready to be decided.
+/// A transaction ready to commit.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) snapshot: Revision,
     /// Keys that must not have changed since the snapshot.
     pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
-    /// Ranges in which nothing may have changed since the snapshot.
+    /// Ranges that must not have changed since the snapshot.
     pub(crate) ranges: Vec<TreeRange>,
-    /// The number that no kind may have yet: an edge was looked for by a kind without one.
+    /// A kind number that must still be unused, because an edge of an unregistered kind was read.
     pub(crate) next_kind: Option<KindId>,
     pub(crate) guards: Vec<Guard>,
     pub(crate) writes: Mutations,
@@ -35,15 +35,15 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) request: Request,
-    /// For each kv write: the version of its key at `looked_up_at`, so that the leader need only read
-    /// what is newer.
+    /// For each kv write: the version of its key at `looked_up_at`. The leader reads only newer
+    /// versions.
     pub(super) previous: SmallVec<[Previous; 1]>,
     pub(super) looked_up_at: Revision,
     pub(super) encoded_bytes: u64,
 }
 
 impl Request {
-    /// A single write that relies on nothing.
+    /// A single write without preconditions.
     #[inline]
     pub(crate) fn of(write: Mutation) -> Request {
         Request {
@@ -52,10 +52,10 @@ impl Request {
         }
     }
 
-    /// Looks the kv keys up ahead of the commit group, on the committer's own thread.
+    /// Looks up the kv keys before the commit group, on the committer's thread.
     pub(super) fn prepare(self, engine: &Engine, may_be_blind: bool) -> Result<Prepared> {
         const OPERATION_OVERHEAD_BYTES: u64 = 32;
-        // Taken before the look-ups, so nothing newer can be missed later.
+        // Read before the look-ups, so the leader misses no newer version.
         let looked_up_at = engine.visible();
         let mut previous = SmallVec::new();
         let mut encoded_bytes = 16;
@@ -68,7 +68,7 @@ impl Request {
             encoded_bytes += write.key.len() as u64 + value_bytes + OPERATION_OVERHEAD_BYTES;
             if write.tree == trees::KV {
                 let may_be_blind = may_be_blind && write.action.may_be_blind();
-                // The key may get or lose an attachment to a lease.
+                // Space for attaching the key to a lease and detaching it from another.
                 encoded_bytes += 2 * (write.key.len() as u64 + OPERATION_OVERHEAD_BYTES);
                 previous.push(Previous::prefetch(engine, &write.key, may_be_blind)?);
             }
@@ -83,12 +83,12 @@ impl Request {
 }
 
 impl Prepared {
-    /// An upper bound of the operations this becomes, attachments included.
+    /// An upper bound of the number of operations, attachments included.
     pub(super) fn operations(&self) -> u64 {
         3 * self.request.writes.len() as u64
     }
 
-    /// Whether it only deletes, which goes on when the disk is full.
+    /// Whether the request only deletes; such requests are admitted on a full disk.
     pub(super) fn frees_space(&self) -> bool {
         let mut writes = self.request.writes.iter();
         writes.all(|write| matches!(write.action, Action::Delete))

@@ -30,7 +30,7 @@ fn in_one_group(db: &Db, works: Vec<Work<'_>>) -> Vec<Result<()>> {
         }
     };
     thread::scope(|scope| {
-        // The lead is taken until all of them wait: the first of them then takes the others.
+        // The test leads until all committers wait. The first of them then leads the others.
         let threads = queue.lead_alone(|| {
             let start = |(number, work)| {
                 let thread = scope.spawn(work);
@@ -57,7 +57,7 @@ fn open(vfs: &FaultVfs, durability: Durability) -> Db {
         .expect("it opens")
 }
 
-/// What each outcome rests on a deletion that is in the same group, and is lost with its flush.
+/// Commits requests that depend on a deletion in the same group.
 fn after_a_deletion(db: &Db) -> Vec<Result<()>> {
     let put = db.put("k", "v").expect("a put");
     let mut reader = db.begin();
@@ -83,10 +83,9 @@ fn after_a_deletion(db: &Db) -> Vec<Result<()>> {
     )
 }
 
-/// A group's members are decided against each other before the group is flushed. When the flush then
-/// failed, only those that had changed something were told: another was told that the key is absent,
-/// that a comparison failed, or that it conflicts, because of a deletion that was gone after the next
-/// opening. Found in review.
+/// The members of a group are decided against each other before the flush. When the flush failed, only
+/// members with changes got the failure. Others got "absent", a failed comparison or a conflict, because
+/// of a deletion that was lost. Found in review.
 #[test]
 fn no_outcome_of_a_group_whose_flush_failed_is_decided() {
     let outcomes = after_a_deletion(&open(&FaultVfs::new(SimDisk::new()), Durability::Sync));
@@ -103,7 +102,7 @@ fn no_outcome_of_a_group_whose_flush_failed_is_decided() {
         let disk = SimDisk::new();
         let vfs = FaultVfs::new(disk.clone());
         let db = open(&vfs, Durability::Sync);
-        // The put comes first, then the group.
+        // The first write is the put, the second is the group.
         vfs.add(Rule::on(call).path(".log").nth(2).fail(Failure::Io));
         let outcomes = after_a_deletion(&db);
         assert!(!vfs.injected().is_empty());
@@ -116,15 +115,15 @@ fn no_outcome_of_a_group_whose_flush_failed_is_decided() {
             );
             assert!(is_failure, "{call:?}: {outcome:?}");
         }
-        // The deletion is indeed gone.
+        // The deletion is lost.
         drop(db);
         let db = open(&FaultVfs::new(disk.after_power_loss()), Durability::Sync);
         assert!(db.get("k").expect("a read").is_some());
     }
 }
 
-/// The log fails beside a group that changes nothing: what the group was decided against may be what
-/// is lost.
+/// The log fails while a group that changes nothing is decided: the state it was decided against may be
+/// lost.
 #[test]
 fn a_group_that_changes_nothing_is_refused_when_the_log_has_failed_meanwhile() {
     let vfs = FaultVfs::new(SimDisk::new());

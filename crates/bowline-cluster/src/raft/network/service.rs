@@ -93,7 +93,7 @@ where
 }
 
 /// The service for a tonic server: Raft's requests go to `raft`, the others to `service`. Snapshots arrive in
-/// [`INCOMING_DIR`] of `data_dir`.
+/// `INCOMING_DIR` of `data_dir`.
 pub fn peer_service<M>(
     raft: Raft<TypeConfig, M>,
     vfs: Arc<dyn Vfs>,

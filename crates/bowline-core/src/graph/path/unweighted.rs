@@ -1,13 +1,13 @@
 //! The path with the fewest edges.
 //!
-//! Breadth-first search from both ends at once, a whole layer at a time, always on the side whose
-//! frontier is smaller (Pohl, "Bi-directional search", 1971). With degree `g` and distance `d` it
-//! reads about 2·g^(d/2) blocks instead of g^d; at worst O(blocks + edges) time. O(blocks) memory.
+//! Bidirectional breadth-first search (Pohl, "Bi-directional search", 1971), one layer at a time on the side
+//! with the smaller frontier. With degree `g` and distance `d` it reads about 2·g^(d/2) blocks instead of
+//! g^d; at worst O(blocks + edges) time. O(blocks) memory.
 //!
-//! # Which of several
+//! # Choice among shortest paths
 //!
-//! The first in the order of edges: compare two paths edge by edge from the start, leaving before
-//! arriving, then by kind, then by id. So the answer does not depend on where the searches met:
+//! The result is the first path in the order of edges: paths are compared edge by edge from the start,
+//! leaving before arriving edges, then by kind, then by id. So it does not depend on where the searches meet:
 //!
 //! ```text
 //!   from --- forward: in order of discovery ---> m ... backward: distances only ... to

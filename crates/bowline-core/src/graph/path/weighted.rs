@@ -1,12 +1,12 @@
 //! The path with the smallest sum of weights.
 //!
 //! Dijkstra's algorithm ("A note on two problems in connexion with graphs", 1959) with a binary
-//! heap in which outdated entries stay until they surface. O((blocks + edges)·log edges) time and
-//! O(blocks + edges) memory of what lies nearer than the end, which is where it stops. An edge to
-//! a block that is settled already is not looked up, so its weight is not checked either.
+//! heap, in which outdated entries stay until they surface. It stops at the end block: O((blocks +
+//! edges)·log edges) time and O(blocks + edges) memory, of the part of the graph that is nearer than the
+//! end. An edge to a settled block is not read, so its weight is not checked.
 //!
-//! Among paths of the same weight it gives one with the fewest edges, and among those the one whose
-//! blocks were found first, reading neighbours in key order.
+//! Among paths of equal weight it returns one with the fewest edges, and among those the one whose blocks
+//! were found first, with neighbours in key order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge,
 use crate::{Error, Result};
 use bowline_types::{BlockId, Direction};
 
-/// What an edge without the attribute weighs.
+/// The weight of an edge without the attribute.
 const WEIGHT_DEFAULT: f64 = 1.0;
 
 /// The path whose edges' attribute `weight`, read as a number, sums up to the least; an edge without
@@ -98,12 +98,11 @@ struct Found {
     rank: Rank,
     parent: usize,
     kind: KindId,
-    /// Whether no better way can be found any more.
+    /// Whether the way is final.
     settled: bool,
 }
 
-/// When a block's turn comes. The greatest is next: the least cost, then the fewest edges, then what
-/// was found first.
+/// The priority of a block. The greatest is next: least cost, then fewest edges, then found first.
 #[derive(Clone, Copy)]
 struct Rank {
     cost: f64,

@@ -1,4 +1,4 @@
-//! Figures about a graph as a whole.
+//! Statistics of a whole graph: counts, degrees, components, triangles.
 //!
 //! Triangles are counted on the *undirected simple graph*: two blocks are tied or not, however many
 //! edges there are between them and whichever way they point; self loops do not count. The forward
@@ -26,7 +26,7 @@ use super::components::{count_labels, strong_labels, weak_labels};
 use super::kind_id::KindId;
 use super::view::{DenseView, Rows, RowsBuilder};
 
-/// Computes all of it.
+/// Computes all statistics.
 pub fn graph_stats(view: &DenseView) -> GraphStats<KindId> {
     let blocks = u64::from(view.block_count());
     let edges = view.edge_count();
@@ -129,7 +129,7 @@ fn triangles_per_block(ties: &Rows) -> Vec<u64> {
     triangles
 }
 
-/// Visits what two ascending lists have in common.
+/// Visits the common elements of two ascending lists.
 fn for_each_common(mut a: &[u32], mut b: &[u32], mut visit: impl FnMut(u32)) {
     while let ([first_a, rest_a @ ..], [first_b, rest_b @ ..]) = (a, b) {
         match first_a.cmp(first_b) {

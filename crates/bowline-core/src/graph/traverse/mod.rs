@@ -1,4 +1,4 @@
-//! Walking a graph from one or several blocks, breadth-first or depth-first, within bounds.
+//! Bounded breadth-first and depth-first traversal from one or several blocks.
 //!
 //! # Breadth-first
 //!
@@ -64,9 +64,9 @@ pub struct TraverseSpec {
     pub kinds: KindFilter,
     /// The largest depth visited; starts are at depth 0.
     pub max_depth: Option<u32>,
-    /// How many blocks are visited at most.
+    /// The maximal number of visited blocks.
     pub limit: Option<u64>,
-    /// How many bytes the records of the visited blocks have at most, together.
+    /// The maximal total size of the visited blocks' records, in bytes.
     pub max_bytes: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ pub fn traverse(
     }
 }
 
-/// What may still be visited.
+/// The remaining bounds.
 struct Budget<'a, G> {
     graph: &'a G,
     spec: &'a TraverseSpec,
@@ -204,7 +204,7 @@ fn breadth_first<G: GraphSource>(
     })
 }
 
-/// A depth-first walk under way.
+/// The state of a depth-first traversal.
 struct DepthFirst<'a, G> {
     budget: Budget<'a, G>,
     /// In the order in which they were first found.

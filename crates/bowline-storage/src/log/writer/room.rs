@@ -32,7 +32,7 @@ impl Log {
     /// Only this call returns [`Error::NoSpace`] and [`Error::TooManyFiles`]. ([`Log::write`] calls it, too,
     /// when the reservation was too small.) Nothing has been written then, and the call can be repeated.
     ///
-    /// It leaves the last part of each segment to [`Log::reserve_to_free`], so that on a full disk there
+    /// It leaves the last part of each segment to `Log::reserve_to_free`, so that on a full disk there
     /// is space for groups that free some.
     pub fn reserve(&mut self, bytes: u64) -> Result<()> {
         let body_bytes = (self.staged_bytes() as u64).saturating_add(bytes);
