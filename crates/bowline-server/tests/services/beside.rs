@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bowline_proto::etcdserverpb as pb;
+use bowline_proto::v3lockpb::lock_client::LockClient;
+use bowline_proto::v3lockpb::{LockRequest, UnlockRequest};
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
 use tonic::transport::Channel;
@@ -121,6 +123,28 @@ impl Served {
         let found = self.kv().range(all).await.unwrap().into_inner();
         let key = |kv: &bowline_proto::mvccpb::KeyValue| String::from_utf8(kv.key.to_vec());
         found.kvs.iter().map(|kv| key(kv).unwrap()).collect()
+    }
+
+    /// Passes another lock from its holder to a waiter, which takes the same way through the server as what a test
+    /// has begun before, and ends later than that would.
+    pub(crate) async fn pass_another_lock(&self) {
+        let (holder, waiter) = (self.grant().await, self.grant().await);
+        let name = format!("another-{holder:x}");
+        let mut client = LockClient::new(self.channel.clone());
+        let request = |lease| LockRequest {
+            name: name.clone().into(),
+            lease,
+        };
+        let held = client.lock(request(holder)).await.unwrap().into_inner();
+        let (mut other, second) = (client.clone(), request(waiter));
+        let waiting = tokio::spawn(async move { other.lock(second).await });
+        self.until_keys(&format!("{name}/"), 2).await;
+        let key = held.key;
+        client.unlock(UnlockRequest { key }).await.unwrap();
+        let passed = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+        passed.expect("an answer in time").unwrap().unwrap();
+        self.revoke(holder).await;
+        self.revoke(waiter).await;
     }
 
     /// Waits until there are so many keys.

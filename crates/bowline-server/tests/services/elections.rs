@@ -115,7 +115,7 @@ async fn one_leads_until_it_resigns_and_the_next_follows() {
 
         let waiting = campaigning(&served, b, "b");
         served.until_keys("chair/", 2).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        served.pass_another_lock().await;
         assert!(!waiting.is_finished(), "two lead");
         assert!(resign(&served, Some(key.clone())).await.is_none());
         let next = in_time(waiting).await.unwrap().leader.unwrap();
@@ -204,7 +204,7 @@ async fn a_campaign_that_is_given_up_leaves_no_key() {
         served.until_keys("chair/", 3).await;
         second.abort();
         served.until_keys("chair/", 2).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        served.pass_another_lock().await;
         assert!(!third.is_finished(), "two lead");
         served.revoke(a).await;
         let next = in_time(third).await.unwrap().leader.unwrap();

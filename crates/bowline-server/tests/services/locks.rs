@@ -14,8 +14,6 @@ use tonic::{Code, Status};
 use crate::beside::{Served, both};
 use crate::support::{put, range, start};
 
-/// Longer than a call takes that need not wait.
-const A_WHILE: Duration = Duration::from_millis(150);
 /// Longer than anything takes.
 const IN_TIME: Duration = Duration::from_secs(10);
 
@@ -139,7 +137,7 @@ async fn a_call_that_is_given_up_leaves_no_key() {
         for call in calls {
             assert!(call.await.unwrap_err().is_cancelled());
         }
-        tokio::time::sleep(A_WHILE).await;
+        served.pass_another_lock().await;
         served.until_keys("n/", 1).await;
     }
 }
@@ -154,9 +152,9 @@ async fn a_call_that_is_given_up_takes_nothing_from_one_that_asked_later() {
     let first = locking(&served, "n", waits);
     served.until_keys("n/", 2).await;
     let second = locking(&served, "n", waits);
-    tokio::time::sleep(A_WHILE).await;
+    served.pass_another_lock().await;
     first.abort();
-    tokio::time::sleep(A_WHILE).await;
+    served.pass_another_lock().await;
     assert!(!second.is_finished(), "{:?}", second.await);
     unlock(&served, &format!("n/{held:x}")).await;
     let key = in_time(second).await.unwrap().key;
@@ -176,7 +174,7 @@ async fn a_holder_that_gives_up_asking_again_still_holds_the_lock() {
         tokio::time::sleep(Duration::from_millis(round)).await;
         calls.iter().for_each(JoinHandle::abort);
     }
-    tokio::time::sleep(A_WHILE).await;
+    served.pass_another_lock().await;
     assert_eq!(served.keys("n/").await, [format!("n/{held:x}")]);
 }
 

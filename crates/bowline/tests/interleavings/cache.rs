@@ -20,7 +20,7 @@ fn a_page_is_the_one_that_was_asked_for() {
         const KEYS: u64 = 40;
         let key = |number: u64| format!("a-key-of-some-length-{number:04}");
         let fill = |from: u64| {
-            let tx = db.begin();
+            let mut tx = db.begin();
             for number in (from..KEYS).step_by(2) {
                 tx.put(key(number), bytes(number)).expect("a write");
             }

@@ -78,7 +78,7 @@ fn increments_within_a_round_are_not_lost() {
                 let db = db.clone();
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        let tx = db.begin();
+                        let mut tx = db.begin();
                         let value = tx.get("counter").expect("a read");
                         let next = crate::number(value.as_deref()) + 1;
                         tx.put("counter", bytes(next)).expect("a write");

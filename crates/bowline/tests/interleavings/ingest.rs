@@ -28,7 +28,7 @@ fn an_ingestion_has_its_place_among_commits() {
         let reader = {
             let db = db.clone();
             thread::spawn(move || {
-                let tx = db.begin();
+                let mut tx = db.begin();
                 let read = tx.get("b").expect("a read");
                 tx.put("d", bytes(9)).expect("a write");
                 match tx.commit() {

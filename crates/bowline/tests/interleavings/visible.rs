@@ -106,7 +106,7 @@ fn reads_beside_flush_and_merge_never_go_back() {
     explore("reads_beside_flush_and_merge_never_go_back", 12_000, || {
         let db = database();
         let commit = |db: &Db, number| {
-            let tx = db.begin();
+            let mut tx = db.begin();
             tx.put("a", bytes(number)).expect("a write");
             tx.put("b", bytes(number)).expect("a write");
             tx.commit().expect("nobody else writes");
