@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use crate::catalog::{Catalog, Edit, Mutant};
 
 /// What of the workspace is copied: all that the tests are built from.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 9] = [
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
     "crates",
     "docs",
     "examples",
+    "tools/bench",
+    "tools/mutants",
+    "tools/testing",
 ];
 
 /// The sign in an edit for "the bug is switched on".

@@ -277,9 +277,14 @@ fn names(source: &Path, program: &Path, package: &str) -> Result<BTreeSet<String
 
 /// A test program, in the folder that cargo would run it in.
 fn test_command(source: &Path, program: &Path, package: &str) -> Command {
+    let shipped = source.join("crates").join(package);
+    let folder = match package.strip_prefix("bowline-") {
+        Some(tool) if !shipped.exists() => source.join("tools").join(tool),
+        _ => shipped,
+    };
     let mut command = Command::new(program);
     command
-        .current_dir(source.join("crates").join(package))
+        .current_dir(folder)
         .arg("--exact")
         .env_remove("BOWLINE_MUTANT")
         // A bug is caught with the fixed seeds, or by chance.
