@@ -253,7 +253,8 @@ mod tests {
         let step = move || Some(Ok(counted.fetch_add(1, Ordering::Relaxed)));
         let threads = one_thread();
         let mut parts = stepwise(threads.clone(), step, kept);
-        // The thread has finished all earlier work.
+        // A task that was spawned has queued its work, and the thread has finished all work before this.
+        tokio::task::yield_now().await;
         threads.run(|| ()).await.unwrap();
         assert_eq!(made.load(Ordering::Relaxed), 0, "nobody has asked");
         for number in 0..10 {
