@@ -12,7 +12,8 @@
 pub enum Expected {
     /// The key is not there.
     Absent,
-    /// The key is there, and this revision was the last to change it. No key has revision 0.
+    /// The key is there, and this revision was the last to change it. No key has revision 0; as on the wire, 0
+    /// here means the same as [`Expected::Absent`].
     Revision(u64),
 }
 
