@@ -47,8 +47,6 @@ pub enum Field {
     Bytes(Vec<u8>),
     /// A count, a size, a revision.
     Number(u64),
-    /// A lease's id.
-    Signed(i64),
     /// A ratio or a weight.
     Real(f64),
     /// Yes or no.
@@ -104,7 +102,6 @@ impl Field {
             Field::Bytes(bytes) if hex => hexadecimal(bytes),
             Field::Bytes(bytes) => escape(bytes).into_owned(),
             Field::Number(number) => number.to_string(),
-            Field::Signed(number) => number.to_string(),
             Field::Real(number) => format!("{number:.3}"),
             Field::Flag(true) => "yes".to_owned(),
             Field::Flag(false) => "no".to_owned(),
@@ -118,7 +115,7 @@ impl Field {
     }
 
     fn is_number(&self) -> bool {
-        matches!(self, Field::Number(_) | Field::Signed(_) | Field::Real(_))
+        matches!(self, Field::Number(_) | Field::Real(_))
     }
 }
 
@@ -280,7 +277,6 @@ impl<'f, I: Iterator<Item = (&'f str, &'f Field)> + Clone> Serialize for Object<
                     }
                 },
                 Field::Number(number) => map.serialize_entry(name, number)?,
-                Field::Signed(number) => map.serialize_entry(name, number)?,
                 Field::Real(number) => map.serialize_entry(name, number)?,
                 Field::Flag(flag) => map.serialize_entry(name, flag)?,
                 Field::Attributes(attributes) => map.serialize_entry(name, attributes)?,
@@ -363,7 +359,7 @@ mod tests {
         let record = |printer: &mut Printer<'_>| {
             printer.record(&[
                 ("name", "é".into()),
-                ("lease_id", Field::Signed(-1)),
+                ("lease_id", 1.into()),
                 ("ratio", Field::Real(1.5)),
                 ("ok", Field::Flag(true)),
                 ("attributes", Field::Attributes(attributes.clone())),
@@ -373,12 +369,12 @@ mod tests {
         };
         assert_eq!(
             printed(Output::Table, false, record),
-            "name        é\nlease id    -1\nratio       1.500\nok          yes\nattributes  a=1 \
+            "name        é\nlease id    1\nratio       1.500\nok          yes\nattributes  a=1 \
              b=x\\ty\nkinds       x, y\nnone        -\n"
         );
         assert_eq!(
             printed(Output::Json, false, record),
-            "{\"name\":\"é\",\"lease_id\":-1,\"ratio\":1.5,\"ok\":true,\"attributes\":{\"a\":\"1\",\
+            "{\"name\":\"é\",\"lease_id\":1,\"ratio\":1.5,\"ok\":true,\"attributes\":{\"a\":\"1\",\
              \"b\":\"x\\ty\"},\"kinds\":[\"x\",\"y\"],\"none\":null}\n"
         );
     }

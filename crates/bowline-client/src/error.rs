@@ -26,6 +26,17 @@ use bowline_types::Touched;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the client.
+///
+/// # Errors of any read
+///
+/// `Unreachable`, `TimedOut`, `Disconnected`, `NoLeader`, `LeaderChanged`, `ServerTimedOut`, `Stopped`: the client has
+/// tried other endpoints within the request timeout, and may be asked again. `Corrupt`, `NotForLearner`,
+/// `InvalidReply`: another endpoint may answer. With users: `PermissionDenied`, `AuthenticationFailed`, `InvalidToken`.
+///
+/// # Errors of any change
+///
+/// `UnknownOutcome`: read the data before another try. Nothing was changed after any other error: `Unreachable`,
+/// `NoLeader`, `TooManyRequests` (try again later), `NoSpace`, `RequestTooLarge`, `Corrupt`, and those of users.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -60,7 +71,7 @@ pub enum Error {
     #[error("the server does not know this sort order")]
     InvalidSort,
     /// The request is larger than the server, or this client, takes.
-    #[error("the request is larger than is taken: split it")]
+    #[error("the request exceeds the server's --max-request-bytes: split it")]
     RequestTooLarge,
     /// There is no such lease, or it has ended.
     #[error("the lease does not exist, or it has ended")]
@@ -125,8 +136,10 @@ pub enum Error {
     /// A learner does not answer this request.
     #[error("this member is a learner, which does not answer this request: ask another")]
     NotForLearner,
-    /// The member that is to be the leader cannot be.
-    #[error("the member that is to be the leader cannot be")]
+    /// The member named cannot become the leader: it is no voter.
+    #[error(
+        "this member cannot become the leader: name a voter of the cluster, as `member list` shows them"
+    )]
     BadTransferee,
     /// Data of a member is damaged.
     #[error("the data of a member is damaged")]

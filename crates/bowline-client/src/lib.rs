@@ -66,6 +66,8 @@
 //! Replies carry a [`Header`], and where the server is Bowline, the level that served a read and the
 //! log index it had applied.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod builder;
 mod caller;
 mod client;
@@ -87,7 +89,7 @@ mod transaction;
 mod v1;
 mod watch;
 
-pub use bowline_types::{Expected, Touched};
+pub use bowline_types::{Expected, Isolation, LeaseId, Touched};
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
 pub use client::Client;
@@ -104,5 +106,5 @@ pub use maintenance::{Alarm, AlarmKind, HashKv, Snapshot, Status};
 pub use read_level::ReadLevel;
 pub use reply::{Entry, Header};
 pub use tonic::Code;
-pub use transaction::{Committed, Isolation, Transaction, TransactionOptions};
+pub use transaction::{Committed, Transaction, TransactionOptions};
 pub use watch::{Batch, Event, EventKind, Watch, Watcher};

@@ -4,7 +4,7 @@ use bowline_proto::{etcdserverpb as pb, mvccpb, v1};
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
-use crate::ReadLevel;
+use crate::{LeaseId, ReadLevel};
 
 /// The metadata in which a read says how fresh it has to be, and an answer how fresh it is.
 pub(crate) const READ_LEVEL: &str = "bowline-read";
@@ -59,8 +59,8 @@ pub struct Entry {
     pub mod_revision: u64,
     /// How often it was put since it was made; 1 for the first.
     pub version: u64,
-    /// The lease that the key is attached to; 0 for none.
-    pub lease: i64,
+    /// The lease that the key is attached to.
+    pub lease: Option<LeaseId>,
 }
 
 impl From<mvccpb::KeyValue> for Entry {
@@ -71,7 +71,7 @@ impl From<mvccpb::KeyValue> for Entry {
             create_revision: unsigned(entry.create_revision),
             mod_revision: unsigned(entry.mod_revision),
             version: unsigned(entry.version),
-            lease: entry.lease,
+            lease: LeaseId::new(entry.lease),
         }
     }
 }
@@ -84,7 +84,7 @@ impl From<v1::Entry> for Entry {
             create_revision: entry.create_revision,
             mod_revision: entry.mod_revision,
             version: entry.version,
-            lease: entry.lease,
+            lease: LeaseId::new(entry.lease),
         }
     }
 }

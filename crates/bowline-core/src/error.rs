@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bowline_types::LeaseId;
+
 use crate::Revision;
 
 pub use bowline_types::show_key;
@@ -168,13 +170,13 @@ pub enum Error {
     #[error("lease {id} does not exist: it expired, was revoked, or was never granted")]
     LeaseNotFound {
         /// The id given.
-        id: i64,
+        id: LeaseId,
     },
     /// A lease with this id exists already.
-    #[error("lease {id} exists already: choose another id, or 0 to have one chosen")]
+    #[error("lease {id} exists already: choose another id, or have one chosen")]
     LeaseExists {
         /// The id given.
-        id: i64,
+        id: LeaseId,
     },
     /// A lease's time to live is out of bounds.
     #[error("a time to live of {ttl:?} is not valid: use 1 ms to 9,000,000,000 s")]

@@ -100,12 +100,13 @@ fn attachment(data: &[u8]) {
 /// One record of each kind.
 #[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
+    let holder = lease::LeaseId::new(77).expect("not 0");
     let mut head = Vec::new();
     let meta = record::Meta {
         create_revision: 200,
         mod_revision: 300,
         version: 3,
-        lease: 77,
+        lease: Some(holder),
     };
     record::encode_head(&meta, &mut head);
     let entry = [&300_u64.to_le_bytes()[..], &head, b"value"].concat();
@@ -114,7 +115,7 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let blind_entry = [&300_u64.to_le_bytes()[..], &blind_head, b"value"].concat();
     let [block, edge, key, id] = graph::seeds();
     let ttl = lease::encode_ttl(Duration::from_secs(60));
-    let attachment = trees::attachment_key(77, b"key");
+    let attachment = trees::attachment_key(holder, b"key");
     let mut batch = Vec::new();
     let mut writer = BatchWriter::start(&mut batch, 300);
     writer.put(trees::KV, b"key", &head, b"value");

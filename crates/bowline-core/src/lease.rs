@@ -31,8 +31,10 @@ use bowline_storage::{Clock, Index};
 use crate::error::{Error, Result, show_key};
 use crate::trees;
 
-/// The id of a lease; 0 means "none" (or, for a grant, "choose one").
-pub type LeaseId = i64;
+pub use bowline_types::LeaseId;
+
+/// The reason why a key names no lease.
+const NO_ID: &str = "its key is not a tag and the eight bytes of an id";
 
 /// The shortest time to live.
 const TTL_MIN: Duration = Duration::from_millis(1);
@@ -180,8 +182,7 @@ fn load_remaining(engine: &Engine) -> Result<HashMap<LeaseId, Duration>> {
             key: show_key(scan.key()),
             reason,
         };
-        let id = scan.key()[1..].try_into().map(i64::from_be_bytes);
-        let id = id.map_err(|_| invalid("its key is not 9 bytes"))?;
+        let id = trees::lease_of_key(scan.key()).ok_or_else(|| invalid(NO_ID))?;
         let left = decode_ttl(scan.bytes()).ok_or_else(|| invalid("its rest is damaged"))?;
         remaining.insert(id, left);
     }
@@ -205,11 +206,7 @@ impl LeaseTable {
                 key: show_key(scan.key()),
                 reason,
             };
-            let id = scan.key()[1..].try_into().map(i64::from_be_bytes);
-            let id = id.map_err(|_| invalid("its key is not 9 bytes"))?;
-            if id == 0 {
-                return Err(invalid("its id is none that is given"));
-            }
+            let id = trees::lease_of_key(scan.key()).ok_or_else(|| invalid(NO_ID))?;
             let grant = decode_grant(scan.bytes()).ok_or_else(|| invalid("its TTL is damaged"))?;
             let recorded = remaining.get(&id).copied();
             let left = recorded.unwrap_or(grant.ttl).min(grant.ttl);
@@ -243,7 +240,7 @@ impl LeaseTable {
 
     /// Locks a lease. Held from before its record is written or deleted until the table is updated.
     pub fn begin_change(&self, id: LeaseId) -> MutexGuard<'_, ()> {
-        self.changing[(id as u64 % self.changing.len() as u64) as usize].lock()
+        self.changing[(id.get() as u64 % self.changing.len() as u64) as usize].lock()
     }
 
     pub fn insert(&self, id: LeaseId, grant: Grant, now: Duration) {
@@ -410,6 +407,8 @@ impl LeaseTable {
 
 #[cfg(test)]
 mod tests {
+    use bowline_testing::lease_id;
+
     use super::*;
 
     fn granted(ttl: Duration) -> Grant {
@@ -420,18 +419,28 @@ mod tests {
     fn a_lease_expires_at_its_deadline_and_not_before() {
         let table = LeaseTable::default();
         let second = Duration::from_secs(1);
-        table.insert(7, granted(second * 10), second * 100);
+        table.insert(lease_id(7), granted(second * 10), second * 100);
         assert!(
             table
                 .take_expired(second * 110 - Duration::from_nanos(1))
                 .is_empty()
         );
-        assert_eq!(table.keep_alive(7, second * 105), Some(second * 10));
+        assert_eq!(
+            table.keep_alive(lease_id(7), second * 105),
+            Some(second * 10)
+        );
         assert!(table.take_expired(second * 110).is_empty(), "kept alive");
-        assert_eq!(table.take_expired(second * 115), [(7, 1)]);
-        assert_eq!(table.keep_alive(7, second * 115), None, "too late");
-        assert_eq!(table.renew(7, second * 115), Some(Renewal::Ending));
-        assert_eq!(table.renew(8, second * 115), None);
+        assert_eq!(table.take_expired(second * 115), [(lease_id(7), 1)]);
+        assert_eq!(
+            table.keep_alive(lease_id(7), second * 115),
+            None,
+            "too late"
+        );
+        assert_eq!(
+            table.renew(lease_id(7), second * 115),
+            Some(Renewal::Ending)
+        );
+        assert_eq!(table.renew(lease_id(8), second * 115), None);
     }
 
     #[test]
@@ -439,8 +448,8 @@ mod tests {
         let table = LeaseTable::default();
         let second = Duration::from_secs(1);
         let due = |now: u32| table.begin_telling(second * now, second * 60, 10);
-        table.insert(1, granted(second * 60), Duration::ZERO);
-        table.insert(2, granted(second * 600), Duration::ZERO);
+        table.insert(lease_id(1), granted(second * 60), Duration::ZERO);
+        table.insert(lease_id(2), granted(second * 600), Duration::ZERO);
         assert!(due(59).is_empty());
         let told = due(60);
         let left = |id, seconds: u32| LeaseLeft {
@@ -450,13 +459,13 @@ mod tests {
         };
         assert_eq!(
             told,
-            [left(2, 540)],
+            [left(lease_id(2), 540)],
             "not one that lives no longer than that"
         );
         assert!(due(200).is_empty(), "it is on its way");
-        table.set_recorded(2, told[0].left);
+        table.set_recorded(lease_id(2), told[0].left);
         table.end_telling(&told);
-        assert_eq!(due(199), [left(2, 401)]);
+        assert_eq!(due(199), [left(lease_id(2), 401)]);
     }
 
     /// A record on its way counts: one from before a renewal may enter the log after it.
@@ -464,8 +473,8 @@ mod tests {
     fn a_renewal_is_final_only_when_nothing_is_recorded_or_about_to_be() {
         let table = LeaseTable::default();
         let second = Duration::from_secs(1);
-        let is_final = |now: u32| table.renew(7, second * now) != Some(Renewal::Recorded);
-        table.insert(7, granted(second * 100), Duration::ZERO);
+        let is_final = |now: u32| table.renew(lease_id(7), second * now) != Some(Renewal::Recorded);
+        table.insert(lease_id(7), granted(second * 100), Duration::ZERO);
         assert!(is_final(10));
         let told = table.begin_telling(second * 70, second * 60, 10);
         assert_eq!(told.len(), 1);
@@ -474,12 +483,12 @@ mod tests {
             table.awaited(10).is_empty(),
             "nothing is there to clear yet"
         );
-        table.set_recorded(7, told[0].left);
+        table.set_recorded(lease_id(7), told[0].left);
         table.end_telling(&told);
         assert!(!is_final(72), "it is recorded");
         let cleared = table.awaited(10);
-        assert_eq!((cleared[0].id, cleared[0].left), (7, None));
-        table.set_recorded(7, None);
+        assert_eq!((cleared[0].id, cleared[0].left), (lease_id(7), None));
+        table.set_recorded(lease_id(7), None);
         assert!(table.awaited(10).is_empty(), "once for each record");
         assert!(is_final(72));
         // A record that never enters the log.
@@ -498,15 +507,18 @@ mod tests {
         let tell = |now: u32| {
             let told = table.begin_telling(second * now, second * 60, 10);
             assert_eq!(told.len(), 1, "at {now} s");
-            table.set_recorded(7, told[0].left);
+            table.set_recorded(lease_id(7), told[0].left);
             table.end_telling(&told);
         };
-        table.insert(7, granted(second * 600), Duration::ZERO);
+        table.insert(lease_id(7), granted(second * 600), Duration::ZERO);
         tell(60);
         // The only renewal of a holder that then leaves.
-        assert_eq!(table.renew(7, second * 61), Some(Renewal::Recorded));
+        assert_eq!(
+            table.renew(lease_id(7), second * 61),
+            Some(Renewal::Recorded)
+        );
         assert_eq!(table.awaited(10).len(), 1);
-        table.set_recorded(7, None);
+        table.set_recorded(lease_id(7), None);
         tell(121);
         assert!(table.awaited(10).is_empty(), "nobody has asked for that");
     }

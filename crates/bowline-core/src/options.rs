@@ -7,6 +7,7 @@ pub use bowline_storage::compaction::{CompactionOptions, Strategy};
 pub use bowline_storage::engine::History;
 pub use bowline_storage::log::Background;
 pub use bowline_storage::table::Compression;
+pub use bowline_types::Isolation;
 
 /// When a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,17 +24,6 @@ pub enum Durability {
     },
     /// At once: there are no files, and all data is lost when the last handle is dropped.
     Memory,
-}
-
-/// Isolation of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// Everything the transaction read (keys, absent keys, ranges) must be unchanged at commit.
-    /// Equivalent to running transactions one after the other.
-    #[default]
-    Serializable,
-    /// Only what the transaction writes must be unchanged since its snapshot. Allows write skew.
-    Snapshot,
 }
 
 /// The size limits of a database. Each limit has a separate error.

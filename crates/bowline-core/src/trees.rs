@@ -1,6 +1,7 @@
 //! The trees of a database and the keys of the system tree.
 
 use bowline_storage::TreeId;
+use bowline_types::LeaseId;
 
 /// User keys; see [`crate::kv::record`].
 pub const KV: TreeId = TreeId(0);
@@ -37,9 +38,9 @@ pub(crate) fn kinds_prefix() -> [u8; 1] {
 }
 
 /// `l` + lease id (i64 BE) → its time to live in ms (varint).
-pub fn lease_key(id: i64) -> [u8; 9] {
+pub fn lease_key(id: LeaseId) -> [u8; 9] {
     let mut key = [TAG_LEASE; 9];
-    key[1..].copy_from_slice(&id.to_be_bytes());
+    key[1..].copy_from_slice(&id.get().to_be_bytes());
     key
 }
 
@@ -49,16 +50,16 @@ pub fn leases_prefix() -> [u8; 1] {
 }
 
 /// `a` + lease id (i64 BE) + user key → nothing: the key is attached to the lease.
-pub fn attachment_key(id: i64, key: &[u8]) -> Vec<u8> {
+pub fn attachment_key(id: LeaseId, key: &[u8]) -> Vec<u8> {
     let mut out = attachment_prefix(id).to_vec();
     out.extend_from_slice(key);
     out
 }
 
 /// `p` + lease id (i64 BE) → the remaining time that the leader recorded last, in ms (varint).
-pub fn lease_remaining_key(id: i64) -> [u8; 9] {
+pub fn lease_remaining_key(id: LeaseId) -> [u8; 9] {
     let mut key = [TAG_LEASE_REMAINING; 9];
-    key[1..].copy_from_slice(&id.to_be_bytes());
+    key[1..].copy_from_slice(&id.get().to_be_bytes());
     key
 }
 
@@ -96,9 +97,9 @@ pub fn alarms_prefix() -> [u8; 1] {
 }
 
 /// All attachments of a lease.
-pub fn attachment_prefix(id: i64) -> [u8; 9] {
+pub fn attachment_prefix(id: LeaseId) -> [u8; 9] {
     let mut key = [TAG_LEASE_KEY; 9];
-    key[1..].copy_from_slice(&id.to_be_bytes());
+    key[1..].copy_from_slice(&id.get().to_be_bytes());
     key
 }
 
@@ -107,11 +108,17 @@ pub fn attachments_prefix() -> [u8; 1] {
     [TAG_LEASE_KEY]
 }
 
+/// The lease id in the key of a lease or of its remaining time: the eight bytes behind the tag.
+pub(crate) fn lease_of_key(key: &[u8]) -> Option<LeaseId> {
+    let id = key.get(1..)?.try_into().ok()?;
+    LeaseId::new(i64::from_be_bytes(id))
+}
+
 /// Splits an attachment key into lease id and user key.
-pub fn split_attachment(key: &[u8]) -> Option<(i64, &[u8])> {
+pub fn split_attachment(key: &[u8]) -> Option<(LeaseId, &[u8])> {
     let rest = key.strip_prefix(&[TAG_LEASE_KEY])?;
     let (id, user_key) = rest.split_first_chunk::<8>()?;
-    Some((i64::from_be_bytes(*id), user_key))
+    Some((LeaseId::new(i64::from_be_bytes(*id))?, user_key))
 }
 
 /// The smallest key above every key that starts with `prefix`; `None` when there is none.

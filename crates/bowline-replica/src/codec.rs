@@ -33,7 +33,7 @@ use super::command::{
     PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
 use bowline_core::graph::{Attributes, Block, BlockId, Edge};
-use bowline_core::lease::LeaseLeft;
+use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
 use bowline_types::{EdgeKey, GraphWrite};
 
@@ -192,7 +192,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             put_varint(out, *term);
             put_varint(out, leases.len() as u64);
             for LeaseLeft { id, granted, left } in leases {
-                put_varint(out, *id as u64);
+                put_varint(out, id.get() as u64);
                 put_varint(out, *granted);
                 out.push(u8::from(left.is_some()));
                 if let Some(left) = left {
@@ -630,7 +630,7 @@ impl<'a> Decoder<'a> {
 
     fn lease_left(&mut self) -> Decoded<LeaseLeft> {
         Ok(LeaseLeft {
-            id: self.signed()?,
+            id: LeaseId::new(self.signed()?).ok_or("a lease without an id")?,
             granted: self.number()?,
             left: match self.flags(1)? {
                 0 => None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bowline_storage::{Index, Revision, Value};
 
 use bowline_core::kv::Entry;
-use bowline_core::lease::{LeaseId, LeaseLeft};
+use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
 use bowline_types::{BlockId, GraphWrite, Touched, show_key};
 
@@ -23,21 +23,21 @@ pub enum Command {
     UnboundedTxn(Txn),
     /// Grants a lease.
     LeaseGrant {
-        /// Its id, above 0; chosen by the proposer.
-        id: LeaseId,
+        /// Its id, not 0; chosen by the proposer.
+        id: i64,
         /// Its time to live.
         ttl: Duration,
     },
     /// Ends a lease, and deletes its keys at one revision.
     LeaseRevoke {
         /// Its id.
-        id: LeaseId,
+        id: i64,
     },
     /// Ends an expired lease. Does nothing when the lease was renewed or granted in another term than that of
     /// the leader that found it expired.
     LeaseExpire {
         /// Its id.
-        id: LeaseId,
+        id: i64,
         /// The term of the leader that found it expired.
         term: u64,
         /// The entry that granted it, 0 for a lease of the embedded time; does nothing to another lease with
@@ -47,7 +47,7 @@ pub enum Command {
     /// [`Command::LeaseRemaining`] from before it had terms. Not proposed any more.
     LeaseCheckpoint {
         /// Leases and their remaining times.
-        remaining: Vec<(LeaseId, Duration)>,
+        remaining: Vec<(i64, Duration)>,
     },
     /// Records the remaining times of leases on every member, for the next leader. Does nothing in another
     /// term than that of its leader.
@@ -193,7 +193,7 @@ pub enum Target {
     /// Its value.
     Value(Vec<u8>),
     /// Its lease.
-    Lease(LeaseId),
+    Lease(i64),
 }
 
 /// The sort key of a range.
@@ -264,7 +264,7 @@ pub struct PutOp {
     /// The value.
     pub value: Value,
     /// The lease of the key; 0 is none.
-    pub lease: LeaseId,
+    pub lease: i64,
     /// Whether the reply has the previous entry.
     pub prev_kv: bool,
     /// Keeps the present value; refused when the key is absent.
@@ -359,7 +359,7 @@ pub enum CommitWrite {
         /// The value.
         value: Value,
         /// The lease of the key; 0 is none.
-        lease: LeaseId,
+        lease: i64,
     },
     /// Deletes a key; does nothing when it is absent.
     Delete {
@@ -487,13 +487,13 @@ pub enum Refusal {
     #[error("lease {id:x} was not found")]
     LeaseNotFound {
         /// Its id.
-        id: LeaseId,
+        id: i64,
     },
     /// The lease exists already.
     #[error("lease {id:x} exists already")]
     LeaseExists {
         /// Its id.
-        id: LeaseId,
+        id: i64,
     },
     /// A put that keeps the value or the lease found no key.
     #[error("the key was not found")]

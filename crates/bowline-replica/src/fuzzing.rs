@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bowline::{Block, BlockId, Edge, Isolation, Value};
+use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Value};
 use bytes::Bytes;
 
 use crate::{
@@ -151,7 +151,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             term: 3,
             leases: [Some(ttl), None]
                 .map(|left| LeaseLeft {
-                    id: 77,
+                    id: LeaseId::new(77).expect("not 0"),
                     granted: 12,
                     left,
                 })

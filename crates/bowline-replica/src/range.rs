@@ -13,6 +13,7 @@ use super::overlay::Overlay;
 use super::work::{Work, reads_previous, reads_values, value_bytes};
 use bowline_core::error::Result;
 use bowline_core::kv::{Entry, record};
+use bowline_core::lease::LeaseId;
 use bowline_core::trees;
 
 /// The keys of a key and a range end, as in etcd.
@@ -347,7 +348,7 @@ pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
         Target::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
         Target::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
         Target::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
-        Target::Lease(lease) => entry.map_or(0, |e| e.lease).cmp(lease),
+        Target::Lease(lease) => LeaseId::number_of(entry.and_then(|e| e.lease)).cmp(lease),
     };
     match compare.relation {
         Relation::Equal => ordering.is_eq(),

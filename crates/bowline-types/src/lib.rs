@@ -7,9 +7,11 @@
 //!
 //! ```text
 //!   block_id     ids of blocks
+//!   lease_id     ids of leases
 //!   graph        blocks, edges, directions, writes of the graph
 //!   answer       neighbours, traversals, paths, figures
 //!   expected     what a compare-and-swap expects
+//!   isolation    what a transaction rests on
 //!   touched      what a conflict names
 //!   key          keys as errors show them
 //! ```
@@ -18,12 +20,16 @@ mod answer;
 mod block_id;
 mod expected;
 mod graph;
+mod isolation;
 mod key;
+mod lease_id;
 mod touched;
 
 pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
 pub use block_id::{BlockId, ParseBlockIdError};
 pub use expected::Expected;
 pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
+pub use isolation::Isolation;
 pub use key::show_key;
+pub use lease_id::{LeaseId, ParseLeaseIdError};
 pub use touched::Touched;

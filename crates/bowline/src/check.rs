@@ -167,9 +167,10 @@ impl Pass<'_> {
                     .problem(format!("key {}: its record does not decode", show_key(key)));
                 return Ok(());
             };
-            let attachment = trees::attachment_key(meta.lease, key);
-            if meta.lease != 0 && !pass.has(trees::SYSTEM, &attachment)? {
-                let (key, lease) = (show_key(key), meta.lease);
+            if let Some(lease) = meta.lease
+                && !pass.has(trees::SYSTEM, &trees::attachment_key(lease, key))?
+            {
+                let key = show_key(key);
                 pass.check
                     .problem(format!("key {key}: lease {lease} does not know of it"));
             }
@@ -203,7 +204,7 @@ impl Pass<'_> {
                     return Ok(());
                 };
                 let entry = pass.snapshot.entry(user_key)?;
-                if entry.is_none_or(|entry| entry.lease != lease) {
+                if entry.is_none_or(|entry| entry.lease != Some(lease)) {
                     let key = show_key(user_key);
                     pass.check
                         .problem(format!("lease {lease}: key {key} is not attached to it"));

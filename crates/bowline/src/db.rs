@@ -89,11 +89,12 @@ impl Db {
     /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`; `Storage` when the disk
     /// fails or is full.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Revision> {
-        self.put_with_lease(key, value, 0)
+        let write = self.put_write(key.as_ref(), value.as_ref(), None)?;
+        Ok(self.handle().commit(Request::of(write))?.revision)
     }
 
     /// Sets a key and attaches it to a lease: the key is deleted when the lease expires or is revoked.
-    /// Lease 0 means no lease. Returns the revision.
+    /// Returns the revision.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -113,7 +114,7 @@ impl Db {
         value: impl AsRef<[u8]>,
         lease: LeaseId,
     ) -> Result<Revision> {
-        let write = self.put_write(key.as_ref(), value.as_ref(), lease)?;
+        let write = self.put_write(key.as_ref(), value.as_ref(), Some(lease))?;
         Ok(self.handle().commit(Request::of(write))?.revision)
     }
 
@@ -176,7 +177,7 @@ impl Db {
         expected: Expected,
         value: impl AsRef<[u8]>,
     ) -> Result<Revision> {
-        let write = self.put_write(key.as_ref(), value.as_ref(), 0)?;
+        let write = self.put_write(key.as_ref(), value.as_ref(), None)?;
         let mut request = Request::of(write);
         request.guards.push(Guard::Revision {
             key: key.as_ref().to_vec(),
@@ -248,7 +249,7 @@ impl Db {
         })
     }
 
-    fn put_write(&self, key: &[u8], value: &[u8], lease: LeaseId) -> Result<Mutation> {
+    fn put_write(&self, key: &[u8], value: &[u8], lease: Option<LeaseId>) -> Result<Mutation> {
         let limits = &self.handle().limits;
         check_key(key, limits)?;
         check_value(value.len(), limits)?;
@@ -292,7 +293,9 @@ impl Db {
     /// `InvalidTtl`; `Storage` when the disk fails or is full.
     pub fn grant_lease(&self, ttl: Duration) -> Result<LeaseId> {
         loop {
-            let id = fastrand::i64(1..);
+            let Some(id) = LeaseId::new(fastrand::i64(1..)) else {
+                continue;
+            };
             match self.grant_lease_with_id(id, ttl) {
                 Err(Error::LeaseExists { .. }) => {}
                 other => return other.map(|()| id),
@@ -300,22 +303,20 @@ impl Db {
         }
     }
 
-    /// Grants a lease with the given id, which must be above 0.
+    /// Grants a lease with the given id.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
-    /// db.grant_lease_with_id(7, std::time::Duration::from_secs(10))?;
-    /// db.put_with_lease("svc/api", "10.0.0.7", 7)?;
+    /// let lease = bowline::LeaseId::new(7).expect("not 0");
+    /// db.grant_lease_with_id(lease, std::time::Duration::from_secs(10))?;
+    /// db.put_with_lease("svc/api", "10.0.0.7", lease)?;
     /// # Ok::<(), bowline::Error>(())
     /// ```
     ///
     /// # Errors
-    /// `LeaseExists`, `InvalidTtl`; `LeaseNotFound` for an id of 0 or less; `Storage`.
+    /// `LeaseExists`, `InvalidTtl`, `Storage`.
     pub fn grant_lease_with_id(&self, id: LeaseId, ttl: Duration) -> Result<()> {
         lease::check_ttl(ttl)?;
-        if id <= 0 {
-            return Err(Error::LeaseNotFound { id });
-        }
         let grant = Grant { ttl, index: 0 };
         let action = Action::PutRaw {
             value: lease::encode_grant(grant),

@@ -158,9 +158,9 @@ impl Ingest {
         }
         tables.finish()?;
         let committed = self.handle.queue.lead_alone(|| {
-            let round = core.engine.begin_ingest()?;
-            let tables = tables.for_round(core, &round)?;
-            let revision = round.publish(vec![tables.keys, tables.attachments])?;
+            let ingestion = core.engine.begin_ingest()?;
+            let tables = tables.at_revision_of(core, &ingestion)?;
+            let revision = ingestion.publish(vec![tables.keys, tables.attachments])?;
             // The changes may exceed the watch ring: watchers read them from the tables.
             core.hub.wake();
             Ok(Committed {
@@ -212,9 +212,9 @@ impl Tables {
 
     fn add(&mut self, core: &Core, key: &[u8], value: &[u8]) -> Result<()> {
         let before = self.existing.find(core, key)?;
-        let meta = meta_of_put(self.keys.revision(), 0, before);
-        let lease = before.map_or(0, |before| before.lease);
-        if let Some(attachment) = detached(key, lease, 0) {
+        let meta = meta_of_put(self.keys.revision(), None, before);
+        let lease = before.and_then(|before| before.lease);
+        if let Some(attachment) = detached(key, lease, None) {
             let limit = core.limits.transaction_size_max_bytes;
             self.detached_bytes += attachment.len() as u64;
             if self.detached_bytes > limit {
@@ -242,11 +242,11 @@ impl Tables {
     }
 
     /// These tables if they have the group's revision, else new tables with the same entries.
-    fn for_round(self, core: &Core, round: &Ingestion<'_>) -> Result<Tables> {
-        if self.keys.revision() == round.next_revision() {
+    fn at_revision_of(self, core: &Core, ingestion: &Ingestion<'_>) -> Result<Tables> {
+        if self.keys.revision() == ingestion.next_revision() {
             return Ok(self);
         }
-        let mut again = Tables::new(core, round.last_revision());
+        let mut again = Tables::new(core, ingestion.last_revision());
         let mut entries: VersionMerge = self.keys.read()?;
         while let Some((key, revision, _, bytes)) = entries.current() {
             let (_, start) = record::decode(bytes, revision).ok_or_else(|| record::invalid(key))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bowline_core::error::Error;
 use bowline_core::kinds::Kinds;
-use bowline_core::lease::{self, LeaseTable};
+use bowline_core::lease::{self, LeaseId, LeaseTable};
 use bowline_core::trees;
 use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_storage::SystemClock;
@@ -46,13 +46,18 @@ fn a_number_that_is_never_given_is_damage() {
 /// A record with lease id 0 is never written. It was loaded as a lease that could not be revoked.
 #[test]
 fn an_id_that_is_never_given_is_damage() {
+    let key_of = |id: i64| {
+        let mut key = trees::lease_key(LeaseId::new(1).unwrap());
+        key[1..].copy_from_slice(&id.to_be_bytes());
+        key
+    };
     for (id, is_given) in [(i64::MIN, true), (-1, true), (0, false), (1, true)] {
         let db = Db::in_memory().unwrap();
         db.handle()
             .commit(Request {
                 writes: Mutations::from_buf([Mutation::new(
                     trees::SYSTEM,
-                    &trees::lease_key(id),
+                    &key_of(id),
                     Action::PutRaw {
                         value: lease::encode_ttl(Duration::from_millis(1)),
                     },

@@ -164,10 +164,10 @@ impl Transaction {
     /// # Errors
     /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_with_lease(key, value, 0)
+        self.put_entry(key.as_ref(), value.as_ref(), None)
     }
 
-    /// Sets a key and attaches it to a lease; 0 means no lease. The commit fails with `LeaseNotFound` when
+    /// Sets a key and attaches it to a lease. The commit fails with `LeaseNotFound` when
     /// the lease does not exist.
     ///
     /// ```
@@ -186,7 +186,10 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         lease: LeaseId,
     ) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
+        self.put_entry(key.as_ref(), value.as_ref(), Some(lease))
+    }
+
+    fn put_entry(&mut self, key: &[u8], value: &[u8], lease: Option<LeaseId>) -> Result<()> {
         let limits = &self.shared().limits;
         check_key(key, limits)?;
         check_value(value.len(), limits)?;
@@ -455,7 +458,7 @@ impl Transaction {
     pub fn rollback(self) {}
 }
 
-fn own_entry(key: &[u8], value: Value, lease: LeaseId, before: Option<Entry>) -> Entry {
+fn own_entry(key: &[u8], value: Value, lease: Option<LeaseId>, before: Option<Entry>) -> Entry {
     let meta = before.map(|entry| record::Meta {
         create_revision: entry.create_revision,
         mod_revision: entry.mod_revision,

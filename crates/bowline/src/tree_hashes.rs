@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::snapshot::Snapshot;
 use bowline_core::error::Result;
 use bowline_core::kv::Range;
+use bowline_core::lease::LeaseId;
 use bowline_core::trees;
 
 /// One hash per tree. See [`Snapshot::tree_hashes`].
@@ -102,7 +103,8 @@ impl Snapshot {
         for entry in self.range(Range::all())? {
             let entry = entry?;
             update(&mut hash, &entry.key, entry.mod_revision, &entry.value);
-            for number in [entry.create_revision, entry.version, entry.lease as u64] {
+            let lease = LeaseId::number_of(entry.lease);
+            for number in [entry.create_revision, entry.version, lease as u64] {
                 hash.update(&number.to_le_bytes());
             }
         }

@@ -206,7 +206,7 @@ pub enum Alarm {
     #[command(after_help = "Examples:
   bowline alarm list")]
     List,
-    /// Take back all alarms
+    /// Clear all alarms
     #[command(after_help = "Examples:
   bowline alarm disarm")]
     Disarm,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bowline::LeaseId;
 use clap::{Args, Subcommand};
 
 use bowline_load::units::{parse_duration, show_duration};
@@ -101,9 +102,9 @@ pub struct Put {
     /// The value; read from standard input if absent or `-`
     #[arg(allow_negative_numbers = true)]
     pub value: Option<String>,
-    /// Delete the key when this lease ends
+    /// Delete the key when the lease with this id, in hexadecimal, ends
     #[arg(long, value_name = "ID")]
-    pub lease: Option<i64>,
+    pub lease: Option<LeaseId>,
     /// How the key and the value are written.
     #[command(flatten)]
     pub encoding: Encoding,
@@ -244,17 +245,17 @@ pub enum Lease {
         /// How long it lives without being kept alive, as in 500ms or 30s
         #[arg(value_parser = parse_duration)]
         ttl: Duration,
-        /// Its id; chosen if absent
+        /// Its id, in hexadecimal; chosen if absent
         #[arg(long)]
-        id: Option<i64>,
+        id: Option<LeaseId>,
     },
     /// Start a lease's time over, again and again until interrupted
     #[command(after_help = "Examples:
   bowline lease keep-alive 7
   bowline lease keep-alive 7 --once")]
     KeepAlive {
-        /// Its id
-        id: i64,
+        /// Its id, in hexadecimal
+        id: LeaseId,
         /// Only once
         #[arg(long)]
         once: bool,
@@ -263,8 +264,8 @@ pub enum Lease {
     #[command(after_help = "Examples:
   bowline lease revoke 7")]
     Revoke {
-        /// Its id
-        id: i64,
+        /// Its id, in hexadecimal
+        id: LeaseId,
     },
     /// List leases with their time left and their keys
     #[command(after_help = "Examples:

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bowline::LeaseId;
 use clap::{Command as Tree, CommandFactory};
 
 use super::*;
@@ -152,7 +153,10 @@ fn values_may_be_negative_numbers_or_absent() {
     let Command::Put(put) = command("bowline put k -5 --lease 7") else {
         panic!()
     };
-    assert_eq!((put.value.as_deref(), put.lease), (Some("-5"), Some(7)));
+    assert_eq!(
+        (put.value.as_deref(), put.lease),
+        (Some("-5"), LeaseId::new(7))
+    );
     let Command::Put(put) = command("bowline put k") else {
         panic!()
     };

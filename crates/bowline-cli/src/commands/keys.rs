@@ -35,7 +35,7 @@ pub(crate) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(),
     let key = decode(args.encoding, &args.key)?;
     let value = value(context, args.encoding, args.value.as_deref())?;
     let target = Target::open_to_write(context, args.write.durability, KEYS_TIMEOUT)?;
-    let revision = target.put(key, value, args.lease.unwrap_or(0))?;
+    let revision = target.put(key, value, args.lease)?;
     target.close()?;
     context.record(&[("revision", revision.into())])
 }
@@ -51,14 +51,13 @@ pub(crate) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(),
     if args.raw {
         return Ok(context.stdout().write_all(&entry.value)?);
     }
-    let lease = Some(entry.lease).filter(|lease| *lease != 0);
     Ok(context.printer(args.encoding.hex).record(&[
         ("key", bytes(&entry.key)),
         ("value", bytes(&entry.value)),
         ("modified", entry.mod_revision.into()),
         ("created", entry.create_revision.into()),
         ("version", entry.version.into()),
-        ("lease", lease.map_or(Field::Absent, Field::Signed)),
+        ("lease", entry.lease.map(|lease| lease.to_string()).into()),
     ])?)
 }
 

@@ -16,14 +16,14 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
             let (id, ttl) = target.grant_lease(*id, *ttl)?;
             target.close()?;
             let ttl = show_duration(ttl).into();
-            context.record(&[("lease", Field::Signed(id)), ("ttl", ttl)])
+            context.record(&[("lease", id.to_string().into()), ("ttl", ttl)])
         }
         Lease::KeepAlive { id, once } => {
             let target = Target::open(context, KEYS_TIMEOUT)?;
             let mut printer = context.printer(false);
             let mut rows = printer.rows(&["lease", "ttl"]);
             target.keep_alive(*id, *once, &mut |ttl| {
-                rows.push(vec![Field::Signed(*id), show_duration(ttl).into()])?;
+                rows.push(vec![id.to_string().into(), show_duration(ttl).into()])?;
                 Ok(rows.flush()?)
             })
         }
@@ -31,14 +31,17 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
             let target = Target::open(context, KEYS_TIMEOUT)?;
             let deleted = target.revoke_lease(*id)?;
             target.close()?;
-            context.record(&[("lease", Field::Signed(*id)), ("deleted", deleted.into())])
+            context.record(&[
+                ("lease", id.to_string().into()),
+                ("deleted", deleted.into()),
+            ])
         }
         Lease::List => {
             let leases = Target::open(context, KEYS_TIMEOUT)?.leases()?;
             let rows = leases.into_iter().map(|(lease, keys)| {
                 let keys = keys.iter().map(|key| escape(key).into_owned());
                 Ok(vec![
-                    Field::Signed(lease.id),
+                    lease.id.to_string().into(),
                     show_duration(lease.ttl).into(),
                     show_duration(lease.remaining).into(),
                     Field::List(keys.collect()),

@@ -99,12 +99,19 @@ impl Target {
         &self,
         key: Vec<u8>,
         value: Vec<u8>,
-        lease: LeaseId,
+        lease: Option<LeaseId>,
     ) -> Result<Revision, Failure> {
         match self {
-            Target::Local(db) => Ok(db.put_with_lease(key, value, lease)?),
+            Target::Local(db) => Ok(match lease {
+                Some(lease) => db.put_with_lease(key, value, lease)?,
+                None => db.put(key, value)?,
+            }),
             Target::Remote(remote) => {
-                let put = remote.client.put(key, value).lease(lease);
+                let put = remote.client.put(key, value);
+                let put = match lease {
+                    Some(lease) => put.lease(lease),
+                    None => put,
+                };
                 Ok(remote.wait(put)?.header.revision)
             }
         }
@@ -200,11 +207,17 @@ impl Target {
                 Ok((id, ttl))
             }
             (Target::Remote(remote), id) => {
-                let (client, id) = (&remote.client, id.unwrap_or(0));
-                let granted = remote.wait(or_of_etcd(
-                    client.grant_lease_ms_with_id(id, ttl),
-                    client.grant_lease_with_id(id, ttl),
-                ))?;
+                let client = &remote.client;
+                let granted = match id {
+                    Some(id) => remote.wait(or_of_etcd(
+                        client.grant_lease_ms_with_id(id, ttl),
+                        client.grant_lease_with_id(id, ttl),
+                    ))?,
+                    None => remote.wait(or_of_etcd(
+                        client.grant_lease_ms(ttl),
+                        client.grant_lease(ttl),
+                    ))?,
+                };
                 Ok((granted.id, granted.ttl))
             }
         }

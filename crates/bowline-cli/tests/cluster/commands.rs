@@ -144,22 +144,22 @@ fn history_and_watch_tell_the_past() {
 #[test]
 fn leases_are_granted_kept_and_revoked() {
     let Some(place) = Place::start() else { return };
-    let granted = &place.json("lease grant 60s --id 7")[0];
+    let granted = &place.json("lease grant 60s --id 1f")[0];
     assert_eq!(
         (&granted["lease"], &granted["ttl"]),
-        (&7.into(), &"1m".into())
+        (&"1f".into(), &"1m".into())
     );
-    place.fails("lease grant 60s --id 7", 3);
-    place.ok("put a 1 --lease 7");
-    assert_eq!(place.json("get a")[0]["lease"], 7);
+    place.fails("lease grant 60s --id 1f", 3);
+    place.ok("put a 1 --lease 1f");
+    assert_eq!(place.json("get a")[0]["lease"], "1f");
     assert_eq!(place.json("lease list")[0]["keys"][0], "a");
-    assert_eq!(place.json("lease keep-alive 7 --once")[0]["ttl"], "1m");
-    assert_eq!(place.json("lease revoke 7")[0]["deleted"], 1);
+    assert_eq!(place.json("lease keep-alive 1f --once")[0]["ttl"], "1m");
+    assert_eq!(place.json("lease revoke 1f")[0]["deleted"], 1);
     place.fails("get a", 1);
     for line in [
-        "lease revoke 7",
-        "lease keep-alive 7 --once",
-        "put a 1 --lease 7",
+        "lease revoke 1f",
+        "lease keep-alive 1f --once",
+        "put a 1 --lease 1f",
     ] {
         place.fails(line, 1);
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bowline_client::Event;
+use bowline_client::{Event, LeaseId};
 use bowline_proto::mvccpb;
 use bowline_testing::skip_part;
 use serde_json::Value;
@@ -167,7 +167,7 @@ mod tests {
         let before = event.previous.expect("it was there");
         assert_eq!(
             (&before.value[..], before.version, before.lease),
-            (&b"x"[..], 2, 5)
+            (&b"x"[..], 2, LeaseId::new(5))
         );
     }
 }

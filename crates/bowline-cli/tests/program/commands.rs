@@ -120,27 +120,35 @@ fn history_watch_and_cas_tell_the_past() {
 #[test]
 fn leases_are_granted_listed_and_revoked() {
     let place = Place::new();
-    assert_eq!(place.json("lease grant 60s --id 7")[0]["lease"], 7);
-    place.ok("put svc/a up --lease 7");
+    assert_eq!(place.json("lease grant 60s --id 1f")[0]["lease"], "1f");
+    place.ok("put svc/a up --lease 1f");
     let leases = place.json("lease list");
-    assert_eq!(leases[0]["lease"], 7);
+    assert_eq!(leases[0]["lease"], "1f");
     assert_eq!(leases[0]["keys"][0], "svc/a");
-    assert_eq!(place.json("get svc/a")[0]["lease"], 7);
-    assert_eq!(place.json("lease keep-alive 7 --once")[0]["lease"], 7);
+    assert_eq!(place.json("get svc/a")[0]["lease"], "1f");
+    assert_eq!(place.json("lease keep-alive 1f --once")[0]["lease"], "1f");
     assert!(
         place
-            .fails("lease grant 1s --id 7", 3)
+            .fails("lease grant 1s --id 1f", 3)
             .contains("exists already")
     );
     assert!(place.fails("put x y --lease 8", 1).contains("lease 8"));
-    assert_eq!(place.json("lease revoke 7")[0]["deleted"], 1);
+    assert_eq!(place.json("lease revoke 1f")[0]["deleted"], 1);
     assert!(place.fails("get svc/a", 1).contains("does not exist"));
     assert!(
         place
-            .fails("lease keep-alive 7 --once", 1)
-            .contains("lease 7")
+            .fails("lease keep-alive 1f --once", 1)
+            .contains("lease 1f")
     );
-    assert!(place.json("lease grant 1s")[0]["lease"].as_i64().unwrap() > 0);
+    let id = place.json("lease grant 1s")[0]["lease"].clone();
+    let id = id.as_str().expect("a text");
+    assert!(i64::from_str_radix(id, 16).is_ok_and(|id| id > 0), "{id}");
+    // Written as etcdctl prints it, with zeros in front.
+    place.ok(&format!("lease revoke {id:0>16}"));
+    for id in ["0", "-1", "1g"] {
+        let refused = place.fails(&format!("put x y --lease={id}"), 2);
+        assert!(refused.contains("hexadecimal"), "{refused}");
+    }
     place.check_is_clean();
 }
 

@@ -213,8 +213,8 @@ fn a_killed_watch_or_keep_alive_loses_nothing() {
     BufReader::new(child.stdout.take().unwrap())
         .read_line(&mut line)
         .unwrap();
-    assert!(line.contains("\"lease\":5"), "{line}");
+    assert!(line.contains("\"lease\":\"5\""), "{line}");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(place.json("lease list")[0]["lease"], 5);
+    assert_eq!(place.json("lease list")[0]["lease"], "5");
 }

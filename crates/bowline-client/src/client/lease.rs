@@ -5,37 +5,56 @@ use std::time::Duration;
 
 use super::Client;
 use crate::lease::{exact, seconds};
-use crate::{GrantReply, Header, KeepAlive, Result, TimeToLive};
+use crate::{GrantReply, Header, KeepAlive, LeaseId, Result, TimeToLive};
 
 impl Client {
     /// Grants a lease. Times are whole seconds on the wire: `ttl` is rounded up, and servers have a minimum.
     /// [`Client::grant_lease_ms`] has neither restriction.
+    ///
+    /// # Errors
+    /// `LeaseTtlTooLarge`; those of [any change](crate::Error#errors-of-any-change). A lease whose grant has an
+    /// unknown outcome ends by itself.
     pub async fn grant_lease(&self, ttl: Duration) -> Result<GrantReply> {
-        self.grant_lease_with_id(0, ttl).await
+        seconds::grant(&self.caller, None, ttl).await
     }
 
-    /// Grants a lease with this id; the server chooses one for 0.
-    pub async fn grant_lease_with_id(&self, id: i64, ttl: Duration) -> Result<GrantReply> {
-        seconds::grant(&self.caller, id, ttl).await
+    /// Grants a lease with this id.
+    ///
+    /// # Errors
+    /// `LeaseExists`, and the errors of [`Client::grant_lease`].
+    pub async fn grant_lease_with_id(&self, id: LeaseId, ttl: Duration) -> Result<GrantReply> {
+        seconds::grant(&self.caller, Some(id), ttl).await
     }
 
     /// Ends a lease and deletes its keys.
-    pub async fn revoke_lease(&self, id: i64) -> Result<Header> {
+    ///
+    /// # Errors
+    /// `LeaseNotFound`; those of [any change](crate::Error#errors-of-any-change).
+    pub async fn revoke_lease(&self, id: LeaseId) -> Result<Header> {
         seconds::revoke(&self.caller, id).await
     }
 
     /// Reads the remaining time of a lease, and with `keys` its attached keys.
-    pub async fn time_to_live(&self, id: i64, keys: bool) -> Result<TimeToLive> {
+    ///
+    /// # Errors
+    /// `LeaseNotFound`; those of [any read](crate::Error#errors-of-any-read).
+    pub async fn time_to_live(&self, id: LeaseId, keys: bool) -> Result<TimeToLive> {
         seconds::time_to_live(&self.caller, id, keys).await
     }
 
     /// Lists all leases.
-    pub async fn leases(&self) -> Result<Vec<i64>> {
+    ///
+    /// # Errors
+    /// Those of [any read](crate::Error#errors-of-any-read).
+    pub async fn leases(&self) -> Result<Vec<LeaseId>> {
         seconds::list(&self.caller).await
     }
 
     /// Renews a lease once; returns its time to live.
-    pub async fn keep_alive_once(&self, id: i64) -> Result<Duration> {
+    ///
+    /// # Errors
+    /// `LeaseNotFound`; those of [any read](crate::Error#errors-of-any-read): a renewal may be repeated.
+    pub async fn keep_alive_once(&self, id: LeaseId) -> Result<Duration> {
         seconds::keep_alive_once(&self.caller, id).await
     }
 
@@ -58,7 +77,11 @@ impl Client {
     /// # }
     /// # async fn work() {}
     /// ```
-    pub async fn keep_alive(&self, id: i64) -> Result<KeepAlive> {
+    ///
+    /// # Errors
+    /// The errors of [`Client::keep_alive_once`], of the first renewal. [`KeepAlive::lost`] gives that of a
+    /// later one.
+    pub async fn keep_alive(&self, id: LeaseId) -> Result<KeepAlive> {
         KeepAlive::start(Arc::clone(&self.caller), id, false).await
     }
 
@@ -79,28 +102,43 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// `Unimplemented` by etcd; `LeaseTtlTooLarge`; those of [any change](crate::Error#errors-of-any-change).
     pub async fn grant_lease_ms(&self, ttl: Duration) -> Result<GrantReply> {
-        self.grant_lease_ms_with_id(0, ttl).await
+        exact::grant(&self.caller, None, ttl).await
     }
 
-    /// [`Client::grant_lease_ms`] with this id; the server chooses one for 0.
-    pub async fn grant_lease_ms_with_id(&self, id: i64, ttl: Duration) -> Result<GrantReply> {
-        exact::grant(&self.caller, id, ttl).await
+    /// [`Client::grant_lease_ms`] with this id.
+    ///
+    /// # Errors
+    /// `LeaseExists`, and the errors of [`Client::grant_lease_ms`].
+    pub async fn grant_lease_ms_with_id(&self, id: LeaseId, ttl: Duration) -> Result<GrantReply> {
+        exact::grant(&self.caller, Some(id), ttl).await
     }
 
     /// Renews a lease once; returns its time to live, to the millisecond.
-    pub async fn keep_alive_ms_once(&self, id: i64) -> Result<Duration> {
+    ///
+    /// # Errors
+    /// `Unimplemented` by etcd, and the errors of [`Client::keep_alive_once`].
+    pub async fn keep_alive_ms_once(&self, id: LeaseId) -> Result<Duration> {
         exact::keep_alive_once(&self.caller, id).await
     }
 
     /// [`Client::keep_alive`] for a lease of milliseconds: it is renewed three times in its time to live, and
     /// counts as lost to the millisecond.
-    pub async fn keep_alive_ms(&self, id: i64) -> Result<KeepAlive> {
+    ///
+    /// # Errors
+    /// `Unimplemented` by etcd, and the errors of [`Client::keep_alive`].
+    pub async fn keep_alive_ms(&self, id: LeaseId) -> Result<KeepAlive> {
         KeepAlive::start(Arc::clone(&self.caller), id, true).await
     }
 
     /// Reads the remaining time of a lease, to the millisecond, and with `keys` its attached keys.
-    pub async fn time_to_live_ms(&self, id: i64, keys: bool) -> Result<TimeToLive> {
+    ///
+    /// # Errors
+    /// `Unimplemented` by etcd, and the errors of [`Client::time_to_live`].
+    pub async fn time_to_live_ms(&self, id: LeaseId, keys: bool) -> Result<TimeToLive> {
         exact::time_to_live(&self.caller, id, keys).await
     }
 }

@@ -167,6 +167,9 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// What `body` gives; `TooManyConflicts`; the errors of [`Transaction::commit`].
     pub async fn transact<T, B>(&self, body: impl FnMut(Transaction) -> B) -> Result<T>
     where
         B: Future<Output = Result<T>>,
@@ -176,6 +179,9 @@ impl Client {
     }
 
     /// [`Client::transact`] with another isolation or level.
+    ///
+    /// # Errors
+    /// Those of [`Client::transact`].
     pub async fn transact_with<T, B>(
         &self,
         options: TransactionOptions,

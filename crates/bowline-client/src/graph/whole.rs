@@ -383,6 +383,10 @@ impl BlockStream {
     }
 
     /// The next blocks; `None` after the last.
+    ///
+    /// # Errors
+    /// `Disconnected`, `TimedOut`, `InvalidReply` when the stream ends before its last part. What came before
+    /// is right; read again from the start.
     pub async fn next(&mut self) -> Result<Option<Vec<Block>>> {
         let Some(part) = self.parts.next().await? else {
             return Ok(None);
@@ -410,6 +414,10 @@ impl EdgeStream {
     }
 
     /// The next edges; `None` after the last.
+    ///
+    /// # Errors
+    /// `Disconnected`, `TimedOut`, `InvalidReply` when the stream ends before its last part. What came before
+    /// is right; read again from the start.
     pub async fn next(&mut self) -> Result<Option<Vec<Edge>>> {
         let Some(part) = self.parts.next().await? else {
             return Ok(None);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
 use crate::caller::{Caller, Repeat};
-use crate::{BoxFuture, Entry, Header, Result};
+use crate::{BoxFuture, Entry, Header, LeaseId, Result};
 
 /// A write of one key. [`Client::put`](crate::Client::put) gives one; `await` sends it.
 #[derive(Debug, Clone)]
@@ -29,9 +29,9 @@ impl Put {
         Put { caller, request }
     }
 
-    /// Attaches the key to a lease; 0 for none.
-    pub fn lease(mut self, lease: i64) -> Put {
-        self.request.lease = lease;
+    /// Attaches the key to a lease.
+    pub fn lease(mut self, lease: LeaseId) -> Put {
+        self.request.lease = lease.get();
         self
     }
 

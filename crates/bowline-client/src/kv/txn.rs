@@ -15,7 +15,7 @@ use super::get::Read;
 use super::{DeleteReply, PutReply, RangeReply};
 use crate::caller::{Caller, Repeat};
 use crate::reply::signed;
-use crate::{BoxFuture, Header, KeyRange, Result};
+use crate::{BoxFuture, Header, KeyRange, LeaseId, Result};
 
 /// A condition of a transaction. An absent key compares as 0, and its value with nothing.
 ///
@@ -126,9 +126,11 @@ impl Compare {
         })
     }
 
-    /// The lease that the key is attached to; 0 for none.
-    pub fn lease(range: impl Into<KeyRange>) -> Comparison<i64> {
-        Comparison::new(range.into(), CompareTarget::Lease, TargetUnion::Lease)
+    /// The lease that the key is attached to. `None` comes between the ids below 0 and those above.
+    pub fn lease(range: impl Into<KeyRange>) -> Comparison<Option<LeaseId>> {
+        Comparison::new(range.into(), CompareTarget::Lease, |lease| {
+            TargetUnion::Lease(LeaseId::number_of(lease))
+        })
     }
 }
 
@@ -148,16 +150,24 @@ impl Operation {
     /// Writes a key.
     #[must_use]
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Operation {
-        Operation::put_with_lease(key, value, 0)
+        Operation::put_of(key.into(), value.into(), None)
     }
 
     /// Writes a key that goes with a lease.
     #[must_use]
-    pub fn put_with_lease(key: impl Into<Bytes>, value: impl Into<Bytes>, lease: i64) -> Operation {
+    pub fn put_with_lease(
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        lease: LeaseId,
+    ) -> Operation {
+        Operation::put_of(key.into(), value.into(), Some(lease))
+    }
+
+    fn put_of(key: Bytes, value: Bytes, lease: Option<LeaseId>) -> Operation {
         Op::RequestPut(pb::PutRequest {
-            key: key.into(),
-            value: value.into(),
-            lease,
+            key,
+            value,
+            lease: LeaseId::number_of(lease),
             ..pb::PutRequest::default()
         })
         .into()

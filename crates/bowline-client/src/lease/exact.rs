@@ -6,10 +6,11 @@ use std::time::Duration;
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::lease_client::LeaseClient;
 
+use super::reply::granted;
 use super::{GrantReply, TimeToLive};
 use crate::caller::{Caller, Repeat};
 use crate::v1::{header, typed};
-use crate::{Error, Result};
+use crate::{Error, LeaseId, Result};
 
 /// Rounded up: a lease may live longer than asked, never shorter.
 fn ms(ttl: Duration) -> u64 {
@@ -17,10 +18,14 @@ fn ms(ttl: Duration) -> u64 {
 }
 
 /// See [`Client::grant_lease_ms_with_id`](crate::Client::grant_lease_ms_with_id).
-pub(crate) async fn grant(caller: &Caller, id: i64, ttl: Duration) -> Result<GrantReply> {
+pub(crate) async fn grant(
+    caller: &Caller,
+    id: Option<LeaseId>,
+    ttl: Duration,
+) -> Result<GrantReply> {
     let request = pb::LeaseGrantRequest {
         ttl_ms: ms(ttl),
-        id,
+        id: LeaseId::number_of(id),
     };
     let send = |channel, request| async move { LeaseClient::new(channel).grant(request).await };
     let (reply, _) = caller
@@ -30,14 +35,14 @@ pub(crate) async fn grant(caller: &Caller, id: i64, ttl: Duration) -> Result<Gra
     let (header, _) = header(reply.header).map_err(Error::of_change)?;
     Ok(GrantReply {
         header,
-        id: reply.id,
+        id: granted(reply.id)?,
         ttl: Duration::from_millis(reply.ttl_ms),
     })
 }
 
 /// See [`Client::keep_alive_ms_once`](crate::Client::keep_alive_ms_once).
-pub(crate) async fn keep_alive_once(caller: &Caller, id: i64) -> Result<Duration> {
-    let request = pb::LeaseKeepAliveRequest { id };
+pub(crate) async fn keep_alive_once(caller: &Caller, id: LeaseId) -> Result<Duration> {
+    let request = pb::LeaseKeepAliveRequest { id: id.get() };
     let send =
         |channel, request| async move { LeaseClient::new(channel).keep_alive(request).await };
     let (reply, _) = caller.call(Repeat::Always, None, request, send).await?;
@@ -45,8 +50,8 @@ pub(crate) async fn keep_alive_once(caller: &Caller, id: i64) -> Result<Duration
 }
 
 /// See [`Client::time_to_live_ms`](crate::Client::time_to_live_ms).
-pub(crate) async fn time_to_live(caller: &Caller, id: i64, keys: bool) -> Result<TimeToLive> {
-    let request = pb::LeaseTimeToLiveRequest { id, keys };
+pub(crate) async fn time_to_live(caller: &Caller, id: LeaseId, keys: bool) -> Result<TimeToLive> {
+    let request = pb::LeaseTimeToLiveRequest { id: id.get(), keys };
     let send = |channel, request| async move {
         LeaseClient::new(channel)
             .max_decoding_message_size(usize::MAX)
@@ -57,7 +62,7 @@ pub(crate) async fn time_to_live(caller: &Caller, id: i64, keys: bool) -> Result
     let (header, _) = header(reply.header)?;
     Ok(TimeToLive {
         header,
-        id: reply.id,
+        id,
         granted: Duration::from_millis(reply.granted_ttl_ms),
         remaining: Duration::from_millis(reply.remaining_ms),
         keys: reply.keys,

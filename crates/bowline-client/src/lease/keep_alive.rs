@@ -22,7 +22,7 @@ use super::seconds::ttl_of;
 use super::{exact, seconds};
 use crate::caller::{Caller, PAUSE_MIN};
 use crate::endpoints::Endpoint;
-use crate::{Error, Header, Result};
+use crate::{Error, Header, LeaseId, Result};
 
 /// Keeps a lease alive until it is dropped. [`Client::keep_alive`](crate::Client::keep_alive) gives one.
 ///
@@ -32,7 +32,7 @@ use crate::{Error, Header, Result};
 #[must_use = "dropping it stops the renewals"]
 pub struct KeepAlive {
     caller: Arc<Caller>,
-    id: i64,
+    id: LeaseId,
     state: watch::Receiver<State>,
     task: JoinHandle<()>,
 }
@@ -45,7 +45,11 @@ enum State {
 }
 
 impl KeepAlive {
-    pub(crate) async fn start(caller: Arc<Caller>, id: i64, is_exact: bool) -> Result<KeepAlive> {
+    pub(crate) async fn start(
+        caller: Arc<Caller>,
+        id: LeaseId,
+        is_exact: bool,
+    ) -> Result<KeepAlive> {
         let mut renewer = Renewer {
             caller: Arc::clone(&caller),
             id,
@@ -74,7 +78,7 @@ impl KeepAlive {
 
     /// The lease.
     #[must_use]
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> LeaseId {
         self.id
     }
 
@@ -103,6 +107,9 @@ impl KeepAlive {
     }
 
     /// Waits until the next renewal is confirmed; returns the remaining time.
+    ///
+    /// # Errors
+    /// `LeaseLost` when the time to live passed without a confirmed renewal, or the lease has ended.
     pub async fn renewed(&mut self) -> Result<Duration> {
         // An error means that the task has ended: its last word stands.
         let _ = self.state.changed().await;
@@ -129,6 +136,9 @@ impl KeepAlive {
     }
 
     /// Stops the renewals, ends the lease and deletes its keys.
+    ///
+    /// # Errors
+    /// Those of [`Client::revoke_lease`](crate::Client::revoke_lease).
     pub async fn revoke(self) -> Result<Header> {
         self.task.abort();
         seconds::revoke(&self.caller, self.id).await
@@ -144,7 +154,7 @@ impl Drop for KeepAlive {
 /// What the task works with.
 struct Renewer {
     caller: Arc<Caller>,
-    id: i64,
+    id: LeaseId,
     /// Whether it is timed in milliseconds, by calls of their own instead of a stream.
     is_exact: bool,
     stream: Option<Renewals>,
@@ -179,7 +189,7 @@ impl Renewer {
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(lease = self.id, %error, "a renewal failed");
+                    tracing::debug!(lease = %self.id, %error, "a renewal failed");
                     error
                 }
             };
@@ -216,7 +226,7 @@ impl Renewer {
             let ttl = exact::keep_alive_once(&self.caller, self.id).await?;
             return Ok((ttl, sent + ttl));
         }
-        let request = LeaseKeepAliveRequest { id: self.id };
+        let request = LeaseKeepAliveRequest { id: self.id.get() };
         if let Some(stream) = &mut self.stream
             && stream.requests.send(request).await.is_err()
         {
@@ -269,7 +279,7 @@ mod tests {
         };
         let renewer = Renewer {
             caller: Arc::new(Caller::new(settings).unwrap()),
-            id: 1,
+            id: LeaseId::new(1).expect("not 0"),
             is_exact: false,
             stream: None,
         };

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::Header;
+use crate::v1::senseless;
+use crate::{Header, LeaseId, Result};
 
 /// The result of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct GrantReply {
     /// The reply header.
     pub header: Header,
     /// The lease.
-    pub id: i64,
+    pub id: LeaseId,
     /// How long it lives; may be more than was asked for.
     pub ttl: Duration,
 }
@@ -25,11 +26,16 @@ pub struct TimeToLive {
     /// The reply header.
     pub header: Header,
     /// The lease.
-    pub id: i64,
+    pub id: LeaseId,
     /// What it was granted.
     pub granted: Duration,
     /// What is left of it.
     pub remaining: Duration,
     /// Its keys, if they were asked for.
     pub keys: Vec<Bytes>,
+}
+
+/// The lease of a granted id. The lease exists, so a reply without an id leaves the outcome unknown.
+pub(super) fn granted(id: i64) -> Result<LeaseId> {
+    LeaseId::new(id).ok_or_else(|| senseless("it grants a lease without an id").of_change())
 }

@@ -5,17 +5,22 @@ use std::time::Duration;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::lease_client::LeaseClient;
 
+use super::reply::granted;
 use super::{GrantReply, TimeToLive};
 use crate::caller::{Caller, Repeat};
 use crate::reply::unsigned;
-use crate::{Error, Header, Result};
+use crate::{Error, Header, LeaseId, Result};
 
 /// See [`Client::grant_lease_with_id`](crate::Client::grant_lease_with_id).
-pub(crate) async fn grant(caller: &Caller, id: i64, ttl: Duration) -> Result<GrantReply> {
+pub(crate) async fn grant(
+    caller: &Caller,
+    id: Option<LeaseId>,
+    ttl: Duration,
+) -> Result<GrantReply> {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     let request = pb::LeaseGrantRequest {
         ttl: i64::try_from(seconds).unwrap_or(i64::MAX),
-        id,
+        id: LeaseId::number_of(id),
     };
     let (reply, metadata) = caller
         .call(
@@ -30,14 +35,14 @@ pub(crate) async fn grant(caller: &Caller, id: i64, ttl: Duration) -> Result<Gra
     }
     Ok(GrantReply {
         header: Header::new(reply.header, &metadata),
-        id: reply.id,
+        id: granted(reply.id)?,
         ttl: Duration::from_secs(unsigned(reply.ttl)),
     })
 }
 
 /// See [`Client::revoke_lease`](crate::Client::revoke_lease).
-pub(crate) async fn revoke(caller: &Caller, id: i64) -> Result<Header> {
-    let request = pb::LeaseRevokeRequest { id };
+pub(crate) async fn revoke(caller: &Caller, id: LeaseId) -> Result<Header> {
+    let request = pb::LeaseRevokeRequest { id: id.get() };
     let (reply, metadata) = caller
         .call(
             Repeat::Never,
@@ -50,8 +55,8 @@ pub(crate) async fn revoke(caller: &Caller, id: i64) -> Result<Header> {
 }
 
 /// See [`Client::time_to_live`](crate::Client::time_to_live).
-pub(crate) async fn time_to_live(caller: &Caller, id: i64, keys: bool) -> Result<TimeToLive> {
-    let request = pb::LeaseTimeToLiveRequest { id, keys };
+pub(crate) async fn time_to_live(caller: &Caller, id: LeaseId, keys: bool) -> Result<TimeToLive> {
+    let request = pb::LeaseTimeToLiveRequest { id: id.get(), keys };
     let (reply, metadata) = caller
         .call(
             Repeat::Always,
@@ -70,7 +75,7 @@ pub(crate) async fn time_to_live(caller: &Caller, id: i64, keys: bool) -> Result
     }
     Ok(TimeToLive {
         header: Header::new(reply.header, &metadata),
-        id: reply.id,
+        id,
         granted: Duration::from_secs(unsigned(reply.granted_ttl)),
         remaining: Duration::from_secs(unsigned(reply.ttl)),
         keys: reply.keys,
@@ -78,7 +83,7 @@ pub(crate) async fn time_to_live(caller: &Caller, id: i64, keys: bool) -> Result
 }
 
 /// See [`Client::leases`](crate::Client::leases).
-pub(crate) async fn list(caller: &Caller) -> Result<Vec<i64>> {
+pub(crate) async fn list(caller: &Caller) -> Result<Vec<LeaseId>> {
     let request = pb::LeaseLeasesRequest {};
     let (reply, _) = caller
         .call(
@@ -93,12 +98,13 @@ pub(crate) async fn list(caller: &Caller) -> Result<Vec<i64>> {
             },
         )
         .await?;
-    Ok(reply.leases.iter().map(|lease| lease.id).collect())
+    let ids = reply.leases.iter().map(|lease| LeaseId::new(lease.id));
+    Ok(ids.flatten().collect())
 }
 
 /// See [`Client::keep_alive_once`](crate::Client::keep_alive_once).
-pub(crate) async fn keep_alive_once(caller: &Caller, id: i64) -> Result<Duration> {
-    let request = pb::LeaseKeepAliveRequest { id };
+pub(crate) async fn keep_alive_once(caller: &Caller, id: LeaseId) -> Result<Duration> {
+    let request = pb::LeaseKeepAliveRequest { id: id.get() };
     let (mut replies, _) = caller
         .call(
             Repeat::Always,

@@ -42,19 +42,8 @@ use crate::graph::{
     Block, BlockId, Direction, Edge, EdgeKey, GraphClient, GraphWrite, Neighbor, id_of,
 };
 use crate::v1::{self, collect, header, senseless};
-use crate::{Entry, Error, KeyRange, ReadLevel, Result};
+use crate::{Entry, Error, Isolation, KeyRange, LeaseId, ReadLevel, Result};
 use state::{Own, Read, State};
-
-/// What must be unchanged at commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// Everything the transaction read (keys, absent keys, ranges, blocks, edges, neighbours).
-    /// Equivalent to running transactions one after the other.
-    #[default]
-    Serializable,
-    /// Only what the transaction writes. Allows write skew.
-    Snapshot,
-}
 
 /// How a transaction is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,6 +169,10 @@ impl Transaction {
     // --- keys and values ---
 
     /// The value of a key.
+    ///
+    /// # Errors
+    /// `TransactionDone`, `Compacted` when the snapshot is no longer readable; those of [any
+    /// read](crate::Error#errors-of-any-read).
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
         let key = key.into();
         match self.state()?.own(&key) {
@@ -192,6 +185,9 @@ impl Transaction {
 
     /// The value of a key with its metadata. A key written by this transaction has the new value, but the
     /// revisions and version from before the write, or 0 for a new key.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn entry(&self, key: impl Into<Bytes>) -> Result<Option<Entry>> {
         let key = key.into();
         let own = self.state()?.own(&key);
@@ -228,6 +224,9 @@ impl Transaction {
     }
 
     /// The entries of a range in key order, with the transaction's writes. The whole range counts as read.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn range(&self, range: impl Into<KeyRange>) -> Result<Vec<Entry>> {
         self.entries(range.into(), false).await
     }
@@ -266,10 +265,10 @@ impl Transaction {
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
     pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<()> {
-        self.put_with_lease(key, value, 0)
+        self.put_own(key.into(), value.into(), None)
     }
 
-    /// Sets a key and attaches it to a lease; 0 means no lease. The commit checks that the lease exists.
+    /// Sets a key and attaches it to a lease. The commit checks that the lease exists.
     ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
@@ -277,14 +276,21 @@ impl Transaction {
         &self,
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
-        lease: i64,
+        lease: LeaseId,
     ) -> Result<()> {
-        let (key, value) = (checked(key)?, value.into());
+        self.put_own(key.into(), value.into(), Some(lease))
+    }
+
+    fn put_own(&self, key: Bytes, value: Bytes, lease: Option<LeaseId>) -> Result<()> {
+        let key = checked(key)?;
         self.state()?.keys.insert(key, Own::Put { value, lease });
         Ok(())
     }
 
     /// Deletes a key; returns whether it was present. Counts as a read of the key.
+    ///
+    /// # Errors
+    /// `EmptyKey`, and the errors of [`Transaction::get`].
     pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
         let key = checked(key)?;
         let is_present = self.get(key.clone()).await?.is_some();
@@ -293,6 +299,9 @@ impl Transaction {
     }
 
     /// Deletes every key of a range; returns their number. The whole range counts as read.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn delete_range(&self, range: impl Into<KeyRange>) -> Result<u64> {
         let range = range.into();
         let found = self.entries(range.clone(), true).await?;
@@ -333,6 +342,9 @@ impl Transaction {
     // --- the graph ---
 
     /// A block.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn block(&self, id: BlockId) -> Result<Option<Block>> {
         if let Some(own) = self.state()?.blocks.get(&id) {
             return Ok(own.clone());
@@ -351,6 +363,9 @@ impl Transaction {
     }
 
     /// An edge.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn edge(
         &self,
         source: BlockId,
@@ -439,6 +454,9 @@ impl Transaction {
 
     /// Deletes a block and all its edges. Returns `false` when the block does not exist. An edge that another
     /// commit adds to it meanwhile is a conflict, under either isolation.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn delete_block(&self, id: BlockId) -> Result<bool> {
         if self.block(id).await?.is_none() {
             return Ok(false);
@@ -461,6 +479,9 @@ impl Transaction {
     }
 
     /// Deletes an edge. Returns `false` when the edge does not exist.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
     pub async fn delete_edge(
         &self,
         source: BlockId,

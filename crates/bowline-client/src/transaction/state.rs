@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::graph::{
     Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite, IntoWire, Neighbor, id_bytes,
 };
-use crate::{Entry, KeyRange};
+use crate::{Entry, KeyRange, LeaseId};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -42,12 +42,20 @@ pub(super) enum Read {
 /// What becomes of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Own {
-    Put { value: Bytes, lease: i64 },
+    Put {
+        value: Bytes,
+        lease: Option<LeaseId>,
+    },
     Deleted,
 }
 
 /// An entry that is not committed yet, over what was there before.
-pub(super) fn own_entry(key: Bytes, value: Bytes, lease: i64, before: Option<Entry>) -> Entry {
+pub(super) fn own_entry(
+    key: Bytes,
+    value: Bytes,
+    lease: Option<LeaseId>,
+    before: Option<Entry>,
+) -> Entry {
     Entry {
         key,
         value,
@@ -188,7 +196,11 @@ impl State {
         let deleted = self.deleted.into_iter();
         let deleted = deleted.map(|deleted| Write::DeleteRange(range(deleted.into_parts())));
         let keys = self.keys.into_iter().map(|(key, own)| match own {
-            Own::Put { value, lease } => Write::Put(pb::TransactionPut { key, value, lease }),
+            Own::Put { value, lease } => Write::Put(pb::TransactionPut {
+                key,
+                value,
+                lease: LeaseId::number_of(lease),
+            }),
             Own::Deleted => Write::Delete(key),
         });
         let graph = self.graph.into_iter();
@@ -212,7 +224,7 @@ mod tests {
 
     fn put(value: &str) -> Own {
         let value = Bytes::copy_from_slice(value.as_bytes());
-        Own::Put { value, lease: 0 }
+        Own::Put { value, lease: None }
     }
 
     fn stored(key: &'static str) -> Entry {

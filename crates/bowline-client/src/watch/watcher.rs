@@ -67,6 +67,10 @@ impl Watcher {
     }
 
     /// The next changes; `None` after an error.
+    ///
+    /// # Errors
+    /// `Compacted` when the history that it needs is trimmed: read the state, and watch from its revision;
+    /// `WatchCanceled`. Broken connections are no error: the watch resumes.
     pub async fn next(&mut self) -> Result<Option<Batch>> {
         poll_fn(|context| self.poll_batch(context))
             .await
@@ -81,6 +85,9 @@ impl Watcher {
 
     /// Asks the server to say up to which revision everything has been sent. The answer comes as a batch
     /// without events. A server gives none while a watch of the same stream is behind.
+    ///
+    /// # Errors
+    /// `Stopped` when the watch has ended.
     pub fn request_progress(&self) -> Result<()> {
         self.hub.send(Command::Progress { id: self.id })
     }

@@ -1,6 +1,7 @@
 //! Keys, values and transactions.
 
 use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel, SortBy};
+use bowline_testing::lease_id;
 
 use crate::with_cluster;
 
@@ -153,7 +154,11 @@ fn refusals_have_types() {
         assert!(matches!(error, Error::Compacted { .. }), "{error:?}");
         let error = client.put("", "v").await.unwrap_err();
         assert!(matches!(error, Error::EmptyKey), "{error:?}");
-        let error = client.put("k", "v").lease(12345).await.unwrap_err();
+        let error = client
+            .put("k", "v")
+            .lease(lease_id(12345))
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::LeaseNotFound), "{error:?}");
         let error = client.put("absent", "").ignore_value().await.unwrap_err();
         assert!(matches!(error, Error::KeyNotFound), "{error:?}");

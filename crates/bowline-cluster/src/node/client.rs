@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::DbReader;
+use bowline::LeaseId;
 use bowline_replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
@@ -463,7 +464,7 @@ impl LocalClient {
                 hash = crc32c::crc32c_append(hash, &(bytes.len() as u64).to_le_bytes());
                 hash = crc32c::crc32c_append(hash, bytes);
             }
-            let lease = entry.lease as u64;
+            let lease = LeaseId::number_of(entry.lease) as u64;
             for number in [
                 entry.create_revision,
                 entry.mod_revision,

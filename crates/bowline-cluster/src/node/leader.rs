@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bowline::LeaseId;
 use bowline_replica::Renewal;
 use tokio::sync::OwnedMutexGuard;
 
@@ -122,9 +123,10 @@ impl Core {
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         let mut cleared = self.renewals.cleared.subscribe();
         let mut is_confirmed = false;
+        let lease = LeaseId::new(id);
         loop {
             let term = self.time_is_kept().await?;
-            match self.replica.renew_lease(id) {
+            match lease.and_then(|lease| self.replica.renew_lease(lease)) {
                 Some(Renewal::Renewed { ttl }) => {
                     self.check_leading(term).await?;
                     return Ok(Some(LeaseStatus {
@@ -168,11 +170,11 @@ impl Core {
     /// The state of a lease on this member.
     fn lease_status(&self, id: i64, with_keys: bool) -> Result<Option<LeaseStatus>> {
         let db = self.replica.db();
-        let Some(lease) = db.lease(id) else {
+        let Some(lease) = LeaseId::new(id).and_then(|lease| db.lease(lease)) else {
             return Ok(None);
         };
         let keys = match with_keys {
-            true => match db.lease_keys(id) {
+            true => match db.lease_keys(lease.id) {
                 Err(bowline::Error::LeaseNotFound { .. }) => return Ok(None),
                 keys => keys?,
             },

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bowline::LeaseId;
 use bowline_replica::{Command, LeaseLeft};
 
 use super::core::Core;
@@ -104,8 +105,8 @@ async fn clear(core: &Core, term: u64) {
 async fn end(core: &Core, term: u64) {
     let expired = core.replica.expired_leases();
     for some in expired.chunks(AT_ONCE) {
-        let expire = |&(id, granted): &(i64, u64)| Command::LeaseExpire {
-            id,
+        let expire = |&(id, granted): &(LeaseId, u64)| Command::LeaseExpire {
+            id: id.get(),
             term,
             granted: Some(granted),
         };

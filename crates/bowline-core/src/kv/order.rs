@@ -320,7 +320,7 @@ mod tests {
                         create_revision: REVISION,
                         mod_revision: REVISION,
                         version: 1,
-                        lease: 0,
+                        lease: None,
                     };
                     let value = Value::copy_from(number.to_string().as_bytes());
                     Change::new(ChangeKind::Put, meta.entry(key, value))

@@ -54,8 +54,8 @@ pub struct Entry {
     pub mod_revision: Revision,
     /// The number of writes of the key since its creation, including the creation.
     pub version: u64,
-    /// The lease the key is attached to; 0 = none.
-    pub lease: LeaseId,
+    /// The lease the key is attached to.
+    pub lease: Option<LeaseId>,
 }
 
 /// One change of a key in `DbReader::history`. A transaction of etcd's API may change a key more than once:
@@ -85,7 +85,7 @@ pub struct Meta {
     pub create_revision: Revision,
     pub mod_revision: Revision,
     pub version: u64,
-    pub lease: LeaseId,
+    pub lease: Option<LeaseId>,
 }
 
 impl Meta {
@@ -210,7 +210,7 @@ pub(crate) fn encode_blind_head(revision: Revision, blind_below: u8, out: &mut V
         create_revision: revision,
         mod_revision: revision,
         version: 1,
-        lease: 0,
+        lease: None,
     };
     let head = Head {
         meta,
@@ -224,15 +224,15 @@ pub fn encode(head: &Head, out: &mut Vec<u8>) {
     out.clear();
     let meta = &head.meta;
     let flags = match (meta.lease, head.is_blind) {
-        (0, false) => 0,
-        (0, true) => FLAG_BLIND | head.blind_below.min(BLIND_BELOW_MAX) << BELOW_SHIFT,
+        (None, false) => 0,
+        (None, true) => FLAG_BLIND | head.blind_below.min(BLIND_BELOW_MAX) << BELOW_SHIFT,
         (_, _) => FLAG_LEASE,
     };
     out.push(flags);
     put_varint(out, meta.create_revision);
     put_varint(out, meta.version);
-    if meta.lease != 0 {
-        put_varint(out, meta.lease as u64);
+    if let Some(lease) = meta.lease {
+        put_varint(out, lease.get() as u64);
     }
 }
 
@@ -253,12 +253,12 @@ pub fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Head, usize)> {
     let create_revision = reader.varint()?;
     let version = reader.varint()?;
     let lease = if flags & FLAG_LEASE != 0 {
-        reader.varint()? as i64
+        LeaseId::new(reader.varint()? as i64)
     } else {
-        0
+        None
     };
     // A record without a lease has no lease field.
-    let is_padded = flags & FLAG_LEASE != 0 && lease == 0;
+    let is_padded = flags & FLAG_LEASE != 0 && lease.is_none();
     if create_revision > mod_revision || version == 0 || is_padded {
         return None;
     }
@@ -382,7 +382,7 @@ mod tests {
             create_revision,
             mod_revision: u64::MAX,
             version,
-            lease: 0,
+            lease: None,
         };
         Head {
             meta,
@@ -397,7 +397,7 @@ mod tests {
             for number in [1, 127, 128, u64::MAX] {
                 for is_blind in [false, lease == 0] {
                     let mut head = head(number, number, is_blind);
-                    head.meta.lease = lease;
+                    head.meta.lease = LeaseId::new(lease);
                     if is_blind {
                         head.blind_below = (number % 8) as u8;
                     }

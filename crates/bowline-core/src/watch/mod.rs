@@ -71,7 +71,7 @@ impl Change {
             create_revision: 0,
             mod_revision: revision,
             version: 0,
-            lease: 0,
+            lease: None,
         };
         Change::new(ChangeKind::Delete, entry)
     }

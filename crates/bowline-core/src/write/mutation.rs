@@ -30,8 +30,11 @@ pub type Mutations = SmallVec<[Mutation; 1]>;
 /// The change of a key.
 #[derive(Debug)]
 pub enum Action {
-    /// Sets a key of the kv tree; its metadata is added at commit. Lease 0 means none.
-    PutEntry { value: Value, lease: LeaseId },
+    /// Sets a key of the kv tree; its metadata is added at commit.
+    PutEntry {
+        value: Value,
+        lease: Option<LeaseId>,
+    },
     /// Sets a record of another tree to these bytes.
     PutRaw { value: Vec<u8> },
     /// Deletes the key.

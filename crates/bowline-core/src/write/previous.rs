@@ -110,7 +110,7 @@ impl Action {
     pub fn may_be_blind(&self) -> bool {
         match self {
             Action::PutEntry { value, lease } => {
-                *lease == 0 && value.len() <= BLIND_VALUE_MAX_BYTES
+                lease.is_none() && value.len() <= BLIND_VALUE_MAX_BYTES
             }
             _ => false,
         }

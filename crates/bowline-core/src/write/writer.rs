@@ -82,7 +82,13 @@ impl<J: Journal> Writer<J> {
 
     /// Sets a key whose previous version was `previous`.
     #[inline]
-    pub fn put(&mut self, key: &[u8], value: &Value, lease: LeaseId, previous: Option<Meta>) {
+    pub fn put(
+        &mut self,
+        key: &[u8],
+        value: &Value,
+        lease: Option<LeaseId>,
+        previous: Option<Meta>,
+    ) {
         let meta = meta_of_put(self.revision, lease, previous);
         record::encode_head(&meta, &mut self.head);
         self.put_head_and(key, value);
@@ -90,7 +96,7 @@ impl<J: Journal> Writer<J> {
             let entry = meta.entry(key, value.clone());
             self.changes.push(Change::new(ChangeKind::Put, entry));
         }
-        self.attach(key, previous.map_or(0, |meta| meta.lease), lease);
+        self.attach(key, previous.and_then(|meta| meta.lease), lease);
     }
 
     /// Sets a key by a blind record, on top of `blind_below` blind records in memory. For a key without a
@@ -108,15 +114,15 @@ impl<J: Journal> Writer<J> {
         self.journal.put(tree, key, head, value, self.revision);
     }
 
-    /// Deletes a present key that is attached to `lease`.
+    /// Deletes a present key, which `lease` holds, if any.
     #[inline]
-    pub fn delete(&mut self, key: &[u8], lease: LeaseId) {
+    pub fn delete(&mut self, key: &[u8], lease: Option<LeaseId>) {
         self.delete_record(trees::KV, key);
         if self.is_watched {
             let change = Change::deletion(Value::copy_from(key), self.revision);
             self.changes.push(change);
         }
-        self.attach(key, lease, 0);
+        self.attach(key, lease, None);
     }
 
     /// Sets a record outside the kv tree.
@@ -133,9 +139,9 @@ impl<J: Journal> Writer<J> {
         self.journal.delete(tree, key);
     }
 
-    /// Moves a key from one lease to another; 0 means none.
+    /// Moves a key from one lease to another.
     #[inline]
-    fn attach(&mut self, key: &[u8], old: LeaseId, new: LeaseId) {
+    fn attach(&mut self, key: &[u8], old: Option<LeaseId>, new: Option<LeaseId>) {
         if let Some(attachment) = detached(key, old, new) {
             self.delete_record(trees::SYSTEM, &attachment);
         }
@@ -147,7 +153,7 @@ impl<J: Journal> Writer<J> {
 
 /// The metadata of a put at `revision` on top of `previous`.
 #[inline]
-pub fn meta_of_put(revision: Revision, lease: LeaseId, previous: Option<Meta>) -> Meta {
+pub fn meta_of_put(revision: Revision, lease: Option<LeaseId>, previous: Option<Meta>) -> Meta {
     Meta {
         create_revision: previous.map_or(revision, |meta| meta.create_revision),
         mod_revision: revision,
@@ -156,8 +162,9 @@ pub fn meta_of_put(revision: Revision, lease: LeaseId, previous: Option<Meta>) -
     }
 }
 
-/// The attachment record to delete when a key moves from the lease `old` to the lease `new`; 0 means none.
+/// The attachment record to delete when a key moves from the lease `old` to the lease `new`.
 #[inline]
-pub fn detached(key: &[u8], old: LeaseId, new: LeaseId) -> Option<Vec<u8>> {
-    (old != 0 && old != new).then(|| trees::attachment_key(old, key))
+pub fn detached(key: &[u8], old: Option<LeaseId>, new: Option<LeaseId>) -> Option<Vec<u8>> {
+    let old = old.filter(|_| old != new)?;
+    Some(trees::attachment_key(old, key))
 }

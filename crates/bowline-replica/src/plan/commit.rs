@@ -35,7 +35,6 @@ use crate::range::{Span, for_each};
 use crate::walked::Walked;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, BlockId};
-use bowline_core::lease::LeaseId;
 use bowline_core::options::{Isolation, Limits};
 use bowline_core::trees;
 use bowline_core::write;
@@ -48,14 +47,14 @@ use bytes::Bytes;
 #[derive(Default)]
 struct Keys<'c> {
     /// Values with their leases.
-    puts: BTreeMap<Vec<u8>, (&'c Value, LeaseId)>,
+    puts: BTreeMap<Vec<u8>, (&'c Value, i64)>,
     deleted: BTreeSet<Vec<u8>>,
     /// Spans whose keys have all been visited.
     walked: Walked,
 }
 
 impl<'c> Keys<'c> {
-    fn put(&mut self, key: &[u8], value: &'c Value, lease: LeaseId) {
+    fn put(&mut self, key: &[u8], value: &'c Value, lease: i64) {
         self.deleted.remove(key);
         self.puts.insert(key.to_vec(), (value, lease));
     }
@@ -86,7 +85,7 @@ impl<'c> Keys<'c> {
     }
 
     /// In the order of the keys.
-    fn into_sorted(self) -> BTreeMap<Vec<u8>, Option<(&'c Value, LeaseId)>> {
+    fn into_sorted(self) -> BTreeMap<Vec<u8>, Option<(&'c Value, i64)>> {
         let deleted = self.deleted.into_iter().map(|key| (key, None));
         let puts = self.puts.into_iter().map(|(key, put)| (key, Some(put)));
         deleted.chain(puts).collect()
@@ -299,8 +298,8 @@ impl Planner<'_> {
                 actual,
             },
             Violation::MissingBlock { id } => Refusal::MissingBlock { id },
-            Violation::LeaseNotFound { id } => Refusal::LeaseNotFound { id },
-            Violation::LeaseExists { id } => Refusal::LeaseExists { id },
+            Violation::LeaseNotFound { id } => Refusal::LeaseNotFound { id: id.get() },
+            Violation::LeaseExists { id } => Refusal::LeaseExists { id: id.get() },
         })
     }
 

@@ -188,6 +188,11 @@ impl From<Refusal> for Stop {
     }
 }
 
+/// The lease of a command. No lease has the number 0.
+fn lease_of(id: i64) -> Result<LeaseId, Refusal> {
+    LeaseId::new(id).ok_or(Refusal::LeaseNotFound { id })
+}
+
 impl<'a> Planner<'a> {
     pub(crate) fn new(
         engine: &'a Engine,
@@ -283,18 +288,21 @@ impl<'a> Planner<'a> {
             }
             Command::UnboundedTxn(txn) => self.txn(txn).map(Outcome::Txn),
             Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
-            Command::LeaseRevoke { id } => self.end_lease(*id),
+            Command::LeaseRevoke { id } => self.end_lease(lease_of(*id)?),
             Command::LeaseExpire { id, term, granted } => {
-                let is_it = |index| self.grant_index(*id).map(|found| found == Some(index));
+                let lease = lease_of(*id)?;
+                let is_it = |index| self.grant_index(lease).map(|found| found == Some(index));
                 if *term != self.place.term || !granted.map_or(Ok(true), is_it)? {
                     return Err(Refusal::LeaseNotFound { id: *id }.into());
                 }
-                self.end_lease(*id)
+                self.end_lease(lease)
             }
             Command::LeaseCheckpoint { remaining } => {
                 for (id, left) in remaining {
-                    if self.has_lease(*id)? {
-                        self.tell(*id, Some(*left))?;
+                    if let Some(id) = LeaseId::new(*id)
+                        && self.has_lease(id)?
+                    {
+                        self.tell(id, Some(*left))?;
                     }
                 }
                 Ok(Outcome::Done)
@@ -518,8 +526,8 @@ impl<'a> Planner<'a> {
             }
         }
         // As in etcd, the lease comes first.
-        if put.lease != 0 && !put.ignore_lease {
-            self.allow(validate::check_lease(&self.lookup(), put.lease, true))?;
+        if let Some(lease) = LeaseId::new(put.lease).filter(|_| !put.ignore_lease) {
+            self.allow(validate::check_lease(&self.lookup(), lease, true))?;
         }
         if (put.ignore_value || put.ignore_lease) && self.lookup().meta(&put.key)?.is_none() {
             return Err(Refusal::KeyNotFound.into());
@@ -578,8 +586,8 @@ impl<'a> Planner<'a> {
             return Err(Refusal::KeyNotFound.into());
         }
         let lease = match put.ignore_lease {
-            true => before.map_or(0, |meta| meta.lease),
-            false => put.lease,
+            true => before.and_then(|meta| meta.lease),
+            false => LeaseId::new(put.lease),
         };
         let value = match (&previous, put.ignore_value) {
             (Some(previous), true) => &previous.value,
@@ -621,11 +629,12 @@ impl<'a> Planner<'a> {
 
     // --- leases ---
 
-    fn grant(&mut self, id: LeaseId, ttl: Duration) -> Result<Outcome, Stop> {
+    fn grant(&mut self, id: i64, ttl: Duration) -> Result<Outcome, Stop> {
         self.check_space()?;
         // Clients of etcd's API may choose negative ids.
-        if id == 0 || lease::check_ttl(ttl).is_err() {
-            return Err(Refusal::LeaseNotFound { id }.into());
+        let id = lease_of(id)?;
+        if lease::check_ttl(ttl).is_err() {
+            return Err(Refusal::LeaseNotFound { id: id.get() }.into());
         }
         self.allow(validate::check_lease(&self.lookup(), id, false))?;
         let index = self.place.index;
@@ -762,7 +771,7 @@ impl Target for Planner<'_> {
     }
 
     fn delete_attached(&mut self, key: &[u8], lease: LeaseId) -> Result<(), Stop> {
-        self.writer.delete(key, lease);
+        self.writer.delete(key, Some(lease));
         Ok(())
     }
 }

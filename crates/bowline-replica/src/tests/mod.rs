@@ -5,6 +5,7 @@ mod order;
 mod same_as_library;
 mod work;
 
+use bowline_testing::lease_id;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,8 +167,8 @@ fn told(watch: &mut Watcher) -> String {
                     let value = String::from_utf8_lossy(&entry.value).into_owned();
                     let (created, version) = (entry.create_revision, entry.version);
                     out += &format!(" {key}={value}@{created}.{version}");
-                    if entry.lease != 0 {
-                        out += &format!("/{}", entry.lease);
+                    if let Some(lease) = entry.lease {
+                        out += &format!("/{lease}");
                     }
                 }
             }
@@ -536,7 +537,7 @@ fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
     let tell = |term, granted, left: Option<u32>| Command::LeaseRemaining {
         term,
         leases: vec![LeaseLeft {
-            id: 5,
+            id: lease_id(5),
             granted,
             left: left.map(|left| second * left),
         }],
@@ -548,7 +549,7 @@ fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
     // An absent lease gets no record.
     member.run(&[tell(1, 0, Some(1)), tell(1, 1, Some(1))]);
     member.run(std::slice::from_ref(&grant));
-    assert_eq!(left(&member, 5), Some(second * 600));
+    assert_eq!(left(&member, lease_id(5)), Some(second * 600));
     for (command, expected) in [
         (tell(2, 2, Some(400)), 600),
         (tell(1, 1, Some(400)), 600),
@@ -560,20 +561,24 @@ fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
         (tell(1, 2, Some(200)), 200),
     ] {
         member.run(std::slice::from_ref(&command));
-        assert_eq!(left(&member, 5), Some(second * expected), "{command:?}");
+        assert_eq!(
+            left(&member, lease_id(5)),
+            Some(second * expected),
+            "{command:?}"
+        );
     }
     // After a power loss, and on a member that receives the tables.
     let mut member = Member::open(&member.disk.after_power_loss(), 1);
-    assert_eq!(left(&member, 5), Some(second * 200));
+    assert_eq!(left(&member, lease_id(5)), Some(second * 200));
     let mut other = Member::open(&SimDisk::new(), 2);
     take_over(&member, &mut other);
-    assert_eq!(left(&other, 5), Some(second * 200));
+    assert_eq!(left(&other, lease_id(5)), Some(second * 200));
     // A new grant of the same id starts anew, and records under way are of the old lease.
     member.run(&[Command::LeaseRevoke { id: 5 }]);
-    assert_eq!(left(&member, 5), None);
+    assert_eq!(left(&member, lease_id(5)), None);
     member.run(&[grant]);
     member.run(&[tell(1, 2, Some(100))]);
-    assert_eq!(left(&member, 5), Some(second * 600));
+    assert_eq!(left(&member, lease_id(5)), Some(second * 600));
     assert!(member.replica.db().check().unwrap().is_clean());
 }
 
@@ -806,7 +811,7 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         1 => (lease(), 0u64..3, 0u64..4, any::<bool>()).prop_map(move |(id, term, granted, left)| {
             let left = left.then_some(ttl / 3);
-            let leases = vec![LeaseLeft { id, granted, left }];
+            let leases = vec![LeaseLeft { id: lease_id(id), granted, left }];
             Command::LeaseRemaining { term, leases }
         }),
         1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),

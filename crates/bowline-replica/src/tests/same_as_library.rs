@@ -6,6 +6,7 @@
 //! One difference is left out here: a block or an edge that a transaction both puts and deletes is no change
 //! in the library, and one in a cluster.
 
+use bowline_testing::lease_id;
 use std::collections::BTreeSet;
 
 use bowline_storage::TreeId;
@@ -16,7 +17,7 @@ use super::*;
 use bowline::{Error, Transaction};
 
 const TTL: Duration = Duration::from_secs(1_000_000);
-const LEASES: [LeaseId; 3] = [1, 2, 3];
+const LEASES: [i64; 3] = [1, 2, 3];
 const KINDS: [&str; 2] = ["uses", "knows"];
 const BLOCKS: u128 = 5;
 const OPEN_MAX: usize = 3;
@@ -69,7 +70,7 @@ impl Both {
         let edges = edges.into_iter().map(GraphWrite::PutEdge);
         member.run(&[Command::Graph(blocks.chain(edges).collect())]);
         for id in LEASES {
-            db.grant_lease_with_id(id, TTL).unwrap();
+            db.grant_lease_with_id(lease_id(id), TTL).unwrap();
             member.run(&[Command::LeaseGrant { id, ttl: TTL }]);
         }
         Both {
@@ -89,7 +90,8 @@ impl Both {
         BlockId(self.random.u128(0..BLOCKS))
     }
 
-    fn lease(&mut self) -> LeaseId {
+    /// 0 is none.
+    fn lease(&mut self) -> i64 {
         // One in four puts names a lease, which may have ended.
         match self.random.u8(0..4) {
             0 => LEASES[self.random.usize(0..LEASES.len())],
@@ -172,7 +174,10 @@ impl Both {
                 commit.reads.push(CommitRead::Range { key, range_end });
             }
             2..5 => {
-                tx.put_with_lease(&key, &value, lease).unwrap();
+                match LeaseId::new(lease) {
+                    Some(lease) => tx.put_with_lease(&key, &value, lease).unwrap(),
+                    None => tx.put(&key, &value).unwrap(),
+                }
                 own.insert(own_key);
                 commit.writes.push(CommitWrite::Put { key, value, lease });
             }
@@ -324,7 +329,10 @@ impl Both {
         let value = Value::from(self.random.u64(..).to_string().as_str());
         match self.random.u8(0..3) {
             0 => {
-                let of_library = self.db.put_with_lease(&key, &value, lease);
+                let of_library = match LeaseId::new(lease) {
+                    Some(lease) => self.db.put_with_lease(&key, &value, lease),
+                    None => self.db.put(&key, &value),
+                };
                 let put = PutOp {
                     key,
                     value,
@@ -370,7 +378,7 @@ impl Both {
 
     fn revoke(&mut self) {
         let id = LEASES[self.random.usize(0..LEASES.len())];
-        let of_library = self.db.revoke_lease(id);
+        let of_library = self.db.revoke_lease(lease_id(id));
         let reply = self.member.run(&[Command::LeaseRevoke { id }]).pop();
         match (of_library, reply.unwrap().result) {
             (Ok(count), Ok(Outcome::LeaseEnded { deleted })) => assert_eq!(count, deleted),
@@ -381,7 +389,7 @@ impl Both {
 
     fn grant(&mut self) {
         let id = LEASES[self.random.usize(0..LEASES.len())];
-        let of_library = self.db.grant_lease_with_id(id, TTL);
+        let of_library = self.db.grant_lease_with_id(lease_id(id), TTL);
         let reply = self.member.run(&[Command::LeaseGrant { id, ttl: TTL }]);
         assert_eq!(of_library.is_ok(), reply[0].result.is_ok());
     }
@@ -392,7 +400,7 @@ impl Both {
         let shown = |of: &TreeHashes| (of.keys, of.blocks, of.edges_out, of.edges_in);
         assert_eq!(shown(&one), shown(&other), "keys, blocks, edges out and in");
         let [one, other] = [&self.db, replica].map(|db| {
-            let leases = LEASES.map(|id| db.lease_keys(id).ok());
+            let leases = LEASES.map(|id| db.lease_keys(lease_id(id)).ok());
             (leases, db.stats().kinds)
         });
         assert_eq!(one, other, "keys of leases, and kinds");

@@ -1,5 +1,6 @@
 //! Results of operations as replies. The services fill in the headers.
 
+use bowline::LeaseId;
 use bowline::{Entry, Revision};
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::mvccpb::KeyValue;
@@ -14,7 +15,7 @@ pub(crate) fn key_value(entry: Entry) -> KeyValue {
         mod_revision: entry.mod_revision as i64,
         version: entry.version as i64,
         value: entry.value.into(),
-        lease: entry.lease,
+        lease: LeaseId::number_of(entry.lease),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Requests that could never succeed are refused here, before anything is read or proposed: an empty key, an
 //! invalid id, an empty read or write, reads without a revision, more than the limits allow.
 
+use bowline::LeaseId;
 use std::ops::Bound;
 
 use bowline::{Entry, Isolation, Range, Version};
@@ -155,7 +156,7 @@ pub(crate) fn entry(entry: Entry, keys_only: bool) -> pb::Entry {
         create_revision: entry.create_revision,
         mod_revision: entry.mod_revision,
         version: entry.version,
-        lease: entry.lease,
+        lease: LeaseId::number_of(entry.lease),
     }
 }
 

@@ -6,6 +6,7 @@ use bowline_replica::{
     Command, Op, OpReply, RangeReply, Relation, SortOrder, SortTarget, TXN_DEPTH_MAX, Target,
     TxnReply, decode_commands, encode_commands,
 };
+use bowline_testing::lease_id;
 use pb::compare::TargetUnion;
 use pb::request_op::Request;
 use prost::Message;
@@ -289,7 +290,7 @@ fn replies_carry_every_field() {
         create_revision: 2,
         mod_revision: 3,
         version: 4,
-        lease: 5,
+        lease: Some(lease_id(5)),
     };
     let kv = key_value(entry.clone());
     assert_eq!((&kv.key[..], kv.value.len()), (&b"k"[..], 500));

@@ -159,7 +159,7 @@ impl Lease for LeaseService {
             header: self.context.header_of_read(&point),
             leases: leases
                 .iter()
-                .map(|lease| pb::LeaseStatus { id: lease.id })
+                .map(|lease| pb::LeaseStatus { id: lease.id.get() })
                 .collect(),
         };
         Ok(Response::new(reply))

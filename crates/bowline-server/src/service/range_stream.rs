@@ -188,7 +188,7 @@ mod tests {
             create_revision: 2,
             mod_revision: 2,
             version: 1,
-            lease: 0,
+            lease: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What transactions guarantee, and what each of their reads conflicts with.
 
+use bowline_testing::lease_id;
 use std::future::Future;
 
 use bowline_client::graph::{Block, BlockId, Direction, Edge, EdgeKey};
@@ -310,7 +311,7 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
     tx.put_edge(Edge::new(x, "tie", y)).unwrap();
     assert!(matches!(tx.commit().await, Err(Error::NotFound { .. })));
     let tx = client.begin();
-    tx.put_with_lease("k", "v", 77).unwrap();
+    tx.put_with_lease("k", "v", lease_id(77)).unwrap();
     assert!(matches!(tx.commit().await, Err(Error::LeaseNotFound)));
 }
 

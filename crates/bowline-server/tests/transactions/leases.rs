@@ -1,5 +1,6 @@
 //! Leases in milliseconds.
 
+use bowline_testing::lease_id;
 use std::time::{Duration, Instant};
 
 use bowline_client::Error;
@@ -61,10 +62,13 @@ async fn bounds_of_leases_are_refused_with_what_to_do() {
         }
     }
     let ttl = Duration::from_secs(60);
-    client.grant_lease_ms_with_id(7, ttl).await.unwrap();
-    let again = client.grant_lease_ms_with_id(7, ttl).await;
+    client
+        .grant_lease_ms_with_id(lease_id(7), ttl)
+        .await
+        .unwrap();
+    let again = client.grant_lease_ms_with_id(lease_id(7), ttl).await;
     assert!(matches!(again, Err(Error::LeaseExists)), "{again:?}");
-    client.revoke_lease(7).await.unwrap();
-    let gone = client.time_to_live_ms(7, false).await;
+    client.revoke_lease(lease_id(7)).await.unwrap();
+    let gone = client.time_to_live_ms(lease_id(7), false).await;
     assert!(matches!(gone, Err(Error::LeaseNotFound)), "{gone:?}");
 }

@@ -50,11 +50,11 @@ impl Scratch {
 pub(super) fn decide_all(
     engine: &Engine,
     around: Surroundings<'_>,
-    mut round: CommitGroup<'_>,
+    mut group: CommitGroup<'_>,
     requests: &[&Prepared],
     scratch: &mut Scratch,
 ) -> Decided {
-    let mut newest = round.last_revision();
+    let mut newest = group.last_revision();
     let mut outcomes = Outcomes::with_capacity(requests.len());
     let mut broken = None;
     for request in requests {
@@ -62,11 +62,11 @@ pub(super) fn decide_all(
             outcomes.push(Err(Error::Storage(Clone::clone(error))));
             continue;
         }
-        let decided = decide(engine, &round, &request.request)
-            .and_then(|()| encode(engine, &round, request, around, &mut scratch.writer));
+        let decided = decide(engine, &group, &request.request)
+            .and_then(|()| encode(engine, &group, request, around, &mut scratch.writer));
         outcomes.push(match decided {
             Ok(committed) if !committed.changed => Ok(committed),
-            Ok(committed) => match round.apply(scratch.writer.batch()) {
+            Ok(committed) => match group.apply(scratch.writer.batch()) {
                 Ok(_) => {
                     // Published also without changes of keys, so watchers need not read the trees.
                     if around.is_watched && committed.revision > newest {
@@ -86,13 +86,13 @@ pub(super) fn decide_all(
     }
     let finished = match broken {
         Some(error) => Err(error),
-        None => round.finish(),
+        None => group.finish(),
     };
     (outcomes, finished)
 }
 
 /// Validates a request against the newest state.
-fn decide(engine: &Engine, round: &CommitGroup<'_>, request: &Request) -> Result<()> {
+fn decide(engine: &Engine, group: &CommitGroup<'_>, request: &Request) -> Result<()> {
     let snapshot = request.snapshot;
     for (tree, key) in &request.keys {
         validate::check_unchanged(engine, *tree, key, snapshot)?.map_err(refusal)?;
@@ -107,7 +107,7 @@ fn decide(engine: &Engine, round: &CommitGroup<'_>, request: &Request) -> Result
     {
         return Err(Error::Conflict {
             what: "edge of a kind that was new".to_owned(),
-            revision: round.last_revision(),
+            revision: group.last_revision(),
             snapshot,
         });
     }
@@ -121,78 +121,103 @@ fn slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
+/// The outcome of the look-ups for a request.
+struct Found {
+    /// The previous version for each write of the kv tree.
+    previous: SmallVec<[Previous; 1]>,
+    /// For each write outside the kv tree: whether it deletes an absent record.
+    voids: Vec<bool>,
+    /// Whether the commit takes a revision. A batch of only leases and kinds takes none.
+    is_numbered: bool,
+    /// Whether anything changes.
+    changed: bool,
+}
+
 /// Encodes the request at the next revision into the writer.
 fn encode(
     engine: &Engine,
-    round: &CommitGroup<'_>,
+    group: &CommitGroup<'_>,
     prepared: &Prepared,
     around: Surroundings<'_>,
     writer: &mut Writer<()>,
 ) -> Result<Committed> {
-    let Surroundings {
-        is_watched,
-        has_leases,
-    } = around;
-    let mut known: SmallVec<[Previous; 1]> = SmallVec::new();
-    // For each write outside the kv tree: whether it deletes an absent record.
-    let mut voids = Vec::new();
+    let is_watched = around.is_watched;
+    let found = look_up(engine, group, prepared, around)?;
+    let (changed, is_numbered) = (found.changed, found.is_numbered);
+    let revision = match changed && is_numbered {
+        true => group.next_revision(),
+        false => group.last_revision(),
+    };
+    let mut deleted = 0;
+    if changed {
+        writer.begin(revision, is_watched);
+        deleted = write_all(&prepared.request, found, writer)?;
+    }
+    Ok(Committed {
+        revision,
+        deleted,
+        changed,
+    })
+}
+
+/// Finds what the writes of a request change, and checks the leases that they name.
+#[inline]
+fn look_up(
+    engine: &Engine,
+    group: &CommitGroup<'_>,
+    prepared: &Prepared,
+    around: Surroundings<'_>,
+) -> Result<Found> {
+    let mut found = Found {
+        previous: SmallVec::new(),
+        voids: Vec::new(),
+        is_numbered: false,
+        changed: false,
+    };
     // Every commit of a key takes a revision: without a new revision the look-up is current.
     let looked_up_at = prepared.looked_up_at;
-    let is_current = round.last_revision() == looked_up_at;
-    let request = &prepared.request;
+    let is_current = group.last_revision() == looked_up_at;
     let mut prefetched = prepared.previous.iter();
-    // A batch of only leases and kinds takes no revision.
-    let mut is_numbered = false;
-    let mut changed = false;
-    for write in &request.writes {
+    for write in &prepared.request.writes {
         if write.tree != trees::KV {
             let is_graph = write.tree != trees::SYSTEM;
             let is_void = is_graph
                 && matches!(write.action, Action::Delete)
                 && !Newest(engine).exists(write.tree, &write.key)?;
-            is_numbered |= is_graph && !is_void;
-            changed |= !is_void;
-            voids.push(is_void);
+            found.is_numbered |= is_graph && !is_void;
+            found.changed |= !is_void;
+            found.voids.push(is_void);
             continue;
         }
         let previous = prefetched.next().copied().unwrap_or(Previous::UNKNOWN);
         // A watcher or a lease may have come since the look-up.
-        let must_know = is_watched || has_leases.load(Ordering::Relaxed);
+        let must_know = around.is_watched || around.has_leases.load(Ordering::Relaxed);
         let look_up = (looked_up_at, is_current);
         let previous = previous.refresh(engine, &write.key, &write.action, look_up, must_know)?;
         match (&write.action, previous) {
             (Action::Delete, Previous::Absent) => {}
             (action, _) => {
                 if let Action::PutEntry {
-                    lease: lease @ (1.. | ..=-1),
-                    ..
+                    lease: Some(lease), ..
                 } = action
                 {
                     validate::check_lease(&Newest(engine), *lease, true)?.map_err(refusal)?;
-                    has_leases.store(true, Ordering::Relaxed);
+                    around.has_leases.store(true, Ordering::Relaxed);
                 }
-                is_numbered = true;
-                changed = true;
+                found.is_numbered = true;
+                found.changed = true;
             }
         }
-        known.push(previous);
+        found.previous.push(previous);
     }
-    if !changed {
-        let revision = round.last_revision();
-        return Ok(Committed {
-            revision,
-            deleted: 0,
-            changed: false,
-        });
-    }
-    let revision = if is_numbered {
-        round.next_revision()
-    } else {
-        round.last_revision()
-    };
-    writer.begin(revision, is_watched);
+    Ok(found)
+}
+
+/// Encodes the writes of a request on top of what was found; returns the number of deleted keys.
+#[inline]
+fn write_all(request: &Request, found: Found, writer: &mut Writer<()>) -> Result<u64> {
     let mut deleted = 0;
-    let (mut known, mut voids) = (known.into_iter(), voids.into_iter());
+    let (mut known, mut voids) = (found.previous.into_iter(), found.voids.into_iter());
     for write in &request.writes {
         let key = &write.key[..];
         if write.tree != trees::KV {
@@ -227,11 +252,7 @@ fn encode(
             (Action::PutRaw { .. }, _) => return Err(internal("a raw value in the kv tree")),
         }
     }
-    Ok(Committed {
-        revision,
-        deleted,
-        changed: true,
-    })
+    Ok(deleted)
 }
 
 /// The error of a refused transaction.

@@ -1,7 +1,7 @@
 //! The commit queue: one order of all commits, and group commit with one flush per group.
 //!
 //! Committers put their requests into the queue. A committer that finds no leader becomes the *leader* of
-//! the next commit group (in code: round) on its own thread, so a lone writer needs no thread switch. The
+//! the next commit group on its own thread, so a lone writer needs no thread switch. The
 //! others park. The leader takes the waiting requests, decides them in order, writes them to the log as
 //! one group with one flush, publishes, hands over the lead, and wakes the group's members:
 //!
@@ -105,9 +105,9 @@ pub(crate) struct CommitQueue {
     /// The length of `Queue::waiting`, readable without the lock.
     waiting: AtomicUsize,
     /// The number of requests in the last group.
-    last_round: AtomicUsize,
+    last_group: AtomicUsize,
     /// A moving average of the duration of a group, in ns.
-    round_ns: AtomicU64,
+    group_ns: AtomicU64,
     /// Whether a key may be attached to a lease. Then no put is blind, as it may have to detach the
     /// key. Set in commit order, never reset.
     has_leases: AtomicBool,
@@ -121,8 +121,8 @@ impl CommitQueue {
             has_leases: AtomicBool::new(has_leases),
             queue: Mutex::new(Queue::default()),
             waiting: AtomicUsize::new(0),
-            last_round: AtomicUsize::new(1),
-            round_ns: AtomicU64::new(100_000),
+            last_group: AtomicUsize::new(1),
+            group_ns: AtomicU64::new(100_000),
             scratch: Mutex::new(Scratch::default()),
         }
     }
@@ -165,7 +165,8 @@ impl CommitQueue {
                 }
                 _ => {
                     let outcome = seat.outcome.lock().take();
-                    return outcome.unwrap_or_else(|| Err(internal("a round gave no outcome")));
+                    return outcome
+                        .unwrap_or_else(|| Err(internal("a commit group gave no outcome")));
                 }
             }
         }
@@ -174,14 +175,14 @@ impl CommitQueue {
     fn lead(&self, engine: &Engine, hub: &Hub, own: Prepared) -> Result<Committed> {
         // Hands over the lead also on a panic.
         let handover = Handover { queue: self };
-        let cohort = self.last_round.load(Ordering::Relaxed);
+        let cohort = self.last_group.load(Ordering::Relaxed);
         if cohort > 1 {
             self.gather(cohort);
         }
         let members = Members(self.take_members());
         let outcomes = if members.0.is_empty() {
-            self.last_round.store(1, Ordering::Relaxed);
-            self.run_round(engine, hub, &[&own])
+            self.last_group.store(1, Ordering::Relaxed);
+            self.run_group(engine, hub, &[&own])
         } else {
             let mut requests = Vec::with_capacity(members.0.len() + 1);
             requests.push(own);
@@ -190,14 +191,14 @@ impl CommitQueue {
             }
             let start = Instant::now();
             let all: Vec<&Prepared> = requests.iter().collect();
-            let outcomes = self.run_round(engine, hub, &all);
-            self.note_round(requests.len(), start.elapsed());
+            let outcomes = self.run_group(engine, hub, &all);
+            self.note_group(requests.len(), start.elapsed());
             outcomes
         };
         let mut outcomes = outcomes.into_iter();
         let own = outcomes
             .next()
-            .unwrap_or_else(|| Err(internal("a round gave no outcome")));
+            .unwrap_or_else(|| Err(internal("a commit group gave no outcome")));
         // Before the members are woken: the first to commit again leads at once and gathers while
         // the others wake, instead of parking again.
         drop(handover);
@@ -239,10 +240,10 @@ impl CommitQueue {
     /// Yields until as many requests wait as the last group had, at most for half a group's time.
     fn gather(&self, cohort: usize) {
         const GATHER_MAX: Duration = Duration::from_micros(200);
-        let round = Duration::from_nanos(self.round_ns.load(Ordering::Relaxed));
-        let patience = (round / 2).min(GATHER_MAX);
+        let took = Duration::from_nanos(self.group_ns.load(Ordering::Relaxed));
+        let wait_max = (took / 2).min(GATHER_MAX);
         let start = Instant::now();
-        while self.waiting.load(Ordering::Acquire) + 1 < cohort && start.elapsed() < patience {
+        while self.waiting.load(Ordering::Acquire) + 1 < cohort && start.elapsed() < wait_max {
             thread::yield_now();
         }
     }
@@ -250,20 +251,20 @@ impl CommitQueue {
     /// Yields for the time of a few groups, if groups are short.
     fn linger(&self, seat: &Seat) {
         /// For slower disks the committer parks at once.
-        const ROUND_MAX: Duration = Duration::from_micros(400);
-        const ROUNDS: u32 = 4;
+        const GROUP_MAX: Duration = Duration::from_micros(400);
+        const GROUPS: u32 = 4;
         /// Short under shuttle, so that its interleavings include parked committers.
-        const PATIENCE_MAX: Duration = match cfg!(bowline_shuttle) {
+        const WAIT_MAX: Duration = match cfg!(bowline_shuttle) {
             true => Duration::from_micros(20),
             false => Duration::from_millis(1),
         };
-        let round = Duration::from_nanos(self.round_ns.load(Ordering::Relaxed));
-        if round > ROUND_MAX {
+        let took = Duration::from_nanos(self.group_ns.load(Ordering::Relaxed));
+        if took > GROUP_MAX {
             return;
         }
-        let patience = (round * ROUNDS).min(PATIENCE_MAX);
+        let wait_max = (took * GROUPS).min(WAIT_MAX);
         let start = Instant::now();
-        while seat.state.load(Ordering::Acquire) == WAITING && start.elapsed() < patience {
+        while seat.state.load(Ordering::Acquire) == WAITING && start.elapsed() < wait_max {
             thread::yield_now();
         }
     }
@@ -294,19 +295,19 @@ impl CommitQueue {
         members
     }
 
-    fn note_round(&self, members: usize, took: Duration) {
+    fn note_group(&self, members: usize, took: Duration) {
         /// The average changes in whole eighths and could not grow from a smaller value.
-        const ROUND_NS_MIN: u64 = 1_000;
-        self.last_round.store(members, Ordering::Relaxed);
-        let average = self.round_ns.load(Ordering::Relaxed);
+        const GROUP_NS_MIN: u64 = 1_000;
+        self.last_group.store(members, Ordering::Relaxed);
+        let average = self.group_ns.load(Ordering::Relaxed);
         // A single slow flush is an outlier: it counts at most twice the average.
-        let most = average.max(ROUND_NS_MIN).saturating_mul(2);
+        let most = average.max(GROUP_NS_MIN).saturating_mul(2);
         let took = u64::try_from(took.as_nanos()).map_or(most, |took| took.min(most));
-        self.round_ns
+        self.group_ns
             .store(average - average / 8 + took / 8, Ordering::Relaxed);
     }
 
-    fn run_round(&self, engine: &Engine, hub: &Hub, requests: &[&Prepared]) -> Outcomes {
+    fn run_group(&self, engine: &Engine, hub: &Hub, requests: &[&Prepared]) -> Outcomes {
         let mut bytes = 0;
         let mut operations = 0;
         for request in requests {
@@ -315,13 +316,13 @@ impl CommitQueue {
         }
         let count = requests.len() as u64;
         let frees_all = requests.iter().all(|request| request.frees_space());
-        let round = if frees_all {
+        let group = if frees_all {
             engine.begin_freeing_group(count, operations, bytes)
         } else {
             engine.begin_group(count, operations, bytes)
         };
-        let round = match round {
-            Ok(round) => round,
+        let group = match group {
+            Ok(group) => group,
             Err(error) => {
                 let is_full = matches!(error, bowline_storage::Error::NoSpace { .. });
                 let freeing = requests.iter().filter(|request| request.frees_space());
@@ -330,7 +331,7 @@ impl CommitQueue {
                     return all_failed(requests.len(), &error);
                 }
                 // On a full disk the deletions of the group still commit.
-                let mut freed = self.run_round(engine, hub, &freeing).into_iter();
+                let mut freed = self.run_group(engine, hub, &freeing).into_iter();
                 let outcome = |request: &&Prepared| match request.frees_space() {
                     true => freed.next().unwrap_or_else(|| Err(internal("no outcome"))),
                     false => Err(error.clone().into()),
@@ -344,7 +345,7 @@ impl CommitQueue {
             is_watched: hub.is_watched(),
             has_leases: &self.has_leases,
         };
-        let (outcomes, finished) = decide_all(engine, around, round, requests, scratch);
+        let (outcomes, finished) = decide_all(engine, around, group, requests, scratch);
         if let Err(error) = finished {
             // Each request was decided against earlier writes of the group, which may be lost. So no
             // member gets an outcome that depends on them.
@@ -386,7 +387,7 @@ impl Drop for Members {
     fn drop(&mut self) {
         for seat in &self.0 {
             if seat.state.load(Ordering::Acquire) != DONE {
-                seat.finish(Err(internal("the leader of the round panicked")));
+                seat.finish(Err(internal("the leader of the commit group panicked")));
             }
         }
     }

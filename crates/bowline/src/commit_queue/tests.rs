@@ -43,7 +43,7 @@ fn in_one_group(db: &Db, works: Vec<Work<'_>>) -> Vec<Result<()>> {
             .into_iter()
             .map(|thread| thread.join().expect("no panic"))
             .collect();
-        assert_eq!(queue.last_round.load(Ordering::Relaxed), count, "one group");
+        assert_eq!(queue.last_group.load(Ordering::Relaxed), count, "one group");
         outcomes
     })
 }
@@ -133,9 +133,9 @@ fn a_group_that_changes_nothing_is_refused_when_the_log_has_failed_meanwhile() {
     db.delete("k").expect("a deletion");
     vfs.add(Rule::on(Call::Sync).path(".log").fail(Failure::Io));
     let engine = &db.handle().engine;
-    let round = engine.begin_group(1, 1, 100).expect("it begins");
+    let group = engine.begin_group(1, 1, 100).expect("it begins");
     engine.sync().expect_err("the flush fails");
-    let finished = round.finish();
+    let finished = group.finish();
     assert!(
         matches!(finished, Err(StorageError::Poisoned { .. })),
         "{finished:?}"

@@ -1,5 +1,6 @@
 //! What users get wrong: each mistake has its own error, and does no harm.
 
+use bowline_testing::lease_id;
 use std::ffi::OsString;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ fn an_empty_key_is_refused() -> Result<()> {
         db.compare_and_swap("", Expected::Absent, "v"),
         Error::EmptyKey
     );
-    assert_error!(db.put_with_lease("", "v", 0), Error::EmptyKey);
+    assert_error!(db.put_with_lease("", "v", lease_id(1)), Error::EmptyKey);
     assert_error!(db.history(""), Error::EmptyKey);
     let mut tx = db.begin();
     assert_error!(tx.put("", "v"), Error::EmptyKey);
@@ -165,9 +166,9 @@ fn after_close_every_call_says_closed() -> Result<()> {
         assert_error!(db.transact(|tx| tx.put("k", "v")), Error::Closed);
         assert_error!(db.watch(..).start(), Error::Closed);
         assert_error!(db.grant_lease(Duration::from_secs(1)), Error::Closed);
-        assert_error!(db.keep_alive(1), Error::Closed);
-        assert_error!(db.revoke_lease(1), Error::Closed);
-        assert_error!(db.lease_keys(1), Error::Closed);
+        assert_error!(db.keep_alive(lease_id(1)), Error::Closed);
+        assert_error!(db.revoke_lease(lease_id(1)), Error::Closed);
+        assert_error!(db.lease_keys(lease_id(1)), Error::Closed);
         assert_error!(db.expire_leases(), Error::Closed);
         assert_error!(db.sync(), Error::Closed);
         assert_error!(db.trim_history(1), Error::Closed);

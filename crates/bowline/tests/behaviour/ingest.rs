@@ -300,7 +300,7 @@ fn keys_of_leases_are_detached() -> Result<()> {
         let attached = db.lease_keys(leases[0])?.len() + db.lease_keys(leases[1])?.len();
         assert_eq!(attached, 10);
         assert!(db.check()?.is_clean());
-        assert_eq!(db.entry(key(10))?.expect("it is there").lease, 0);
+        assert_eq!(db.entry(key(10))?.expect("it is there").lease, None);
         db.close()?;
     }
     let db = disk.open(small());

@@ -150,7 +150,7 @@ fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
             create_revision,
             mod_revision: revision,
             version,
-            lease: 0,
+            lease: None,
         });
         snapshots.push(db.snapshot());
         match round % 6 {

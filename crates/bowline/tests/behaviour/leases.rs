@@ -1,5 +1,6 @@
 //! Leases: keys that go when their owner stops renewing, not before, and no others.
 
+use bowline_testing::lease_id;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ fn a_lease_expires_at_its_deadline_and_not_before() -> Result<()> {
     let (clock, settings) = with_clock();
     let db = Disk::new().open(settings);
     let lease = db.grant_lease(SECOND * 10)?;
-    assert!(lease > 0);
+    assert!(lease.get() > 0);
     db.put_with_lease("k", "v", lease)?;
     db.put("other", "v")?;
     clock.advance(SECOND * 10 - Duration::from_nanos(1));
@@ -96,35 +97,38 @@ fn ids_and_times_out_of_bounds_are_refused() -> Result<()> {
         Duration::MAX,
     ] {
         assert_error!(db.grant_lease(ttl), Error::InvalidTtl { ttl: named } if named == ttl);
-        assert_error!(db.grant_lease_with_id(7, ttl), Error::InvalidTtl { .. });
-    }
-    for id in [0, -1, i64::MIN] {
         assert_error!(
-            db.grant_lease_with_id(id, SECOND),
-            Error::LeaseNotFound { .. }
+            db.grant_lease_with_id(lease_id(7), ttl),
+            Error::InvalidTtl { .. }
         );
+    }
+    // As in etcd, an id below 0 is one.
+    for id in [lease_id(-1), lease_id(i64::MIN)] {
         assert_error!(db.keep_alive(id), Error::LeaseNotFound { .. });
         assert_error!(db.revoke_lease(id), Error::LeaseNotFound { .. });
+        db.grant_lease_with_id(id, SECOND)?;
+        assert_eq!(db.keep_alive(id)?, SECOND);
+        assert_eq!(db.revoke_lease(id)?, 0);
     }
     assert_error!(
-        db.put_with_lease("k", "v", -5),
-        Error::LeaseNotFound { id: -5 }
+        db.put_with_lease("k", "v", lease_id(-5)),
+        Error::LeaseNotFound { id } if id == lease_id(-5)
     );
     let mut tx = db.begin();
-    tx.put_with_lease("k", "v", 12_345)?;
-    assert_error!(tx.commit(), Error::LeaseNotFound { id: 12_345 });
+    tx.put_with_lease("k", "v", lease_id(12_345))?;
+    assert_error!(tx.commit(), Error::LeaseNotFound { id } if id == lease_id(12_345));
     assert_eq!(db.get("k")?, None);
     for (id, ttl) in [
         (1, Duration::from_millis(1)),
         (i64::MAX, Duration::from_secs(9_000_000_000)),
     ] {
-        db.grant_lease_with_id(id, ttl)?;
-        assert_error!(db.grant_lease_with_id(id, SECOND), Error::LeaseExists { id: named } if named == id);
+        db.grant_lease_with_id(lease_id(id), ttl)?;
+        assert_error!(db.grant_lease_with_id(lease_id(id), SECOND), Error::LeaseExists { id: named } if named == lease_id(id));
     }
     let leases = db.leases();
     assert_eq!(
         leases.iter().map(|lease| lease.id).collect::<Vec<_>>(),
-        [1, i64::MAX]
+        [lease_id(1), lease_id(i64::MAX)]
     );
     assert_eq!(leases[1].ttl, Duration::from_secs(9_000_000_000));
     assert_eq!(db.revision(), 1, "leases take no revision");
@@ -136,32 +140,35 @@ fn revoking_deletes_the_attached_keys_in_one_revision_and_no_others() {
     in_every_stage(
         manual(),
         |db| {
-            db.grant_lease_with_id(1, SECOND * 1000)?;
-            db.grant_lease_with_id(2, SECOND * 1000)?;
+            db.grant_lease_with_id(lease_id(1), SECOND * 1000)?;
+            db.grant_lease_with_id(lease_id(2), SECOND * 1000)?;
             for at in 0..20 {
-                db.put_with_lease(format!("one/{at:02}"), "v", 1)?;
-                db.put_with_lease(format!("two/{at:02}"), "v", 2)?;
+                db.put_with_lease(format!("one/{at:02}"), "v", lease_id(1))?;
+                db.put_with_lease(format!("two/{at:02}"), "v", lease_id(2))?;
                 db.put(format!("none/{at:02}"), "v")?;
             }
             Ok(())
         },
         |db, (), stage| {
-            assert_eq!(keys(db, 1)?.len(), 20, "{stage:?}");
-            assert_eq!(db.entry("one/07")?.expect("it is there").lease, 1);
+            assert_eq!(keys(db, lease_id(1))?.len(), 20, "{stage:?}");
+            assert_eq!(
+                db.entry("one/07")?.expect("it is there").lease,
+                Some(lease_id(1))
+            );
             let mut watcher = db.watch(..).start()?;
             let before = db.revision();
-            assert_eq!(db.revoke_lease(1)?, 20, "{stage:?}");
+            assert_eq!(db.revoke_lease(lease_id(1))?, 20, "{stage:?}");
             assert_eq!(db.revision(), before + 1, "{stage:?}");
             let changes = next(&mut watcher);
             assert_eq!((changes.revision, changes.changes.len()), (before + 1, 20));
             assert_eq!(db.range("one/".."one0")?.count(), 0, "{stage:?}");
             assert_eq!(db.range(..)?.count(), 40, "{stage:?}");
-            assert_eq!(keys(db, 2)?.len(), 20, "{stage:?}");
-            assert_error!(db.revoke_lease(1), Error::LeaseNotFound { id: 1 });
+            assert_eq!(keys(db, lease_id(2))?.len(), 20, "{stage:?}");
+            assert_error!(db.revoke_lease(lease_id(1)), Error::LeaseNotFound { id } if id == lease_id(1));
             // The keys are free, and so is the id.
             db.put("one/07", "back")?;
-            db.grant_lease_with_id(1, SECOND)?;
-            assert_eq!(keys(db, 1)?.len(), 0, "{stage:?}");
+            db.grant_lease_with_id(lease_id(1), SECOND)?;
+            assert_eq!(keys(db, lease_id(1))?.len(), 0, "{stage:?}");
             Ok(())
         },
     );
@@ -173,38 +180,38 @@ fn a_key_belongs_to_the_lease_it_was_last_put_with() {
         manual().history(History::All),
         |db| {
             for id in 1..=3 {
-                db.grant_lease_with_id(id, SECOND * 1000)?;
+                db.grant_lease_with_id(lease_id(id), SECOND * 1000)?;
             }
             for key in [
                 "kept", "moved", "freed", "deleted", "swapped", "again", "twice",
             ] {
-                db.put_with_lease(key, "1", 1)?;
+                db.put_with_lease(key, "1", lease_id(1))?;
             }
             db.flush()?;
-            db.put_with_lease("moved", "2", 2)?;
+            db.put_with_lease("moved", "2", lease_id(2))?;
             db.put("freed", "2")?;
             db.delete("deleted")?;
             let revision = db.entry("swapped")?.expect("it is there").mod_revision;
             db.compare_and_swap("swapped", Expected::Revision(revision), "2")?;
             db.delete("again")?;
-            db.put_with_lease("again", "2", 1)?;
+            db.put_with_lease("again", "2", lease_id(1))?;
             db.transact(|tx| {
-                tx.put_with_lease("twice", "2", 2)?;
-                tx.put_with_lease("twice", "3", 3)
+                tx.put_with_lease("twice", "2", lease_id(2))?;
+                tx.put_with_lease("twice", "3", lease_id(3))
             })
         },
         |db, (), stage| {
-            assert_eq!(keys(db, 1)?, ["again", "kept"], "{stage:?}");
-            assert_eq!(keys(db, 2)?, ["moved"], "{stage:?}");
-            assert_eq!(keys(db, 3)?, ["twice"], "{stage:?}");
-            assert_eq!(db.revoke_lease(1)?, 2, "{stage:?}");
+            assert_eq!(keys(db, lease_id(1))?, ["again", "kept"], "{stage:?}");
+            assert_eq!(keys(db, lease_id(2))?, ["moved"], "{stage:?}");
+            assert_eq!(keys(db, lease_id(3))?, ["twice"], "{stage:?}");
+            assert_eq!(db.revoke_lease(lease_id(1))?, 2, "{stage:?}");
             assert_eq!(
                 keys_of(db.range(..)?)?,
                 ["freed", "moved", "swapped", "twice"],
                 "{stage:?}"
             );
-            assert_eq!(db.revoke_lease(3)?, 1, "{stage:?}");
-            assert_eq!(db.revoke_lease(2)?, 1, "{stage:?}");
+            assert_eq!(db.revoke_lease(lease_id(3))?, 1, "{stage:?}");
+            assert_eq!(db.revoke_lease(lease_id(2))?, 1, "{stage:?}");
             assert_eq!(keys_of(db.range(..)?)?, ["freed", "swapped"], "{stage:?}");
             Ok(())
         },
@@ -227,12 +234,12 @@ fn a_lease_granted_and_revoked_at_one_revision_is_gone() -> Result<()> {
                         Ok(())
                     }
                 };
-                db.grant_lease_with_id(7, SECOND)?;
+                db.grant_lease_with_id(lease_id(7), SECOND)?;
                 flush(0)?;
-                assert_eq!(db.revoke_lease(7)?, 0);
+                assert_eq!(db.revoke_lease(lease_id(7))?, 0);
                 flush(1)?;
                 if grants == 2 {
-                    db.grant_lease_with_id(7, SECOND * 2)?;
+                    db.grant_lease_with_id(lease_id(7), SECOND * 2)?;
                 }
                 flush(2)?;
                 assert_eq!(db.revision(), 1);
@@ -295,8 +302,8 @@ fn many_leases_expire_each_at_its_own_time() -> Result<()> {
     let (clock, settings) = with_clock();
     let db = Disk::new().open(settings);
     for id in 1..=50 {
-        db.grant_lease_with_id(id, SECOND * u32::try_from(id).expect("small"))?;
-        db.put_with_lease(format!("k{id:02}"), "v", id)?;
+        db.grant_lease_with_id(lease_id(id), SECOND * u32::try_from(id).expect("small"))?;
+        db.put_with_lease(format!("k{id:02}"), "v", lease_id(id))?;
     }
     for expired in 1..=50 {
         clock.advance(SECOND);
@@ -311,12 +318,12 @@ fn many_leases_expire_each_at_its_own_time() -> Result<()> {
 fn a_put_races_with_the_end_of_its_lease() -> Result<()> {
     let db = Disk::new().open(Db::builder());
     for round in 1..=60 {
-        db.grant_lease_with_id(round, SECOND * 1000)?;
+        db.grant_lease_with_id(lease_id(round), SECOND * 1000)?;
         let attached = thread::scope(|scope| {
             let put = scope.spawn(|| {
                 let mut attached = 0;
                 for at in 0..1_000 {
-                    match db.put_with_lease(format!("{round}/{at}"), "v", round) {
+                    match db.put_with_lease(format!("{round}/{at}"), "v", lease_id(round)) {
                         Ok(_) => attached += 1,
                         Err(Error::LeaseNotFound { .. }) => break,
                         Err(error) => panic!("{error}"),
@@ -325,7 +332,7 @@ fn a_put_races_with_the_end_of_its_lease() -> Result<()> {
                 attached
             });
             thread::sleep(Duration::from_micros(200));
-            let deleted = db.revoke_lease(round)?;
+            let deleted = db.revoke_lease(lease_id(round))?;
             let attached = put.join().expect("no panic");
             assert_eq!(
                 deleted, attached,
@@ -358,7 +365,7 @@ fn a_lease_that_is_granted_while_it_is_revoked_is_one_or_the_other() -> Result<(
                 });
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        match db.grant_lease_with_id(7, SECOND * 1000) {
+                        match db.grant_lease_with_id(lease_id(7), SECOND * 1000) {
                             Ok(()) | Err(Error::LeaseExists { .. }) => {}
                             Err(error) => panic!("{error}"),
                         }
@@ -366,7 +373,7 @@ fn a_lease_that_is_granted_while_it_is_revoked_is_one_or_the_other() -> Result<(
                 });
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        match db.revoke_lease(7) {
+                        match db.revoke_lease(lease_id(7)) {
                             Ok(_) | Err(Error::LeaseNotFound { .. }) => {}
                             Err(error) => panic!("{error}"),
                         }
@@ -375,13 +382,13 @@ fn a_lease_that_is_granted_while_it_is_revoked_is_one_or_the_other() -> Result<(
             }
         });
         let is_listed = !db.leases().is_empty();
-        let is_stored = match db.grant_lease_with_id(7, SECOND * 1000) {
+        let is_stored = match db.grant_lease_with_id(lease_id(7), SECOND * 1000) {
             Ok(()) => false,
             Err(Error::LeaseExists { .. }) => true,
             Err(error) => return Err(error),
         };
         assert_eq!(is_listed, is_stored, "round {round}");
-        db.revoke_lease(7)?;
+        db.revoke_lease(lease_id(7))?;
     }
     Ok(())
 }
@@ -397,7 +404,7 @@ fn the_background_thread_expires_leases_in_time() -> Result<()> {
     // Granted after the thread has gone to sleep for the long one.
     let short = db.grant_lease(ttl)?;
     db.put_with_lease("short", "v", short)?;
-    assert_eq!(next(&mut watcher).changes[0].entry.lease, short);
+    assert_eq!(next(&mut watcher).changes[0].entry.lease, Some(short));
     let changes = next(&mut watcher);
     assert!(start.elapsed() >= ttl, "{:?}", start.elapsed());
     assert!(start.elapsed() < ttl + SECOND * 5, "{:?}", start.elapsed());

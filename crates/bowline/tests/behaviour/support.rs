@@ -145,7 +145,7 @@ pub fn entry(key: &str, value: &str, create: u64, modified: u64, version: u64) -
         create_revision: create,
         mod_revision: modified,
         version,
-        lease: 0,
+        lease: None,
     }
 }
 

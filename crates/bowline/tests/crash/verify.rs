@@ -12,6 +12,7 @@
 //! - after a kill, before the killed life has promised anything: any step up to the one that it
 //!   was about to find.
 
+use bowline_testing::lease_id;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -489,7 +490,7 @@ impl<'a> Verifier<'a> {
             return Err(format!("at revision {revision}, {difference}"));
         }
         for lease in leases.keys() {
-            let keys = in_words("the keys of a lease", db.lease_keys(*lease))?;
+            let keys = in_words("the keys of a lease", db.lease_keys(lease_id(*lease)))?;
             let keys: BTreeSet<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
             let held = expected
                 .keys
@@ -567,6 +568,6 @@ impl<'a> Verifier<'a> {
 fn leases_of(db: &Db) -> BTreeMap<i64, Duration> {
     db.leases()
         .into_iter()
-        .map(|lease| (lease.id, lease.ttl))
+        .map(|lease| (lease.id.get(), lease.ttl))
         .collect()
 }

@@ -6,12 +6,13 @@
 //! last mark and the last step issued. Grants and revocations of empty leases take no revision, so
 //! a revision alone does not name a step.
 
+use bowline_testing::lease_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bowline::{
     Background, BlobOptions, CountersSnapshot, Db, DbBuilder, Durability, Error, Expected, History,
-    Revision,
+    LeaseId, Revision,
 };
 use bowline_testing::disk::{Inode, Operation};
 use bowline_testing::model::Change;
@@ -582,8 +583,9 @@ impl Run {
             value: value.to_vec(),
             lease,
         };
-        self.commit(&[change], |db| {
-            db.put_with_lease(key, value, lease).map(drop)
+        self.commit(&[change], |db| match LeaseId::new(lease) {
+            Some(lease) => db.put_with_lease(key, value, lease).map(drop),
+            None => db.put(key, value).map(drop),
         })
     }
 
@@ -667,7 +669,7 @@ impl Run {
         let ttl = Duration::from_millis(self.rng.u64(1..10_000));
         let mut leases = self.last().leases.clone();
         if leases.insert(id, ttl).is_some() {
-            let result = self.db().grant_lease_with_id(id, ttl);
+            let result = self.db().grant_lease_with_id(lease_id(id), ttl);
             assert!(!matches!(result, Ok(())), "lease {id} was granted twice");
             return result.or_else(|error| match error {
                 Error::LeaseExists { .. } => Ok(()),
@@ -676,7 +678,7 @@ impl Run {
         }
         let revision = self.model.revision();
         self.issue(vec![(revision, leases)], |db| {
-            db.grant_lease_with_id(id, ttl)
+            db.grant_lease_with_id(lease_id(id), ttl)
         })?;
         self.deadlines.insert(id, self.now() + ttl);
         Ok(())
@@ -703,7 +705,7 @@ impl Run {
         };
         let mut leases = self.last().leases.clone();
         let (step, keys) = self.end_lease(id, &mut leases);
-        let deleted = self.issue(vec![step], |db| db.revoke_lease(id))?;
+        let deleted = self.issue(vec![step], |db| db.revoke_lease(lease_id(id)))?;
         assert_eq!(deleted, keys);
         Ok(())
     }
@@ -715,7 +717,7 @@ impl Run {
             && self.deadlines[&id] > self.now()
             && self.rng.bool()
         {
-            self.db().keep_alive(id)?;
+            self.db().keep_alive(lease_id(id))?;
             self.deadlines
                 .insert(id, self.now() + self.last().leases[&id]);
         }

@@ -1,5 +1,6 @@
 //! A full disk refuses what needs space; reads, deletions and compaction go on, and make room.
 
+use bowline_testing::lease_id;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -143,9 +144,10 @@ fn every_kind_of_deletion_goes_on() {
         })
         .expect("a block and an edge");
     }
-    db.grant_lease_with_id(5, Duration::from_secs(60))
+    db.grant_lease_with_id(lease_id(5), Duration::from_secs(60))
         .expect("a lease");
-    db.put_with_lease("leased", "v", 5).expect("a put");
+    db.put_with_lease("leased", "v", lease_id(5))
+        .expect("a put");
     let mut model = Model::new();
     vfs.limit_space(100_000);
     fill(&db, &mut model);
@@ -154,7 +156,7 @@ fn every_kind_of_deletion_goes_on() {
     let grants = std::iter::repeat_with(|| db.grant_lease(Duration::from_secs(1)));
     let refused = grants.take(2_000).find_map(Result::err);
     assert!(refused.is_some_and(|error| is_no_space(&error)));
-    assert_eq!(db.revoke_lease(5).expect("a revocation"), 1);
+    assert_eq!(db.revoke_lease(lease_id(5)).expect("a revocation"), 1);
     db.transact(|tx| tx.delete_edge(BlockId(2), "calls", BlockId(1)).map(drop))
         .expect("an edge goes");
     db.transact(|tx| tx.delete_block(BlockId(3)).map(drop))

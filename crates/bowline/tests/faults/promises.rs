@@ -85,7 +85,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
                     None => panics += 1,
                     Some(error) => {
                         let text = error.to_string();
-                        let is_member = text.contains("the leader of the round panicked");
+                        let is_member = text.contains("the leader of the commit group panicked");
                         let is_later = text.contains("a round was given up half-way");
                         assert!(is_member || is_later, "{text}");
                         assert!(!error.is_retryable());

@@ -10,6 +10,7 @@
 //! - Readers see exactly what was acknowledged, in the running database and after each reopening:
 //!   of the disk as it is, and of the disk that lost whatever was not synced.
 
+use bowline_testing::lease_id;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -340,7 +341,7 @@ impl Run {
         assert_eq!(db.revision(), self.model.revision(), "after opening");
         // Everything an opened database shows is on the disk.
         self.durable = self.model.revision();
-        if self.is_lease_unknown && db.leases().iter().all(|lease| lease.id != LEASE) {
+        if self.is_lease_unknown && db.leases().iter().all(|lease| lease.id != lease_id(LEASE)) {
             self.is_lease_unknown = false;
         }
     }
@@ -450,7 +451,7 @@ impl Run {
 
     fn leases(&mut self) {
         let Some(db) = self.db.clone() else { return };
-        if let Err(error) = db.grant_lease_with_id(LEASE, Duration::from_secs(60)) {
+        if let Err(error) = db.grant_lease_with_id(lease_id(LEASE), Duration::from_secs(60)) {
             self.is_lease_unknown = true;
             self.judge("grant", &error);
             self.is_stopped |= is_poisoned(&error);
@@ -461,12 +462,13 @@ impl Run {
             lease: LEASE,
         };
         self.commit_by(&[change], |db| {
-            db.put_with_lease(b"leased", b"v", LEASE).map(drop)
+            db.put_with_lease(b"leased", b"v", lease_id(LEASE))
+                .map(drop)
         });
         let held = self.model.get(b"leased", self.model.revision()).is_some();
         if held && self.rng.bool() {
             self.commit_by(&[Change::delete(b"leased")], |db| {
-                db.revoke_lease(LEASE).map(drop)
+                db.revoke_lease(lease_id(LEASE)).map(drop)
             });
         }
     }

@@ -12,6 +12,7 @@
 //! The first sweep begins with no database, the second with one whose process was killed, so that
 //! it goes through recovery, too. `BOWLINE_KILL_CALLS_STRIDE` skips calls (default 5; 1 tries all of them, writes both whole and half).
 
+use bowline_testing::lease_id;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -184,16 +185,16 @@ fn carry_out(db: &Db, path: &Path, step: u64) -> Result<()> {
             tx.delete(&key)?;
             tx.put(format!("t{step}"), &value)
         }),
-        1 => db.grant_lease_with_id(lease, std::time::Duration::from_secs(3600)),
+        1 => db.grant_lease_with_id(lease_id(lease), std::time::Duration::from_secs(3600)),
         2 | 3 => db
-            .put_with_lease(format!("l{step}"), &value, lease)
+            .put_with_lease(format!("l{step}"), &value, lease_id(lease))
             .map(drop),
         4 => db.delete(key).map(drop),
         5 => db.delete_range(Range::from("k2".."k5")).map(drop),
         6 if step > 50 => db.trim_history(db.revision() - 3),
         7 if step > 30 => db.compact(),
         9 if step > 40 => db.checkpoint(checkpoint_of(path, step)).map(drop),
-        10 if step > 20 => db.revoke_lease(lease).map(drop),
+        10 if step > 20 => db.revoke_lease(lease_id(lease)).map(drop),
         11 => db.flush(),
         12 => {
             let revision = db.entry(&key)?.map_or(0, |entry| entry.mod_revision);
@@ -283,7 +284,7 @@ impl State {
             revision: db.revision(),
             contents: Contents::of_snapshot(&db.snapshot())?,
             leases: leases
-                .map(|lease| Ok((lease.id, db.lease_keys(lease.id)?)))
+                .map(|lease| Ok((lease.id.get(), db.lease_keys(lease.id)?)))
                 .collect::<Result<_>>()?,
         })
     }

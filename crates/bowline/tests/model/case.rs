@@ -1,5 +1,6 @@
 //! One case: a database, the model, and the calls that are compared.
 
+use bowline_testing::lease_id;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use bowline::{
     BlobOptions, CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, Expected, History,
-    Range, Revision, Snapshot, Strategy,
+    LeaseId, Range, Revision, Snapshot, Strategy,
 };
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
@@ -263,7 +264,11 @@ impl Case {
         } else {
             "put with a lease"
         });
-        let revision = self.db.put_with_lease(&key, &value, lease).expect("put");
+        let put = match LeaseId::new(lease) {
+            Some(lease) => self.db.put_with_lease(&key, &value, lease),
+            None => self.db.put(&key, &value),
+        };
+        let revision = put.expect("put");
         self.committed(&[Change::Put { key, value, lease }], revision);
     }
 
@@ -416,13 +421,13 @@ impl Case {
             if self.rng.bool() {
                 self.note(&format!("keep lease {id} alive"));
                 self.did("lease kept alive");
-                let ttl = self.db.keep_alive(id).expect("it exists");
+                let ttl = self.db.keep_alive(lease_id(id)).expect("it exists");
                 assert_eq!(ttl, self.leases[&id].0);
                 self.leases.insert(id, (ttl, self.now() + ttl));
             } else {
                 self.note(&format!("revoke lease {id}"));
                 self.did("lease revoked");
-                let count = self.db.revoke_lease(id).expect("it exists");
+                let count = self.db.revoke_lease(lease_id(id)).expect("it exists");
                 let changes = self.end_of_lease(id);
                 assert_eq!(count, changes.len() as u64);
                 self.committed(&changes, self.db.revision());
@@ -430,17 +435,19 @@ impl Case {
             return;
         }
         assert!(matches!(
-            self.db.revoke_lease(id),
+            self.db.revoke_lease(lease_id(id)),
             Err(Error::LeaseNotFound { .. })
         ));
-        let put = self.db.put_with_lease("k00", "", id);
+        let put = self.db.put_with_lease("k00", "", lease_id(id));
         assert!(matches!(put, Err(Error::LeaseNotFound { .. })), "{put:?}");
         let ttl = Duration::from_millis(self.rng.u64(1..5000));
         self.note(&format!("grant lease {id} for {ttl:?}"));
         self.did("lease granted");
-        self.db.grant_lease_with_id(id, ttl).expect("it is new");
+        self.db
+            .grant_lease_with_id(lease_id(id), ttl)
+            .expect("it is new");
         self.leases.insert(id, (ttl, self.now() + ttl));
-        let again = self.db.grant_lease_with_id(id, ttl);
+        let again = self.db.grant_lease_with_id(lease_id(id), ttl);
         assert!(matches!(again, Err(Error::LeaseExists { .. })), "{again:?}");
     }
 
@@ -608,7 +615,12 @@ impl Case {
         self.did("everything compared");
         assert_eq!(self.db.revision(), self.model.revision());
         self.compare(&self.db.snapshot());
-        let leases: Vec<_> = self.db.leases().iter().map(|l| (l.id, l.ttl)).collect();
+        let leases: Vec<_> = self
+            .db
+            .leases()
+            .iter()
+            .map(|l| (l.id.get(), l.ttl))
+            .collect();
         let expected: Vec<_> = self
             .leases
             .iter()
@@ -616,7 +628,7 @@ impl Case {
             .collect();
         assert_eq!(leases, expected);
         for id in self.leases.keys() {
-            let keys: Vec<_> = self.db.lease_keys(*id).expect("it exists");
+            let keys: Vec<_> = self.db.lease_keys(lease_id(*id)).expect("it exists");
             let held = self.model.range(.., self.model.revision());
             let held = held.filter(|(_, entry)| entry.lease == *id);
             assert_eq!(keys, held.map(|(key, _)| &key[..]).collect::<Vec<_>>());

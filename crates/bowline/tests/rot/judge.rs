@@ -254,7 +254,7 @@ impl<'a> Judge<'a> {
         let leases: std::collections::BTreeMap<_, _> = db
             .leases()
             .into_iter()
-            .map(|lease| (lease.id, lease.ttl))
+            .map(|lease| (lease.id.get(), lease.ttl))
             .collect();
         let steps = self.victim.steps.iter().rev();
         let mut steps = steps.filter(|step| step.revision == revision && step.leases == leases);

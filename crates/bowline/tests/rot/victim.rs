@@ -5,6 +5,7 @@
 //! database that agrees with it in most names, lengths and places, as two databases on one disk
 //! may. A misdirected write can put a piece of the one into the other.
 
+use bowline_testing::lease_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -303,12 +304,14 @@ impl Work {
             let attached = held.filter(|(_, entry)| entry.lease == id);
             let changes: Vec<_> = attached.map(|(key, _)| Change::delete(key)).collect();
             let revision = self.model.commit(&changes).expect("deletes are valid");
-            self.db().revoke_lease(id).expect("revoked");
+            self.db().revoke_lease(lease_id(id)).expect("revoked");
             self.steps.push(Step { revision, leases });
             return;
         }
         let ttl = Duration::from_millis(self.choices.u64(1000..9000));
-        self.db().grant_lease_with_id(id, ttl).expect("granted");
+        self.db()
+            .grant_lease_with_id(lease_id(id), ttl)
+            .expect("granted");
         leases.insert(id, ttl);
         let revision = self.model.revision();
         self.steps.push(Step { revision, leases });

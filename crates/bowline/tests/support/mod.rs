@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bowline::vfs::Vfs;
 use bowline::{
-    Background, Block, BlockId, CompactionOptions, Db, DbBuilder, Direction, Edge, Error, Revision,
-    Snapshot, Strategy, Transaction,
+    Background, Block, BlockId, CompactionOptions, Db, DbBuilder, Direction, Edge, Error, LeaseId,
+    Revision, Snapshot, Strategy, Transaction,
 };
 use bowline_testing::model::{self, Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
@@ -104,7 +104,10 @@ pub fn small_database(disk: &SimDisk, clock: &ManualClock) -> DbBuilder {
 /// Stages one change of the model.
 pub fn stage(tx: &mut Transaction, change: &Change) -> Result<(), Error> {
     match change {
-        Change::Put { key, value, lease } => tx.put_with_lease(key, value, *lease),
+        Change::Put { key, value, lease } => match LeaseId::new(*lease) {
+            Some(lease) => tx.put_with_lease(key, value, lease),
+            None => tx.put(key, value),
+        },
         Change::Delete { key } => tx.delete(key).map(drop),
         Change::PutBlock { id, kind, content } => {
             let block = Block::new(BlockId(*id), kind).content(content.clone());
@@ -224,7 +227,7 @@ pub fn plain_entry(entry: &bowline::Entry) -> model::Entry {
         create_revision: entry.create_revision,
         mod_revision: entry.mod_revision,
         version: entry.version,
-        lease: entry.lease,
+        lease: LeaseId::number_of(entry.lease),
     }
 }
 

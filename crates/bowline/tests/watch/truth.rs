@@ -71,7 +71,7 @@ impl Notes {
                     create_revision: before.as_ref().map_or(revision, |e| e.create_revision),
                     mod_revision: revision,
                     version: before.as_ref().map_or(1, |e| e.version + 1),
-                    lease: *lease,
+                    lease: Some(*lease),
                 });
                 match &after {
                     Some(entry) => entries.insert(change.key.clone(), entry.clone()),
@@ -214,7 +214,7 @@ impl Truth {
                         create_revision: 0,
                         mod_revision: *revision,
                         version: 0,
-                        lease: 0,
+                        lease: None,
                     };
                     let entry = expected.after.as_ref().unwrap_or(&deletion);
                     digest((expected.after.is_some(), fields(entry)))

@@ -1,5 +1,6 @@
 //! Those who change the database, and note what they were told.
 
+use bowline_testing::lease_id;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -42,7 +43,7 @@ pub fn write_once(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
             let revision = db.put(&key, &value)?;
             notes
                 .lock()
-                .told(revision, vec![Wanted::put(&key, &value, 0)]);
+                .told(revision, vec![Wanted::put(&key, &value, lease_id(0))]);
         }
         45..58 => {
             if let Some(revision) = db.delete(&key)? {
@@ -56,7 +57,7 @@ pub fn write_once(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
             match db.compare_and_swap(&key, expected, &value) {
                 Ok(revision) => notes
                     .lock()
-                    .told(revision, vec![Wanted::put(&key, &value, 0)]),
+                    .told(revision, vec![Wanted::put(&key, &value, lease_id(0))]),
                 Err(Error::CompareFailed { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -94,7 +95,7 @@ fn in_transaction(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
         if rng.u8(0..4) > 0 {
             let value = random_value(rng);
             tx.put(&key, &value)?;
-            changes.push(Wanted::put(&key, &value, 0));
+            changes.push(Wanted::put(&key, &value, lease_id(0)));
         } else if tx.delete(&key)? {
             changes.push(Wanted::delete(&key));
         }
@@ -170,7 +171,7 @@ pub fn one_lease(
             let revision = db.put(&key, &value)?;
             notes
                 .lock()
-                .told(revision, vec![Wanted::put(&key, &value, 0)]);
+                .told(revision, vec![Wanted::put(&key, &value, lease_id(0))]);
         }
         assert_eq!(db.revoke_lease(id)?, attached.len() as u64);
     }

@@ -70,10 +70,6 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
         "bowline-replica/src/fuzzing.rs replicated_seeds",
         "a list of commands",
     ),
-    (
-        "bowline/src/commit_queue/decide.rs encode",
-        "two passes over the same writes",
-    ),
 ];
 
 /// Larger circles, and why.

@@ -1,6 +1,7 @@
 //! A silent leader, like a stopped process or a hanging machine: its connections stay open, and accept
 //! requests without an answer.
 
+use bowline_testing::lease_id;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -358,7 +359,10 @@ async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     let (leader, others) = cluster.led().await;
     leader.client.lease_grant(ID, ttl).await.unwrap();
     let next = others[0];
-    eventually("it is known", || next.client.db().lease(ID).is_some()).await;
+    eventually("it is known", || {
+        next.client.db().lease(lease_id(ID)).is_some()
+    })
+    .await;
     // In its table it has led before.
     next.clock.advance(2 * ttl);
     assert_eq!(next.client.core().replica.expired_leases().len(), 1);

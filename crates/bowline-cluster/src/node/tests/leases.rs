@@ -2,6 +2,7 @@
 
 use bowline_storage::Clock;
 use bowline_testing::ManualClock;
+use bowline_testing::lease_id;
 
 use super::*;
 
@@ -33,7 +34,7 @@ async fn time_is_kept(client: &LocalClient, clock: &ManualClock) -> u64 {
     let db = client.db();
     let is_ended = || {
         clock.advance(Duration::from_millis(50));
-        db.lease(id).is_none()
+        db.lease(lease_id(id)).is_none()
     };
     eventually("the time of leases is kept", is_ended).await;
     (clock.monotonic() - began).as_secs() + 1
@@ -106,7 +107,7 @@ impl Three {
         let clients = [0, 1, 2].map(|number| self.client(number));
         eventually("every member knows", || {
             clients.iter().all(|client| {
-                let recorded = client.core().replica.recorded_lease(ID);
+                let recorded = client.core().replica.recorded_lease(lease_id(ID));
                 recorded.is_some() == is_recorded
             })
         })
@@ -209,7 +210,7 @@ async fn what_is_left_survives_restarts_and_reaches_who_lags_beyond_the_log() {
     let lagging = (leader + 1) % 3;
     three.stop(lagging).await;
     clock.advance(SECOND * 300);
-    let is_recorded = || client.core().replica.recorded_lease(ID).is_some();
+    let is_recorded = || client.core().replica.recorded_lease(lease_id(ID)).is_some();
     eventually("it is recorded", is_recorded).await;
     for number in 0..200 {
         client.execute(put("k", &number.to_string())).await.unwrap();
@@ -262,8 +263,8 @@ async fn a_lease_of_the_embedded_time_is_told_and_ended_like_any_other() {
         .vfs(Arc::new(disk.clone()) as Arc<dyn Vfs>)
         .clock(Arc::new(clock.clone()));
     let db = embedded.clone().open("db").unwrap();
-    db.grant_lease_with_id(ID, SECOND * 600).unwrap();
-    db.put_with_lease("held", "v", ID).unwrap();
+    db.grant_lease_with_id(lease_id(ID), SECOND * 600).unwrap();
+    db.put_with_lease("held", "v", lease_id(ID)).unwrap();
     db.close().unwrap();
     let mut config = config("one", &disk);
     config.database = embedded;
@@ -272,7 +273,7 @@ async fn a_lease_of_the_embedded_time_is_told_and_ended_like_any_other() {
     let client = node.client();
     time_is_kept(&client, &clock).await;
     clock.advance(SECOND * 400);
-    let is_recorded = || client.core().replica.recorded_lease(ID).is_some();
+    let is_recorded = || client.core().replica.recorded_lease(lease_id(ID)).is_some();
     eventually("it is recorded", is_recorded).await;
     assert!(client.lease_keep_alive(ID).await.unwrap().is_some());
     assert!(!is_recorded());

@@ -1,5 +1,6 @@
 //! Of transactions that were given up, refused, or failed half-way, nothing is left.
 
+use bowline_testing::lease_id;
 use std::time::Duration;
 
 use bowline::{Db, Error, Expected, History};
@@ -154,7 +155,7 @@ fn stage_failure(tx: &mut bowline::Transaction, way: u64) -> Result<(), Error> {
             tx.put_block(&Block::new(BlockId(1), "service"))?;
             tx.put_edge(&Edge::new(BlockId(1), "calls", BlockId(99)))
         }
-        2 => tx.put_with_lease("leased", "x", 12345),
+        2 => tx.put_with_lease("leased", "x", lease_id(12345)),
         _ => tx.expect("a", Expected::Revision(1 << 40)),
     }
 }
@@ -221,13 +222,16 @@ fn aborted_transaction_leaves_no_trace_after_recovery() {
         History::All,
         |run| {
             let ttl = Duration::from_secs(60);
-            run.db().grant_lease_with_id(LEASE, ttl).expect("granted");
+            run.db()
+                .grant_lease_with_id(lease_id(LEASE), ttl)
+                .expect("granted");
             run.put("always", "here");
             for round in 0..20 {
                 run.put("kept", round.to_string());
                 let mut tx = run.db().begin();
-                tx.put_with_lease("kept", ABORTED, LEASE).expect("staged");
-                tx.put_with_lease(format!("{ABORTED}/{round}"), ABORTED, LEASE)
+                tx.put_with_lease("kept", ABORTED, lease_id(LEASE))
+                    .expect("staged");
+                tx.put_with_lease(format!("{ABORTED}/{round}"), ABORTED, lease_id(LEASE))
                     .expect("staged");
                 tx.rollback();
                 abort(run, round);
@@ -254,7 +258,11 @@ fn aborted_transaction_leaves_no_trace_after_recovery() {
                 );
             }
             if !found.db.leases().is_empty() {
-                same!(found.db.lease_keys(LEASE)?.len(), 0, "keys of the lease");
+                same!(
+                    found.db.lease_keys(lease_id(LEASE))?.len(),
+                    0,
+                    "keys of the lease"
+                );
             }
             let before = found.expected("kept").map_or(0, |entry| entry.version);
             same!(

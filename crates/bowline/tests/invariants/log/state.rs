@@ -1,5 +1,6 @@
 //! The state is there as a whole: keys, blocks, edges, leases, the past, checkpoints.
 
+use bowline_testing::lease_id;
 use std::path::Path;
 use std::time::Duration;
 
@@ -80,7 +81,9 @@ fn transaction_state_preserved() {
         History::All,
         |run| {
             let ttl = Duration::from_secs(60);
-            run.db().grant_lease_with_id(LEASE, ttl).expect("granted");
+            run.db()
+                .grant_lease_with_id(lease_id(LEASE), ttl)
+                .expect("granted");
             for round in 0..24u64 {
                 let text = round.to_string();
                 let changes = [
@@ -124,7 +127,7 @@ fn transaction_state_preserved() {
             }
             if rounds > 0 {
                 same!(
-                    found.db.lease_keys(LEASE)?.len() as u64,
+                    found.db.lease_keys(lease_id(LEASE))?.len() as u64,
                     rounds,
                     "the keys of the lease"
                 );
