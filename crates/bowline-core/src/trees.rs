@@ -97,7 +97,7 @@ pub fn alarms_prefix() -> [u8; 1] {
 }
 
 /// All attachments of a lease.
-pub fn attachment_prefix(id: LeaseId) -> [u8; 9] {
+pub(crate) fn attachment_prefix(id: LeaseId) -> [u8; 9] {
     let mut key = [TAG_LEASE_KEY; 9];
     key[1..].copy_from_slice(&id.get().to_be_bytes());
     key

@@ -100,7 +100,7 @@ impl Db {
     /// # let db = bowline::Db::in_memory()?;
     /// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
     /// db.put_with_lease("svc/api", "10.0.0.7", lease)?;
-    /// assert_eq!(db.lease_keys(lease)?.len(), 1);
+    /// assert_eq!(db.lease_keys(lease)?.count(), 1);
     /// assert_eq!(db.revoke_lease(lease)?, 1);
     /// assert_eq!(db.get("svc/api")?, None);
     /// # Ok::<(), bowline::Error>(())

@@ -61,7 +61,7 @@ mod watcher;
 
 pub use bowline_core::error::{Error, Result};
 pub use bowline_core::graph::{AttributesRef, BlockRef, EdgeRef, Precedence};
-pub use bowline_core::kv::{Entry, EntryRef, Range, RangeIter, Version};
+pub use bowline_core::kv::{Entry, EntryRef, LeaseKeys, Range, RangeIter, Version};
 pub use bowline_core::lease::{Lease, LeaseId};
 pub use bowline_core::options::{
     Background, BlobOptions, CompactionOptions, Compression, Durability, History, Isolation,

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use bowline_storage::engine::{EngineStats, Found, ScanDirection, Want};
+use bowline_storage::engine::{EngineStats, Found, Want};
 use bowline_storage::{EntryKind, Revision, Value};
 
 use crate::check::{self, Check};
@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::snapshot::Snapshot;
 use crate::watcher::WatchBuilder;
 use bowline_core::error::{Error, Result};
-use bowline_core::kv::{Entry, Range, RangeIter, Version, order, record};
+use bowline_core::kv::{Entry, LeaseKeys, Range, RangeIter, Version, order, record};
 use bowline_core::lease::{Lease, LeaseId};
 use bowline_core::state::{Core, check_key};
 use bowline_core::trees;
@@ -324,26 +324,16 @@ impl DbReader {
         self.has_lease_record(id).then_some(lease)
     }
 
-    /// The keys attached to a lease, in order.
+    /// The keys attached to a lease, in order, as of now.
     ///
     /// # Errors
-    /// `LeaseNotFound`, `Closed`, `Storage`.
-    pub fn lease_keys(&self, id: LeaseId) -> Result<Vec<Value>> {
+    /// `LeaseNotFound`, `Closed`. Each key may be a read error.
+    pub fn lease_keys(&self, id: LeaseId) -> Result<LeaseKeys> {
         self.handle.check_open()?;
-        if !self.handle.leases.contains(id) {
-            return Err(Error::LeaseNotFound { id });
+        match self.handle.leases.contains(id) {
+            true => Ok(LeaseKeys::new(&self.handle.engine, id)),
+            false => Err(Error::LeaseNotFound { id }),
         }
-        let snapshot = self.snapshot();
-        let prefix = trees::attachment_prefix(id);
-        let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        let lower = Bound::Included(prefix.to_vec());
-        let (engine, at) = (&self.handle.engine, snapshot.revision());
-        let mut scan = engine.scan(trees::SYSTEM, lower, upper, at, ScanDirection::Forward);
-        let mut keys = Vec::new();
-        while scan.advance()? {
-            keys.push(Value::copy_from(&scan.key()[prefix.len()..]));
-        }
-        Ok(keys)
     }
 
     // --- maintenance that does not change the content ---

@@ -279,7 +279,9 @@ impl Target {
         match self {
             Target::Local(db) => {
                 for lease in db.leases() {
-                    let keys = db.lease_keys(lease.id)?;
+                    let keys = db
+                        .lease_keys(lease.id)?
+                        .collect::<bowline::Result<Vec<_>>>()?;
                     found.push((lease, keys));
                 }
             }

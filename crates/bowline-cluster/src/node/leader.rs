@@ -176,7 +176,7 @@ impl Core {
         let keys = match with_keys {
             true => match db.lease_keys(lease.id) {
                 Err(bowline::Error::LeaseNotFound { .. }) => return Ok(None),
-                keys => keys?,
+                keys => keys?.collect::<bowline::Result<_>>()?,
             },
             false => Vec::new(),
         };

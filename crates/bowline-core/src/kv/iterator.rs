@@ -1,6 +1,6 @@
 //! [`RangeIter`]: iteration over a range of one snapshot, with and without copies.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 
 use bowline_storage::engine::{Engine, Scan, ScanDirection, SnapshotPin};
 use bowline_storage::{Revision, Value};
@@ -8,6 +8,7 @@ use bowline_storage::{Revision, Value};
 use super::range::Range;
 use super::record::{self, Entry, Head, decode};
 use crate::error::Result;
+use crate::lease::LeaseId;
 use crate::trees;
 
 /// The entries of a range at one revision, in key order. Double-ended.
@@ -47,6 +48,58 @@ impl RangeIter {
             done: false,
             _pin: pin,
         }
+    }
+}
+
+/// The keys attached to a lease, in their order. Returned by `lease_keys`; it ends after the first error.
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
+/// db.put_with_lease("svc/b", "", lease)?;
+/// db.put_with_lease("svc/a", "", lease)?;
+/// let keys: Vec<_> = db.lease_keys(lease)?.collect::<Result<_, _>>()?;
+/// assert_eq!(keys, [b"svc/a", b"svc/b"]);
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct LeaseKeys {
+    scan: Scan,
+    prefix_bytes: usize,
+    done: bool,
+    _pin: SnapshotPin,
+}
+
+impl LeaseKeys {
+    pub fn new(engine: &Engine, lease: LeaseId) -> LeaseKeys {
+        let pin = engine.pin_newest();
+        let prefix = trees::attachment_prefix(lease);
+        let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let lower = Bound::Included(prefix.to_vec());
+        let (tree, at) = (trees::SYSTEM, pin.revision());
+        LeaseKeys {
+            scan: engine.scan(tree, lower, upper, at, ScanDirection::Forward),
+            prefix_bytes: prefix.len(),
+            done: false,
+            _pin: pin,
+        }
+    }
+}
+
+impl Iterator for LeaseKeys {
+    type Item = Result<Value>;
+
+    fn next(&mut self) -> Option<Result<Value>> {
+        if self.done {
+            return None;
+        }
+        let next = match self.scan.advance() {
+            Ok(true) => Some(Ok(Value::copy_from(&self.scan.key()[self.prefix_bytes..]))),
+            Ok(false) => None,
+            Err(error) => Some(Err(error.into())),
+        };
+        self.done = !matches!(next, Some(Ok(_)));
+        next
     }
 }
 
@@ -119,7 +172,7 @@ impl RangeIter {
     /// memory.
     ///
     /// ```
-    /// # use std::ops::ControlFlow;
+    /// # use std::ops::{Bound, ControlFlow};
     /// # let db = bowline::Db::in_memory()?;
     /// db.put(b"a", b"1")?;
     /// db.put(b"b", b"22")?;

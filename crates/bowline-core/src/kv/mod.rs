@@ -5,7 +5,7 @@ pub mod order;
 pub mod range;
 pub mod record;
 
-pub use iterator::{EntryRef, RangeIter};
+pub use iterator::{EntryRef, LeaseKeys, RangeIter};
 pub use range::Range;
 pub use record::Metadata;
 pub use record::{Entry, Version};

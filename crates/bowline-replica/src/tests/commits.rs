@@ -405,7 +405,7 @@ fn all_of_a_commit_has_one_revision_and_each_key_one_version() {
         assert_eq!(entry("b"), Some((b"leased".to_vec(), 1)));
         assert_eq!((entry("c"), entry("cc")), (None, None));
         assert_eq!(entry("e"), Some((b"last".to_vec(), 2)));
-        assert_eq!(db.lease_keys(lease_id(5)).unwrap(), [Value::from("b")]);
+        assert_eq!(keys_of(db, lease_id(5)), [Value::from("b")]);
         let graph = db.snapshot().graph();
         assert_eq!(
             &graph.block(BlockId(4)).unwrap().unwrap().content[..],

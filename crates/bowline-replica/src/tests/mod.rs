@@ -5,7 +5,6 @@ mod order;
 mod same_as_library;
 mod work;
 
-use bowline_testing::lease_id;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use bowline_storage::vfs::{OpenMode, Vfs};
 use bowline_testing::SimDisk;
 use bowline_testing::fault::FaultVfs;
+use bowline_testing::lease_id;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -143,7 +143,7 @@ impl Member {
             }
         }
         for lease in db.leases() {
-            let keys = db.lease_keys(lease.id).unwrap();
+            let keys = keys_of(db, lease.id);
             out += &format!("lease {} {:?} {keys:?}\n", lease.id, lease.ttl);
         }
         let replica = &self.replica;
@@ -521,6 +521,12 @@ fn leases_end_with_their_keys_at_one_revision() {
 }
 
 /// The remaining time of a lease that the next leader would assume.
+/// The keys of a lease.
+fn keys_of(db: &DbReader, id: LeaseId) -> Vec<Value> {
+    let keys = db.lease_keys(id).unwrap();
+    keys.map(Result::unwrap).collect()
+}
+
 fn left(member: &Member, id: LeaseId) -> Option<Duration> {
     member.replica.extend_leases(Duration::ZERO).unwrap();
     let lease = member.replica.db().lease(id)?;

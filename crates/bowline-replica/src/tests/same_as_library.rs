@@ -6,11 +6,11 @@
 //! One difference is left out here: a block or an edge that a transaction both puts and deletes is no change
 //! in the library, and one in a cluster.
 
-use bowline_testing::lease_id;
 use std::collections::BTreeSet;
 
 use bowline_storage::TreeId;
 use bowline_testing::Seed;
+use bowline_testing::lease_id;
 use bowline_types::Expected;
 
 use super::*;
@@ -400,7 +400,11 @@ impl Both {
         let shown = |of: &TreeHashes| (of.keys, of.blocks, of.edges_out, of.edges_in);
         assert_eq!(shown(&one), shown(&other), "keys, blocks, edges out and in");
         let [one, other] = [&self.db, replica].map(|db| {
-            let leases = LEASES.map(|id| db.lease_keys(lease_id(id)).ok());
+            let leases = LEASES.map(|id| {
+                db.lease_keys(lease_id(id))
+                    .ok()
+                    .map(|keys| keys.collect::<Result<Vec<_>>>().unwrap())
+            });
             (leases, db.stats().kinds)
         });
         assert_eq!(one, other, "keys of leases, and kinds");

@@ -3,9 +3,9 @@
 //! Requests that could never succeed are refused here, before anything is read or proposed: an empty key, an
 //! invalid id, an empty read or write, reads without a revision, more than the limits allow.
 
-use bowline::LeaseId;
 use std::ops::Bound;
 
+use bowline::LeaseId;
 use bowline::{Entry, Isolation, Range, Version};
 use bowline_proto::v1 as pb;
 use bowline_replica::{Commit, CommitRead, CommitWrite, Expectation, Touched};

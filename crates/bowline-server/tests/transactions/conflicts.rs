@@ -1,6 +1,5 @@
 //! What transactions guarantee, and what each of their reads conflicts with.
 
-use bowline_testing::lease_id;
 use std::future::Future;
 
 use bowline_client::graph::{Block, BlockId, Direction, Edge, EdgeKey};
@@ -8,6 +7,7 @@ use bowline_client::{
     Client, Committed, Error, Expected, Isolation, KeyRange, Result, Touched, Transaction,
     TransactionOptions,
 };
+use bowline_testing::lease_id;
 
 use crate::{Cluster, number};
 

@@ -1,9 +1,9 @@
 //! Leases in milliseconds.
 
-use bowline_testing::lease_id;
 use std::time::{Duration, Instant};
 
 use bowline_client::Error;
+use bowline_testing::lease_id;
 
 use crate::Cluster;
 

@@ -1,6 +1,5 @@
 //! What users get wrong: each mistake has its own error, and does no harm.
 
-use bowline_testing::lease_id;
 use std::ffi::OsString;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use bowline::{
 };
 use bowline_testing::FaultVfs;
 use bowline_testing::fault::{Call, Failure, Rule};
+use bowline_testing::lease_id;
 
 use crate::support::{Disk, assert_error, manual};
 

@@ -1,6 +1,5 @@
 //! Many threads at once; handles that go in any order; and one interleaving that once went wrong.
 
-use bowline_testing::lease_id;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +12,7 @@ use bowline::{
     Block, BlockId, Db, Edge, Entry, Error, Graph, History, Isolation, RangeIter, Result, Snapshot,
 };
 use bowline::{Transaction, TransactionRange, Watcher};
+use bowline_testing::lease_id;
 
 use crate::support::{Disk, assert_error, contents, keys_of, manual, number};
 

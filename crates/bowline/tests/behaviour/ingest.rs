@@ -297,7 +297,7 @@ fn keys_of_leases_are_detached() -> Result<()> {
     let mut db = Some(db);
     for _ in 0..2 {
         let db = db.take().unwrap_or_else(|| disk.open(small()));
-        let attached = db.lease_keys(leases[0])?.len() + db.lease_keys(leases[1])?.len();
+        let attached = db.lease_keys(leases[0])?.count() + db.lease_keys(leases[1])?.count();
         assert_eq!(attached, 10);
         assert!(db.check()?.is_clean());
         assert_eq!(db.entry(key(10))?.expect("it is there").lease, None);

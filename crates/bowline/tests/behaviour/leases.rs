@@ -1,12 +1,12 @@
 //! Leases: keys that go when their owner stops renewing, not before, and no others.
 
-use bowline_testing::lease_id;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bowline::{Db, DbBuilder, Error, Expected, History, LeaseId, Result};
 use bowline_testing::ManualClock;
+use bowline_testing::lease_id;
 
 use crate::support::{Disk, PATIENCE, Stage, assert_error, in_every_stage, keys_of, manual, next};
 
@@ -18,7 +18,7 @@ fn with_clock() -> (ManualClock, DbBuilder) {
 }
 
 fn keys(db: &Db, lease: LeaseId) -> Result<Vec<String>> {
-    let keys = db.lease_keys(lease)?;
+    let keys = db.lease_keys(lease)?.collect::<Result<Vec<_>>>()?;
     Ok(keys
         .iter()
         .map(|key| String::from_utf8_lossy(key).into_owned())

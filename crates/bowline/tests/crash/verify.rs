@@ -12,7 +12,6 @@
 //! - after a kill, before the killed life has promised anything: any step up to the one that it
 //!   was about to find.
 
-use bowline_testing::lease_id;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +22,7 @@ use std::time::Duration;
 use bowline::{Background, Db, Durability, Revision};
 use bowline_testing::crash::{Faults, ImageId};
 use bowline_testing::disk::Recording;
+use bowline_testing::lease_id;
 use bowline_testing::model::Entry;
 use bowline_testing::{CrashImage, Images, SimDisk};
 
@@ -490,7 +490,11 @@ impl<'a> Verifier<'a> {
             return Err(format!("at revision {revision}, {difference}"));
         }
         for lease in leases.keys() {
-            let keys = in_words("the keys of a lease", db.lease_keys(lease_id(*lease)))?;
+            let keys = in_words(
+                "the keys of a lease",
+                db.lease_keys(lease_id(*lease))
+                    .and_then(Iterator::collect::<bowline::Result<Vec<_>>>),
+            )?;
             let keys: BTreeSet<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
             let held = expected
                 .keys

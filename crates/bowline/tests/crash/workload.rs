@@ -6,7 +6,6 @@
 //! last mark and the last step issued. Grants and revocations of empty leases take no revision, so
 //! a revision alone does not name a step.
 
-use bowline_testing::lease_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use bowline::{
     LeaseId, Revision,
 };
 use bowline_testing::disk::{Inode, Operation};
+use bowline_testing::lease_id;
 use bowline_testing::model::Change;
 use bowline_testing::{ManualClock, Model, SimDisk};
 

@@ -1,6 +1,5 @@
 //! A full disk refuses what needs space; reads, deletions and compaction go on, and make room.
 
-use bowline_testing::lease_id;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use bowline::vfs::Vfs;
 use bowline::{Background, Block, BlockId, Db, DbBuilder, Durability, Edge, Error, StorageError};
 use bowline_storage::version::{Edit, Identity, Layout, Manifest, State};
 use bowline_testing::fault::{Call, Failure, Rule, Traced};
+use bowline_testing::lease_id;
 use bowline_testing::{FaultVfs, SimDisk};
 
 /// What takes longer hangs.

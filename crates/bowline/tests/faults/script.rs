@@ -10,7 +10,6 @@
 //! - Readers see exactly what was acknowledged, in the running database and after each reopening:
 //!   of the disk as it is, and of the disk that lost whatever was not synced.
 
-use bowline_testing::lease_id;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use bowline::vfs::Vfs;
 use bowline::{BlobOptions, Db, Durability, Error, Revision, StorageError};
 use bowline_testing::fault::Traced;
+use bowline_testing::lease_id;
 use bowline_testing::model::Change;
 use bowline_testing::{FaultVfs, ManualClock, Model, SimDisk};
 

@@ -102,6 +102,7 @@ fn a_put_that_does_not_look_leaves_no_attachment() {
         let is_attached = get(&db, "k") == 2;
         assert_eq!(entry.lease, if is_attached { lease } else { 0 });
         let keys = db.lease_keys(lease).expect("it exists");
+        let keys: Vec<_> = keys.map(|key| key.expect("a read")).collect();
         assert_eq!(keys.len(), usize::from(is_attached));
         let deleted = db.revoke_lease(lease).expect("it exists");
         assert_eq!(deleted, u64::from(is_attached));

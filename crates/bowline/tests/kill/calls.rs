@@ -12,7 +12,6 @@
 //! The first sweep begins with no database, the second with one whose process was killed, so that
 //! it goes through recovery, too. `BOWLINE_KILL_CALLS_STRIDE` skips calls (default 5; 1 tries all of them, writes both whole and half).
 
-use bowline_testing::lease_id;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +25,7 @@ use bowline::{
     Revision, Strategy,
 };
 use bowline_testing::Seed;
+use bowline_testing::lease_id;
 
 use crate::support::Contents;
 use crate::{FORKING, assert_no_leftovers, kill_self, setting};
@@ -284,7 +284,12 @@ impl State {
             revision: db.revision(),
             contents: Contents::of_snapshot(&db.snapshot())?,
             leases: leases
-                .map(|lease| Ok((lease.id.get(), db.lease_keys(lease.id)?)))
+                .map(|lease| {
+                    Ok((
+                        lease.id.get(),
+                        db.lease_keys(lease.id)?.collect::<Result<Vec<_>>>()?,
+                    ))
+                })
                 .collect::<Result<_>>()?,
         })
     }

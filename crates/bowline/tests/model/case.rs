@@ -1,6 +1,5 @@
 //! One case: a database, the model, and the calls that are compared.
 
-use bowline_testing::lease_id;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,6 +9,7 @@ use bowline::{
     BlobOptions, CompactionOptions, CountersSnapshot, Db, DbBuilder, Error, Expected, History,
     LeaseId, Range, Revision, Snapshot, Strategy,
 };
+use bowline_testing::lease_id;
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
 
@@ -628,7 +628,8 @@ impl Case {
             .collect();
         assert_eq!(leases, expected);
         for id in self.leases.keys() {
-            let keys: Vec<_> = self.db.lease_keys(lease_id(*id)).expect("it exists");
+            let keys = self.db.lease_keys(lease_id(*id)).expect("it exists");
+            let keys: Vec<_> = keys.map(|key| key.expect("a read")).collect();
             let held = self.model.range(.., self.model.revision());
             let held = held.filter(|(_, entry)| entry.lease == *id);
             assert_eq!(keys, held.map(|(key, _)| &key[..]).collect::<Vec<_>>());

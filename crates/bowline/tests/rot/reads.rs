@@ -1,11 +1,11 @@
 //! Reads a database in every way and compares each answer with what is known: an answer is right,
 //! or it is an error that names the damage.
 
-use bowline_testing::lease_id;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bowline::{BlockId, ChangeKind, Db, Direction, Error, Revision, Snapshot};
 use bowline_testing::Model;
+use bowline_testing::lease_id;
 use bowline_testing::model::{EdgeKey, Entry};
 
 use crate::support::plain_entry;
@@ -337,7 +337,12 @@ impl<'a> Reader<'a> {
         same("leases", &found, &self.truth.step.leases)?;
         for id in self.truth.step.leases.keys() {
             let what = format!("keys of lease {id}");
-            if let Some(found) = self.answer(&what, self.db.lease_keys(lease_id(*id)))? {
+            if let Some(found) = self.answer(
+                &what,
+                self.db
+                    .lease_keys(lease_id(*id))
+                    .and_then(Iterator::collect::<bowline::Result<Vec<_>>>),
+            )? {
                 let found: BTreeSet<Vec<u8>> = found.iter().map(|key| key.to_vec()).collect();
                 let entries = self.truth.entries(self.truth.step.revision);
                 let held = entries.into_iter().filter(|(_, entry)| entry.lease == *id);

@@ -5,12 +5,12 @@
 //! database that agrees with it in most names, lengths and places, as two databases on one disk
 //! may. A misdirected write can put a piece of the one into the other.
 
-use bowline_testing::lease_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use bowline::{BlobOptions, Db, DbBuilder, History, Revision};
+use bowline_testing::lease_id;
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
 

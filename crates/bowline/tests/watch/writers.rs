@@ -1,12 +1,12 @@
 //! Those who change the database, and note what they were told.
 
-use bowline_testing::lease_id;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bowline::{Block, BlockId, Db, Error, Range, Result, Revision};
+use bowline_testing::lease_id;
 use parking_lot::Mutex;
 
 use crate::PATIENCE;

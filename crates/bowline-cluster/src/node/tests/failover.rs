@@ -1,11 +1,11 @@
 //! A silent leader, like a stopped process or a hanging machine: its connections stay open, and accept
 //! requests without an answer.
 
-use bowline_testing::lease_id;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use bowline_testing::ManualClock;
+use bowline_testing::lease_id;
 use tokio::runtime::Runtime;
 
 use super::super::leader_request::{LeaderRequest, LeaderResponse};

@@ -1,9 +1,9 @@
 //! Of transactions that were given up, refused, or failed half-way, nothing is left.
 
-use bowline_testing::lease_id;
 use std::time::Duration;
 
 use bowline::{Db, Error, Expected, History};
+use bowline_testing::lease_id;
 use bowline_testing::model::Change;
 
 use super::put;
@@ -259,7 +259,7 @@ fn aborted_transaction_leaves_no_trace_after_recovery() {
             }
             if !found.db.leases().is_empty() {
                 same!(
-                    found.db.lease_keys(lease_id(LEASE))?.len(),
+                    found.db.lease_keys(lease_id(LEASE))?.count(),
                     0,
                     "keys of the lease"
                 );

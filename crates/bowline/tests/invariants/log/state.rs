@@ -1,10 +1,10 @@
 //! The state is there as a whole: keys, blocks, edges, leases, the past, checkpoints.
 
-use bowline_testing::lease_id;
 use std::path::Path;
 use std::time::Duration;
 
 use bowline::{Error, History, Revision};
+use bowline_testing::lease_id;
 use bowline_testing::model::{Change, EdgeKey};
 
 use super::{put, random_work};
@@ -127,7 +127,7 @@ fn transaction_state_preserved() {
             }
             if rounds > 0 {
                 same!(
-                    found.db.lease_keys(lease_id(LEASE))?.len() as u64,
+                    found.db.lease_keys(lease_id(LEASE))?.count() as u64,
                     rounds,
                     "the keys of the lease"
                 );
