@@ -33,7 +33,9 @@ use std::ffi::OsString;
 use std::io;
 
 use bowline::text;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::Cli;
 use exit::{Exit, Failure};
@@ -46,7 +48,7 @@ where
     A: IntoIterator,
     A::Item: Into<OsString> + Clone,
 {
-    let done = match Cli::try_parse_from(arguments) {
+    let done = match parse(arguments) {
         Ok(cli) => dispatch::execute(cli, streams),
         // Help and the version are errors to the parser, and results to the user.
         Err(error) if !error.use_stderr() => {
@@ -67,7 +69,12 @@ where
         let shown: String = match failure.exit {
             Exit::Usage => {
                 let lines: Vec<_> = failure.message.split('\n').map(text::line).collect();
-                lines.join("\n")
+                let shown = lines.join("\n");
+                // The parser's texts begin with it.
+                match shown.starts_with("error: ") {
+                    true => shown,
+                    false => format!("error: {shown}"),
+                }
             }
             _ => format!("error: {}", text::line(&failure.message)),
         };
@@ -75,6 +82,26 @@ where
         let _ = writeln!(streams.stderr, "{shown}").and_then(|()| streams.stderr.flush());
     }
     failure.exit
+}
+
+/// Reads the command line. A directory on it counts, and not a cluster of the environment; both on it are an error.
+fn parse<A>(arguments: A) -> Result<Cli, clap::Error>
+where
+    A: IntoIterator,
+    A::Item: Into<OsString> + Clone,
+{
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    if is_typed("data_dir") && is_typed("endpoints") {
+        let text = "--data-dir names a directory and --endpoints a cluster: give one of them";
+        return Err(command.error(ErrorKind::ArgumentConflict, text));
+    }
+    if is_typed("data_dir") && !cli.command.is_about_servers() {
+        cli.global.cluster.endpoints.clear();
+    }
+    Ok(cli)
 }
 
 /// Runs the program on the process's own streams.

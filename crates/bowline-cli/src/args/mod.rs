@@ -267,5 +267,15 @@ pub enum Command {
     Completions(Completions),
 }
 
+impl Command {
+    /// Whether it works on servers and never on a directory that `--data-dir` names for it to open.
+    pub(crate) fn is_about_servers(&self) -> bool {
+        matches!(
+            self,
+            Command::Remote(_) | Command::Bench(_) | Command::Serve(_) | Command::Cluster(_)
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -200,7 +200,12 @@ pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
     let count = write_items(&source, args, &mut out)?;
     out.flush().map_err(failed)?;
     drop(out);
+    let is_stream = file.is_stream();
     file.commit().map_err(failed)?;
+    if is_stream {
+        // It may be standard output, where nothing else belongs.
+        return Ok(());
+    }
     context.record(&[
         ("file", args.file.display().to_string().into()),
         ("items", count.into()),

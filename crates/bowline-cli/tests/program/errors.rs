@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::process::Stdio;
 
-use super::{Place, files_in};
+use super::{Place, Run, files_in};
 
 #[test]
 fn a_directory_that_is_not_a_database_is_refused_and_left_alone() {
@@ -177,5 +177,45 @@ fn a_truncated_log_manifest_or_identity_is_an_error() {
             run.stderr
         );
         assert_eq!(place.run("check").code, 6, "{pattern}");
+    }
+}
+
+/// A directory on the command line lost to a cluster in the environment: `put --data-dir` wrote to a cluster.
+#[test]
+fn a_directory_on_the_command_line_beats_a_cluster_of_the_environment() {
+    let place = Place::new();
+    place.ok("put k v");
+    let data = place.data();
+    let data = data.to_str().expect("UTF-8");
+    let run = |words: &[&str]| {
+        let mut command = place.command(words);
+        // Nobody listens there.
+        command.env("BOWLINE_ENDPOINTS", "127.0.0.1:1");
+        Run::of(command.output().expect("the program starts"))
+    };
+    let of_directory = run(&["--data-dir", data, "get", "k", "--raw"]);
+    assert_eq!((of_directory.code, of_directory.stdout.as_str()), (0, "v"));
+    let of_cluster = run(&["get", "k"]);
+    assert_eq!(of_cluster.code, 9, "{}", of_cluster.stderr);
+    // What is about servers has no directory to open.
+    let of_cluster = run(&["member", "list", "--data-dir", data]);
+    assert_eq!(of_cluster.code, 9, "{}", of_cluster.stderr);
+    let both = run(&["get", "k", "--data-dir", data, "--endpoints", "127.0.0.1:1"]);
+    assert_eq!(both.code, 2, "{}", both.stderr);
+    assert!(
+        both.stderr.starts_with("error: --data-dir"),
+        "{}",
+        both.stderr
+    );
+}
+
+/// Usage errors of the program's own began without the word that those of its parser begin with.
+#[test]
+fn every_usage_error_begins_with_error() {
+    let place = Place::new();
+    for line in ["del", "put k v --endpoints nowhere"] {
+        let refused = place.fails(line, 2);
+        assert!(refused.starts_with("error: "), "{line}: {refused}");
+        assert!(!refused.starts_with("error: error"), "{line}: {refused}");
     }
 }
