@@ -77,6 +77,9 @@ pub enum Member {
         /// Let it catch up first; `member promote` lets it vote
         #[arg(long)]
         learner: bool,
+        /// Its name in the command that is printed to start it; `member-ID` if absent
+        #[arg(long)]
+        name: Option<String>,
     },
     /// Remove a member
     #[command(after_help = "Examples:

@@ -1,5 +1,7 @@
 //! `member list`, `add`, `remove`, `promote`, `update`, and `move-leader`.
 
+use bowline_client::Member;
+
 use crate::args::cluster::Member as Args;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -15,7 +17,11 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
     let remote = Remote::of(context, KEYS_TIMEOUT)?;
     let members = match args {
         Args::List => remote.wait(remote.client.members(remote.level))?.members,
-        Args::Add { peer_urls, learner } => {
+        Args::Add {
+            peer_urls,
+            learner,
+            name,
+        } => {
             let urls = peer_urls.iter().map(String::as_str);
             let added = if *learner {
                 remote.wait(remote.client.add_learner(urls))?
@@ -23,7 +29,9 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
                 remote.wait(remote.client.add_member(urls))?
             };
             let id = member_id(added.member.id);
-            context.remark(&format!("added {id}; now start it"))?;
+            let name = name.clone().unwrap_or_else(|| format!("member-{id}"));
+            let start = start_command(&name, peer_urls, &added.members);
+            context.remark(&format!("added {id}; start it with:\n\n{start}\n"))?;
             added.members
         }
         Args::Remove { id } => remote.wait(remote.client.remove_member(*id))?.members,
@@ -52,6 +60,39 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
         ])
     });
     context.rows(columns, rows)
+}
+
+/// The command that starts a member that was added. It listens for clients on the port below that for members, as the
+/// defaults do.
+fn start_command(name: &str, peer_urls: &[String], members: &[Member]) -> String {
+    let started = members.iter().filter(|member| !member.name.is_empty());
+    let known = started.flat_map(|member| member.peer_urls.iter().map(|url| (&*member.name, url)));
+    let own = peer_urls.iter().map(|url| (name, url));
+    let cluster: Vec<_> = known
+        .chain(own)
+        .map(|(name, url)| format!("{name}={url}"))
+        .collect();
+    let client_urls: Vec<_> = peer_urls.iter().filter_map(|url| port_below(url)).collect();
+    let peers = peer_urls.join(",");
+    let mut words = vec![
+        format!("bowline serve --name {name} --data-dir ./{name}"),
+        format!(
+            "--initial-cluster-state existing --initial-cluster {}",
+            cluster.join(",")
+        ),
+        format!("--listen-peer-urls {peers} --initial-advertise-peer-urls {peers}"),
+    ];
+    if !client_urls.is_empty() {
+        words.push(format!("--listen-client-urls {}", client_urls.join(",")));
+    }
+    words.join(" \\\n  ")
+}
+
+/// The URL with the port below; `None` where it names no port.
+fn port_below(url: &str) -> Option<String> {
+    let (host, port) = url.trim_end_matches('/').rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    Some(format!("{host}:{}", port.checked_sub(1)?))
 }
 
 pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {

@@ -1,5 +1,8 @@
 //! Each command does on a cluster what it does on a directory.
 
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::Place;
@@ -215,4 +218,57 @@ fn a_snapshot_is_saved_whole() {
     assert_eq!(bytes % 512, 32);
     assert!(!place.path("backup.db.part").exists());
     place.fails("snapshot save nowhere/backup.db", 7);
+}
+
+/// `member add` said "now start it", and not how.
+#[test]
+fn a_member_that_was_added_starts_with_the_command_that_is_printed() {
+    let Some(place) = Place::start() else { return };
+    place.ok("put before 1");
+    let first = bowline_testing::ports::free_ports(2);
+    let url = format!("http://127.0.0.1:{}", first + 1);
+    let printed = place.ok(&format!("member add {url} --name second"));
+    let begin = printed.find("bowline serve").expect(&printed);
+    let end = printed[begin..].find("\n\n").expect(&printed);
+    let line = printed[begin..begin + end].replace('\\', "");
+    assert!(line.contains(&format!("second={url}")), "{line}");
+    assert!(
+        line.contains(&format!("--listen-client-urls http://127.0.0.1:{first}")),
+        "{line}"
+    );
+    if env!("CARGO_CRATE_NAME") != "cluster" {
+        // A server of Bowline does not join one of etcd.
+        return;
+    }
+    let words = line.split_whitespace().skip(1);
+    let second = Command::new(env!("CARGO_BIN_EXE_bowline"))
+        .args(words)
+        .current_dir(place.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the server starts");
+    let _second = Ended(second);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let members = place.json("member list --read eventual");
+        if members.len() == 2 && members.iter().all(|member| member["started"] == true) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it did not start: {members:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.ok("put after 2");
+    let of_second = place.json(&format!("get before --endpoints 127.0.0.1:{first}"));
+    assert_eq!(of_second[0]["value"], "1");
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
