@@ -16,7 +16,9 @@ use crate::args::{Export, Import};
 use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::export;
-use crate::import::{self, Block, BlockRef, Edge, Event, Item, KeyValue, Position, Refusal};
+use crate::import::{
+    self, Block, BlockRef, Edge, Event, Format, Item, KeyValue, Position, Refusal,
+};
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
 use crate::store::remote::GRAPH_TIMEOUT;
@@ -41,11 +43,20 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         Some((file, _)) => Box::new(progress.reading(file)),
         None => Box::new(progress.reading(&mut context.streams.stdin)),
     };
-    let imported = read_into(&target, input, path, args, &progress)?;
+    let (format, imported) = read_into(&target, input, path, args, &progress)?;
     drop(progress);
     let revision = target.revision()?;
     target.close()?;
+    if imported.refused > 0 && imported.blocks + imported.edges + imported.keys == 0 {
+        let refused = imported.refused;
+        let text = format!(
+            "nothing was imported: the file was taken for --format {format}, and each of its {refused} items is \
+             refused; name another format, or mend the file"
+        );
+        return Err(Failure::new(Exit::Invalid, text));
+    }
     context.record(&[
+        ("format", format.to_string().into()),
         ("blocks", imported.blocks.into()),
         ("edges", imported.edges.into()),
         ("keys", imported.keys.into()),
@@ -78,7 +89,7 @@ fn read_into(
     path: Option<&Path>,
     args: &Import,
     progress: &Progress,
-) -> Result<Imported, Failure> {
+) -> Result<(Format, Imported), Failure> {
     let mut input = BufReader::with_capacity(1 << 16, input);
     let format = match args.format.fixed() {
         Some(format) => format,
@@ -98,7 +109,7 @@ fn read_into(
     }
     let refused = batch.write()?;
     batch.refuse(refused, progress)?;
-    Ok(batch.imported)
+    Ok((format, batch.imported))
 }
 
 /// Items on their way into the database.

@@ -22,6 +22,12 @@ pub enum DetectError {
         /// What unpacks it.
         command: &'static str,
     },
+    /// The file begins as a JSON array, or as a JSON object over several lines.
+    #[error(
+        "the file looks like JSON over several lines, or an array: import takes one object per line, as in \
+         `jq -c '.[]' FILE | bowline import -`"
+    )]
+    WholeJson,
     /// Nothing fits.
     #[error(
         "the format is not recognised: say it with --format cargo-lock, edge-list or jsonl \
@@ -57,12 +63,13 @@ pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Format, DetectError> {
     if file_name.ends_with(".jsonl") || file_name.ends_with(".ndjson") {
         return Ok(Format::JsonLines);
     }
-    by_content(head).or_else(|unknown| {
+    by_content(head).or_else(|refused| {
         let known = [".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el"];
-        if known.iter().any(|suffix| file_name.ends_with(suffix)) {
+        let is_named = known.iter().any(|suffix| file_name.ends_with(suffix));
+        if is_named && refused == DetectError::Unknown {
             Ok(Format::EdgeList)
         } else {
-            Err(unknown)
+            Err(refused)
         }
     })
 }
@@ -70,7 +77,9 @@ pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Format, DetectError> {
 /// The format that the first line with content has.
 fn by_content(head: &[u8]) -> Result<Format, DetectError> {
     let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
-    if head.contains(&0) {
+    // The head may end within a character.
+    let is_text = std::str::from_utf8(head).map_or_else(|bad| bad.error_len().is_none(), |_| true);
+    if head.contains(&0) || !is_text {
         return Err(DetectError::Unknown);
     }
     for line in head.split(|byte| *byte == b'\n') {
@@ -78,10 +87,14 @@ fn by_content(head: &[u8]) -> Result<Format, DetectError> {
         if line.is_empty() || line.starts_with(b"#") || line.starts_with(b"%") {
             continue;
         }
-        return if line.starts_with(b"{") {
+        return if line == b"{" {
+            Err(DetectError::WholeJson)
+        } else if line.starts_with(b"{") {
             Ok(Format::JsonLines)
         } else if line == b"[[package]]" || line == b"[root]" || is_version(line) {
             Ok(Format::CargoLock)
+        } else if line.starts_with(b"[") {
+            Err(DetectError::WholeJson)
         } else {
             let fields = line
                 .split(|byte| matches!(byte, b' ' | b'\t' | b','))
@@ -137,6 +150,30 @@ mod tests {
         assert_eq!(detect(None, b"a,b,2.5\n"), Ok(Format::EdgeList));
         assert_eq!(detect(None, b"\xEF\xBB\xBFa b\n"), Ok(Format::EdgeList));
         assert_eq!(detect(None, b""), Ok(Format::EdgeList));
+    }
+
+    /// A JSON array was imported as an edge list: `blocks 2, edges 1`.
+    #[test]
+    fn a_whole_json_document_is_not_an_edge_list() {
+        for head in [
+            "[{\"a\": 1}, {\"a\": 2}]",
+            "[\n  1, 2\n]",
+            "{\n  \"a\": 1\n}",
+        ] {
+            let whole = Err(DetectError::WholeJson);
+            assert_eq!(detect(None, head.as_bytes()), whole, "{head}");
+            assert_eq!(named("graph.json", head.as_bytes()), whole, "{head}");
+            assert_eq!(named("graph.txt", head.as_bytes()), whole, "{head}");
+        }
+        assert_eq!(detect(None, b"\xFF\xFE a\n"), Err(DetectError::Unknown));
+        assert_eq!(
+            detect(None, "gr\u{f6}".as_bytes().split_at(3).0),
+            Err(DetectError::Unknown)
+        );
+        assert_eq!(
+            detect(None, "a gr\u{f6}".as_bytes().split_at(5).0),
+            Ok(Format::EdgeList)
+        );
     }
 
     #[test]

@@ -133,3 +133,31 @@ fn a_published_graph_has_its_published_figures() {
     assert_eq!(again["changed"], 0);
     place.check_is_clean();
 }
+
+/// A JSON array was imported as an edge list, and a file of which nothing was taken ended with exit code 0.
+#[test]
+fn a_file_of_which_nothing_can_be_taken_is_an_error() {
+    let place = Place::new();
+    std::fs::write(place.path("array.json"), "[{\"a\": 1},\n {\"a\": 2}]\n").unwrap();
+    let refused = place.fails("import array.json", 4);
+    assert!(refused.contains("one object per line"), "{refused}");
+    let broken = "version = 99\n\n[[package]]\nname = 7\n";
+    std::fs::write(place.path("Cargo.lock"), broken).unwrap();
+    place.fails("import Cargo.lock", 4);
+    std::fs::write(place.path("noise.txt"), [0xff, 0xfe, b'\n', 0xfd, b'\n']).unwrap();
+    let refused = place.fails("import noise.txt", 4);
+    assert!(refused.contains("--format edge-list"), "{refused}");
+    std::fs::write(place.path("edges.txt"), "ann bob\nalone\n").unwrap();
+    // What is there already is taken, too.
+    for changed in [3, 0] {
+        let run = place.run("-o json import edges.txt");
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let imported: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let found = (
+            &imported["format"],
+            &imported["refused"],
+            &imported["changed"],
+        );
+        assert_eq!(found, (&"edge-list".into(), &1.into(), &changed.into()));
+    }
+}
