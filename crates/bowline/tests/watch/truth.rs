@@ -12,11 +12,11 @@ use bowline::{ChangeKind, Changes, Entry, LeaseId, Range, Revision, Value};
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub key: Vec<u8>,
-    pub put: Option<(Vec<u8>, LeaseId)>,
+    pub put: Option<(Vec<u8>, Option<LeaseId>)>,
 }
 
 impl Wanted {
-    pub fn put(key: &[u8], value: &[u8], lease: LeaseId) -> Wanted {
+    pub fn put(key: &[u8], value: &[u8], lease: Option<LeaseId>) -> Wanted {
         Wanted {
             key: key.to_vec(),
             put: Some((value.to_vec(), lease)),
@@ -71,7 +71,7 @@ impl Notes {
                     create_revision: before.as_ref().map_or(revision, |e| e.create_revision),
                     mod_revision: revision,
                     version: before.as_ref().map_or(1, |e| e.version + 1),
-                    lease: Some(*lease),
+                    lease: *lease,
                 });
                 match &after {
                     Some(entry) => entries.insert(change.key.clone(), entry.clone()),

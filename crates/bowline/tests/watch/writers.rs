@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bowline::{Block, BlockId, Db, Error, Range, Result, Revision};
-use bowline_testing::lease_id;
 use parking_lot::Mutex;
 
 use crate::PATIENCE;
@@ -43,7 +42,7 @@ pub fn write_once(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
             let revision = db.put(&key, &value)?;
             notes
                 .lock()
-                .told(revision, vec![Wanted::put(&key, &value, lease_id(0))]);
+                .told(revision, vec![Wanted::put(&key, &value, None)]);
         }
         45..58 => {
             if let Some(revision) = db.delete(&key)? {
@@ -57,7 +56,7 @@ pub fn write_once(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
             match db.compare_and_swap(&key, expected, &value) {
                 Ok(revision) => notes
                     .lock()
-                    .told(revision, vec![Wanted::put(&key, &value, lease_id(0))]),
+                    .told(revision, vec![Wanted::put(&key, &value, None)]),
                 Err(Error::CompareFailed { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -95,7 +94,7 @@ fn in_transaction(db: &Db, rng: &mut fastrand::Rng, notes: &Mutex<Notes>) -> Res
         if rng.u8(0..4) > 0 {
             let value = random_value(rng);
             tx.put(&key, &value)?;
-            changes.push(Wanted::put(&key, &value, lease_id(0)));
+            changes.push(Wanted::put(&key, &value, None));
         } else if tx.delete(&key)? {
             changes.push(Wanted::delete(&key));
         }
@@ -139,7 +138,7 @@ pub fn one_lease(
             let key = format!("l/{number}").into_bytes();
             let value = random_value(rng);
             tx.put_with_lease(&key, &value, id)?;
-            changes.push(Wanted::put(&key, &value, id));
+            changes.push(Wanted::put(&key, &value, Some(id)));
         }
         match tx.commit() {
             Ok(committed) => {
@@ -171,7 +170,7 @@ pub fn one_lease(
             let revision = db.put(&key, &value)?;
             notes
                 .lock()
-                .told(revision, vec![Wanted::put(&key, &value, lease_id(0))]);
+                .told(revision, vec![Wanted::put(&key, &value, None)]);
         }
         assert_eq!(db.revoke_lease(id)?, attached.len() as u64);
     }
