@@ -404,7 +404,9 @@ impl Core {
     /// for clock drift.
     ///
     /// Acknowledged commands are applied by the leader. But other members may have learnt of a commit
-    /// earlier, and served it to a linearizable read: a later lease read must not return an older state.
+    /// earlier, and served it to a linearizable read: a later lease read must not return an older state. The
+    /// consensus sends a commit to the others before its own view shows it, so the newest commit that was
+    /// sent counts, too.
     pub(crate) fn leased_index(&self) -> Option<u64> {
         let view = self.raft.view();
         let term = view.term();
@@ -426,7 +428,9 @@ impl Core {
         if !voters.any(|id| id == self.member_id) {
             return None;
         }
-        let next = (committed.index + 1).max(self.read_floor.load(Ordering::Acquire));
+        let next = (committed.index + 1)
+            .max(self.read_floor.load(Ordering::Acquire))
+            .max(self.peers.announced());
         if view.membership().voter_ids().count() == 1 {
             return Some(next);
         }

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bowline_proto::peer as wire;
@@ -53,6 +54,8 @@ struct Shared {
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
     /// From the newest known membership, once the consensus has started.
     incarnations: OnceLock<Incarnations>,
+    /// One past the newest commit that any peer may have learnt from this member.
+    announced: AtomicU64,
 }
 
 impl fmt::Debug for Peers {
@@ -90,6 +93,7 @@ impl Peers {
                 options,
                 links: Mutex::new(BTreeMap::new()),
                 incarnations: OnceLock::new(),
+                announced: AtomicU64::new(0),
             }),
         }
     }
@@ -127,6 +131,18 @@ impl Peers {
         link.set_urls(&member.peer_urls);
         link.set_incarnation(member.incarnation);
         link.clone()
+    }
+
+    /// Notes that a message with this commit is about to be sent.
+    pub(crate) fn announce(&self, committed: Option<u64>) {
+        let next = committed.map_or(0, |index| index + 1);
+        self.shared.announced.fetch_max(next, Ordering::AcqRel);
+    }
+
+    /// One past the newest commit that any peer may have learnt from this member, which may not show it in its
+    /// own state yet.
+    pub(crate) fn announced(&self) -> u64 {
+        self.shared.announced.load(Ordering::Acquire)
     }
 
     pub(crate) fn member_id(&self) -> NodeId {

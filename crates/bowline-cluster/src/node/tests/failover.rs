@@ -1,6 +1,7 @@
 //! A silent leader, like a stopped process or a hanging machine: its connections stay open, and accept
 //! requests without an answer.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -449,6 +450,51 @@ async fn a_lease_read_does_not_go_behind_what_was_read_before() {
     assert_eq!(reading.await.unwrap(), Some(b"new".to_vec()));
     putting.await.unwrap().unwrap();
     drop((client, other));
+    three.shutdown().await;
+}
+
+/// openraft sends a commit to the other members before the leader's view shows it. A follower applied it and
+/// served a linearizable read, and then a lease read at the leader returned the state before. Found by the nemesis.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_member_applies_what_the_leaders_lease_does_not_cover() {
+    const PUTS: u32 = 500;
+    let three = Three::start(|config| config.election_timeout = Duration::from_secs(4)).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    surely(&client, &put("k", "first")).await;
+    eventually("it holds the lease", || client.holds_lease()).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let others = [1, 2].map(|step| three.client((leader + step) % 3));
+    let watching = {
+        let (client, is_over) = (client.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            let mut compared = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                let applied = others
+                    .iter()
+                    .map(|other| other.core().progress.borrow().next);
+                let applied = applied.max().unwrap();
+                // Without a lease there is no lease read.
+                if let Some(covered) = client.core().leased_index() {
+                    assert!(covered >= applied, "{covered} is behind {applied}");
+                    compared += 1;
+                }
+            }
+            compared
+        })
+    };
+    for number in 0..PUTS {
+        if watching.is_finished() {
+            break;
+        }
+        client.execute(put("k", &number.to_string())).await.unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let compared = tokio::task::spawn_blocking(|| watching.join())
+        .await
+        .unwrap();
+    assert!(compared.expect("never behind") > 0, "nothing was compared");
+    drop(client);
     three.shutdown().await;
 }
 

@@ -277,9 +277,12 @@ impl RaftNetworkV2<TypeConfig> for Network {
             // All requests of a stream have the same term.
             let leader = first.vote.leader_id;
             let link = self.link.clone();
+            let peers = self.peers.clone();
             let input = stream::iter([first]).chain(input);
             let parts = input.map(|request| wire::split_append(request, wire::APPEND_BYTES));
             let requests = parts.flat_map(stream::iter).map(move |request| {
+                // Before it is sent: a lease read must not return a state from before this commit.
+                peers.announce(request.leader_commit.map(|id| id.index));
                 let sequence = counter.fetch_add(1, Ordering::AcqRel) + 1;
                 let first = (sequence == 1).then_some(from);
                 let mut message = wire::put_append(sequence, first, &request);
