@@ -100,7 +100,7 @@ fn a_put_that_does_not_look_leaves_no_attachment() {
         let entry = db.entry("k").expect("a read").expect("it is there");
         assert_eq!((entry.create_revision, entry.version), (2, 3));
         let is_attached = get(&db, "k") == 2;
-        assert_eq!(entry.lease, if is_attached { lease } else { 0 });
+        assert_eq!(entry.lease, is_attached.then_some(lease));
         let keys = db.lease_keys(lease).expect("it exists");
         let keys: Vec<_> = keys.map(|key| key.expect("a read")).collect();
         assert_eq!(keys.len(), usize::from(is_attached));
