@@ -7,10 +7,14 @@
 //! | the target | |
 //! |---|---|
 //! | nothing | a new file that only its owner can read (mode 0600) |
-//! | a regular file | replaced at once; the new file has its mode |
-//! | a pipe, a device | written |
+//! | a regular file of this user, or of root | replaced at once; the new file has its mode |
+//! | another user's regular file | replaced at once; the new file has mode 0600 |
+//! | a pipe or a device of this user, or of root | written |
 //! | a symbolic link of this user, or of root | the file that it names, by these rules; the link stays |
-//! | another user's symbolic link, a directory | refused |
+//! | another user's link, pipe or device; a directory | refused |
+//!
+//! Who else can write into the folder may have put a file there before: what is another user's decides neither where
+//! the data goes nor who can read it.
 //!
 //! Invariants:
 //!
@@ -18,21 +22,27 @@
 //! - The file beside the target is created, never opened: a link in its place is not followed.
 //! - Unless it is [committed](PrivateFile::commit), the file is removed.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// See the module.
-pub(crate) enum PrivateFile {
+/// See the module. Its errors name the file.
+pub(crate) struct PrivateFile {
+    /// The name that was given.
+    name: PathBuf,
+    sink: Sink,
+}
+
+enum Sink {
     /// A file that takes its target's name.
     Unfinished {
         file: NamedTempFile,
         target: PathBuf,
-        /// The permissions of the file that it replaces.
-        permissions: Option<Permissions>,
+        /// The mode of the file that it replaces, to be taken over.
+        mode: Option<u32>,
     },
     /// A pipe or a device.
     Stream(File),
@@ -41,61 +51,77 @@ pub(crate) enum PrivateFile {
 impl PrivateFile {
     /// Begins a file that is to be named `target`.
     pub(crate) fn create(target: &Path) -> io::Result<PrivateFile> {
+        let sink = Sink::open(target).map_err(|error| named(target, &error))?;
+        Ok(PrivateFile {
+            name: target.to_owned(),
+            sink,
+        })
+    }
+
+    /// Whether it is a pipe or a device.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.sink, Sink::Stream(_))
+    }
+
+    /// Gives it its name, after everything is on the disk.
+    pub(crate) fn commit(self) -> io::Result<()> {
+        let PrivateFile { name, sink } = self;
+        sink.commit().map_err(|error| named(&name, &error))
+    }
+}
+
+impl Sink {
+    fn open(target: &Path) -> io::Result<Sink> {
         let found = match fs::symlink_metadata(target) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return PrivateFile::beside(target.to_owned(), None);
+                return Sink::beside(target.to_owned(), None);
             }
             found => found?,
         };
-        if found.is_symlink() && !is_trusted(found.uid()) {
-            let text = "it is another user's symbolic link: name the file that is to be written";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        if found.is_symlink() && !is_trusted(&found) {
+            return Err(of_another_user("symbolic link"));
         }
         let named = fs::metadata(target)?;
         if named.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if !named.is_file() {
+            if !is_trusted(&named) {
+                return Err(of_another_user("pipe or device"));
+            }
             let stream = OpenOptions::new().write(true).open(target)?;
-            return Ok(PrivateFile::Stream(stream));
+            // It may have been exchanged meanwhile.
+            let opened = stream.metadata()?;
+            if opened.is_file() || !is_trusted(&opened) {
+                return Err(of_another_user("file"));
+            }
+            return Ok(Sink::Stream(stream));
         }
         let target = match found.is_symlink() {
             true => fs::canonicalize(target)?,
             false => target.to_owned(),
         };
-        PrivateFile::beside(target, Some(named.permissions()))
+        let mode = is_trusted(&named).then(|| named.mode() & 0o777);
+        Sink::beside(target, mode)
     }
 
-    fn beside(target: PathBuf, permissions: Option<Permissions>) -> io::Result<PrivateFile> {
+    fn beside(target: PathBuf, mode: Option<u32>) -> io::Result<Sink> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let file = tempfile::Builder::new()
             .prefix(&format!(".{name}."))
             .suffix(".unfinished")
             .tempfile_in(folder_of(&target))?;
-        Ok(PrivateFile::Unfinished {
-            file,
-            target,
-            permissions,
-        })
+        Ok(Sink::Unfinished { file, target, mode })
     }
 
-    /// Whether it is a pipe or a device.
-    pub(crate) fn is_stream(&self) -> bool {
-        matches!(self, PrivateFile::Stream(_))
-    }
-
-    /// Gives it its name, after everything is on the disk.
-    pub(crate) fn commit(self) -> io::Result<()> {
-        let (file, target, permissions) = match self {
-            PrivateFile::Unfinished {
-                file,
-                target,
-                permissions,
-            } => (file, target, permissions),
-            PrivateFile::Stream(mut stream) => return stream.flush(),
+    fn commit(self) -> io::Result<()> {
+        let (file, target, mode) = match self {
+            Sink::Unfinished { file, target, mode } => (file, target, mode),
+            Sink::Stream(mut stream) => return stream.flush(),
         };
-        if let Some(permissions) = permissions {
-            file.as_file().set_permissions(permissions)?;
+        if let Some(mode) = mode {
+            file.as_file()
+                .set_permissions(Permissions::from_mode(mode))?;
         }
         file.as_file().sync_all()?;
         file.persist(&target).map_err(|refused| refused.error)?;
@@ -105,10 +131,11 @@ impl PrivateFile {
 
 impl Write for PrivateFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            PrivateFile::Unfinished { file, .. } => file.as_file_mut().write(bytes),
-            PrivateFile::Stream(stream) => stream.write(bytes),
-        }
+        let written = match &mut self.sink {
+            Sink::Unfinished { file, .. } => file.as_file_mut().write(bytes),
+            Sink::Stream(stream) => stream.write(bytes),
+        };
+        written.map_err(|error| named(&self.name, &error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -116,9 +143,25 @@ impl Write for PrivateFile {
     }
 }
 
-/// Whether a link of this user is followed: who else can write into the folder could have put it there.
-fn is_trusted(user: u32) -> bool {
-    user == 0 || user == rustix::process::geteuid().as_raw()
+/// An error that names the file. A reader of a named pipe who hangs up is one, unlike that of standard output.
+fn named(file: &Path, error: &io::Error) -> io::Error {
+    let kind = match error.kind() {
+        io::ErrorKind::BrokenPipe => io::ErrorKind::Other,
+        kind => kind,
+    };
+    let file = file.display();
+    io::Error::new(kind, format!("cannot write {file}: {error}"))
+}
+
+/// Whether a file is this user's, or root's.
+fn is_trusted(file: &Metadata) -> bool {
+    file.uid() == 0 || file.uid() == rustix::process::geteuid().as_raw()
+}
+
+fn of_another_user(what: &str) -> io::Error {
+    let text =
+        format!("it is another user's {what}: name another file, or `-` for standard output");
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
 fn folder_of(target: &Path) -> &Path {
@@ -129,7 +172,7 @@ fn folder_of(target: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    use std::os::unix::fs::{lchown, symlink};
 
     use super::*;
 
@@ -157,7 +200,7 @@ mod tests {
             symlink(&elsewhere, folder.path().join(name)).unwrap();
         }
         let mut file = PrivateFile::create(&target).unwrap();
-        let PrivateFile::Unfinished { file: begun, .. } = &file else {
+        let Sink::Unfinished { file: begun, .. } = &file.sink else {
             panic!("a new file");
         };
         let begun = begun.path().to_owned();
@@ -186,18 +229,37 @@ mod tests {
         assert_eq!(names, 2, "nothing is left beside them");
     }
 
+    /// A file that another user had made beforehand, readable by all, gave the export its mode.
     #[test]
-    fn a_link_of_another_user_is_refused() {
+    fn what_is_another_users_decides_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
-        fs::write(&file, "precious").unwrap();
-        symlink("file", &link).unwrap();
-        if lchown(&link, Some(65_534), None).is_err() {
-            return bowline_testing::skip_part("a link of another user: only root can make one");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "precious").unwrap();
+        symlink("file", at("link")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("pipe"),
+            rustix::fs::FileType::Fifo,
+            0o666.into(),
+            0,
+        )
+        .unwrap();
+        fs::write(at("open"), "before").unwrap();
+        fs::set_permissions(at("open"), Permissions::from_mode(0o666)).unwrap();
+        for name in ["link", "pipe", "open"] {
+            if lchown(at(name), Some(65_534), None).is_err() {
+                let part = "files of another user: only root can make them";
+                return bowline_testing::skip_part(part);
+            }
         }
-        let refused = write(&link).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(fs::read(&file).unwrap(), b"precious");
+        for name in ["link", "pipe"] {
+            let refused = write(&at(name)).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{name}");
+        }
+        assert_eq!(fs::read(at("file")).unwrap(), b"precious");
+        write(&at("open")).unwrap();
+        assert_eq!(fs::read(at("open")).unwrap(), b"data");
+        assert_eq!(mode(&at("open")), 0o600);
     }
 
     /// `export /dev/full` replaced the device by a file.

@@ -202,17 +202,13 @@ pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(),
         write_items(&source, args, &mut *context.streams.stdout)?;
         return Ok(());
     }
-    let failed = |error: io::Error| {
-        let text = format!("cannot write {}: {error}", args.file.display());
-        Failure::new(Exit::Io, text)
-    };
-    let mut file = PrivateFile::create(&args.file).map_err(failed)?;
+    let mut file = PrivateFile::create(&args.file)?;
     let mut out = BufWriter::new(&mut file);
     let count = write_items(&source, args, &mut out)?;
-    out.flush().map_err(failed)?;
+    out.flush()?;
     drop(out);
     let is_stream = file.is_stream();
-    file.commit().map_err(failed)?;
+    file.commit()?;
     if is_stream {
         // It may be standard output, where nothing else belongs.
         return Ok(());

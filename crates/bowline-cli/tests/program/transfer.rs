@@ -161,3 +161,36 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
         assert_eq!(found, (&"edge-list".into(), &1.into(), &changed.into()));
     }
 }
+
+/// A device, a pipe or a link that was named as the file was replaced by one.
+#[test]
+fn an_export_leaves_devices_pipes_and_links_what_they_are() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    let place = Place::new();
+    place.ok("put k v");
+    let whole = place.ok("export -");
+    let refused = place.fails("export /dev/full", 7);
+    assert!(refused.contains("/dev/full"), "{refused}");
+    assert!(
+        std::fs::metadata("/dev/full")
+            .unwrap()
+            .file_type()
+            .is_char_device()
+    );
+    assert_eq!(place.ok("export /dev/stdout"), whole);
+    let file = place.path("file");
+    std::fs::write(&file, "before").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("file", place.path("link")).unwrap();
+    place.ok("export link");
+    assert!(
+        std::fs::symlink_metadata(place.path("link"))
+            .unwrap()
+            .is_symlink()
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), whole);
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
+}
