@@ -21,8 +21,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use bowline::text;
 pub use bowline::text::escape;
+use bowline::{Revision, text};
 use bowline_load::Figure;
 
 use base64::Engine;
@@ -66,6 +66,12 @@ impl From<&str> for Field {
 impl From<String> for Field {
     fn from(text: String) -> Field {
         Field::Text(text)
+    }
+}
+
+impl From<Revision> for Field {
+    fn from(revision: Revision) -> Field {
+        Field::Number(revision.get())
     }
 }
 

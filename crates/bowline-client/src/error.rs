@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use bowline_types::Touched;
+use bowline_types::{Revision, Touched};
 
 /// Shorthand for results of the client.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -44,7 +44,7 @@ pub enum Error {
     #[error("the revision asked for is compacted{}: start from a newer one", oldest(*.compact_revision))]
     Compacted {
         /// The oldest readable revision, if the server sends it (for watches).
-        compact_revision: Option<u64>,
+        compact_revision: Option<Revision>,
     },
     /// The requested revision is in the future.
     #[error("the revision asked for is in the future")]
@@ -180,9 +180,9 @@ pub enum Error {
         /// What: the first that was.
         what: Touched,
         /// The revision of the change.
-        revision: u64,
+        revision: Revision,
         /// The revision this transaction has read at.
-        snapshot: u64,
+        snapshot: Revision,
     },
     /// [`Client::transact`](crate::Client::transact) stopped after many conflicts in a row. Nothing was
     /// written.
@@ -204,9 +204,9 @@ pub enum Error {
         /// The key.
         key: Bytes,
         /// The expected modification revision; 0 = absent.
-        expected: u64,
+        expected: Revision,
         /// The actual one; 0 = absent.
-        actual: u64,
+        actual: Revision,
     },
     /// The transaction has been committed.
     #[error("the transaction has been committed: begin another one")]
@@ -447,7 +447,7 @@ impl Error {
 }
 
 /// Where to start, if it is known.
-fn oldest(compact_revision: Option<u64>) -> String {
+fn oldest(compact_revision: Option<Revision>) -> String {
     compact_revision.map_or(String::new(), |revision| {
         format!("; the oldest left is {revision}")
     })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
+use bowline_types::Revision;
 use bytes::Bytes;
 
 use crate::caller::Caller;
@@ -54,7 +55,7 @@ impl History {
         let (header, revision) = header(parts.first().ok_or_else(cut_off)?.header)?;
         let versions = parts.into_iter().flat_map(|part| part.versions);
         let version = |version: pb::Version| Version {
-            revision: version.revision,
+            revision: Revision::new(version.revision),
             entry: version.entry.map(Entry::from),
         };
         Ok(HistoryReply {
@@ -72,7 +73,7 @@ pub struct HistoryReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read: later changes are not included.
-    pub revision: u64,
+    pub revision: Revision,
     /// Newest first. The oldest is the version at the oldest readable revision.
     pub versions: Vec<Version>,
 }
@@ -82,7 +83,7 @@ pub struct HistoryReply {
 #[non_exhaustive]
 pub struct Version {
     /// The revision of the change.
-    pub revision: u64,
+    pub revision: Revision,
     /// The entry after the change; `None` for a deletion.
     pub entry: Option<Entry>,
 }

@@ -89,7 +89,7 @@ mod transaction;
 mod v1;
 mod watch;
 
-pub use bowline_types::{Expected, Isolation, LeaseId, Touched};
+pub use bowline_types::{Expected, Isolation, LeaseId, Revision, Touched};
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
 pub use client::Client;

@@ -1,6 +1,7 @@
 //! The parts that replies share: header and entry.
 
 use bowline_proto::{etcdserverpb as pb, mvccpb, v1};
+use bowline_types::Revision;
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
@@ -21,7 +22,7 @@ pub struct Header {
     pub member_id: u64,
     /// The revision of the change; for a read the newest revision of the member, also when an older one
     /// was requested.
-    pub revision: u64,
+    pub revision: Revision,
     /// The term of the leader it follows.
     pub raft_term: u64,
     /// The level that served a read. Only Bowline sends it.
@@ -37,7 +38,7 @@ impl Header {
         Header {
             cluster_id: header.cluster_id,
             member_id: header.member_id,
-            revision: unsigned(header.revision),
+            revision: Revision::new(unsigned(header.revision)),
             raft_term: header.raft_term,
             read_level: text(READ_LEVEL).and_then(|level| level.parse().ok()),
             applied_index: text(APPLIED).and_then(|index| index.parse().ok()),
@@ -54,9 +55,9 @@ pub struct Entry {
     /// Its value; empty where only keys were asked for.
     pub value: Bytes,
     /// The revision that made the key, after it was last absent.
-    pub create_revision: u64,
+    pub create_revision: Revision,
     /// The modification revision.
-    pub mod_revision: u64,
+    pub mod_revision: Revision,
     /// How often it was put since it was made; 1 for the first.
     pub version: u64,
     /// The lease that the key is attached to.
@@ -68,8 +69,8 @@ impl From<mvccpb::KeyValue> for Entry {
         Entry {
             key: entry.key,
             value: entry.value,
-            create_revision: unsigned(entry.create_revision),
-            mod_revision: unsigned(entry.mod_revision),
+            create_revision: Revision::new(unsigned(entry.create_revision)),
+            mod_revision: Revision::new(unsigned(entry.mod_revision)),
             version: unsigned(entry.version),
             lease: LeaseId::new(entry.lease),
         }
@@ -81,8 +82,8 @@ impl From<v1::Entry> for Entry {
         Entry {
             key: entry.key,
             value: entry.value,
-            create_revision: entry.create_revision,
-            mod_revision: entry.mod_revision,
+            create_revision: Revision::new(entry.create_revision),
+            mod_revision: Revision::new(entry.mod_revision),
             version: entry.version,
             lease: LeaseId::new(entry.lease),
         }

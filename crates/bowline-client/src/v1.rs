@@ -6,6 +6,7 @@
 use std::future::Future;
 
 use bowline_proto::v1 as pb;
+use bowline_types::Revision;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
@@ -23,7 +24,7 @@ pub(crate) fn wire_level(level: ReadLevel) -> pb::ReadLevel {
 }
 
 /// What a header says, and the revision that was read.
-pub(crate) fn header(header: Option<pb::Header>) -> Result<(Header, u64)> {
+pub(crate) fn header(header: Option<pb::Header>) -> Result<(Header, Revision)> {
     let header = header.ok_or_else(|| senseless("it has no header"))?;
     let level = match pb::ReadLevel::try_from(header.read_level) {
         Ok(pb::ReadLevel::Linearizable) => ReadLevel::Linearizable,
@@ -34,13 +35,13 @@ pub(crate) fn header(header: Option<pb::Header>) -> Result<(Header, u64)> {
     let known = Header {
         cluster_id: header.cluster_id,
         member_id: header.member_id,
-        revision: header.revision,
+        revision: Revision::new(header.revision),
         raft_term: header.raft_term,
         // A write was read at no revision.
         read_level: (header.read_revision != 0).then_some(level),
         applied_index: Some(header.applied_index),
     };
-    Ok((known, header.read_revision))
+    Ok((known, Revision::new(header.read_revision)))
 }
 
 pub(crate) fn senseless(what: &str) -> Error {
@@ -70,8 +71,8 @@ macro_rules! read_settings {
             }
 
             /// Reads at this revision. Default: the newest.
-            pub fn revision(mut self, revision: u64) -> $name {
-                self.request.read.get_or_insert_default().revision = revision;
+            pub fn revision(mut self, revision: crate::Revision) -> $name {
+                self.request.read.get_or_insert_default().revision = revision.get();
                 self
             }
         }

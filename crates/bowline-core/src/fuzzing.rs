@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bowline_storage::compaction::MergeOperator;
 use bowline_storage::engine::BatchWriter;
+use bowline_types::Revision;
 
 use crate::graph::fuzzing as graph;
 use crate::kv::{order, record};
@@ -37,7 +38,7 @@ fn revision(data: &[u8]) -> (u64, &[u8]) {
 
 fn order(data: &[u8]) {
     let (revision, data) = revision(data);
-    if let Some(order) = order::decode(data, revision) {
+    if let Some(order) = order::decode(data, Revision::new(revision)) {
         assert_eq!(order.encode(), data, "two encodings of one order");
         let none = order.arrange(&[], |_| false);
         assert_eq!(none, Some(Vec::new()));
@@ -46,7 +47,7 @@ fn order(data: &[u8]) {
 
 fn entry(data: &[u8]) {
     let (mod_revision, value) = revision(data);
-    let Some((head, start)) = record::decode(value, mod_revision) else {
+    let Some((head, start)) = record::decode(value, Revision::new(mod_revision)) else {
         return;
     };
     let meta = head.meta;
@@ -68,10 +69,11 @@ fn entry(data: &[u8]) {
             .apply((mod_revision, value), Some((below, value)), &mut both)
             .is_some()
         {
-            assert!(record::decode(&both, mod_revision).is_some());
+            assert!(record::decode(&both, Revision::new(mod_revision)).is_some());
         }
     } else {
-        let entry = record::entry_of_record(b"key", mod_revision, value).expect("it decodes");
+        let entry = record::entry_of_record(b"key", Revision::new(mod_revision), value)
+            .expect("it decodes");
         assert_eq!(entry.value, value[start..]);
     }
 }
@@ -103,15 +105,15 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let holder = lease::LeaseId::new(77).expect("not 0");
     let mut head = Vec::new();
     let meta = record::Meta {
-        create_revision: 200,
-        mod_revision: 300,
+        create_revision: Revision::new(200),
+        mod_revision: Revision::new(300),
         version: 3,
         lease: Some(holder),
     };
     record::encode_head(&meta, &mut head);
     let entry = [&300_u64.to_le_bytes()[..], &head, b"value"].concat();
     let mut blind_head = Vec::new();
-    record::encode_blind_head(300, 3, &mut blind_head);
+    record::encode_blind_head(Revision::new(300), 3, &mut blind_head);
     let blind_entry = [&300_u64.to_le_bytes()[..], &blind_head, b"value"].concat();
     let [block, edge, key, id] = graph::seeds();
     let ttl = lease::encode_ttl(Duration::from_secs(60));

@@ -33,6 +33,7 @@ pub mod trees;
 pub mod watch;
 pub mod write;
 
-pub use bowline_storage::{Revision, Value};
+pub use bowline_storage::Value;
+pub use bowline_types::Revision;
 pub use error::{Error, Result};
 pub use graph::BlockId;

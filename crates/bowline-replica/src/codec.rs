@@ -35,7 +35,7 @@ use super::command::{
 use bowline_core::graph::{Attributes, Block, BlockId, Edge};
 use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
-use bowline_types::{EdgeKey, GraphWrite};
+use bowline_types::{EdgeKey, GraphWrite, Revision};
 
 /// The newest command version that this program encodes and decodes.
 pub const COMMAND_VERSION: u8 = 1;
@@ -202,7 +202,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
         }
         Command::Compact { revision } => {
             out.push(TAG_COMPACT);
-            put_varint(out, *revision);
+            put_varint(out, revision.get());
         }
         Command::Graph(writes) => {
             out.push(TAG_GRAPH);
@@ -228,7 +228,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
 }
 
 fn put_commit(commit: &Commit, out: &mut Vec<u8>) {
-    put_varint(out, commit.read_revision);
+    put_varint(out, commit.read_revision.get());
     out.push(match commit.isolation {
         Isolation::Serializable => 0,
         Isolation::Snapshot => 1,
@@ -240,7 +240,7 @@ fn put_commit(commit: &Commit, out: &mut Vec<u8>) {
     put_varint(out, commit.expectations.len() as u64);
     for expectation in &commit.expectations {
         put_bytes(out, &expectation.key);
-        put_varint(out, expectation.mod_revision);
+        put_varint(out, expectation.mod_revision.get());
     }
     put_varint(out, commit.writes.len() as u64);
     for write in &commit.writes {
@@ -333,8 +333,8 @@ fn put_compare(compare: &Compare, out: &mut Vec<u8>) {
     out.push(compare.relation as u8);
     match &compare.target {
         Target::Version(number) => put_target(0, *number, out),
-        Target::Create(number) => put_target(1, *number, out),
-        Target::Mod(number) => put_target(2, *number, out),
+        Target::Create(number) => put_target(1, number.get(), out),
+        Target::Mod(number) => put_target(2, number.get(), out),
         Target::Value(value) => {
             out.push(3);
             put_bytes(out, value);
@@ -356,11 +356,11 @@ fn put_op(op: &Op, out: &mut Vec<u8>) {
             put_bytes(out, &range.range_end);
             for number in [
                 range.limit,
-                range.revision,
-                range.min_mod_revision,
-                range.max_mod_revision,
-                range.min_create_revision,
-                range.max_create_revision,
+                range.revision.get(),
+                range.min_mod_revision.get(),
+                range.max_mod_revision.get(),
+                range.min_create_revision.get(),
+                range.max_create_revision.get(),
             ] {
                 put_varint(out, number);
             }
@@ -546,7 +546,7 @@ impl<'a> Decoder<'a> {
                 }
             }
             TAG_COMPACT => Command::Compact {
-                revision: self.number()?,
+                revision: Revision::new(self.number()?),
             },
             TAG_GRAPH => {
                 let writes = (0..self.count()?).map(|_| self.graph_write());
@@ -578,13 +578,13 @@ impl<'a> Decoder<'a> {
         let expectations = (0..self.count()?).map(|_| {
             Ok(Expectation {
                 key: self.bytes()?,
-                mod_revision: self.number()?,
+                mod_revision: Revision::new(self.number()?),
             })
         });
         let expectations = expectations.collect::<Decoded<_>>()?;
         let writes = (0..self.count()?).map(|_| self.write());
         Ok(Commit {
-            read_revision,
+            read_revision: Revision::new(read_revision),
             isolation,
             reads,
             expectations,
@@ -669,8 +669,8 @@ impl<'a> Decoder<'a> {
             },
             target: match self.u8()? {
                 0 => Target::Version(self.number()?),
-                1 => Target::Create(self.number()?),
-                2 => Target::Mod(self.number()?),
+                1 => Target::Create(Revision::new(self.number()?)),
+                2 => Target::Mod(Revision::new(self.number()?)),
                 3 => Target::Value(self.bytes()?),
                 4 => Target::Lease(self.signed()?),
                 _ => return Err("a target that is unknown"),
@@ -685,11 +685,11 @@ impl<'a> Decoder<'a> {
                     key: self.bytes()?,
                     range_end: self.bytes()?,
                     limit: self.number()?,
-                    revision: self.number()?,
-                    min_mod_revision: self.number()?,
-                    max_mod_revision: self.number()?,
-                    min_create_revision: self.number()?,
-                    max_create_revision: self.number()?,
+                    revision: Revision::new(self.number()?),
+                    min_mod_revision: Revision::new(self.number()?),
+                    max_mod_revision: Revision::new(self.number()?),
+                    min_create_revision: Revision::new(self.number()?),
+                    max_create_revision: Revision::new(self.number()?),
                     ..RangeOp::default()
                 };
                 range.sort_target = match self.u8()? {

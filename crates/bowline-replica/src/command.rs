@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use bowline_storage::{Index, Revision, Value};
+use bowline_storage::{Index, Value};
 
 use bowline_core::kv::Entry;
 use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
-use bowline_types::{BlockId, GraphWrite, Touched, show_key};
+use bowline_types::{BlockId, GraphWrite, Revision, Touched, show_key};
 
 /// One command.
 #[derive(Debug, Clone, PartialEq)]

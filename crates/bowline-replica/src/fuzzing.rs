@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Value};
+use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Value};
 use bytes::Bytes;
 
 use crate::{
@@ -69,7 +69,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
     let txn = Txn {
         compares: vec![
             compare(Target::Value(key())),
-            compare(Target::Mod(300)),
+            compare(Target::Mod(Revision::new(300))),
             compare(Target::Lease(7)),
         ],
         success: vec![Op::Put(put), Op::Txn(inner)],
@@ -94,7 +94,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
     let key_range = || (key(), vec![0]);
     let ((from, end), (first, behind)) = (key_range(), key_range());
     let commit = Commit {
-        read_revision: 300,
+        read_revision: Revision::new(300),
         isolation: Isolation::Snapshot,
         reads: vec![
             CommitRead::Key(key()),
@@ -113,7 +113,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
         ],
         expectations: vec![Expectation {
             key: key(),
-            mod_revision: 299,
+            mod_revision: Revision::new(299),
         }],
         writes: vec![
             CommitWrite::Put {
@@ -157,7 +157,9 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
                 })
                 .to_vec(),
         },
-        Command::Compact { revision: 300 },
+        Command::Compact {
+            revision: Revision::new(300),
+        },
         Command::Graph(vec![
             GraphWrite::PutBlock(block),
             GraphWrite::PutEdge(edge),

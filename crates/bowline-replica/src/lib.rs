@@ -46,7 +46,8 @@ use bowline_storage::engine::{
 use bowline_storage::log::Log;
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Mutex, MutexGuard};
-use bowline_storage::{Clock, Index, Revision};
+use bowline_storage::{Clock, Index};
+use bowline_types::Revision;
 
 pub use codec::{
     COMMAND_VERSION, COMMANDS_MAX, DecodeError, TXN_DEPTH_MAX, commands_version, decode_commands,
@@ -167,7 +168,9 @@ impl Replica {
         state.known = Known::default();
         if let Some(bytes) = read(&key)? {
             let number = records::decode_number(&bytes);
-            state.known.compacted = Some(number.ok_or_else(|| invalid("compacted", &key))?);
+            state.known.compacted = Some(Revision::new(
+                number.ok_or_else(|| invalid("compacted", &key))?,
+            ));
         }
         let prefix = trees::alarms_prefix();
         let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
@@ -181,11 +184,11 @@ impl Replica {
         }
         self.show(&state.known);
         // The tables contain no later compaction: commits may be validated against changes since this one.
-        let compacted = state.known.compacted.unwrap_or(0);
-        engine.hold_tombstones(compacted);
+        let compacted = state.known.compacted.unwrap_or(Revision::ZERO);
+        engine.hold_tombstones(compacted.get());
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and its trim of the history.
-        if engine.history_floor() < compacted {
+        if engine.history_floor() < compacted.get() {
             give_up_history(engine, compacted)?;
         }
         Ok(())
@@ -260,7 +263,7 @@ impl Replica {
     /// The revision of the last compaction; 0 when there was none.
     #[must_use]
     pub fn compacted_revision(&self) -> Revision {
-        self.shown.lock().compacted.unwrap_or(0)
+        self.shown.lock().compacted.unwrap_or(Revision::ZERO)
     }
 
     /// Begins to apply entries. One caller at a time.
@@ -292,13 +295,13 @@ impl Replica {
                 return self.read_key(op).map(|(at, reply)| (at, Ok(reply)));
             }
             let pin = engine.pin_newest();
-            let at = pin.revision();
+            let at = Revision::new(pin.revision());
             return range::read(engine, &overlay, op, at).map(|reply| (at, Ok(reply)));
         }
-        let newest = engine.visible();
-        match engine.pin_at(op.revision) {
+        let newest = Revision::new(engine.visible());
+        match engine.pin_at(op.revision.get()) {
             Ok(pin) => {
-                let reply = range::read(engine, &overlay, op, pin.revision())?;
+                let reply = range::read(engine, &overlay, op, Revision::new(pin.revision()))?;
                 Ok((newest, Ok(reply)))
             }
             Err(error) => Ok((newest, Err(refusal(op.revision, error)))),
@@ -310,13 +313,13 @@ impl Replica {
         let engine = &self.core().engine;
         let overlay = Overlay::default();
         loop {
-            let at = engine.visible();
+            let at = Revision::new(engine.visible());
             match range::read(engine, &overlay, op, at) {
                 Err(Error::Storage(bowline_storage::Error::Replaced { .. })) => {
                     std::thread::yield_now();
                 }
                 // Versions that were superseded since may have been merged away: then it is read again.
-                result if engine.visible() == at || engine.history_floor() <= at => {
+                result if at == engine.visible() || at >= engine.history_floor() => {
                     return result.map(|reply| (at, reply));
                 }
                 _ => {}
@@ -338,7 +341,7 @@ impl Replica {
         self.core().check_open()?;
         let engine = &self.core().engine;
         let pin = engine.pin_newest();
-        let at = pin.revision();
+        let at = Revision::new(pin.revision());
         let compacted = self.shown.lock().compacted;
         let work = Work::of_txn();
         Ok((at, range::read_txn(engine, txn, at, compacted, &work)?))
@@ -360,7 +363,7 @@ impl Replica {
         let engine = &self.core().engine;
         let pin = engine.pin_newest();
         let compacted = self.shown.lock().compacted;
-        work::weigh(engine, txn, pin.revision(), compacted)
+        work::weigh(engine, txn, Revision::new(pin.revision()), compacted)
     }
 
     /// Hashes every tree, and returns the log index of the last hashed entry. Members with the same index
@@ -522,7 +525,7 @@ fn invalid(what: &'static str, key: &[u8]) -> Error {
 /// On a full disk only in memory: the history is unreadable at once, and the next flush, merge or opening
 /// records it. An error would stop what is meant to free space.
 fn give_up_history(engine: &Engine, revision: Revision) -> Result<()> {
-    match engine.compact_history(revision) {
+    match engine.compact_history(revision.get()) {
         // Already trimmed when the entry is applied again.
         Ok(Ok(()) | Err(_)) => Ok(()),
         Err(error @ bowline_storage::Error::NoSpace { .. }) => {
@@ -707,7 +710,7 @@ impl<'a> Applier<'a> {
             self.begin(1, bytes)?;
         }
         let mut batch = Vec::with_capacity(record.len() + 16);
-        let mut writer = BatchWriter::start(&mut batch, self.last);
+        let mut writer = BatchWriter::start(&mut batch, self.last.get());
         writer.put(trees::SYSTEM, &trees::applied_key(), record, &[]);
         let round = self.round.as_mut().ok_or_else(no_round)?;
         round.apply_at(index, &batch)?;
@@ -734,7 +737,7 @@ impl<'a> Applier<'a> {
                 // The record covers what is visible.
                 self.write_part(commands)?;
                 self.publish()?;
-                core.engine.hold_tombstones_later(index, revision);
+                core.engine.hold_tombstones_later(index, revision.get());
                 give_up_history(&core.engine, revision)?;
             }
         }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use bowline_storage::engine::Engine;
-use bowline_storage::{Revision, TreeId, Value};
+use bowline_storage::{TreeId, Value};
+use bowline_types::Revision;
 
 use bowline_core::error::Result;
 use bowline_core::kv::Entry;
@@ -128,7 +129,9 @@ impl Lookup for Overlaid<'_> {
 
     fn mod_revision(&self, key: &[u8]) -> Result<Revision> {
         match self.overlay.get(trees::KV, key) {
-            Some(own) => Ok(own.entry(key)?.map_or(0, |entry| entry.mod_revision)),
+            Some(own) => Ok(own
+                .entry(key)?
+                .map_or(Revision::ZERO, |entry| entry.mod_revision)),
             None => Newest(self.engine).mod_revision(key),
         }
     }

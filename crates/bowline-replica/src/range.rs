@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 
+use bowline_storage::Value;
 use bowline_storage::engine::{Engine, ScanDirection};
-use bowline_storage::{Revision, Value};
+use bowline_types::Revision;
 
 use super::command::{
     Compare, DeleteRangeOp, Op, OpReply, RangeOp, RangeReply, Refusal, Relation, SortOrder,
@@ -60,9 +61,9 @@ pub(crate) fn for_each(
         Span::Key(key) => {
             let found = match overlay.get(trees::KV, key) {
                 Some(own) => own.entry(key)?,
-                None => {
-                    engine.read_at(trees::KV, key, at, |found| record::entry_of(key, found))??
-                }
+                None => engine.read_at(trees::KV, key, at.get(), |found| {
+                    record::entry_of(key, found)
+                })??,
             };
             return found.map_or(Ok(()), |entry| visit(entry).map(drop));
         }
@@ -72,7 +73,7 @@ pub(crate) fn for_each(
     let lower = Bound::Included(from.clone());
     let upper = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
     let mut own = overlay.span(trees::KV, from, end.as_deref()).peekable();
-    let mut scan = engine.scan(trees::KV, lower, upper, at, ScanDirection::Forward);
+    let mut scan = engine.scan(trees::KV, lower, upper, at.get(), ScanDirection::Forward);
     if !has_values {
         scan = scan.heads();
     }
@@ -94,7 +95,7 @@ pub(crate) fn for_each(
             continue;
         }
         let bytes = scan.bytes();
-        let decoded = record::decode(bytes, scan.revision());
+        let decoded = record::decode(bytes, Revision::new(scan.revision()));
         let (head, start) = decoded.ok_or_else(|| record::invalid(key))?;
         let meta = head.complete(key, scan.sources())?;
         let value = match has_values {
@@ -278,12 +279,13 @@ pub(crate) fn read_txn(
                 replies.push(OpReply::Range(unless_refused!(found)));
             }
             Op::Range(range) if is_below_all(range.revision) => {
-                let (revision, oldest) = (range.revision, compacted.unwrap_or(0));
+                let (revision, oldest) = (range.revision, compacted.unwrap_or(Revision::ZERO));
                 return Ok(Err(Refusal::Compacted { revision, oldest }));
             }
-            Op::Range(range) => match engine.pin_at(range.revision) {
+            Op::Range(range) => match engine.pin_at(range.revision.get()) {
                 Ok(pin) => {
-                    let found = read_within(engine, &nothing, range, pin.revision(), work)?;
+                    let found =
+                        read_within(engine, &nothing, range, Revision::new(pin.revision()), work)?;
                     replies.push(OpReply::Range(unless_refused!(found)));
                 }
                 Err(error) => return Ok(Err(refusal(range.revision, error))),
@@ -332,9 +334,12 @@ pub(crate) fn refusal(revision: Revision, error: bowline_storage::engine::PinErr
     match error {
         PinError::Future { current, .. } => Refusal::FutureRevision {
             revision,
-            newest: current,
+            newest: Revision::new(current),
         },
-        PinError::Compacted { oldest, .. } => Refusal::Compacted { revision, oldest },
+        PinError::Compacted { oldest, .. } => Refusal::Compacted {
+            revision,
+            oldest: Revision::new(oldest),
+        },
     }
 }
 
@@ -346,8 +351,12 @@ pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
             None => return false,
         },
         Target::Version(version) => entry.map_or(0, |e| e.version).cmp(version),
-        Target::Create(revision) => entry.map_or(0, |e| e.create_revision).cmp(revision),
-        Target::Mod(revision) => entry.map_or(0, |e| e.mod_revision).cmp(revision),
+        Target::Create(revision) => entry
+            .map_or(Revision::ZERO, |e| e.create_revision)
+            .cmp(revision),
+        Target::Mod(revision) => entry
+            .map_or(Revision::ZERO, |e| e.mod_revision)
+            .cmp(revision),
         Target::Lease(lease) => LeaseId::number_of(entry.and_then(|e| e.lease)).cmp(lease),
     };
     match compare.relation {
@@ -360,10 +369,10 @@ pub(crate) fn entry_holds(compare: &Compare, entry: Option<&Entry>) -> bool {
 
 /// Whether a read of this revision in a transaction is of the newest; see `Known::is_newest`.
 pub(crate) fn is_newest(revision: Revision, compacted: Option<Revision>) -> bool {
-    revision == 0 || compacted.is_none() && revision as i64 == -1
+    revision == 0 || compacted.is_none() && revision.get() as i64 == -1
 }
 
 /// Whether a revision is a negative number of etcd's.
 pub(crate) fn is_below_all(revision: Revision) -> bool {
-    i64::try_from(revision).is_err()
+    i64::try_from(revision.get()).is_err()
 }

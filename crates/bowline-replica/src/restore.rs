@@ -9,9 +9,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
+use bowline_storage::Index;
 use bowline_storage::engine::{self, Restore};
 use bowline_storage::vfs::Vfs;
-use bowline_storage::{Index, Revision};
+use bowline_types::Revision;
 
 use super::AppliedMark;
 use bowline_core::error::Error;
@@ -86,7 +87,7 @@ pub fn restore<E: From<Error>>(
             trees: trees::COUNT,
         };
         let mut made = Restore::begin(vfs, path, &options)?;
-        if made.end() != (source.index, source.revision) {
+        if made.end() != (source.index, source.revision.get()) {
             let (index, revision) = made.end();
             let reason = format!(
                 "its head says entry {} and revision {}, its state {index} and {revision}",

@@ -31,8 +31,9 @@
 
 use std::cell::Cell;
 
+use bowline_storage::EntryKind;
 use bowline_storage::engine::Engine;
-use bowline_storage::{EntryKind, Revision};
+use bowline_types::Revision;
 
 use super::command::{Compare, Op, PutOp, Refusal, Target, Txn};
 use super::range;
@@ -164,7 +165,7 @@ pub(crate) fn value_bytes(engine: &Engine, key: &[u8]) -> Result<u64> {
         let Some(found) = found.filter(|found| found.kind == EntryKind::Put) else {
             return Ok(0);
         };
-        let decoded = record::decode(found.bytes(), found.revision);
+        let decoded = record::decode(found.bytes(), Revision::new(found.revision));
         let (_, start) = decoded.ok_or_else(|| record::invalid(key))?;
         Ok(found.value_bytes().saturating_sub(start as u64))
     })?

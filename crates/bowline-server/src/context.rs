@@ -94,7 +94,7 @@ impl Context {
         Some(ResponseHeader {
             cluster_id: self.cluster_id,
             member_id: self.member_id,
-            revision: revision as i64,
+            revision: revision.get() as i64,
             raft_term: term,
         })
     }

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use bowline::Revision;
 use bowline_cluster::{Restored, Saved};
 use sha2::{Digest, Sha256};
 
@@ -120,7 +121,7 @@ pub fn restore_snapshot(path: &Path, config: &Config) -> Result<Restored, Restor
         path,
         sha256: checked.sha256,
         index: checked.head.index,
-        revision: checked.head.revision,
+        revision: Revision::new(checked.head.revision),
         state: &checked.head.state,
         tables: &checked.head.tables,
         contents: &mut contents,

@@ -55,7 +55,7 @@ impl SnapshotFile {
         let tables = frozen.tables.iter();
         SnapshotFile {
             index: frozen.index,
-            revision: frozen.revision,
+            revision: frozen.revision.get(),
             state: frozen.state.clone(),
             tables: tables
                 .map(|table| (table.name.clone(), table.bytes))

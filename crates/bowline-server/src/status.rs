@@ -381,6 +381,7 @@ pub(crate) fn status(error: impl Into<Fault>) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowline::Revision;
 
     #[test]
     fn codes_and_texts_are_those_that_clients_know() {
@@ -583,8 +584,8 @@ mod tests {
     fn what_the_node_refuses_has_its_row() {
         let of = |error: Error| status(error).message().to_owned();
         let compacted = Refusal::Compacted {
-            revision: 1,
-            oldest: 2,
+            revision: Revision::new(1),
+            oldest: Revision::new(2),
         };
         assert_eq!(
             of(compacted.into()),

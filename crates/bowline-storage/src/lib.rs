@@ -44,5 +44,6 @@ mod workers;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
-pub use types::{EntryKind, Index, Revision, TreeId};
+pub(crate) use types::Revision;
+pub use types::{EntryKind, Index, TreeId};
 pub use value::Value;

@@ -1,7 +1,8 @@
 //! The words every module shares.
 
-/// The number of a committed write transaction. Starts at 1 for a new database, never repeats.
-pub type Revision = u64;
+/// The number of a committed write transaction, as the engine computes with it; `bowline_types::Revision` is its type
+/// for users. Starts at 1 for a new database, never repeats.
+pub(crate) type Revision = u64;
 
 /// The position of an entry in the log. Starts at 1; consecutive.
 pub type Index = u64;

@@ -1,11 +1,13 @@
 //! What a compare-and-swap expects.
 
+use crate::Revision;
+
 /// The state that a key must have, so that a write goes through.
 ///
 /// ```
-/// use bowline_types::Expected;
+/// use bowline_types::{Expected, Revision};
 ///
-/// assert_eq!(Expected::Revision(7).mod_revision(), 7);
+/// assert_eq!(Expected::Revision(Revision::new(7)).mod_revision(), 7);
 /// assert_eq!(Expected::Absent.mod_revision(), 0);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,23 +16,23 @@ pub enum Expected {
     Absent,
     /// The key is there, and this revision was the last to change it. No key has revision 0; as on the wire, 0
     /// here means the same as [`Expected::Absent`].
-    Revision(u64),
+    Revision(Revision),
 }
 
 impl Expected {
     /// The modification revision as the wire compares it, which is 0 for an absent key.
     #[must_use]
-    pub fn mod_revision(self) -> u64 {
+    pub fn mod_revision(self) -> Revision {
         match self {
-            Expected::Absent => 0,
+            Expected::Absent => Revision::ZERO,
             Expected::Revision(revision) => revision,
         }
     }
 }
 
 /// As expected of a key whose modification revision was looked up: `None` when it was absent.
-impl From<Option<u64>> for Expected {
-    fn from(revision: Option<u64>) -> Expected {
+impl From<Option<Revision>> for Expected {
+    fn from(revision: Option<Revision>) -> Expected {
         revision.map_or(Expected::Absent, Expected::Revision)
     }
 }

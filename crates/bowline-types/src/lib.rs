@@ -8,6 +8,7 @@
 //! ```text
 //!   block_id     ids of blocks
 //!   lease_id     ids of leases
+//!   revision     numbers of committed transactions
 //!   graph        blocks, edges, directions, writes of the graph
 //!   answer       neighbours, traversals, paths, figures
 //!   expected     what a compare-and-swap expects
@@ -23,6 +24,7 @@ mod graph;
 mod isolation;
 mod key;
 mod lease_id;
+mod revision;
 mod touched;
 
 pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
@@ -32,4 +34,5 @@ pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
 pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};
+pub use revision::{ParseRevisionError, Revision};
 pub use touched::Touched;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bowline_storage::engine::{CheckReport, ScanDirection, check_directory};
 use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
+use bowline_types::Revision;
 
 use crate::handle::Handle;
 use crate::snapshot::Snapshot;
@@ -143,7 +144,7 @@ impl Pass<'_> {
         let lower = Bound::Included(prefix.to_vec());
         let engine = &self.core.engine;
         let at = self.snapshot.revision();
-        let mut scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
+        let mut scan = engine.scan(tree, lower, upper, at.get(), ScanDirection::Forward);
         while scan.advance()? {
             visit(self, scan.key(), scan.revision(), scan.bytes())?;
         }
@@ -153,7 +154,7 @@ impl Pass<'_> {
     fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
         let engine = &self.core.engine;
         Ok(
-            engine.peek_at(tree, key, self.snapshot.revision(), |found| {
+            engine.peek_at(tree, key, self.snapshot.revision().get(), |found| {
                 found.is_some_and(|found| found.kind == EntryKind::Put)
             })?,
         )
@@ -162,7 +163,9 @@ impl Pass<'_> {
     fn keys(&mut self) -> Result<()> {
         self.each(trees::KV, &[], |pass, key, revision, bytes| {
             pass.check.keys += 1;
-            let Some((record::Head { meta, .. }, _)) = record::decode(bytes, revision) else {
+            let Some((record::Head { meta, .. }, _)) =
+                record::decode(bytes, Revision::new(revision))
+            else {
                 pass.check
                     .problem(format!("key {}: its record does not decode", show_key(key)));
                 return Ok(());
@@ -184,7 +187,7 @@ impl Pass<'_> {
             trees::SYSTEM,
             &trees::order_key(),
             |pass, _, revision, bytes| {
-                if order::decode(bytes, revision).is_none() {
+                if order::decode(bytes, Revision::new(revision)).is_none() {
                     let text = format!("the order of revision {revision} does not decode");
                     pass.check.problem(text);
                 }

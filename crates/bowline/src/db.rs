@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bowline_storage::{Revision, Value};
+use bowline_storage::Value;
 
 use crate::builder::DbBuilder;
 use crate::commit_queue::Request;
@@ -21,7 +21,7 @@ use bowline_core::state::{check_key, check_value};
 use bowline_core::trees;
 use bowline_core::write::mutation::{Action, Mutation};
 use bowline_core::write::validate::Guard;
-use bowline_types::Expected;
+use bowline_types::{Expected, Revision};
 
 /// An open database. A clone is another handle of the same database. The database is closed when its
 /// last handle, snapshot, transaction and watcher are dropped.
@@ -405,7 +405,7 @@ impl Db {
     /// `FutureRevision` and `Compacted`, with the readable bounds; `Closed`; `Storage`.
     pub fn trim_history(&self, revision: Revision) -> Result<()> {
         self.handle().check_open()?;
-        let result = self.handle().engine.compact_history(revision)?;
+        let result = self.handle().engine.compact_history(revision.get())?;
         result.map_err(|error| crate::watcher::pin_error(revision, error))
     }
 
@@ -433,6 +433,8 @@ impl Db {
                 why: "it has no files to copy; copy its contents into a database that has",
             });
         }
-        Ok(self.handle().engine.checkpoint(path.as_ref())?)
+        Ok(Revision::new(
+            self.handle().engine.checkpoint(path.as_ref())?,
+        ))
     }
 }

@@ -13,7 +13,8 @@ use std::collections::btree_map::{self, BTreeMap};
 use std::ops::Bound;
 
 use bowline_storage::engine::{Found, ScanDirection};
-use bowline_storage::{EntryKind, Revision, TreeId};
+use bowline_storage::{EntryKind, TreeId};
+use bowline_types::Revision;
 
 use crate::commit_queue::{Request, TreeRange};
 use crate::handle::Shared;
@@ -156,7 +157,10 @@ impl Drafting<'_> {
     /// Whether the record exists in the snapshot.
     fn is_in_snapshot(&self, tree: TreeId, key: &[u8]) -> Result<bool> {
         let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
-        Ok(self.shared.engine.peek_at(tree, key, self.at, is_put)?)
+        Ok(self
+            .shared
+            .engine
+            .peek_at(tree, key, self.at.get(), is_put)?)
     }
 }
 
@@ -178,7 +182,7 @@ impl Target for Drafting<'_> {
         let range = (tree, lower.clone(), upper.clone());
         self.draft.firm_ranges.push(range);
         let engine = &self.shared.engine;
-        let scan = engine.scan(tree, lower, upper, self.at, ScanDirection::Forward);
+        let scan = engine.scan(tree, lower, upper, self.at.get(), ScanDirection::Forward);
         let mut scan = scan.heads();
         let mut keys = BTreeSet::new();
         while scan.advance()? {

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use bowline_types::Revision;
+
 use crate::draft::{Draft, Drafting};
 use crate::handle::{Shared, retry_conflicts};
 use bowline_core::error::{Error, Result};
@@ -52,11 +54,15 @@ pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
         let mut draft = Draft::default();
         let mut drafting = Drafting {
             shared,
-            at: pin.revision(),
+            at: Revision::new(pin.revision()),
             draft: &mut draft,
         };
         let deleted = write::lease::end(&mut drafting, id)?;
-        let request = draft.into_request(shared, pin.revision(), Isolation::Serializable);
+        let request = draft.into_request(
+            shared,
+            Revision::new(pin.revision()),
+            Isolation::Serializable,
+        );
         shared.commit(request)?;
         Ok(deleted)
     })

@@ -95,7 +95,7 @@ impl Graph {
     fn raw<R>(&self, tree: TreeId, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let engine = &self.core().engine;
         Ok(
-            engine.read_at(tree, key, self.snapshot.revision(), |found| {
+            engine.read_at(tree, key, self.snapshot.revision().get(), |found| {
                 let put = found.as_ref().filter(|found| found.kind == EntryKind::Put);
                 read(put.map(bowline_storage::engine::Found::bytes))
             })?,
@@ -157,7 +157,7 @@ impl Graph {
         let is_put = |found: Option<bowline_storage::engine::Found<'_>>| {
             found.is_some_and(|found| found.kind == EntryKind::Put)
         };
-        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at, is_put)?)
+        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at.get(), is_put)?)
     }
 
     /// Reads an edge. `None` also when its kind was never used.
@@ -390,7 +390,7 @@ impl Graph {
         let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         let lower = Bound::Included(prefix.to_vec());
         let at = self.snapshot.revision();
-        let mut scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
+        let mut scan = engine.scan(tree, lower, upper, at.get(), ScanDirection::Forward);
         while scan.advance()? && visit(scan.key(), scan.bytes())? {}
         Ok(())
     }
@@ -543,7 +543,7 @@ impl GraphSource for Graph {
             let put = found.filter(|found| found.kind == EntryKind::Put);
             put.map(|found| found.value_bytes())
         };
-        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at, size)?)
+        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at.get(), size)?)
     }
 
     fn edge_attributes(
@@ -566,7 +566,7 @@ impl GraphSource for Graph {
     fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
         let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
-        let scan = engine.scan(trees::BLOCK, lower, upper, at, ScanDirection::Forward);
+        let scan = engine.scan(trees::BLOCK, lower, upper, at.get(), ScanDirection::Forward);
         // The kind is at the beginning of the record: large contents need not be read.
         let mut scan = scan.heads();
         while scan.advance()? {

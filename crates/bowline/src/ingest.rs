@@ -28,9 +28,10 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use bowline_storage::EntryKind;
 use bowline_storage::compaction::VersionMerge;
 use bowline_storage::engine::{Ingestion, Scan, ScanDirection, SnapshotPin, StagedTables};
-use bowline_storage::{EntryKind, Revision};
+use bowline_types::Revision;
 
 use crate::commit_queue::Committed;
 use crate::db::Db;
@@ -82,7 +83,7 @@ impl Db {
         let core: &Core = handle;
         // The expected revision is the one after the pin.
         let pin = core.engine.pin_newest();
-        let tables = Tables::new(core, pin.revision());
+        let tables = Tables::new(core, Revision::new(pin.revision()));
         Ok(Ingest {
             handle: handle.clone(),
             tables,
@@ -151,7 +152,7 @@ impl Ingest {
         let mut tables = self.tables;
         if tables.entries == 0 {
             return Ok(Committed {
-                revision: core.engine.visible(),
+                revision: Revision::new(core.engine.visible()),
                 deleted: 0,
                 changed: false,
             });
@@ -164,7 +165,7 @@ impl Ingest {
             // The changes may exceed the watch ring: watchers read them from the tables.
             core.hub.wake();
             Ok(Committed {
-                revision,
+                revision: Revision::new(revision),
                 deleted: 0,
                 changed: true,
             })
@@ -198,7 +199,7 @@ struct Tables {
 
 impl Tables {
     fn new(core: &Core, before: Revision) -> Tables {
-        let stage = |tree| core.engine.stage_tables(tree, before + 1);
+        let stage = |tree| core.engine.stage_tables(tree, before.get() + 1);
         Tables {
             keys: stage(trees::KV),
             attachments: stage(trees::SYSTEM),
@@ -212,7 +213,7 @@ impl Tables {
 
     fn add(&mut self, core: &Core, key: &[u8], value: &[u8]) -> Result<()> {
         let before = self.existing.find(core, key)?;
-        let meta = meta_of_put(self.keys.revision(), None, before);
+        let meta = meta_of_put(Revision::new(self.keys.revision()), None, before);
         let lease = before.and_then(|before| before.lease);
         if let Some(attachment) = detached(key, lease, None) {
             let limit = core.limits.transaction_size_max_bytes;
@@ -246,10 +247,11 @@ impl Tables {
         if self.keys.revision() == ingestion.next_revision() {
             return Ok(self);
         }
-        let mut again = Tables::new(core, ingestion.last_revision());
+        let mut again = Tables::new(core, Revision::new(ingestion.last_revision()));
         let mut entries: VersionMerge = self.keys.read()?;
         while let Some((key, revision, _, bytes)) = entries.current() {
-            let (_, start) = record::decode(bytes, revision).ok_or_else(|| record::invalid(key))?;
+            let (_, start) = record::decode(bytes, Revision::new(revision))
+                .ok_or_else(|| record::invalid(key))?;
             again.add(core, key, &bytes[start..])?;
             entries.advance()?;
         }
@@ -281,7 +283,7 @@ impl Existing {
             let (lower, upper) = (Bound::Included(key.to_vec()), Bound::Unbounded);
             let direction = ScanDirection::Forward;
             core.engine
-                .scan(trees::KV, lower, upper, self.at, direction)
+                .scan(trees::KV, lower, upper, self.at.get(), direction)
         };
         let scan = match &mut self.scan {
             Some(scan) => scan,
@@ -296,7 +298,7 @@ impl Existing {
             match scan.key().cmp(key) {
                 Ordering::Greater => return Ok(None),
                 Ordering::Equal => {
-                    let found = record::decode(scan.bytes(), scan.revision());
+                    let found = record::decode(scan.bytes(), Revision::new(scan.revision()));
                     let (head, _) = found.ok_or_else(|| record::invalid(key))?;
                     return head.complete(key, scan.sources()).map(Some);
                 }

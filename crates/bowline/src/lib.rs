@@ -71,10 +71,10 @@ pub use bowline_core::text;
 pub use bowline_core::watch::{Change, ChangeKind, Changes};
 pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::engine::{CheckReport, EngineStats, FileReport, LevelStats};
-pub use bowline_storage::{Clock, Error as StorageError, Revision, SystemClock, Value, vfs};
+pub use bowline_storage::{Clock, Error as StorageError, SystemClock, Value, vfs};
 pub use bowline_types::{
     Attributes, Block, BlockId, Direction, Edge, EdgeKey, Expected, GraphStats, Neighbor,
-    ParseBlockIdError, Path, Stop, Traversal, Visit,
+    ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};

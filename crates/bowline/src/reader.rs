@@ -4,7 +4,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use bowline_storage::engine::{EngineStats, Found, Want};
-use bowline_storage::{EntryKind, Revision, Value};
+use bowline_storage::{EntryKind, Value};
+use bowline_types::Revision;
 
 use crate::check::{self, Check};
 use crate::handle::Handle;
@@ -21,7 +22,8 @@ use bowline_core::trees;
 /// ```
 /// # let db = bowline::Db::in_memory()?;
 /// let stats = db.stats();
-/// assert_eq!((stats.revision, stats.watchers), (1, 0));
+/// assert_eq!(stats.revision, 1);
+/// assert_eq!(stats.watchers, 0);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -97,13 +99,13 @@ impl DbReader {
     /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
-        self.handle.engine.visible()
+        Revision::new(self.handle.engine.visible())
     }
 
     /// The oldest revision that [`DbReader::snapshot_at`] and [`DbReader::watch`] accept.
     #[must_use]
     pub fn oldest_revision(&self) -> Revision {
-        self.handle.engine.history_floor()
+        Revision::new(self.handle.engine.history_floor())
     }
 
     /// The newest value of a key.
@@ -189,7 +191,7 @@ impl DbReader {
     /// `FutureRevision` and `Compacted`, with the readable bounds; `Closed`.
     pub fn snapshot_at(&self, revision: Revision) -> Result<Snapshot> {
         self.handle.check_open()?;
-        let pin = self.handle.engine.pin_at(revision);
+        let pin = self.handle.engine.pin_at(revision.get());
         let pin = pin.map_err(|error| crate::watcher::pin_error(revision, error))?;
         Ok(Snapshot::new(self.handle.clone(), pin))
     }
@@ -221,6 +223,7 @@ impl DbReader {
         let span = (0, pin.revision());
         let sources = engine.super_version();
         let mut visit = |_: &[u8], revision, kind, bytes: &[u8]| {
+            let revision = Revision::new(revision);
             let entry = match kind {
                 EntryKind::Delete => None,
                 EntryKind::Put => match record::entry_of_version(key, revision, bytes, &sources) {
@@ -288,7 +291,7 @@ impl DbReader {
     pub fn wait_for_revision(&self, revision: Revision, timeout: Duration) -> Result<bool> {
         self.handle.check_open()?;
         let core = &self.handle;
-        let is_there = || core.engine.visible() >= revision;
+        let is_there = || core.engine.visible() >= revision.get();
         if !is_there() {
             core.hub.wait(timeout, is_there);
             self.handle.check_open()?;

@@ -1,7 +1,8 @@
 //! [`Snapshot`]: a pinned revision and the reads at it.
 
+use bowline_storage::Value;
 use bowline_storage::engine::SnapshotPin;
-use bowline_storage::{Revision, Value};
+use bowline_types::Revision;
 
 use crate::handle::Handle;
 use bowline_core::error::Result;
@@ -45,7 +46,7 @@ impl Snapshot {
     /// The revision of the snapshot.
     #[must_use]
     pub fn revision(&self) -> Revision {
-        self.pin.revision()
+        Revision::new(self.pin.revision())
     }
 
     /// The value of a key.
@@ -57,7 +58,7 @@ impl Snapshot {
         let key = key.as_ref();
         let engine = &self.handle.engine;
         let mut value = Ok(None);
-        engine.read_at(trees::KV, key, self.revision(), |found| {
+        engine.read_at(trees::KV, key, self.revision().get(), |found| {
             record::value_into(key, found, &mut value);
         })?;
         value
@@ -70,7 +71,7 @@ impl Snapshot {
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let key = key.as_ref();
         let engine = &self.handle.engine;
-        engine.read_at(trees::KV, key, self.revision(), |found| {
+        engine.read_at(trees::KV, key, self.revision().get(), |found| {
             record::entry_of(key, found)
         })?
     }

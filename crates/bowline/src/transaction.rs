@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use bowline_storage::engine::Found;
-use bowline_storage::{EntryKind, Revision, TreeId, Value};
+use bowline_storage::{EntryKind, TreeId, Value};
 
 use crate::commit_queue::Committed;
 use crate::draft::{Draft, Drafting};
@@ -34,7 +34,7 @@ use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::mutation::Action;
 use bowline_core::write::validate::Guard;
-use bowline_types::Expected;
+use bowline_types::{Expected, Revision};
 
 /// A transaction. Rolled back when dropped without [`Transaction::commit`].
 ///
@@ -108,7 +108,8 @@ impl Transaction {
     /// let mut tx = db.begin();
     /// tx.put("k", "v")?;
     /// let entry = tx.entry("k")?.expect("an entry");
-    /// assert_eq!((&entry.value[..], entry.mod_revision), (&b"v"[..], 0));
+    /// assert_eq!(&entry.value[..], b"v");
+    /// assert_eq!(entry.mod_revision, 0);
     /// # Ok::<(), bowline::Error>(())
     /// ```
     ///
@@ -312,7 +313,7 @@ impl Transaction {
         }
         self.draft.keys.push((tree, key.to_vec()));
         let at = self.snapshot.revision();
-        Ok(shared.engine.read_at(tree, key, at, |found| {
+        Ok(shared.engine.read_at(tree, key, at.get(), |found| {
             let put = found.as_ref().filter(|f| f.kind == EntryKind::Put);
             read(&shared.kinds, put.map(Found::bytes))
         })?)

@@ -14,8 +14,9 @@
 
 use std::ops::Bound;
 
+use bowline_storage::TreeId;
 use bowline_storage::engine::ScanDirection;
-use bowline_storage::{Revision, TreeId};
+use bowline_types::Revision;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::snapshot::Snapshot;
@@ -56,7 +57,7 @@ impl TreeHashes {
     pub fn combined(&self) -> u64 {
         let mut hash = Xxh3::new();
         for number in [
-            self.revision,
+            self.revision.get(),
             self.keys,
             self.blocks,
             self.edges_out,
@@ -102,9 +103,14 @@ impl Snapshot {
         let mut hash = Xxh3::new();
         for entry in self.range(Range::all())? {
             let entry = entry?;
-            update(&mut hash, &entry.key, entry.mod_revision, &entry.value);
+            update(
+                &mut hash,
+                &entry.key,
+                entry.mod_revision.get(),
+                &entry.value,
+            );
             let lease = LeaseId::number_of(entry.lease);
-            for number in [entry.create_revision, entry.version, lease as u64] {
+            for number in [entry.create_revision.get(), entry.version, lease as u64] {
                 hash.update(&number.to_le_bytes());
             }
         }
@@ -114,7 +120,13 @@ impl Snapshot {
     fn tree_hash(&self, tree: TreeId) -> Result<u64> {
         let engine = &self.handle().engine;
         let (from, to) = (Bound::Unbounded, Bound::Unbounded);
-        let mut scan = engine.scan(tree, from, to, self.revision(), ScanDirection::Forward);
+        let mut scan = engine.scan(
+            tree,
+            from,
+            to,
+            self.revision().get(),
+            ScanDirection::Forward,
+        );
         let mut hash = Xxh3::new();
         while scan.advance()? {
             update(&mut hash, scan.key(), scan.revision(), scan.bytes());
@@ -124,7 +136,7 @@ impl Snapshot {
 }
 
 /// Lengths precede contents, so different lists of records give different bytes.
-fn update(hash: &mut Xxh3, key: &[u8], revision: Revision, value: &[u8]) {
+fn update(hash: &mut Xxh3, key: &[u8], revision: u64, value: &[u8]) {
     for bytes in [key, value] {
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);

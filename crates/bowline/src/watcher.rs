@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bowline_storage::engine::{PinError, Want, WatchPin};
 use bowline_storage::sync::Instant;
-use bowline_storage::{EntryKind, Revision, Value};
+use bowline_storage::{EntryKind, Value};
+use bowline_types::Revision;
 
 use crate::handle::Handle;
 use bowline_core::error::{Error, Result};
@@ -81,8 +82,8 @@ impl WatchBuilder {
         // Registered before the start is chosen: no later commit can be missed.
         handle.hub.add_watcher();
         loop {
-            let next = from.unwrap_or_else(|| handle.engine.visible() + 1);
-            match handle.engine.pin_watch(next) {
+            let next = from.unwrap_or_else(|| Revision::new(handle.engine.visible() + 1));
+            match handle.engine.pin_watch(next.get()) {
                 Ok(pin) => {
                     let ready = VecDeque::new();
                     let oldest = handle.engine.history_floor();
@@ -90,7 +91,7 @@ impl WatchBuilder {
                         handle,
                         range,
                         next,
-                        oldest,
+                        oldest: Revision::new(oldest),
                         with_previous,
                         pin,
                         ready,
@@ -111,13 +112,13 @@ pub(crate) fn pin_error(requested: Revision, error: PinError) -> Error {
     match error {
         PinError::Future { oldest, current } => Error::FutureRevision {
             requested,
-            current,
-            oldest,
+            current: Revision::new(current),
+            oldest: Revision::new(oldest),
         },
         PinError::Compacted { oldest, current } => Error::Compacted {
             requested,
-            oldest,
-            current,
+            oldest: Revision::new(oldest),
+            current: Revision::new(current),
         },
     }
 }
@@ -182,7 +183,7 @@ impl Watcher {
             }
             let next = self.next;
             let core = &self.handle;
-            core.hub.wait(left, || core.engine.visible() >= next);
+            core.hub.wait(left, || core.engine.visible() >= next.get());
         }
     }
 
@@ -223,7 +224,7 @@ impl Watcher {
                         });
                     }
                 }
-                None => self.read_history(visible)?,
+                None => self.read_history(Revision::new(visible))?,
             }
         }
     }
@@ -238,7 +239,7 @@ impl Watcher {
 
     /// Pins history from the next undelivered revision on.
     fn advance_pin(&self) {
-        self.pin.advance(self.next_revision());
+        self.pin.advance(self.next_revision().get());
     }
 
     /// Reads a chunk of history into `ready`: all changes from `next` to `visible`, or to an earlier
@@ -252,7 +253,8 @@ impl Watcher {
         let mut bytes = 0;
         let mut failure = None;
         let (lower, upper) = self.range.bounds();
-        let mut visit = |key: &[u8], revision: Revision, kind: EntryKind, record: &[u8]| {
+        let mut visit = |key: &[u8], revision: u64, kind: EntryKind, record: &[u8]| {
+            let revision = Revision::new(revision);
             if revision > upto {
                 return true;
             }
@@ -277,7 +279,7 @@ impl Watcher {
             }
             true
         };
-        let span = (from, visible);
+        let span = (from.get(), visible.get());
         sources.for_each_version(trees::KV, lower, upper, span, Want::Whole, &mut visit)?;
         if let Some(error) = failure {
             return Err(error);
@@ -302,7 +304,7 @@ impl Watcher {
         if from < oldest {
             return Err(Error::Compacted {
                 requested: from,
-                oldest,
+                oldest: Revision::new(oldest),
                 current: visible,
             });
         }
@@ -319,7 +321,7 @@ impl Watcher {
             return Ok(());
         }
         let engine = &self.handle.engine;
-        let Some(before) = changes.revision.checked_sub(1) else {
+        let Some(before) = changes.revision.get().checked_sub(1) else {
             return Ok(());
         };
         for change in changes.changes.iter_mut().filter(|c| !c.creates_key()) {
@@ -332,8 +334,8 @@ impl Watcher {
                 Err(bowline_storage::Error::Replaced { oldest, .. }) => {
                     return Err(Error::Compacted {
                         requested: changes.revision,
-                        oldest,
-                        current: self.handle.engine.visible(),
+                        oldest: Revision::new(oldest),
+                        current: Revision::new(self.handle.engine.visible()),
                     });
                 }
                 entry => entry??,

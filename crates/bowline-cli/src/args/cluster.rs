@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bowline::Revision;
 use clap::{Args, Subcommand};
 
 use super::RestoredDir;
@@ -138,7 +139,7 @@ pub enum Endpoint {
     Hashkv {
         /// As of this revision; as of the newest of the first endpoint if absent
         #[arg(long, value_name = "REVISION")]
-        rev: Option<u64>,
+        rev: Option<Revision>,
         /// Ask every member, not only the endpoints given
         #[arg(long)]
         cluster: bool,

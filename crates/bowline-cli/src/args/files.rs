@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bowline::Revision;
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
@@ -101,7 +102,7 @@ pub struct Export {
     pub format: ExportFormat,
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
-    pub rev: Option<u64>,
+    pub rev: Option<Revision>,
 }
 
 /// The format of an export.
@@ -117,7 +118,7 @@ pub enum ExportFormat {
 #[derive(Debug, Args)]
 pub struct Compact {
     /// Give up the history before this revision first; only merge the tables if absent
-    pub revision: Option<u64>,
+    pub revision: Option<Revision>,
 }
 
 /// `bowline checkpoint`.

@@ -1,5 +1,6 @@
 //! The arguments of the commands about blocks, edges and the graph they make.
 
+use bowline::Revision;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Write;
@@ -45,7 +46,7 @@ pub enum Block {
         block: BlockRef,
         /// As it was at this revision
         #[arg(long, value_name = "REVISION")]
-        rev: Option<u64>,
+        rev: Option<Revision>,
     },
     /// Delete a block and all of its edges
     #[command(after_help = "Examples:
@@ -236,7 +237,7 @@ pub struct Scope {
     pub kinds: Vec<String>,
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
-    pub rev: Option<u64>,
+    pub rev: Option<Revision>,
 }
 
 /// Which edges count, and which way.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline::LeaseId;
+use bowline::{LeaseId, Revision};
 use clap::{Args, Subcommand};
 
 use bowline_load::units::{parse_duration, show_duration};
@@ -120,7 +120,7 @@ pub struct Get {
     pub key: String,
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
-    pub rev: Option<u64>,
+    pub rev: Option<Revision>,
     /// Write the bytes of the value and nothing else
     ///
     /// They are written as they are, to a terminal, too, which may obey them. Without --raw, what a terminal would obey
@@ -175,7 +175,7 @@ pub struct Range {
     pub keys_only: bool,
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
-    pub rev: Option<u64>,
+    pub rev: Option<Revision>,
     /// How the key and the value are written.
     #[command(flatten)]
     pub encoding: Encoding,
@@ -204,7 +204,7 @@ pub struct Watch {
     pub prefix: bool,
     /// Start with the changes of this revision; with the next one if absent
     #[arg(long, value_name = "REVISION")]
-    pub from: Option<u64>,
+    pub from: Option<Revision>,
     /// Stop after this many changes
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
@@ -222,7 +222,7 @@ pub struct Cas {
     /// The key
     pub key: String,
     /// The revision that changed the key last; 0 if it must be absent
-    pub expected_revision: u64,
+    pub expected_revision: Revision,
     /// The new value; read from standard input if `-`
     #[arg(allow_negative_numbers = true)]
     pub value: String,

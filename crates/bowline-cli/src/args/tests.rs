@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline::LeaseId;
+use bowline::{LeaseId, Revision};
 use clap::{Command as Tree, CommandFactory};
 
 use super::*;
@@ -175,7 +175,10 @@ fn values_may_be_negative_numbers_or_absent() {
     let Command::Cas(cas) = command("bowline cas k 0 -1.5") else {
         panic!()
     };
-    assert_eq!((cas.expected_revision, cas.value.as_str()), (0, "-1.5"));
+    assert_eq!(
+        (cas.expected_revision, cas.value.as_str()),
+        (Revision::new(0), "-1.5")
+    );
 }
 
 #[test]

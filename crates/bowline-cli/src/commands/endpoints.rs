@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use bowline::Revision;
 use bowline_client::ReadLevel;
 
 use super::members::member_id;
@@ -108,7 +109,11 @@ fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
     })
 }
 
-fn hashkv(context: &mut Context<'_, '_>, rev: Option<u64>, cluster: bool) -> Result<(), Failure> {
+fn hashkv(
+    context: &mut Context<'_, '_>,
+    rev: Option<Revision>,
+    cluster: bool,
+) -> Result<(), Failure> {
     let mut revision = rev;
     let rows = endpoints(context, cluster)?.into_iter().map(|endpoint| {
         let remote = Remote::member(&endpoint)?;

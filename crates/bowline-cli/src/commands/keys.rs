@@ -1,6 +1,6 @@
 //! `put`, `get`, `del`, `range`, `history`, `watch`, `cas`.
 
-use bowline::{ChangeKind, Expected, Range};
+use bowline::{ChangeKind, Expected, Range, Revision};
 
 use crate::args::{self, Encoding};
 use crate::context::{Context, at_most, not_found, usage};
@@ -181,7 +181,7 @@ pub(crate) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(),
     let key = decode(args.encoding, &args.key)?;
     let value = value(context, args.encoding, Some(&args.value))?;
     let expected = match args.expected_revision {
-        0 => Expected::Absent,
+        Revision::ZERO => Expected::Absent,
         revision => Expected::Revision(revision),
     };
     let target = Target::open_to_write(context, args.write.durability, KEYS_TIMEOUT)?;

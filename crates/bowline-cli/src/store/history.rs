@@ -57,7 +57,7 @@ async fn watched(client: &Client, key: &[u8]) -> bowline_client::Result<Vec<Vers
     };
     let mut versions = Vec::new();
     // The first revision of all is that of an empty database.
-    let mut from = 2;
+    let mut from = Revision::FIRST + 1;
     while from <= last {
         match watched_between(client, &range, key, from, last).await {
             Ok(found) => {

@@ -140,8 +140,10 @@ impl Target {
             return Ok(reply.header.revision);
         }
         let actual = match reply.replies.first() {
-            Some(OperationReply::Get(found)) => found.entry().map_or(0, |entry| entry.mod_revision),
-            _ => 0,
+            Some(OperationReply::Get(found)) => found
+                .entry()
+                .map_or(Revision::ZERO, |entry| entry.mod_revision),
+            _ => Revision::ZERO,
         };
         // The library's own error, so that the same loss reads the same in both places.
         Err(Failure::from(bowline::Error::CompareFailed {

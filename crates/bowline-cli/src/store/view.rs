@@ -91,7 +91,7 @@ impl RemoteView<'_> {
         remote: &Remote,
         revision: Option<Revision>,
     ) -> Result<RemoteView<'_>, Failure> {
-        if revision == Some(0) {
+        if revision == Some(Revision::ZERO) {
             // What a directory says; on the wire it would be the newest.
             return Err(Failure::from(Error::Compacted {
                 compact_revision: None,
@@ -99,7 +99,7 @@ impl RemoteView<'_> {
         }
         Ok(RemoteView {
             remote,
-            revision: Cell::new(revision.unwrap_or(0)),
+            revision: Cell::new(revision.unwrap_or(Revision::ZERO)),
         })
     }
 

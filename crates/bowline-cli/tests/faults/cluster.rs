@@ -319,7 +319,7 @@ impl Cluster {
             loop {
                 match client.get("health").await {
                     Ok(reply) => {
-                        newest = newest.max(reply.header.revision);
+                        newest = newest.max(reply.header.revision.get());
                         break;
                     }
                     Err(error) => assert!(

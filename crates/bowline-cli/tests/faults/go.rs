@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bowline::Revision;
 use bowline_client::{Event, LeaseId};
 use bowline_proto::mvccpb;
 use bowline_testing::skip_part;
@@ -163,7 +164,10 @@ mod tests {
             "prev_kv":{"key":"YQ==","value":"eA==","create_revision":3,"mod_revision":4,"version":2,"lease":5}}"#;
         let event = event(&serde_json::from_str(text).expect("JSON"));
         assert_eq!(event.kind, bowline_client::EventKind::Delete);
-        assert_eq!((&event.entry.key[..], event.revision()), (&b"a"[..], 9));
+        assert_eq!(
+            (&event.entry.key[..], event.revision()),
+            (&b"a"[..], Revision::new(9))
+        );
         let before = event.previous.expect("it was there");
         assert_eq!(
             (&before.value[..], before.version, before.lease),

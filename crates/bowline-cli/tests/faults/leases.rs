@@ -194,7 +194,7 @@ async fn hold(
         };
         let held = Arc::new(Held {
             key,
-            revision,
+            revision: revision.get(),
             until: Mutex::new(until),
             is_gone: AtomicBool::new(false),
         });

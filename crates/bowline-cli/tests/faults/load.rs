@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bowline::Revision;
 use bowline_client::graph::{Block, BlockId, Edge, EdgeKey, GraphWrite};
 use bowline_client::{
     Client, Compare, Error, Operation as Do, OperationReply, RangeReply, ReadLevel, TxnReply,
@@ -212,9 +213,10 @@ impl Worker {
         self.record
     }
 
-    fn came(&mut self, start: u64, revision: Result<u64, &Error>, what: &str) -> Came {
+    fn came(&mut self, start: u64, revision: Result<Revision, &Error>, what: &str) -> Came {
         match revision {
             Ok(revision) => {
+                let revision = revision.get();
                 self.record.changes.push(Change {
                     start,
                     end: self.shared.now(),
@@ -267,7 +269,7 @@ impl Worker {
     fn shows(&mut self, at: usize, reply: &RangeReply, level: &str) {
         self.record.shown.push(Shown {
             key: self.shared.register(at),
-            revision: reply.header.revision,
+            revision: reply.header.revision.get(),
             value: held(reply),
             note: format!("{} {level}", self.name),
         });
@@ -295,7 +297,7 @@ impl Worker {
     fn has_seen(&mut self, at: usize, reply: &RangeReply, start: u64, what: &str) {
         let revision = reply.header.revision;
         self.shows(at, reply, what);
-        self.has_read(start, revision, what);
+        self.has_read(start, revision.get(), what);
         let operation = Operation::read(0, held(reply)).lasted(start, self.shared.now());
         let note = format!("{} {what} @{revision}", self.name);
         self.record.registers[at].push(operation.noted(note));
@@ -363,7 +365,7 @@ impl Worker {
             // It had nothing to delete: no revision of its own.
             Ok(reply) if reply.deleted == 0 => {
                 operation = operation.saw(0, None);
-                Came::Done(reply.header.revision)
+                Came::Done(reply.header.revision.get())
             }
             Ok(reply) => self.came(start, Ok(reply.header.revision), "delete"),
             Err(error) => self.came(start, Err(error), "delete"),
@@ -384,7 +386,7 @@ impl Worker {
                 let seen = gets(reply)[0];
                 operation = operation.refused().saw(0, seen);
                 self.known[at] = seen;
-                Came::Done(reply.header.revision)
+                Came::Done(reply.header.revision.get())
             }
             Ok(reply) => {
                 self.known[at] = Some(number);
@@ -404,9 +406,14 @@ impl Worker {
         };
         let seen = gets(&reply);
         self.accounts = [seen[0], seen[1]];
-        self.has_read(start, reply.header.revision, "read of both");
+        self.has_read(start, reply.header.revision.get(), "read of both");
         let operation = Operation::read(0, seen[0]).saw(1, seen[1]);
-        self.note(None, operation, start, Came::Done(reply.header.revision));
+        self.note(
+            None,
+            operation,
+            start,
+            Came::Done(reply.header.revision.get()),
+        );
     }
 
     /// Moves an amount from what it saw last. The first makes the accounts.
@@ -443,7 +450,7 @@ impl Worker {
                 let seen = gets(reply);
                 self.accounts = [seen[0], seen[1]];
                 operation = operation.refused().saw(0, seen[0]).saw(1, seen[1]);
-                Came::Done(reply.header.revision)
+                Came::Done(reply.header.revision.get())
             }
             Ok(reply) => {
                 self.accounts = to.map(Some);

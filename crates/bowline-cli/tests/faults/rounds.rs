@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bowline::Revision;
 use bowline_client::KeyRange;
 use bowline_client::graph::{Block, Direction, Edge};
 use bowline_proto::etcdserverpb as pb;
@@ -158,7 +159,7 @@ async fn lag_behind_the_log(cluster: &mut Cluster) -> Vec<u64> {
     // One after the other, so that each is an entry of its own.
     for number in 0..WRITES {
         let put = client.put("behind", number.to_string()).await;
-        revisions.extend(put.map(|reply| reply.header.revision));
+        revisions.extend(put.map(|reply| reply.header.revision.get()));
     }
     cluster.heal();
     cluster.wait_healthy().await;
@@ -319,7 +320,8 @@ async fn everything_is_there(cluster: &Cluster, shared: &Arc<Shared>, record: &R
         let range = KeyRange::prefix(shared.ledger());
         let reply = cluster.only(member).range(range).await.expect("healed");
         let entries = reply.entries.iter();
-        let found = entries.map(|entry| (&entry.key[..], &entry.value[..], entry.mod_revision));
+        let found =
+            entries.map(|entry| (&entry.key[..], &entry.value[..], entry.mod_revision.get()));
         if let Some(written) = judges::missing(&found.collect(), &record.ledger) {
             panic!(
                 "m{member} has not {} = {} at revision {}, which was acknowledged",
@@ -345,24 +347,31 @@ async fn contents(cluster: &Cluster, shared: &Shared, member: usize, revision: u
     // After this the member has everything up to the revision.
     let reply = client.get("health").await.expect("healed");
     assert!(reply.header.revision >= revision);
-    let hash = client.hash_kv(revision).await.expect("healed");
+    let hash = client
+        .hash_kv(Revision::new(revision))
+        .await
+        .expect("healed");
     let graph = client.graph();
     let (mut blocks, mut edges, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     let mut list = graph
         .list_blocks()
-        .revision(revision)
+        .revision(Revision::new(revision))
         .await
         .expect("healed");
     while let Some(part) = list.next().await.expect("healed") {
         blocks.extend(part);
     }
-    let mut list = graph.list_edges().revision(revision).await.expect("healed");
+    let mut list = graph
+        .list_edges()
+        .revision(Revision::new(revision))
+        .await
+        .expect("healed");
     while let Some(part) = list.next().await.expect("healed") {
         edges.extend(part);
     }
     for at in 0..BLOCKS {
         let asked = graph.neighbors(shared.block(at)).direction(Direction::In);
-        let reply = asked.revision(revision).await;
+        let reply = asked.revision(Revision::new(revision)).await;
         ends.push(match reply {
             Ok(reply) => reply
                 .neighbors
@@ -373,7 +382,7 @@ async fn contents(cluster: &Cluster, shared: &Shared, member: usize, revision: u
         });
     }
     Contents {
-        keys: (hash.hash, hash.compact_revision),
+        keys: (hash.hash, hash.compact_revision.get()),
         blocks,
         edges,
         ends,

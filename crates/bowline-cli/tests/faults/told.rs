@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use bowline::Revision;
 use bowline_client::{Entry, Event, EventKind};
 
 /// What a key was made by each revision that changed it: its new value, or nothing.
@@ -47,7 +48,7 @@ impl Told {
     pub(crate) fn take(&mut self, events: Vec<Event>) {
         let mut at = 0;
         for event in events {
-            let (name, revision) = (&self.name, event.revision());
+            let (name, revision) = (&self.name, event.revision().get());
             if revision != at {
                 // A message has all of a revision.
                 let (told, promised) = (self.revision, self.promised);
@@ -72,9 +73,13 @@ impl Told {
             let now = match event.kind {
                 EventKind::Put => {
                     let version = before.map_or(0, |entry| entry.version) + 1;
-                    let created = before.map_or(revision, |entry| entry.create_revision);
+                    let created = before.map_or(revision, |entry| entry.create_revision.get());
                     let is = (event.entry.version, event.entry.create_revision);
-                    assert_eq!(is, (version, created), "{name}: {shown} at {revision}");
+                    assert_eq!(
+                        is,
+                        (version, Revision::new(created)),
+                        "{name}: {shown} at {revision}"
+                    );
                     let value = event.entry.value.to_vec();
                     self.keys.insert(key.clone(), event.entry);
                     Some(value)

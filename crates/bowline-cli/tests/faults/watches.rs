@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bowline::Revision;
 use bowline_client::{Client, Entry, Event, KeyRange, Watcher};
 use bowline_proto::etcdserverpb as pb;
 use futures_util::stream;
@@ -50,17 +51,17 @@ impl Watchers {
         let last = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         for at in 0..MEMBERS {
-            let told = Told::new(format!("the client's watcher {at}"), from);
+            let told = Told::new(format!("the client's watcher {at}"), from.get());
             let client = cluster.client(at, MEMBERS, Duration::from_secs(2));
             tasks.push(tokio::spawn(resuming(client, told, last.clone())));
-            let told = Told::new(format!("the stream to m{at}"), from);
+            let told = Told::new(format!("the stream to m{at}"), from.get());
             let client = cluster.client(at, 1, Duration::from_secs(1));
             let random = random.fork();
             tasks.push(tokio::spawn(bare(client, told, last.clone(), random)));
         }
         if let Some(program) = crate::go::program().await {
             for at in 0..MEMBERS {
-                let told = Told::new(format!("the client for Go {at}"), from);
+                let told = Told::new(format!("the client for Go {at}"), from.get());
                 let endpoints = (0..MEMBERS).map(|more| cluster.endpoint((at + more) % MEMBERS));
                 let following =
                     crate::go::follow(program.clone(), endpoints.collect(), told, last.clone());
@@ -81,7 +82,10 @@ impl Watchers {
         self.last.store(last, Ordering::Relaxed);
         let mut all = Vec::new();
         for member in 0..MEMBERS {
-            let reply = cluster.only(member).range(KeyRange::all()).revision(last);
+            let reply = cluster
+                .only(member)
+                .range(KeyRange::all())
+                .revision(Revision::new(last));
             let entries = reply.await.expect("healed").entries;
             let entries = entries.into_iter().map(|entry| (entry.key.to_vec(), entry));
             all.push(entries.collect::<BTreeMap<_, _>>());
@@ -153,7 +157,9 @@ pub(crate) fn is_done(told: &Told, last: &AtomicU64) -> bool {
 async fn open(client: &Client, told: &Told) -> Watcher {
     let deadline = Instant::now() + TOLD_WITHIN;
     loop {
-        let watch = client.watch(KeyRange::all()).from(told.seen() + 1);
+        let watch = client
+            .watch(KeyRange::all())
+            .from(Revision::new(told.seen() + 1));
         match watch.previous().progress_notify().await {
             Ok(watcher) => return watcher,
             Err(error) => assert!(Instant::now() < deadline, "{}: {error}", told.name),
@@ -178,7 +184,7 @@ async fn resuming(client: Client, mut told: Told, last: Arc<AtomicU64>) -> Told 
             ended => panic!("{} ended at {}: {ended:?}", told.name, told.seen()),
         };
         match batch.is_progress() {
-            true => told.progress(batch.revision),
+            true => told.progress(batch.revision.get()),
             false => told.take(batch.events),
         }
         let next = watcher.next_revision();

@@ -2,6 +2,7 @@
 
 use super::Client;
 use crate::{Alarm, HashKv, Header, Result, Snapshot, Status, maintenance};
+use bowline_types::Revision;
 
 impl Client {
     /// Trims the history below a revision. With `physical`, returns once the space is free.
@@ -9,7 +10,7 @@ impl Client {
     /// # Errors
     /// `Compacted` when it was trimmed that far already, `FutureRevision`; those of [any
     /// change](crate::Error#errors-of-any-change).
-    pub async fn compact(&self, revision: u64, physical: bool) -> Result<Header> {
+    pub async fn compact(&self, revision: Revision, physical: bool) -> Result<Header> {
         maintenance::compact(&self.caller, revision, physical).await
     }
 
@@ -59,7 +60,7 @@ impl Client {
     ///
     /// # Errors
     /// `Compacted`, `FutureRevision`; those of [any read](crate::Error#errors-of-any-read).
-    pub async fn hash_kv(&self, revision: u64) -> Result<HashKv> {
+    pub async fn hash_kv(&self, revision: Revision) -> Result<HashKv> {
         maintenance::hash_kv(&self.caller, revision).await
     }
 

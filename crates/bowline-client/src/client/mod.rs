@@ -199,7 +199,9 @@ impl Client {
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// use bowline_client::KeyRange;
     ///
-    /// let mut watcher = client.watch(KeyRange::prefix("svc/")).from(7).await?;
+    /// let get = client.get("svc/api").await?;
+    /// let next = get.header.revision + 1;
+    /// let mut watcher = client.watch(KeyRange::prefix("svc/")).from(next).await?;
     /// while let Some(batch) = watcher.next().await? {
     ///     for event in batch.events {
     ///         println!("{} {:?}", event.revision(), event.kind);

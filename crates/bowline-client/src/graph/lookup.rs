@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
+use bowline_types::Revision;
 
 use super::wire::{FromWire, IntoWire, id_bytes};
 use super::{Block, BlockId, Direction, Edge, EdgeKey, GraphClient, Neighbor, ask, collect};
@@ -108,7 +109,7 @@ impl Blocks {
             .await?;
             let (header, revision) = header(reply.header)?;
             // What follows is to be of the same revision.
-            request.read.get_or_insert_default().revision = revision;
+            request.read.get_or_insert_default().revision = revision.get();
             for block in reply.blocks {
                 found.push(Block::of_wire(block)?);
             }
@@ -131,7 +132,7 @@ pub struct BlocksReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// Those that exist, in the order they were asked for.
     pub blocks: Vec<Block>,
 }
@@ -151,7 +152,7 @@ impl Edges {
             )
             .await?;
             let (header, revision) = header(reply.header)?;
-            request.read.get_or_insert_default().revision = revision;
+            request.read.get_or_insert_default().revision = revision.get();
             for edge in reply.edges {
                 found.push(Edge::of_wire(edge)?);
             }
@@ -174,7 +175,7 @@ pub struct EdgesReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// Those that exist, in the order they were asked for.
     pub edges: Vec<Edge>,
 }
@@ -226,7 +227,7 @@ pub struct NeighborsReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// By kind, then by id; for both directions those it points to come first.
     pub neighbors: Vec<Neighbor>,
     /// Whether the limit left some out.

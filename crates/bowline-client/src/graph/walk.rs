@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
+use bowline_types::Revision;
 
 use super::wire::{FromWire, IntoWire, id_bytes};
 use super::{BlockId, Direction, GraphClient, Path, Stop, Visit, ask, collect};
@@ -128,7 +129,7 @@ pub struct TraverseReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// The blocks, in the order visited, each once.
     pub visits: Vec<Visit>,
     /// Why it ended.
@@ -186,7 +187,7 @@ pub struct PathReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// `None` when no path leads there.
     pub path: Option<Path>,
 }

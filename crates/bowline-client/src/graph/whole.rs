@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
+use bowline_types::Revision;
 use tokio::time::timeout;
 use tonic::{Request, Streaming};
 
@@ -165,7 +166,7 @@ pub struct OrderReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// The order, if there is one.
     pub order: Ordering,
 }
@@ -219,7 +220,7 @@ pub struct ComponentsReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// Each is sorted, and they are sorted by their first block.
     pub components: Vec<Vec<BlockId>>,
 }
@@ -263,7 +264,7 @@ pub struct StatsReply {
     /// The reply header.
     pub header: Header,
     /// The revision that was read.
-    pub revision: u64,
+    pub revision: Revision,
     /// The statistics.
     pub stats: GraphStats,
 }
@@ -317,7 +318,7 @@ struct Parts<R> {
     inspect: fn(&R) -> (Option<pb::Header>, bool),
     /// The first part, until it is taken.
     first: Option<R>,
-    revision: u64,
+    revision: Revision,
     is_done: bool,
 }
 
@@ -333,7 +334,7 @@ impl<R> Parts<R> {
             stream,
             inspect,
             first: None,
-            revision: 0,
+            revision: Revision::ZERO,
             is_done: false,
         };
         let first = parts.receive().await?.ok_or_else(cut_off)?;
@@ -378,7 +379,7 @@ pub struct BlockStream {
 impl BlockStream {
     /// The revision that is read.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub fn revision(&self) -> Revision {
         self.parts.revision
     }
 
@@ -409,7 +410,7 @@ pub struct EdgeStream {
 impl EdgeStream {
     /// The revision that is read.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub fn revision(&self) -> Revision {
         self.parts.revision
     }
 

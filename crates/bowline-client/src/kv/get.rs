@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::range_request::{SortOrder, SortTarget};
 use bowline_proto::etcdserverpb::{RangeRequest, RangeResponse};
+use bowline_types::Revision;
 use tonic::metadata::MetadataMap;
 
 use crate::caller::{Caller, Repeat};
@@ -78,8 +79,8 @@ impl Get {
     }
 
     /// Reads at this revision. Default: the newest.
-    pub fn revision(mut self, revision: u64) -> Get {
-        self.read.request.revision = signed(revision);
+    pub fn revision(mut self, revision: Revision) -> Get {
+        self.read.request.revision = signed(revision.get());
         self
     }
 

@@ -8,6 +8,7 @@ use bowline_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetU
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::request_op::Request as Op;
 use bowline_proto::etcdserverpb::response_op::Response as Answer;
+use bowline_types::Revision;
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
@@ -20,10 +21,10 @@ use crate::{BoxFuture, Header, KeyRange, LeaseId, Result};
 /// A condition of a transaction. An absent key compares as 0, and its value with nothing.
 ///
 /// ```
-/// use bowline_client::Compare;
+/// use bowline_client::{Compare, Revision};
 ///
-/// let absent = Compare::create_revision("leader").equals(0);
-/// let unchanged = Compare::mod_revision("leader").equals(7);
+/// let absent = Compare::create_revision("leader").equals(Revision::ZERO);
+/// let unchanged = Compare::mod_revision("leader").equals(Revision::new(7));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compare {
@@ -97,6 +98,7 @@ macro_rules! comparisons {
 
 comparisons!(Bytes, impl Into<Bytes>);
 comparisons!(u64, u64);
+comparisons!(Revision, Revision);
 comparisons!(i64, i64);
 
 impl Compare {
@@ -113,16 +115,16 @@ impl Compare {
     }
 
     /// The create revision; 0 if the key is absent.
-    pub fn create_revision(range: impl Into<KeyRange>) -> Comparison<u64> {
+    pub fn create_revision(range: impl Into<KeyRange>) -> Comparison<Revision> {
         Comparison::new(range.into(), CompareTarget::Create, |number| {
-            TargetUnion::CreateRevision(signed(number))
+            TargetUnion::CreateRevision(signed(number.get()))
         })
     }
 
     /// The modification revision; 0 if the key is absent.
-    pub fn mod_revision(range: impl Into<KeyRange>) -> Comparison<u64> {
+    pub fn mod_revision(range: impl Into<KeyRange>) -> Comparison<Revision> {
         Comparison::new(range.into(), CompareTarget::Mod, |number| {
-            TargetUnion::ModRevision(signed(number))
+            TargetUnion::ModRevision(signed(number.get()))
         })
     }
 

@@ -11,6 +11,7 @@ use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::alarm_request::AlarmAction;
 use bowline_proto::etcdserverpb::kv_client::KvClient;
 use bowline_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use bowline_types::Revision;
 
 pub use snapshot::Snapshot;
 
@@ -86,9 +87,9 @@ pub struct HashKv {
     /// The hash.
     pub hash: u32,
     /// The revision up to which the member has compacted.
-    pub compact_revision: u64,
+    pub compact_revision: Revision,
     /// The revision that was hashed; 0 where the server does not say.
-    pub hash_revision: u64,
+    pub hash_revision: Revision,
 }
 
 fn of_wire(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
@@ -106,9 +107,9 @@ fn of_wire(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
 }
 
 /// See [`Client::compact`](crate::Client::compact).
-pub(crate) async fn compact(caller: &Caller, revision: u64, physical: bool) -> Result<Header> {
+pub(crate) async fn compact(caller: &Caller, revision: Revision, physical: bool) -> Result<Header> {
     let request = pb::CompactionRequest {
-        revision: signed(revision),
+        revision: signed(revision.get()),
         physical,
     };
     let (reply, metadata) = caller
@@ -219,9 +220,9 @@ pub(crate) async fn defragment(caller: &Caller) -> Result<Header> {
 }
 
 /// See [`Client::hash_kv`](crate::Client::hash_kv).
-pub(crate) async fn hash_kv(caller: &Caller, revision: u64) -> Result<HashKv> {
+pub(crate) async fn hash_kv(caller: &Caller, revision: Revision) -> Result<HashKv> {
     let request = pb::HashKvRequest {
-        revision: signed(revision),
+        revision: signed(revision.get()),
     };
     let (reply, metadata) =
             caller
@@ -237,8 +238,8 @@ pub(crate) async fn hash_kv(caller: &Caller, revision: u64) -> Result<HashKv> {
     Ok(HashKv {
         header: Header::new(reply.header, &metadata),
         hash: reply.hash,
-        compact_revision: unsigned(reply.compact_revision),
-        hash_revision: unsigned(reply.hash_revision),
+        compact_revision: Revision::new(unsigned(reply.compact_revision)),
+        hash_revision: Revision::new(unsigned(reply.hash_revision)),
     })
 }
 

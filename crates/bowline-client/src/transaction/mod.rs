@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
-use bowline_types::{Expected, Touched};
+use bowline_types::{Expected, Revision, Touched};
 use bytes::Bytes;
 use pb::commit_reply::Outcome;
 use pb::conflict::What;
@@ -78,7 +78,7 @@ impl TransactionOptions {
 pub struct Committed {
     /// The revision of the commit; the newest revision if nothing changed; the read revision, or 0, of a
     /// transaction without writes.
-    pub revision: u64,
+    pub revision: Revision,
     /// The number of existing keys that it deleted.
     pub deleted: u64,
     /// Whether it changed anything.
@@ -99,7 +99,7 @@ struct Inner {
     caller: Arc<Caller>,
     options: TransactionOptions,
     /// The revision it reads at; 0 before the first read, during which it is locked.
-    read_revision: tokio::sync::Mutex<u64>,
+    read_revision: tokio::sync::Mutex<Revision>,
     state: std::sync::Mutex<State>,
 }
 
@@ -109,7 +109,7 @@ impl Transaction {
             inner: Arc::new(Inner {
                 caller,
                 options,
-                read_revision: tokio::sync::Mutex::new(0),
+                read_revision: tokio::sync::Mutex::new(Revision::ZERO),
                 state: std::sync::Mutex::default(),
             }),
         }
@@ -126,14 +126,14 @@ impl Transaction {
     }
 
     /// The revision it reads at; 0 before its first read has been answered.
-    pub async fn read_revision(&self) -> u64 {
+    pub async fn read_revision(&self) -> Revision {
         *self.inner.read_revision.lock().await
     }
 
     /// Reads at the transaction's revision, which the first read finds.
     async fn read<T, F>(&self, read: impl Fn(pb::Read) -> F) -> Result<T>
     where
-        F: Future<Output = Result<(T, u64)>>,
+        F: Future<Output = Result<(T, Revision)>>,
     {
         let at = |level, revision| pb::Read {
             level: v1::wire_level(level).into(),
@@ -151,8 +151,8 @@ impl Transaction {
         let revision = *known;
         drop(known);
         // A revision is immutable: any member that has it may serve it, others refuse.
-        let found = match read(at(ReadLevel::Eventual, revision)).await {
-            Err(Error::FutureRevision) => read(at(ReadLevel::Linearizable, revision)).await,
+        let found = match read(at(ReadLevel::Eventual, revision.get())).await {
+            Err(Error::FutureRevision) => read(at(ReadLevel::Linearizable, revision.get())).await,
             found => found,
         };
         Ok(found?.0)
@@ -334,7 +334,7 @@ impl Transaction {
         let key = checked(key)?;
         self.state()?.expectations.push(pb::Expectation {
             key,
-            mod_revision: expected.mod_revision(),
+            mod_revision: expected.mod_revision().get(),
         });
         Ok(())
     }
@@ -542,7 +542,7 @@ impl Transaction {
 }
 
 /// What a commit at this read revision has come to.
-fn committed(reply: pb::CommitReply, read_revision: u64) -> Result<Committed> {
+fn committed(reply: pb::CommitReply, read_revision: Revision) -> Result<Committed> {
     // Something may have been written, whatever the answer means.
     let (header, _) = header(reply.header).map_err(Error::of_change)?;
     match reply.outcome {
@@ -553,13 +553,13 @@ fn committed(reply: pb::CommitReply, read_revision: u64) -> Result<Committed> {
         }),
         Some(Outcome::Conflict(conflict)) => Err(Error::Conflict {
             what: touched(conflict.what)?,
-            revision: conflict.revision,
+            revision: Revision::new(conflict.revision),
             snapshot: read_revision,
         }),
         Some(Outcome::Mismatch(mismatch)) => Err(Error::CompareFailed {
             key: mismatch.key,
-            expected: mismatch.expected,
-            actual: mismatch.actual,
+            expected: Revision::new(mismatch.expected),
+            actual: Revision::new(mismatch.actual),
         }),
         None => Err(senseless("it does not say what became of the commit").of_change()),
     }
@@ -664,7 +664,7 @@ mod tests {
         let tx = unreachable().begin();
         let twin = tx.clone();
         let done = tx.commit().await.unwrap();
-        assert_eq!((done.revision, done.changed), (0, false));
+        assert_eq!((done.revision, done.changed), (Revision::ZERO, false));
         assert!(matches!(twin.put("k", "v"), Err(Error::TransactionDone)));
         assert!(matches!(twin.get("k").await, Err(Error::TransactionDone)));
         assert!(matches!(twin.commit().await, Err(Error::TransactionDone)));
@@ -713,7 +713,7 @@ mod tests {
                 revision: 9,
                 ..pb::Header::default()
             });
-            committed(pb::CommitReply { header, outcome }, 5)
+            committed(pb::CommitReply { header, outcome }, Revision::new(5))
         };
         let conflict = pb::Conflict {
             what: Some(What::Key("k".into())),
@@ -722,10 +722,10 @@ mod tests {
         assert!(matches!(
             of(Some(Outcome::Conflict(conflict))),
             Err(Error::Conflict {
-                revision: 8,
-                snapshot: 5,
+                revision,
+                snapshot,
                 ..
-            })
+            }) if revision == 8 && snapshot == 5
         ));
         let mismatch = pb::Mismatch {
             key: "k".into(),
@@ -735,10 +735,10 @@ mod tests {
         assert!(matches!(
             of(Some(Outcome::Mismatch(mismatch))),
             Err(Error::CompareFailed {
-                expected: 3,
-                actual: 4,
+                expected,
+                actual,
                 ..
-            })
+            }) if expected == 3 && actual == 4
         ));
         assert!(matches!(of(None), Err(Error::UnknownOutcome { .. })));
     }

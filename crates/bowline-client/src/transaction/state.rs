@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bowline_proto::v1 as pb;
+use bowline_types::Revision;
 use bytes::Bytes;
 
 use crate::graph::{
@@ -172,7 +173,7 @@ impl State {
 
     pub(super) fn into_request(
         self,
-        read_revision: u64,
+        read_revision: Revision,
         isolation: pb::Isolation,
     ) -> pb::CommitRequest {
         use pb::transaction_read::Read as Wire;
@@ -190,7 +191,7 @@ impl State {
         };
         // Reads that no server has answered have told nothing.
         let reads = match read_revision {
-            0 => Vec::new(),
+            Revision::ZERO => Vec::new(),
             _ => self.reads.into_iter().map(read).collect(),
         };
         let deleted = self.deleted.into_iter();
@@ -207,7 +208,7 @@ impl State {
         let graph = graph.map(|write| Write::Graph(write.into_wire()));
         let writes = deleted.chain(keys).chain(graph);
         pb::CommitRequest {
-            read_revision,
+            read_revision: read_revision.get(),
             isolation: isolation.into(),
             reads,
             expectations: self.expectations,
@@ -258,7 +259,7 @@ mod tests {
             (b"h", b"stored", 7),
         ];
         assert_eq!(told, expected);
-        let request = state.into_request(5, pb::Isolation::Serializable);
+        let request = state.into_request(Revision::new(5), pb::Isolation::Serializable);
         use pb::transaction_write::Write;
         assert!(
             matches!(request.writes[0].write, Some(Write::DeleteRange(_))),

@@ -12,6 +12,7 @@ use bowline_proto::etcdserverpb::watch_request::RequestUnion;
 use bowline_proto::etcdserverpb::{
     WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
+use bowline_types::Revision;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Sleep, sleep, timeout};
@@ -45,7 +46,7 @@ pub(super) enum Command {
         id: u64,
         request: WatchCreateRequest,
         sender: mpsc::Sender<Result<Batch>>,
-        begun: oneshot::Sender<Result<u64>>,
+        begun: oneshot::Sender<Result<Revision>>,
         is_held_back: Arc<AtomicBool>,
     },
     Resume {
@@ -112,7 +113,7 @@ struct Watch {
     subscription: Subscription,
     sender: mpsc::Sender<Result<Batch>>,
     /// Taken when a server confirms the watch for the first time.
-    begun: Option<oneshot::Sender<Result<u64>>>,
+    begun: Option<oneshot::Sender<Result<Revision>>>,
     is_held_back: Arc<AtomicBool>,
     /// Its number on the stream; `None` while there is no stream or it is held back.
     watch_id: Option<i64>,

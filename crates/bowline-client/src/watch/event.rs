@@ -1,6 +1,7 @@
 //! The events of a watch.
 
 use bowline_proto::mvccpb;
+use bowline_types::Revision;
 
 use crate::Entry;
 
@@ -9,7 +10,7 @@ use crate::Entry;
 #[non_exhaustive]
 pub struct Batch {
     /// Every change up to this revision has been delivered, with this batch.
-    pub revision: u64,
+    pub revision: Revision,
     /// The changes in order; none for a notification of progress.
     pub events: Vec<Event>,
 }
@@ -46,7 +47,7 @@ impl Batch {
 impl Event {
     /// The revision of the change.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub fn revision(&self) -> Revision {
         self.entry.mod_revision
     }
 }

@@ -4,6 +4,7 @@ use std::future::IntoFuture;
 
 use bowline_proto::etcdserverpb::WatchCreateRequest;
 use bowline_proto::etcdserverpb::watch_create_request::FilterType;
+use bowline_types::Revision;
 
 use super::{Hubs, Watcher};
 use crate::reply::signed;
@@ -44,8 +45,8 @@ impl Watch {
 
     /// The first revision to report, in the past or in the future. Default: the next revision when the watch
     /// begins.
-    pub fn from(mut self, revision: u64) -> Watch {
-        self.request.start_revision = signed(revision);
+    pub fn from(mut self, revision: Revision) -> Watch {
+        self.request.start_revision = signed(revision.get());
         self
     }
 

@@ -3,6 +3,7 @@
 
 use bowline_proto::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use bowline_proto::mvccpb;
+use bowline_types::Revision;
 
 use super::{Batch, Event};
 use crate::Error;
@@ -54,8 +55,8 @@ impl Subscription {
     }
 
     /// The first revision that is not delivered; 0 if it is not known where the watch begins.
-    pub(super) fn next_revision(&self) -> u64 {
-        unsigned(self.next)
+    pub(super) fn next_revision(&self) -> Revision {
+        Revision::new(unsigned(self.next))
     }
 
     /// The message that creates the watch, where it was.
@@ -104,7 +105,7 @@ impl Subscription {
         let mut events: Vec<Event> = Vec::with_capacity(self.parts.len());
         for event in self.parts.drain(..) {
             let event = Event::from(event);
-            let revision = i64::try_from(event.revision()).unwrap_or(i64::MAX);
+            let revision = i64::try_from(event.revision().get()).unwrap_or(i64::MAX);
             if revision < self.floor {
                 // From before the watch was created again.
                 continue;
@@ -158,7 +159,7 @@ impl Subscription {
         self.wants_progress = false;
         Step::Deliver {
             batch: Batch {
-                revision: unsigned(revision),
+                revision: Revision::new(unsigned(revision)),
                 events: Vec::new(),
             },
             before: self.next,
@@ -168,7 +169,7 @@ impl Subscription {
     fn canceled(&mut self, message: WatchResponse) -> Step {
         if message.compact_revision != 0 {
             return Step::End(Error::Compacted {
-                compact_revision: Some(unsigned(message.compact_revision)),
+                compact_revision: Some(Revision::new(unsigned(message.compact_revision))),
             });
         }
         let reason = message.cancel_reason;
@@ -234,7 +235,10 @@ mod tests {
     /// The revisions that a step delivers.
     fn delivered(step: &Step) -> Vec<u64> {
         match step {
-            Step::Deliver { batch, .. } => batch.events.iter().map(Event::revision).collect(),
+            Step::Deliver { batch, .. } => {
+                let events = batch.events.iter();
+                events.map(|event| event.revision().get()).collect()
+            }
             Step::Nothing => Vec::new(),
             other => panic!("{other:?}"),
         }
@@ -332,7 +336,7 @@ mod tests {
         };
         let step = subscription(3).receive(cancel("", 9));
         let compacted = Error::Compacted {
-            compact_revision: Some(9),
+            compact_revision: Some(Revision::new(9)),
         };
         assert!(matches!(step, Step::End(error) if error.to_string() == compacted.to_string()));
         let step = subscription(3).receive(cancel("etcdserver: permission denied", 0));

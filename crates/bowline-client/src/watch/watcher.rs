@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bowline_proto::etcdserverpb::WatchCreateRequest;
+use bowline_types::Revision;
 use futures_core::Stream;
 use tokio::sync::{mpsc, oneshot};
 
@@ -31,7 +32,7 @@ pub struct Watcher {
     queue: mpsc::Receiver<Result<Batch>>,
     /// Set by the driver while it holds this watch back because the queue was full.
     is_held_back: Arc<AtomicBool>,
-    next_revision: u64,
+    next_revision: Revision,
 }
 
 impl Watcher {
@@ -49,7 +50,7 @@ impl Watcher {
             hub,
             queue,
             is_held_back: Arc::clone(&is_held_back),
-            next_revision: 0,
+            next_revision: Revision::ZERO,
         };
         watcher.hub.send(Command::Add {
             id,
@@ -79,7 +80,7 @@ impl Watcher {
 
     /// The first undelivered revision. A later watch resumes from it.
     #[must_use]
-    pub fn next_revision(&self) -> u64 {
+    pub fn next_revision(&self) -> Revision {
         self.next_revision
     }
 

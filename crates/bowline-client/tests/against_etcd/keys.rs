@@ -1,6 +1,8 @@
 //! Keys, values and transactions.
 
-use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel, SortBy};
+use bowline_client::{
+    Compare, Error, KeyRange, Operation, OperationReply, ReadLevel, Revision, SortBy,
+};
 use bowline_testing::lease_id;
 
 use crate::with_cluster;
@@ -74,7 +76,7 @@ fn ranges_have_limits_orders_and_counts() {
         let newest = prefix.entries[1].mod_revision;
         let modified = client
             .range(KeyRange::all())
-            .modified(newest..=newest)
+            .modified(newest.get()..=newest.get())
             .await
             .unwrap();
         assert_eq!(keys(&modified), ["b/2"]);
@@ -90,7 +92,7 @@ fn transactions_choose_a_branch_and_share_a_revision() {
         let create = || {
             client
                 .txn()
-                .when([Compare::create_revision("leader").equals(0)])
+                .when([Compare::create_revision("leader").equals(Revision::ZERO)])
                 .then([Operation::put("leader", "a"), Operation::put("term", "1")])
                 .otherwise([Operation::get("leader")])
         };

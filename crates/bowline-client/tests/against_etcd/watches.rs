@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_client::{Batch, Client, Error, EventKind, KeyRange, Watcher};
+use bowline_client::{Batch, Client, Error, EventKind, KeyRange, Revision, Watcher};
 use futures_util::StreamExt;
 
 use crate::proxy::Proxy;
@@ -30,7 +30,7 @@ async fn read_up_to(watcher: &mut Watcher, first: u64, last: u64) {
 async fn put(client: &Client, key: &str) -> u64 {
     loop {
         match client.put(key.to_owned(), "v").await {
-            Ok(reply) => return reply.header.revision,
+            Ok(reply) => return reply.header.revision.get(),
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -90,8 +90,8 @@ fn a_compacted_start_is_an_error_that_names_the_oldest() {
         for _ in 0..5 {
             revision = put(&client, "k").await;
         }
-        client.compact(revision, true).await.unwrap();
-        let error = match client.watch("k").from(revision - 3).await {
+        client.compact(Revision::new(revision), true).await.unwrap();
+        let error = match client.watch("k").from(Revision::new(revision - 3)).await {
             Ok(mut watcher) => {
                 let error = next(&mut watcher).await.unwrap_err();
                 assert!(
@@ -119,7 +119,7 @@ fn a_watch_resumes_when_its_server_was_killed_and_started_again() {
     with_cluster(1, |mut cluster| async move {
         let client = cluster.client().await;
         let first = put(&client, "k").await;
-        let mut past = client.watch("k").from(first).await.unwrap();
+        let mut past = client.watch("k").from(Revision::new(first)).await.unwrap();
         // Nothing has happened yet that it could resume after.
         let mut idle = client.watch(KeyRange::all()).await.unwrap();
         let mut last = first;
@@ -144,7 +144,7 @@ fn a_watch_goes_on_at_another_endpoint() {
         let first = put(&client, "k").await;
         let mut watchers = Vec::new();
         for _ in 0..10 {
-            watchers.push(client.watch("k").from(first).await.unwrap());
+            watchers.push(client.watch("k").from(Revision::new(first)).await.unwrap());
         }
         let mut last = first;
         for victim in 0..3 {
@@ -171,7 +171,11 @@ fn a_watch_survives_a_connection_that_is_cut_again_and_again() {
         let direct = cluster.client().await;
         let watching = Client::connect([proxy.endpoint.clone()]).await.unwrap();
         let first = put(&direct, "k").await;
-        let mut watcher = watching.watch("k").from(first).await.unwrap();
+        let mut watcher = watching
+            .watch("k")
+            .from(Revision::new(first))
+            .await
+            .unwrap();
         let mut last = first;
         for round in 0..200 {
             if round % 20 != 7 {
@@ -197,8 +201,8 @@ fn a_slow_watcher_loses_nothing_and_holds_no_other_up() {
     with_cluster(1, |cluster| async move {
         let client = cluster.client().await;
         let first = put(&client, "k").await;
-        let mut slow = client.watch("k").from(first).await.unwrap();
-        let mut quick = client.watch("k").from(first).await.unwrap();
+        let mut slow = client.watch("k").from(Revision::new(first)).await.unwrap();
+        let mut quick = client.watch("k").from(Revision::new(first)).await.unwrap();
         let mut last = first;
         for revision in first..first + 1_500 {
             if revision > first {
@@ -263,12 +267,12 @@ fn a_watcher_is_a_stream() {
         let client = cluster.client().await;
         let first = put(&client, "k").await;
         put(&client, "k").await;
-        let watcher = client.watch("k").from(first).await.unwrap();
+        let watcher = client.watch("k").from(Revision::new(first)).await.unwrap();
         let revisions = watcher.flat_map(|batch| {
             let events = batch.unwrap().events;
             futures_util::stream::iter(events.into_iter().map(|event| event.revision()))
         });
-        let revisions: Vec<u64> = revisions.take(2).collect().await;
+        let revisions: Vec<Revision> = revisions.take(2).collect().await;
         assert_eq!(revisions, [first, first + 1]);
     });
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::DbReader;
-use bowline::LeaseId;
+use bowline::{LeaseId, Revision};
 use bowline_replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
@@ -45,7 +45,7 @@ pub struct Status {
     /// The size of tables, blob files and memtables.
     pub size_in_use_bytes: u64,
     /// The newest revision.
-    pub revision: u64,
+    pub revision: Revision,
     /// Why the member has stopped, if it has.
     pub failure: Option<String>,
 }
@@ -184,7 +184,7 @@ impl LocalClient {
         &self,
         level: ReadLevel,
         is_long: bool,
-        read: impl Fn() -> Result<(T, u64)>,
+        read: impl Fn() -> Result<(T, Revision)>,
     ) -> Result<Read<T>> {
         if level == ReadLevel::Lease && self.core.holds_lease() {
             let point = self.point(level);
@@ -404,7 +404,7 @@ impl LocalClient {
 
     /// The revision of the last compaction request; 0 when there was none.
     #[must_use]
-    pub fn compacted_revision(&self) -> u64 {
+    pub fn compacted_revision(&self) -> Revision {
         self.core.replica.compacted_revision()
     }
 
@@ -439,7 +439,7 @@ impl LocalClient {
     ///
     /// # Errors
     /// `Refused` for a revision that cannot be read.
-    pub fn hash_kv(&self, revision: u64) -> Result<(u32, u64, u64)> {
+    pub fn hash_kv(&self, revision: Revision) -> Result<(u32, Revision, Revision)> {
         let db = self.db();
         let refused = |error| match error {
             bowline::Error::Compacted { oldest, .. } => {
@@ -453,7 +453,7 @@ impl LocalClient {
             other => Error::from(other),
         };
         let snapshot = match revision {
-            0 => db.snapshot(),
+            Revision::ZERO => db.snapshot(),
             at => db.snapshot_at(at).map_err(refused)?,
         };
         // Without entries it must not be 0, which clients take for a missing hash.
@@ -466,8 +466,8 @@ impl LocalClient {
             }
             let lease = LeaseId::number_of(entry.lease) as u64;
             for number in [
-                entry.create_revision,
-                entry.mod_revision,
+                entry.create_revision.get(),
+                entry.mod_revision.get(),
                 entry.version,
                 lease,
             ] {
@@ -519,7 +519,7 @@ impl LocalClient {
         Ok(Frozen {
             database_id: self.db().id(),
             index: frozen.index,
-            revision: frozen.revision,
+            revision: Revision::new(frozen.revision),
             tables: tables.collect(),
             state: frozen.state,
         })
@@ -545,7 +545,7 @@ pub struct Frozen {
     /// The index of the last log entry in it, from 1.
     pub index: u64,
     /// The newest revision in it.
-    pub revision: u64,
+    pub revision: Revision,
     /// The structure of the tables.
     pub state: Vec<u8>,
     /// The tables.

@@ -1,5 +1,6 @@
 //! Entry points of fuzzers for a node's marks, proposals and leader requests; see [`crate::fuzzing`].
 
+use bowline::Revision;
 use bowline_proto::peer as wire;
 use prost::Message;
 
@@ -28,7 +29,9 @@ pub(crate) fn proposal(data: &[u8]) {
 pub(crate) fn proposal_seed() -> Vec<u8> {
     use bowline_replica::Command;
     let commands = [
-        Command::Compact { revision: 7 },
+        Command::Compact {
+            revision: Revision::new(7),
+        },
         Command::LeaseRevoke { id: 5 },
     ];
     let waiters = crate::raft::waiters::Waiters::new(1);

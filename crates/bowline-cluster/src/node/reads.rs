@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bowline::Revision;
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::Core;
@@ -42,7 +43,7 @@ pub struct ReadPoint {
     /// One past the Raft index that this member had applied, at least.
     pub applied_index: u64,
     /// The newest revision at that point.
-    pub revision: u64,
+    pub revision: Revision,
     /// The term of that entry.
     pub term: u64,
 }

@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
+use bowline::Revision;
 use bowline_replica::{FrozenSource, RestoredAs};
 use bowline_storage::engine::FrozenContents;
 
@@ -38,7 +39,7 @@ pub struct Saved<'a> {
     /// The index of the last log entry in it, from 1.
     pub index: u64,
     /// The newest revision in it.
-    pub revision: u64,
+    pub revision: Revision,
     /// The structure of the tables.
     pub state: &'a [u8],
     /// The tables' names and lengths.
@@ -67,7 +68,7 @@ pub struct Restored {
     /// The index of the last log entry in it, from 1.
     pub index: u64,
     /// The revision.
-    pub revision: u64,
+    pub revision: Revision,
 }
 
 /// The tables listed in a state; `None` for an invalid state.
@@ -176,7 +177,7 @@ mod tests {
     /// The parts of a saved copy.
     struct Parts {
         index: u64,
-        revision: u64,
+        revision: Revision,
         state: Vec<u8>,
         tables: Vec<(String, u64)>,
         contents: Vec<u8>,
@@ -246,7 +247,7 @@ mod tests {
         let tables = frozen.tables.iter();
         Parts {
             index: frozen.index,
-            revision: frozen.revision,
+            revision: Revision::new(frozen.revision),
             state: frozen.state.clone(),
             tables: tables.map(|t| (t.name(), t.file_bytes())).collect(),
             contents,

@@ -268,6 +268,7 @@ impl Waiters {
 
 #[cfg(test)]
 mod tests {
+    use bowline::Revision;
     use bowline_replica::Outcome;
 
     use super::*;
@@ -280,7 +281,7 @@ mod tests {
 
     fn applied(index: u64) -> Applied {
         let reply = Reply {
-            revision: index,
+            revision: Revision::new(index),
             result: Ok(Outcome::Done),
         };
         Applied {

@@ -2,8 +2,9 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use bowline_storage::Value;
 use bowline_storage::engine::{Engine, Scan, ScanDirection, SnapshotPin};
-use bowline_storage::{Revision, Value};
+use bowline_types::Revision;
 
 use super::range::Range;
 use super::record::{self, Entry, Head, decode};
@@ -41,7 +42,7 @@ impl RangeIter {
         pin: Option<SnapshotPin>,
     ) -> RangeIter {
         let (lower, upper) = (range.lower.clone(), range.upper.clone());
-        let scan = engine.scan(trees::KV, lower, upper, at, ScanDirection::Forward);
+        let scan = engine.scan(trees::KV, lower, upper, at.get(), ScanDirection::Forward);
         RangeIter {
             front: scan,
             back: None,
@@ -121,13 +122,13 @@ impl<'a> EntryRef<'a> {
     #[inline]
     fn at(scan: &'a Scan) -> Result<EntryRef<'a>> {
         let (key, bytes, mod_revision) = (scan.key(), scan.bytes(), scan.revision());
-        let Some((head, start)) = decode(bytes, mod_revision) else {
+        let Some((head, start)) = decode(bytes, Revision::new(mod_revision)) else {
             return Err(record::invalid(key));
         };
         Ok(EntryRef {
             key,
             value: &bytes[start..],
-            mod_revision,
+            mod_revision: Revision::new(mod_revision),
             head,
             scan,
         })

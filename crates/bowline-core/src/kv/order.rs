@@ -28,7 +28,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use bowline_storage::codec::{Reader, put_bytes};
 use bowline_storage::engine::{BatchReader, Engine};
-use bowline_storage::{EntryKind, Revision, Value};
+use bowline_storage::{EntryKind, Value};
+use bowline_types::Revision;
 
 use super::record;
 use crate::error::{Error, Result, show_key};
@@ -238,25 +239,25 @@ pub fn for_each(
     let key = trees::order_key();
     let mut left = revisions;
     while let Some(newest) = left.last() {
-        let found = engine.read_at(trees::SYSTEM, &key, *newest, |found| {
+        let found = engine.read_at(trees::SYSTEM, &key, newest.get(), |found| {
             let put = found.filter(|found| found.kind == EntryKind::Put);
             put.map(|found| {
-                let order = (found.revision == *newest).then(|| decode(found.bytes(), *newest));
-                (found.revision, order)
+                let order = (*newest == found.revision).then(|| decode(found.bytes(), *newest));
+                (Revision::new(found.revision), order)
             })
         });
-        let (revision, order) = match found {
+        let (found, order) = match found {
             Ok(Some(found)) => found,
             // The floor is above this revision and all remaining ones.
             Ok(None) | Err(bowline_storage::Error::Replaced { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         if let Some(order) = order {
-            visit(revision, order.ok_or_else(|| invalid(&key))?)?;
+            visit(found, order.ok_or_else(|| invalid(&key))?)?;
         }
         // There is no record in between.
-        let behind = left.partition_point(|other| *other <= revision);
-        let is_it = left.last() == Some(&revision);
+        let behind = left.partition_point(|other| *other <= found);
+        let is_it = left.last() == Some(&found);
         left = &left[..behind - usize::from(is_it)];
     }
     Ok(())
@@ -277,12 +278,12 @@ mod tests {
 
     use super::*;
 
-    const REVISION: Revision = 9;
+    const REVISION: Revision = Revision::new(9);
 
     /// A batch of writes: a put of a key, or after `-` its deletion.
     fn batch(writes: &[&str]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut writer = BatchWriter::start(&mut out, REVISION);
+        let mut writer = BatchWriter::start(&mut out, REVISION.get());
         for (number, write) in writes.iter().enumerate() {
             writer.put(trees::SYSTEM, b"other", b"", b"");
             match write.strip_prefix('-') {

@@ -27,7 +27,8 @@
 use bowline_storage::codec::{Reader, put_varint};
 use bowline_storage::compaction::MergeOperator;
 use bowline_storage::engine::{Found, SuperVersion, Want};
-use bowline_storage::{EntryKind, Revision, Value};
+use bowline_storage::{EntryKind, Value};
+use bowline_types::Revision;
 
 use crate::error::{Error, Result, show_key};
 use crate::lease::LeaseId;
@@ -143,7 +144,7 @@ fn on_top_of(blind: Meta, below: Meta) -> Meta {
 fn complete(key: &[u8], blind: Meta, sources: &SuperVersion) -> Result<Meta> {
     let mut meta = blind;
     let mut at = blind.mod_revision;
-    while let Some(under) = at.checked_sub(1) {
+    while let Some(under) = at.get().checked_sub(1) {
         let below = sources.get(trees::KV, key, under, 0, Want::Head, |found| {
             head_of(key, found.as_ref())
         })??;
@@ -168,14 +169,14 @@ impl MergeOperator for Metadata {
 
     fn apply(
         &self,
-        (revision, operand): (Revision, &[u8]),
-        below: Option<(Revision, &[u8])>,
+        (revision, operand): (u64, &[u8]),
+        below: Option<(u64, &[u8])>,
         out: &mut Vec<u8>,
     ) -> Option<()> {
-        let (blind, start) = decode(operand, revision)?;
+        let (blind, start) = decode(operand, Revision::new(revision))?;
         let head = match below {
             Some((revision, bytes)) => {
-                let (below, _) = decode(bytes, revision)?;
+                let (below, _) = decode(bytes, Revision::new(revision))?;
                 Head {
                     meta: on_top_of(blind.meta, below.meta),
                     is_blind: below.is_blind,
@@ -229,7 +230,7 @@ pub fn encode(head: &Head, out: &mut Vec<u8>) {
         (_, _) => FLAG_LEASE,
     };
     out.push(flags);
-    put_varint(out, meta.create_revision);
+    put_varint(out, meta.create_revision.get());
     put_varint(out, meta.version);
     if let Some(lease) = meta.lease {
         put_varint(out, lease.get() as u64);
@@ -259,11 +260,11 @@ pub fn decode(bytes: &[u8], mod_revision: Revision) -> Option<(Head, usize)> {
     };
     // A record without a lease has no lease field.
     let is_padded = flags & FLAG_LEASE != 0 && lease.is_none();
-    if create_revision > mod_revision || version == 0 || is_padded {
+    if create_revision > mod_revision.get() || version == 0 || is_padded {
         return None;
     }
     let meta = Meta {
-        create_revision,
+        create_revision: Revision::new(create_revision),
         mod_revision,
         version,
         lease,
@@ -289,7 +290,8 @@ pub fn invalid(key: &[u8]) -> Error {
 pub fn head_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Head>> {
     match found {
         Some(found) if found.kind == EntryKind::Put => {
-            let (head, _) = decode(found.bytes(), found.revision).ok_or_else(|| invalid(key))?;
+            let (head, _) =
+                decode(found.bytes(), Revision::new(found.revision)).ok_or_else(|| invalid(key))?;
             Ok(Some(head))
         }
         _ => Ok(None),
@@ -312,7 +314,7 @@ pub fn value_into(key: &[u8], found: Option<Found<'_>>, value: &mut Result<Optio
         && found.kind == EntryKind::Put
     {
         let bytes = found.bytes();
-        match decode(bytes, found.revision) {
+        match decode(bytes, Revision::new(found.revision)) {
             Some((_, start)) => {
                 *value = Ok(Some(Value::EMPTY));
                 if let Ok(Some(value)) = value {
@@ -329,7 +331,8 @@ pub fn entry_of(key: &[u8], found: Option<Found<'_>>) -> Result<Option<Entry>> {
     match found {
         Some(found) if found.kind == EntryKind::Put => {
             let bytes = found.bytes();
-            let (head, start) = decode(bytes, found.revision).ok_or_else(|| invalid(key))?;
+            let (head, start) =
+                decode(bytes, Revision::new(found.revision)).ok_or_else(|| invalid(key))?;
             let meta = head.complete(key, found.sources())?;
             Ok(Some(meta.entry(key, found.slice(start..bytes.len()))))
         }
@@ -380,7 +383,7 @@ mod tests {
     fn head(create_revision: Revision, version: u64, is_blind: bool) -> Head {
         let meta = Meta {
             create_revision,
-            mod_revision: u64::MAX,
+            mod_revision: Revision::MAX,
             version,
             lease: None,
         };
@@ -396,7 +399,7 @@ mod tests {
         for lease in [0, 1, i64::MAX, -1] {
             for number in [1, 127, 128, u64::MAX] {
                 for is_blind in [false, lease == 0] {
-                    let mut head = head(number, number, is_blind);
+                    let mut head = head(Revision::new(number), number, is_blind);
                     head.meta.lease = LeaseId::new(lease);
                     if is_blind {
                         head.blind_below = (number % 8) as u8;
@@ -406,7 +409,7 @@ mod tests {
                     assert!(out.len() <= HEAD_MAX_BYTES);
                     let start = out.len();
                     out.extend_from_slice(b"value");
-                    assert_eq!(decode(&out, u64::MAX), Some((head, start)));
+                    assert_eq!(decode(&out, Revision::MAX), Some((head, start)));
                     assert_eq!(Metadata.is_operand(&out), is_blind);
                 }
             }
@@ -415,22 +418,42 @@ mod tests {
 
     #[test]
     fn damaged_heads_are_refused() {
-        assert_eq!(decode(&[], 9), None);
-        assert_eq!(decode(&[32, 1, 1], 9), None, "unknown flag");
-        assert_eq!(decode(&[4, 1, 1], 9), None, "a number of a blind one");
-        assert_eq!(decode(&[34, 1, 1], 9), None, "too many below");
-        assert_eq!(decode(&[3, 1, 1, 7], 9), None, "blind, with a lease");
+        assert_eq!(decode(&[], Revision::new(9)), None);
+        assert_eq!(decode(&[32, 1, 1], Revision::new(9)), None, "unknown flag");
         assert_eq!(
-            decode(&[0, 10, 1], 9),
+            decode(&[4, 1, 1], Revision::new(9)),
+            None,
+            "a number of a blind one"
+        );
+        assert_eq!(
+            decode(&[34, 1, 1], Revision::new(9)),
+            None,
+            "too many below"
+        );
+        assert_eq!(
+            decode(&[3, 1, 1, 7], Revision::new(9)),
+            None,
+            "blind, with a lease"
+        );
+        assert_eq!(
+            decode(&[0, 10, 1], Revision::new(9)),
             None,
             "created after it was modified"
         );
-        assert_eq!(decode(&[0, 1, 0], 9), None, "version 0");
-        assert_eq!(decode(&[1, 1, 1], 9), None, "the lease is missing");
+        assert_eq!(decode(&[0, 1, 0], Revision::new(9)), None, "version 0");
+        assert_eq!(
+            decode(&[1, 1, 1], Revision::new(9)),
+            None,
+            "the lease is missing"
+        );
         // There were two encodings once, with and without a lease of 0.
-        assert_eq!(decode(&[1, 1, 1, 0], 9), None, "a lease that is none");
+        assert_eq!(
+            decode(&[1, 1, 1, 0], Revision::new(9)),
+            None,
+            "a lease that is none"
+        );
         assert!(
-            entry_of_record(b"k", 9, &[2, 9, 1]).is_err(),
+            entry_of_record(b"k", Revision::new(9), &[2, 9, 1]).is_err(),
             "blind, with nothing to complete it from"
         );
     }
@@ -443,25 +466,34 @@ mod tests {
             out.extend_from_slice(b"v");
             out
         };
-        let apply = |operand: &[u8], below: Option<(Revision, &[u8])>| {
+        let apply = |operand: &[u8], below: Option<(u64, &[u8])>| {
             let mut out = Vec::new();
             Metadata.apply((9, operand), below, &mut out).map(|()| out)
         };
-        let blind = record(9, 1, true);
-        assert_eq!(apply(&blind, None), Some(record(9, 1, false)));
-        let (known, unknown) = (record(2, 5, false), record(6, 2, true));
+        let blind = record(Revision::new(9), 1, true);
+        assert_eq!(
+            apply(&blind, None),
+            Some(record(Revision::new(9), 1, false))
+        );
+        let (known, unknown) = (
+            record(Revision::new(2), 5, false),
+            record(Revision::new(6), 2, true),
+        );
         let on_known = apply(&blind, Some((4, &known)));
-        assert_eq!(on_known, Some(record(2, 6, false)));
+        assert_eq!(on_known, Some(record(Revision::new(2), 6, false)));
         let on_blind = apply(&blind, Some((7, &unknown)));
-        assert_eq!(on_blind, Some(record(6, 3, true)));
+        assert_eq!(on_blind, Some(record(Revision::new(6), 3, true)));
         // The order of application does not matter.
         let first = Metadata.apply((7, &unknown), Some((4, &known)), &mut Vec::new());
         assert_eq!(first, Some(()));
         assert_eq!(
             apply(&on_blind.unwrap(), Some((4, &known))),
-            Some(record(2, 8, false))
+            Some(record(Revision::new(2), 8, false))
         );
-        assert_eq!(apply(&blind, Some((4, b"damaged"))), None);
+        assert_eq!(
+            apply(&blind, Some((Revision::new(4).get(), b"damaged"))),
+            None
+        );
         assert_eq!(apply(b"", None), None);
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bowline_storage::Revision;
 use bowline_storage::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use bowline_storage::sync::{ArcSwapOption, Condvar, Mutex};
+use bowline_types::Revision;
 
 use super::{Change, Changes};
 
@@ -67,7 +67,7 @@ impl Hub {
 
     /// Where a revision's slot is.
     fn place(revision: Revision) -> usize {
-        (revision % Hub::SLOTS as u64) as usize
+        (revision.get() % Hub::SLOTS as u64) as usize
     }
 
     /// Whether there are watchers. Without watchers the ring stays empty.
@@ -100,8 +100,8 @@ impl Hub {
     }
 
     fn forget(&self, tail: &mut Tail) {
-        for revision in tail.oldest..tail.end {
-            self.slot(revision).store(None);
+        for revision in tail.oldest.get()..tail.end.get() {
+            self.slot(Revision::new(revision)).store(None);
         }
         *tail = Tail::default();
     }
@@ -187,7 +187,7 @@ mod tests {
     use bowline_storage::Value;
 
     fn change(len: usize) -> Change {
-        let mut change = Change::deletion(Value::from("k"), 1);
+        let mut change = Change::deletion(Value::from("k"), Revision::new(1));
         change.entry.value = Value::from(vec![0; len]);
         change
     }
@@ -196,10 +196,10 @@ mod tests {
     fn the_ring_forgets_the_oldest_first_and_stays_within_its_bytes() {
         let hub = Hub::new(100_000);
         for revision in 2..1000 {
-            hub.publish(revision, vec![change(1000)]);
+            hub.publish(Revision::new(revision), vec![change(1000)]);
             assert!(hub.tail.lock().bytes <= 100_000);
             assert_eq!(
-                hub.get(revision).unwrap().revision,
+                hub.get(Revision::new(revision)).unwrap().revision,
                 revision,
                 "the newest is there"
             );
@@ -208,8 +208,8 @@ mod tests {
         assert!(oldest > 900);
         for revision in 2..1000 {
             assert_eq!(
-                hub.get(revision).is_some(),
-                revision >= oldest,
+                hub.get(Revision::new(revision)).is_some(),
+                revision >= oldest.get(),
                 "{revision}"
             );
         }
@@ -221,13 +221,13 @@ mod tests {
     fn a_time_without_watchers_leaves_the_ring_its_room() {
         let hub = Hub::new(100_000);
         for revision in 2..90 {
-            hub.publish(revision, vec![change(1000)]);
+            hub.publish(Revision::new(revision), vec![change(1000)]);
         }
         for revision in 50_000..50_050 {
-            hub.publish(revision, vec![change(1000)]);
-            assert!((50_000..=revision).all(|revision| hub.get(revision).is_some()));
+            hub.publish(Revision::new(revision), vec![change(1000)]);
+            assert!((50_000..=revision).all(|revision| hub.get(Revision::new(revision)).is_some()));
         }
-        assert!((2..90).all(|revision| hub.get(revision).is_none()));
+        assert!((2..90).all(|revision| hub.get(Revision::new(revision)).is_none()));
     }
 
     #[test]
@@ -243,15 +243,15 @@ mod tests {
         hub.add_watcher();
         hub.add_watcher();
         for revision in 2..6000 {
-            hub.publish(revision, vec![change(100)]);
+            hub.publish(Revision::new(revision), vec![change(100)]);
         }
         hub.remove_watcher();
-        assert!(hub.get(5999).is_some() && !is_empty(&hub));
+        assert!(hub.get(Revision::new(5999)).is_some() && !is_empty(&hub));
         hub.remove_watcher();
         assert!(is_empty(&hub));
         hub.add_watcher();
-        hub.publish(6000, vec![change(100)]);
-        assert!(hub.get(6000).is_some());
+        hub.publish(Revision::new(6000), vec![change(100)]);
+        assert!(hub.get(Revision::new(6000)).is_some());
         assert!(hub.tail.lock().bytes < 1000);
     }
 
@@ -259,10 +259,10 @@ mod tests {
     fn a_slot_that_was_taken_by_a_newer_revision_is_not_mistaken() {
         let hub = Hub::new(u64::MAX);
         let slots = Hub::SLOTS as u64;
-        hub.publish(5, vec![change(1)]);
-        hub.publish(5 + slots, vec![change(1)]);
-        assert!(hub.get(5).is_none());
-        assert!(hub.get(5 + slots).is_some());
-        assert!(hub.get(6).is_none());
+        hub.publish(Revision::new(5), vec![change(1)]);
+        hub.publish(Revision::new(5 + slots), vec![change(1)]);
+        assert!(hub.get(Revision::new(5)).is_none());
+        assert!(hub.get(Revision::new(5 + slots)).is_some());
+        assert!(hub.get(Revision::new(6)).is_none());
     }
 }

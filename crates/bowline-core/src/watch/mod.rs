@@ -25,7 +25,8 @@
 
 mod hub;
 
-use bowline_storage::{Revision, Value};
+use bowline_storage::Value;
+use bowline_types::Revision;
 
 pub use hub::Hub;
 
@@ -68,7 +69,7 @@ impl Change {
         let entry = Entry {
             key,
             value: Value::default(),
-            create_revision: 0,
+            create_revision: Revision::ZERO,
             mod_revision: revision,
             version: 0,
             lease: None,

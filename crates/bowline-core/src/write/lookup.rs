@@ -3,7 +3,8 @@
 use std::ops::Bound;
 
 use bowline_storage::engine::{Engine, ScanDirection};
-use bowline_storage::{EntryKind, Revision, TreeId};
+use bowline_storage::{EntryKind, TreeId};
+use bowline_types::Revision;
 
 use crate::error::Result;
 use crate::kv::record::{self, Meta};
@@ -53,7 +54,7 @@ impl Lookup for Newest<'_> {
         let head = self.0.peek_since(trees::KV, key, 0, |found| {
             record::head_of(key, found.as_ref())
         })??;
-        Ok(head.map_or(0, |head| head.meta.mod_revision))
+        Ok(head.map_or(Revision::ZERO, |head| head.meta.mod_revision))
     }
 
     fn for_each_key(
@@ -64,9 +65,13 @@ impl Lookup for Newest<'_> {
     ) -> Result<()> {
         let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         let lower = Bound::Included(prefix.to_vec());
-        let scan = self
-            .0
-            .scan(tree, lower, upper, Revision::MAX, ScanDirection::Forward);
+        let scan = self.0.scan(
+            tree,
+            lower,
+            upper,
+            Revision::MAX.get(),
+            ScanDirection::Forward,
+        );
         let mut scan = scan.heads();
         while scan.advance()? {
             if !visit(scan.key()) {

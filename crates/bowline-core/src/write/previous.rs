@@ -9,8 +9,8 @@
 //! metadata, or by a lease, from which the key may have to be detached. Both are checked again at the
 //! decision.
 
-use bowline_storage::Revision;
 use bowline_storage::engine::{Engine, Found};
+use bowline_types::Revision;
 
 use super::mutation::Action;
 use crate::error::Result;
@@ -82,7 +82,7 @@ impl Previous {
         let newer = if is_current {
             None
         } else {
-            engine.peek_since(trees::KV, key, looked_up_at, |found| {
+            engine.peek_since(trees::KV, key, looked_up_at.get(), |found| {
                 let previous = found.map(|found| Previous::of(key, Some(&found), may_be_blind));
                 previous.transpose()
             })??
@@ -91,7 +91,7 @@ impl Previous {
             Previous::Absent => false,
             // A newer deletion may have been merged away since the look-up, together with the version it
             // deleted. The floor is read after the key: a merge raises the floor first.
-            Previous::Present(_) => engine.history_floor() > looked_up_at,
+            Previous::Present(_) => engine.history_floor() > looked_up_at.get(),
             Previous::Unknown { .. } => must_know,
         };
         match newer {

@@ -8,8 +8,9 @@
 
 use std::ops::Bound;
 
+use bowline_storage::TreeId;
 use bowline_storage::engine::Engine;
-use bowline_storage::{Revision, TreeId};
+use bowline_types::Revision;
 
 use super::lookup::Lookup;
 use crate::error::Result;
@@ -100,13 +101,13 @@ pub fn check_lease(lookup: &impl Lookup, id: LeaseId, exists: bool) -> Verdict {
 
 /// No version of a key is newer than `since`.
 pub fn check_unchanged(engine: &Engine, tree: TreeId, key: &[u8], since: Revision) -> Verdict {
-    let newer = engine.peek_since(tree, key, since, |found| found.map(|f| f.revision))?;
+    let newer = engine.peek_since(tree, key, since.get(), |found| found.map(|f| f.revision))?;
     if let Some(revision) = newer {
         let key = key.to_vec();
         return Ok(Err(Violation::Changed {
             tree,
             key,
-            revision,
+            revision: Revision::new(revision),
             since,
         }));
     }
@@ -120,13 +121,14 @@ pub fn check_range_unchanged(
     (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
     since: Revision,
 ) -> Verdict {
-    if !engine.changed_since(tree, lower, upper, since)? {
+    if !engine.changed_since(tree, lower, upper, since.get())? {
         return Ok(Ok(()));
     }
     // The smallest changed key, so that all members agree: the order of the visits differs between them.
     let mut first: Option<(Vec<u8>, Revision)> = None;
-    let span = (since + 1, Revision::MAX);
+    let span = (since.get() + 1, u64::MAX);
     engine.peek_versions(tree, lower, upper, span, &mut |key, revision, _, _| {
+        let revision = Revision::new(revision);
         match &mut first {
             Some((known, _)) if key > &known[..] => {}
             Some((known, newest)) if key == &known[..] => *newest = revision.max(*newest),

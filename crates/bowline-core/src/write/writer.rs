@@ -12,7 +12,8 @@
 //! - A put after a deletion begins at version 1, with this revision as the one that created the key.
 
 use bowline_storage::engine::BatchWriter;
-use bowline_storage::{Revision, TreeId, Value};
+use bowline_storage::{TreeId, Value};
+use bowline_types::Revision;
 
 use crate::kv::record::{self, Meta};
 use crate::lease::LeaseId;
@@ -50,7 +51,7 @@ impl<J: Journal> Writer<J> {
     /// Begins a transaction. Events are collected when it `is_watched`.
     #[inline]
     pub fn begin(&mut self, revision: Revision, is_watched: bool) {
-        BatchWriter::start(&mut self.batch, revision);
+        BatchWriter::start(&mut self.batch, revision.get());
         self.changes.clear();
         self.revision = revision;
         self.is_watched = is_watched;

@@ -26,7 +26,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use bowline_storage::{Revision, TreeId, Value};
+use bowline_storage::{TreeId, Value};
 
 use super::{Planner, Stop};
 use crate::command::{Commit, CommitRead, CommitWrite, Outcome, PutOp, Refusal};
@@ -40,7 +40,7 @@ use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
 use bowline_core::write::validate::{self, Violation};
-use bowline_types::{EdgeKey, GraphWrite, Touched};
+use bowline_types::{EdgeKey, GraphWrite, Revision, Touched};
 use bytes::Bytes;
 
 /// The final writes of keys. Each key is in at most one of both.

@@ -21,7 +21,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use bowline_storage::engine::{BatchWriter, Engine};
-use bowline_storage::{EntryKind, Index, Revision, TreeId, Value};
+use bowline_storage::{EntryKind, Index, TreeId, Value};
 
 use super::command::{
     AlarmKind, Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply,
@@ -45,7 +45,7 @@ use bowline_core::write::lookup::Lookup;
 use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::Writer;
-use bowline_types::GraphWrite;
+use bowline_types::{GraphWrite, Revision};
 
 /// Replicated state outside the trees; loaded from them at the opening.
 #[derive(Debug, Default, Clone)]
@@ -72,7 +72,7 @@ impl Known {
         revision: Revision,
         newest: Revision,
     ) -> Result<(), Refusal> {
-        let oldest = self.compacted.unwrap_or(0);
+        let oldest = self.compacted.unwrap_or(Revision::ZERO);
         if is_below_all(revision) || revision < oldest {
             return Err(Refusal::Compacted { revision, oldest });
         }
@@ -324,7 +324,7 @@ impl<'a> Planner<'a> {
                     let revision = *revision;
                     return Err(Refusal::Compacted { revision, oldest }.into());
                 }
-                let value = records::encode_number(*revision);
+                let value = records::encode_number(revision.get());
                 let key = trees::compacted_key();
                 self.writer.put_record(trees::SYSTEM, &key, &value);
                 self.effects.push(Effect::Compacted(*revision));
@@ -779,7 +779,7 @@ impl Target for Planner<'_> {
 /// The same operations at another revision.
 fn with_revision(batch: &[u8], revision: Revision) -> Vec<u8> {
     let mut out = Vec::with_capacity(batch.len());
-    BatchWriter::start(&mut out, revision);
+    BatchWriter::start(&mut out, revision.get());
     let operations = bowline_storage::engine::BatchReader::new(batch).map_or(&[][..], |r| r.rest());
     out.extend_from_slice(operations);
     out

@@ -298,7 +298,10 @@ fn what_is_written_conflicts_under_snapshot_isolation_only() {
             assert_eq!(is_conflict, isolation == Isolation::Snapshot, "{case}");
             assert_eq!(done.result.is_ok(), !is_conflict, "{case}");
             // Without reads there is no revision since which anything could have changed.
-            let blind = one(&mut member, commit_of(0, isolation, vec![write.clone()]));
+            let blind = one(
+                &mut member,
+                commit_of(Revision::ZERO, isolation, vec![write.clone()]),
+            );
             assert!(blind.result.is_ok(), "{blind:?}");
             assert!(member.replica.db().check().unwrap().is_clean());
         }
@@ -354,11 +357,11 @@ fn all_of_a_commit_has_one_revision_and_each_key_one_version() {
             expectations: vec![
                 Expectation {
                     key: "a".into(),
-                    mod_revision: 2,
+                    mod_revision: Revision::new(2),
                 },
                 Expectation {
                     key: "nothing".into(),
-                    mod_revision: 0,
+                    mod_revision: Revision::ZERO,
                 },
             ],
             writes: vec![
@@ -436,7 +439,9 @@ fn a_refused_commit_leaves_no_trace() {
     let mut member = member();
     member.run(&[
         txn_of(vec![Op::Put(put("a", "w"))]),
-        Command::Compact { revision: 4 },
+        Command::Compact {
+            revision: Revision::new(4),
+        },
     ]);
     let before = member.dump();
     let newest = member.replica.db().revision();
@@ -471,10 +476,10 @@ fn a_refused_commit_leaves_no_trace() {
     };
     for (command, refusal) in [
         (
-            at(3),
+            at(Revision::new(3)),
             Refusal::Compacted {
-                revision: 3,
-                oldest: 4,
+                revision: Revision::new(3),
+                oldest: Revision::new(4),
             },
         ),
         (
@@ -490,19 +495,19 @@ fn a_refused_commit_leaves_no_trace() {
             Refusal::MissingBlock { id: BlockId(7) },
         ),
         (
-            expects("a", 2),
+            expects("a", Revision::new(2)),
             Refusal::CompareFailed {
                 key: "a".into(),
-                expected: 2,
-                actual: 4,
+                expected: Revision::new(2),
+                actual: Revision::new(4),
             },
         ),
         (
-            expects("absent", 2),
+            expects("absent", Revision::new(2)),
             Refusal::CompareFailed {
                 key: "absent".into(),
-                expected: 2,
-                actual: 0,
+                expected: Revision::new(2),
+                actual: Revision::ZERO,
             },
         ),
     ] {
@@ -511,7 +516,7 @@ fn a_refused_commit_leaves_no_trace() {
         assert_eq!((reply.revision, member.dump()), (newest, before.clone()));
     }
     assert!(
-        one(&mut member, at(4)).result.is_ok(),
+        one(&mut member, at(Revision::new(4))).result.is_ok(),
         "the compacted revision is readable"
     );
 }
@@ -523,32 +528,50 @@ fn a_deletion_above_the_compacted_revision_is_found_in_merged_tables() {
     let mut member = member();
     member.run(&[delete_key("a"), Command::Graph(vec![delete_edge(1, 2)])]);
     let compact = |revision| Command::Compact { revision };
-    member.run(&[txn_of(vec![Op::Put(put("b", "v"))]), compact(4)]);
+    member.run(&[
+        txn_of(vec![Op::Put(put("b", "v"))]),
+        compact(Revision::new(4)),
+    ]);
     member.replica.db().compact().unwrap();
     let conflicts = |member: &mut Member, at, read: CommitRead| {
         let done = one(member, commit(at, Isolation::Serializable, vec![read]));
         matches!(done.result, Err(Refusal::Conflict { .. }))
     };
-    assert!(!conflicts(&mut member, 4, key_read("a")), "deleted at 4");
     assert!(
-        conflicts(&mut member, 4, edge_read(1, "tie", 2)),
+        !conflicts(&mut member, Revision::new(4), key_read("a")),
+        "deleted at 4"
+    );
+    assert!(
+        conflicts(&mut member, Revision::new(4), edge_read(1, "tie", 2)),
         "deleted at 5"
     );
-    assert!(conflicts(&mut member, 4, CommitRead::EdgesIn(BlockId(2))));
-    assert!(!conflicts(&mut member, 5, edge_read(1, "tie", 2)));
-    member.run(&[compact(6)]);
+    assert!(conflicts(
+        &mut member,
+        Revision::new(4),
+        CommitRead::EdgesIn(BlockId(2))
+    ));
+    assert!(!conflicts(
+        &mut member,
+        Revision::new(5),
+        edge_read(1, "tie", 2)
+    ));
+    member.run(&[compact(Revision::new(6))]);
     for _ in 0..2 {
         member.replica.db().compact().unwrap();
     }
     let refused = one(
         &mut member,
-        commit(5, Isolation::Serializable, vec![key_read("a")]),
+        commit(
+            Revision::new(5),
+            Isolation::Serializable,
+            vec![key_read("a")],
+        ),
     );
     assert_eq!(
         refused.result,
         Err(Refusal::Compacted {
-            revision: 5,
-            oldest: 6
+            revision: Revision::new(5),
+            oldest: Revision::new(6)
         })
     );
 }

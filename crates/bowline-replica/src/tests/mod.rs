@@ -221,11 +221,13 @@ fn a_transaction_sees_its_own_writes_and_has_one_revision() {
         ]),
         txn_of(vec![delete, range.clone(), Op::Put(put("c", "3")), range]),
     ]);
-    assert_eq!((replies[0].revision, replies[1].revision), (2, 3));
+    assert_eq!([replies[0].revision, replies[1].revision], [2, 3]);
     let keys = |reply: &OpReply| match reply {
         OpReply::Range(range) => {
             let keys = range.entries.iter();
-            let keys: Vec<_> = keys.map(|e| (e.key.to_vec(), e.mod_revision)).collect();
+            let keys: Vec<_> = keys
+                .map(|e| (e.key.to_vec(), e.mod_revision.get()))
+                .collect();
             assert_eq!(range.count as usize, keys.len());
             keys
         }
@@ -364,7 +366,7 @@ fn a_refusal_leaves_no_trace() {
     };
     let future = RangeOp {
         key: b"a".to_vec(),
-        revision: 99,
+        revision: Revision::new(99),
         ..RangeOp::default()
     };
     for (command, refusal) in [
@@ -383,8 +385,8 @@ fn a_refusal_leaves_no_trace() {
         (
             txn_of(vec![Op::Put(put("a", "1")), Op::Range(future)]),
             Refusal::FutureRevision {
-                revision: 99,
-                newest: 2,
+                revision: Revision::new(99),
+                newest: Revision::new(2),
             },
         ),
         (
@@ -395,10 +397,12 @@ fn a_refusal_leaves_no_trace() {
             Refusal::MissingBlock { id: BlockId(2) },
         ),
         (
-            Command::Compact { revision: 3 },
+            Command::Compact {
+                revision: Revision::new(3),
+            },
             Refusal::FutureRevision {
-                revision: 3,
-                newest: 2,
+                revision: Revision::new(3),
+                newest: Revision::new(2),
             },
         ),
     ] {
@@ -442,8 +446,8 @@ fn conditions_choose_before_anything_is_done() {
         Target::Value(b"v".to_vec())
     ));
     assert!(holds(m, "absent", "", Equal, Target::Version(0)));
-    assert!(holds(m, "k", "", Greater, Target::Mod(1)));
-    assert!(holds(m, "k", "", Equal, Target::Create(2)));
+    assert!(holds(m, "k", "", Greater, Target::Mod(Revision::new(1))));
+    assert!(holds(m, "k", "", Equal, Target::Create(Revision::new(2))));
     assert!(holds(m, "k", "", Equal, Target::Lease(0)));
     assert!(holds(m, "a", "z", Equal, Target::Version(1)));
     assert!(!holds(m, "a", "z", Greater, Target::Version(1)));
@@ -503,7 +507,13 @@ fn leases_end_with_their_keys_at_one_revision() {
         [1, 1, 2, 2, 2]
     );
     assert_eq!(results[4], &Err(Refusal::LeaseNotFound { id: 5 }));
-    let mut watch = member.replica.db().watch(..).from(2).start().unwrap();
+    let mut watch = member
+        .replica
+        .db()
+        .watch(..)
+        .from(Revision::new(2))
+        .start()
+        .unwrap();
     let replies = member.run(&[expire(1, Some(1))]);
     assert_eq!(replies[0].result, Ok(Outcome::LeaseEnded { deleted: 2 }));
     assert_eq!(replies[0].revision, 3);
@@ -511,7 +521,7 @@ fn leases_end_with_their_keys_at_one_revision() {
         watch
             .try_recv()
             .unwrap()
-            .map(|c| (c.revision, c.changes.len()))
+            .map(|c| (c.revision.get(), c.changes.len()))
     };
     assert_eq!(seen(&mut watch), Some((2, 2)));
     assert_eq!(seen(&mut watch), Some((3, 2)));
@@ -622,7 +632,9 @@ fn with_the_space_used_up_what_frees_some_goes_on() {
     for command in [
         txn_of(vec![Op::DeleteRange(delete)]),
         Command::Graph(vec![GraphWrite::DeleteBlock(BlockId(1))]),
-        Command::Compact { revision: 2 },
+        Command::Compact {
+            revision: Revision::new(2),
+        },
         alarm(false),
         txn_of(vec![Op::Put(put("k", "w"))]),
         Command::Graph(vec![block]),
@@ -721,7 +733,7 @@ fn command() -> impl Strategy<Value = Command> {
                 key,
                 range_end,
                 limit,
-                revision: revision.saturating_sub(30),
+                revision: Revision::new(revision.saturating_sub(30)),
                 sort_target: SortTarget::Mod,
                 sort_order: SortOrder::Descend,
                 ..RangeOp::default()
@@ -785,8 +797,10 @@ fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(key, range_end)| CommitWrite::DeleteRange { key, range_end }),
         2 => write.clone().prop_map(CommitWrite::Graph),
     ];
-    let expectation =
-        (key(), 0u64..9).prop_map(|(key, mod_revision)| Expectation { key, mod_revision });
+    let expectation = (key(), 0u64..9).prop_map(|(key, mod_revision)| Expectation {
+        key,
+        mod_revision: Revision::new(mod_revision),
+    });
     let commit = (
         prop_oneof![1 => Just(0), 4 => 1u64..40],
         any::<bool>(),
@@ -800,7 +814,7 @@ fn command() -> impl Strategy<Value = Command> {
             false => Isolation::Serializable,
         };
         Command::Commit(Commit {
-            read_revision,
+            read_revision: Revision::new(read_revision),
             isolation,
             reads,
             expectations: expectation.into_iter().collect(),
@@ -821,7 +835,7 @@ fn command() -> impl Strategy<Value = Command> {
             Command::LeaseRemaining { term, leases }
         }),
         1 => lease().prop_map(move |id| Command::LeaseCheckpoint { remaining: vec![(id, ttl / 2)] }),
-        1 => (1u64..60).prop_map(|revision| Command::Compact { revision }),
+        1 => (1u64..60).prop_map(|revision| Command::Compact { revision: Revision::new(revision) }),
         4 => prop::collection::vec(write, 1..4).prop_map(Command::Graph),
         // While it is raised, few commands are executed.
         1 => prop::bool::weighted(0.2).prop_map(|is_raised| Command::Alarm {
@@ -970,7 +984,9 @@ fn leader_and_late(late: Member) -> (Member, Member) {
         ])]);
         leader.replica.db().flush().unwrap();
     }
-    leader.run(&[Command::Compact { revision: 8 }]);
+    leader.run(&[Command::Compact {
+        revision: Revision::new(8),
+    }]);
     (leader, late)
 }
 
@@ -1007,17 +1023,20 @@ fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
     let (leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
     late.run(&[txn_of(vec![Op::Put(put("k", "k0"))])]);
     let db = late.replica.db().clone();
-    let watch = db.watch(Range::key("k")).from(2).with_previous();
+    let watch = db
+        .watch(Range::key("k"))
+        .from(Revision::new(2))
+        .with_previous();
     let mut watch = watch.start().unwrap();
     assert_eq!(
         watch.try_recv().unwrap().map(|changes| changes.revision),
-        Some(2)
+        Some(Revision::new(2))
     );
     let frozen = bring(&leader, &late);
     let installed = late.install(&frozen).unwrap();
     late.restart_log(installed);
     let expected = Error::Compacted {
-        requested: 3,
+        requested: Revision::new(3),
         oldest: late.replica.compacted_revision(),
         current: leader.replica.db().revision(),
     };
@@ -1086,11 +1105,13 @@ fn a_compaction_on_a_full_disk_is_carried_out_and_recorded_later() {
         member.run(&[txn_of(vec![Op::Put(put("k", &number.to_string()))])]);
     }
     vfs.limit_space(0);
-    let replies = member.run(&[Command::Compact { revision: 9 }]);
+    let replies = member.run(&[Command::Compact {
+        revision: Revision::new(9),
+    }]);
     assert_eq!(replies[0].result, Ok(Outcome::Done));
     let too_old = |member: &Member| {
-        let found = member.replica.db().snapshot_at(8);
-        matches!(found, Err(Error::Compacted { oldest: 9, .. }))
+        let found = member.replica.db().snapshot_at(Revision::new(8));
+        matches!(found, Err(Error::Compacted { oldest, .. }) if oldest == 9)
     };
     assert!(too_old(&member));
     // The next process finds the record in the log.

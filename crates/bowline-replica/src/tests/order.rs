@@ -69,7 +69,8 @@ const ALL: &str = "\
 #[test]
 fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
     let mut member = Member::open(&SimDisk::new(), 1);
-    let watch = |member: &Member, range: Range| member.replica.db().watch(range).from(2);
+    let watch =
+        |member: &Member, range: Range| member.replica.db().watch(range).from(Revision::new(2));
     let mut live = watch(&member, Range::all()).start().unwrap();
     let mut live_of_some = watch(&member, Range::from("b".."c")).start().unwrap();
     let replies = member.run(&commands());
@@ -98,8 +99,11 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
     drop((live, live_of_some));
 
     let past = |member: &Member| {
-        assert_eq!(member.events(2), ALL);
-        assert_eq!(member.events(5), ALL[ALL.find("5:").unwrap()..]);
+        assert_eq!(member.events(Revision::new(2)), ALL);
+        assert_eq!(
+            member.events(Revision::new(5)),
+            ALL[ALL.find("5:").unwrap()..]
+        );
         let mut of_some = watch(member, Range::from("b".."c")).start().unwrap();
         assert_eq!(told(&mut of_some), of_b);
         let db = member.replica.db();
@@ -107,7 +111,7 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
         let versions = versions.iter().map(|version| {
             let value = version.entry.as_ref();
             let value = value.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap());
-            (version.revision, value.unwrap_or_default())
+            (version.revision.get(), value.unwrap_or_default())
         });
         let expected = [(6, ""), (6, "leased"), (6, ""), (5, "4"), (5, ""), (3, "2")];
         let expected = expected.map(|(revision, value)| (revision, value.to_owned()));
@@ -133,8 +137,8 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
         let mut before = Vec::new();
         while let Some(changes) = previous.try_recv().unwrap() {
             for change in changes.changes {
-                let previous = change.previous.map_or(0, |entry| entry.mod_revision);
-                before.push((changes.revision, previous));
+                let previous = change.previous.map_or(0, |entry| entry.mod_revision.get());
+                before.push((changes.revision.get(), previous));
             }
         }
         before
@@ -154,14 +158,19 @@ fn all_who_watch_are_told_each_write_in_the_order_of_the_transaction() {
 fn of_the_revision_that_history_begins_with_the_last_writes_are_told() {
     let mut member = Member::open(&SimDisk::new(), 1);
     member.run(&commands());
-    member.run(&[Command::Compact { revision: 6 }]);
+    member.run(&[Command::Compact {
+        revision: Revision::new(6),
+    }]);
     let told = "6: -b a=5@6.1\n7: a=6@6.2\n";
-    assert_eq!(member.events(6), told);
+    assert_eq!(member.events(Revision::new(6)), told);
     member.replica.db().compact().unwrap();
-    assert_eq!(member.events(6), told);
+    assert_eq!(member.events(Revision::new(6)), told);
     let revisions = |key: &str| {
         let versions = member.replica.db().history(key).unwrap();
-        versions.iter().map(|v| v.revision).collect::<Vec<_>>()
+        versions
+            .iter()
+            .map(|v| v.revision.get())
+            .collect::<Vec<_>>()
     };
     assert_eq!((revisions("b"), revisions("a")), (vec![6], vec![7, 6]));
 }
@@ -212,7 +221,7 @@ fn the_deepest_transaction_is_carried_out() {
             reads = Txn::of(Op::Txn(reads));
         }
         let (revision, read) = member.replica.read_txn(&reads).unwrap();
-        assert_eq!((revision, read.is_ok()), (2, true));
+        assert_eq!((revision.get(), read.is_ok()), (2, true));
     });
     running.unwrap().join().unwrap();
 }

@@ -352,7 +352,7 @@ impl Both {
             }
             _ => {
                 let entry = self.db.entry(&key).unwrap();
-                let right = entry.map_or(0, |entry| entry.mod_revision);
+                let right = entry.map_or(Revision::ZERO, |entry| entry.mod_revision);
                 let expected = right + u64::from(self.random.u8(0..4) == 0);
                 let of_library =
                     self.db

@@ -11,8 +11,8 @@ use pb::response_op::Response;
 pub(crate) fn key_value(entry: Entry) -> KeyValue {
     KeyValue {
         key: entry.key.into(),
-        create_revision: entry.create_revision as i64,
-        mod_revision: entry.mod_revision as i64,
+        create_revision: entry.create_revision.get() as i64,
+        mod_revision: entry.mod_revision.get() as i64,
         version: entry.version as i64,
         value: entry.value.into(),
         lease: LeaseId::number_of(entry.lease),
@@ -61,7 +61,7 @@ pub(crate) fn txn_reply(reply: TxnReply, revision: Revision) -> pb::TxnResponse 
 
 fn header(revision: Revision) -> Option<pb::ResponseHeader> {
     Some(pb::ResponseHeader {
-        revision: revision as i64,
+        revision: revision.get() as i64,
         ..pb::ResponseHeader::default()
     })
 }

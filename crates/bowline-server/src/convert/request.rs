@@ -1,6 +1,6 @@
 //! Client requests as operations of the node.
 
-use bowline::Value;
+use bowline::{Revision, Value};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{
     Compare, DeleteRangeOp, Op, PutOp, RangeOp, Relation, SortOrder, SortTarget, TXN_DEPTH_MAX,
@@ -46,19 +46,19 @@ pub(crate) fn range_op(request: pb::RangeRequest) -> Result<RangeOp, Fault> {
         key: request.key.into(),
         range_end: request.range_end.into(),
         limit: unsigned(request.limit),
-        revision: unsigned(request.revision),
+        revision: Revision::new(unsigned(request.revision)),
         sort_target,
         sort_order,
         keys_only: request.keys_only,
         count_only: request.count_only,
         min_mod_revision: if is_empty {
-            u64::MAX
+            Revision::MAX
         } else {
-            at_least(request.min_mod_revision)
+            Revision::new(at_least(request.min_mod_revision))
         },
-        max_mod_revision: unsigned(request.max_mod_revision),
-        min_create_revision: at_least(request.min_create_revision),
-        max_create_revision: unsigned(request.max_create_revision),
+        max_mod_revision: Revision::new(unsigned(request.max_mod_revision)),
+        min_create_revision: Revision::new(at_least(request.min_create_revision)),
+        max_create_revision: Revision::new(unsigned(request.max_create_revision)),
     })
 }
 
@@ -134,7 +134,7 @@ fn op_of(op: pb::RequestOp, operations_max: usize, depth: usize) -> Result<Op, F
             // Alone, such a read is of the newest revision. In a transaction it fails when it is executed.
             let below_all = (range.revision < 0).then_some(range.revision as u64);
             let mut op = range_op(range)?;
-            op.revision = below_all.unwrap_or(op.revision);
+            op.revision = Revision::new(below_all.unwrap_or(op.revision.get()));
             Op::Range(op)
         }
         Some(Request::RequestPut(put)) => Op::Put(put_op(put)?),
@@ -206,8 +206,8 @@ fn condition(
         };
     };
     let target = match target {
-        CompareTarget::Create => Target::Create(count),
-        CompareTarget::Mod => Target::Mod(count),
+        CompareTarget::Create => Target::Create(Revision::new(count)),
+        CompareTarget::Mod => Target::Mod(Revision::new(count)),
         _ => Target::Version(count),
     };
     (relation, target)

@@ -5,8 +5,8 @@
 
 use std::ops::Bound;
 
-use bowline::LeaseId;
 use bowline::{Entry, Isolation, Range, Version};
+use bowline::{LeaseId, Revision};
 use bowline_proto::v1 as pb;
 use bowline_replica::{Commit, CommitRead, CommitWrite, Expectation, Touched};
 use bytes::Bytes;
@@ -75,12 +75,12 @@ pub(crate) fn commit(request: pb::CommitRequest) -> Result<Commit, Fault> {
     let expectation = |expected: pb::Expectation| {
         Ok(Expectation {
             key: key(expected.key)?,
-            mod_revision: expected.mod_revision,
+            mod_revision: Revision::new(expected.mod_revision),
         })
     };
     let expectations = request.expectations.into_iter().map(expectation);
     Ok(Commit {
-        read_revision: request.read_revision,
+        read_revision: Revision::new(request.read_revision),
         isolation,
         reads: request
             .reads
@@ -153,8 +153,8 @@ pub(crate) fn entry(entry: Entry, keys_only: bool) -> pb::Entry {
             true => Bytes::new(),
             false => entry.value.into(),
         },
-        create_revision: entry.create_revision,
-        mod_revision: entry.mod_revision,
+        create_revision: entry.create_revision.get(),
+        mod_revision: entry.mod_revision.get(),
         version: entry.version,
         lease: LeaseId::number_of(entry.lease),
     }
@@ -163,7 +163,7 @@ pub(crate) fn entry(entry: Entry, keys_only: bool) -> pb::Entry {
 /// A change of a key.
 pub(crate) fn version(version: Version) -> pb::Version {
     pb::Version {
-        revision: version.revision,
+        revision: version.revision.get(),
         entry: version.entry.map(|found| entry(found, false)),
     }
 }

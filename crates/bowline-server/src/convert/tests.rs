@@ -1,6 +1,6 @@
 //! Requests are accepted or refused as in etcd.
 
-use bowline::{Entry, Value};
+use bowline::{Entry, Revision, Value};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{
     Command, Op, OpReply, RangeReply, Relation, SortOrder, SortTarget, TXN_DEPTH_MAX, Target,
@@ -77,10 +77,11 @@ fn a_range_keeps_what_it_says() {
         (&taken.key[..], &taken.range_end[..]),
         (&b"a"[..], &b"b"[..])
     );
-    assert_eq!((taken.limit, taken.revision), (5, 6));
+    assert_eq!((taken.limit, taken.revision.get()), (5, 6));
     assert_eq!(taken.sort_order, SortOrder::Descend);
     assert_eq!(taken.sort_target, SortTarget::Mod);
-    assert_eq!((taken.min_mod_revision, taken.max_create_revision), (7, 8));
+    assert_eq!(taken.min_mod_revision, 7);
+    assert_eq!(taken.max_create_revision, 8);
     assert!(taken.keys_only && !taken.count_only);
 }
 
@@ -94,10 +95,8 @@ fn numbers_below_zero_mean_what_they_mean_in_etcd() {
     })
     .unwrap();
     // The least bound passes everything, and is a filter.
-    assert_eq!(
-        (taken.limit, taken.revision, taken.min_mod_revision),
-        (0, 0, 1)
-    );
+    assert_eq!((taken.limit, taken.revision.get()), (0, 0));
+    assert_eq!(taken.min_mod_revision, 1);
     let nothing = range_op(pb::RangeRequest {
         max_mod_revision: -1,
         ..range("a")
@@ -274,7 +273,10 @@ fn comparing_with_less_than_nothing_holds_always_or_never() {
     assert_eq!(of(0, version(-1), 0), never);
     assert_eq!(of(2, version(-1), 0), never);
     // A missing value.
-    assert_eq!(of(0, None, 2), (Relation::Equal, Target::Mod(0)));
+    assert_eq!(
+        of(0, None, 2),
+        (Relation::Equal, Target::Mod(Revision::ZERO))
+    );
     assert_eq!(of(0, None, 3), (Relation::Equal, Target::Value(Vec::new())));
     assert_eq!(
         of(0, Some(TargetUnion::Lease(-7)), 4),
@@ -287,8 +289,8 @@ fn replies_carry_every_field() {
     let entry = Entry {
         key: Value::from("k"),
         value: Value::from(vec![1; 500]),
-        create_revision: 2,
-        mod_revision: 3,
+        create_revision: Revision::new(2),
+        mod_revision: Revision::new(3),
         version: 4,
         lease: Some(lease_id(5)),
     };
@@ -315,7 +317,7 @@ fn replies_carry_every_field() {
             OpReply::Txn(TxnReply::default()),
         ],
     };
-    let reply = txn_reply(reply, 11);
+    let reply = txn_reply(reply, Revision::new(11));
     assert!(reply.succeeded && reply.responses.len() == 4);
     let Some(pb::response_op::Response::ResponseRange(range)) = &reply.responses[0].response else {
         panic!("{reply:?}")

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline::Revision;
 use bowline_cluster::{MemberInfo, ReadLevel};
 use bowline_proto::etcdserverpb as pb;
 use pb::cluster_server::Cluster;
@@ -25,7 +26,7 @@ impl ClusterService {
 
     /// As in etcd, a reply about membership has no revision.
     fn header(&self) -> Option<pb::ResponseHeader> {
-        self.context.header(0, self.context.term())
+        self.context.header(Revision::ZERO, self.context.term())
     }
 
     fn members(&self) -> Vec<pb::Member> {

@@ -44,7 +44,7 @@ impl ElectionService {
         }
         // No create revision is negative, so a negative one matches none.
         let revision = u64::try_from(leader.rev).unwrap_or(u64::MAX);
-        write(&self.context, txn(&leader.key, revision)).await
+        write(&self.context, txn(&leader.key, Revision::new(revision))).await
     }
 
     async fn stand(
@@ -60,7 +60,7 @@ impl ElectionService {
         let leader = pb::LeaderKey {
             name: request.name,
             key: place.key.clone().into(),
-            rev: place.create_revision as i64,
+            rev: place.create_revision.get() as i64,
             lease: place.lease,
         };
         place.keep();
@@ -219,7 +219,7 @@ async fn observe_one(context: &Context, prefix: &[u8], replies: &Replies) -> Res
         ),
         None => match next_leader(context, prefix, read.point.revision + 1).await? {
             Some(leader) => (
-                context.header(leader.mod_revision as u64, context.term()),
+                context.header(Revision::new(leader.mod_revision as u64), context.term()),
                 leader,
             ),
             None => return Ok(true),
@@ -230,7 +230,12 @@ async fn observe_one(context: &Context, prefix: &[u8], replies: &Replies) -> Res
     if !send(replies, header, leader).await {
         return Ok(false);
     }
-    let mut watch = OwnWatch::start(&context.watches, &[(&key, b"")], told + 1, Kinds::All);
+    let mut watch = OwnWatch::start(
+        &context.watches,
+        &[(&key, b"")],
+        Revision::new(told + 1),
+        Kinds::All,
+    );
     while let Some(changed) = watch.next().await? {
         header = context.header(changed.revision, context.term());
         for event in changed.events {

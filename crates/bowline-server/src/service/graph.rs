@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use bowline::{BlockId, Graph as View, Precedence, Stop};
+use bowline::{BlockId, Graph as View, Precedence, Revision, Stop};
 use bowline_cluster::ReadPoint;
 use bowline_proto::v1 as pb;
 use bowline_replica::{Command, Outcome, Refusal};
@@ -57,7 +57,7 @@ impl GraphService {
         }
     }
 
-    fn header(&self, revision: u64, term: u64, applied_index: u64) -> pb::Header {
+    fn header(&self, revision: Revision, term: u64, applied_index: u64) -> pb::Header {
         header(&self.context, revision, term, applied_index)
     }
 

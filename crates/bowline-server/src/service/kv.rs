@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline::Revision;
 use bowline_cluster::{Applied, ReadLevel};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
@@ -187,7 +188,9 @@ impl Kv for KvService {
                 false => Fault::Compacted.into(),
             });
         };
-        let command = Command::Compact { revision };
+        let command = Command::Compact {
+            revision: Revision::new(revision),
+        };
         let applied = self.context.client.execute(command).await;
         let applied = applied.map_err(status)?;
         if let Err(refusal) = &applied.reply.result {

@@ -29,7 +29,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll, ready};
 
-use bowline::{Entry, Snapshot, Value};
+use bowline::{Entry, Revision, Snapshot, Value};
 use bowline_cluster::{ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{RangeOp, SortOrder, SortTarget};
@@ -70,7 +70,7 @@ pub(super) async fn range(
 ) -> Result<Response<pb::RangeResponse>, Status> {
     let (snapshot, point) = open(context, &op, level).await?;
     let newest = match op.revision {
-        0 => snapshot.revision(),
+        Revision::ZERO => snapshot.revision(),
         _ => context.client.db().revision(),
     };
     let header = context.header(newest, point.term);
@@ -151,7 +151,7 @@ async fn open(
 ) -> Result<(Snapshot, ReadPoint), Status> {
     let client = &context.client;
     let take = || match op.revision {
-        0 => Ok(client.db().snapshot()),
+        Revision::ZERO => Ok(client.db().snapshot()),
         revision => client.db().snapshot_at(revision).map_err(status),
     };
     if level == ReadLevel::Lease && client.holds_lease() {
@@ -271,12 +271,15 @@ fn passes(op: &RangeOp, entry: &Entry) -> bool {
     let is_within = |min: u64, max: u64, revision: u64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
     };
-    is_within(op.min_mod_revision, op.max_mod_revision, entry.mod_revision)
-        && is_within(
-            op.min_create_revision,
-            op.max_create_revision,
-            entry.create_revision,
-        )
+    is_within(
+        op.min_mod_revision.get(),
+        op.max_mod_revision.get(),
+        entry.mod_revision.get(),
+    ) && is_within(
+        op.min_create_revision.get(),
+        op.max_create_revision.get(),
+        entry.create_revision.get(),
+    )
 }
 
 /// Reads a range, unless it is long.

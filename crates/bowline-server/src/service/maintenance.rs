@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline::Revision;
 use bowline_cluster::LocalClient;
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{AlarmKind, Command};
@@ -210,14 +211,18 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<pb::HashKvResponse>, Status> {
         check(&self.context, request.metadata())?;
         let revision = u64::try_from(request.into_inner().revision).unwrap_or(0);
-        let hashed = self.in_turn(move |client| client.hash_kv(revision));
+        let hashed = self.in_turn(move |client| client.hash_kv(Revision::new(revision)));
         let (hash, at, compacted) = hashed.await?;
         Ok(Response::new(pb::HashKvResponse {
             header: self.context.header_now(),
             hash,
             // etcd's number when there was no compaction.
-            compact_revision: if compacted == 0 { -1 } else { compacted as i64 },
-            hash_revision: at as i64,
+            compact_revision: if compacted == 0 {
+                -1
+            } else {
+                compacted.get() as i64
+            },
+            hash_revision: at.get() as i64,
         }))
     }
 

@@ -330,7 +330,7 @@ async fn remove(context: &Context, key: &[u8], mod_revision: Revision) {
     const PAUSE: Duration = Duration::from_millis(500);
     let condition = Compare {
         target: Target::Mod(mod_revision),
-        ..is_of(key, 0)
+        ..is_of(key, Revision::ZERO)
     };
     let attempt = || write(context, delete_under(condition.clone(), key));
     until_done(context.stopping(), PAUSE, attempt).await;

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use bowline::{Entry, Range, Value};
+use bowline::{Entry, Range, Revision, Value};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{RangeOp, SortOrder, SortTarget};
@@ -58,11 +58,11 @@ pub(super) async fn stream(
     let db = context.client.db();
     let newest = db.revision();
     let snapshot = match op.revision {
-        0 => db.snapshot(),
+        Revision::ZERO => db.snapshot(),
         revision => db.snapshot_at(revision).map_err(status)?,
     };
     let header = match op.revision {
-        0 => context.header(snapshot.revision(), point.term),
+        Revision::ZERO => context.header(snapshot.revision(), point.term),
         _ => context.header(newest, point.term),
     };
     let bytes_target = context.settings.request_bytes_max.min(PART_BYTES);
@@ -185,8 +185,8 @@ mod tests {
         Entry {
             key: Value::copy_from(&number.to_be_bytes()),
             value: Value::from(vec![7; bytes]),
-            create_revision: 2,
-            mod_revision: 2,
+            create_revision: Revision::new(2),
+            mod_revision: Revision::new(2),
             version: 1,
             lease: None,
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::Snapshot;
+use bowline::{Revision, Snapshot};
 use bowline_cluster::{ReadLevel, ReadPoint};
 use bowline_proto::v1 as pb;
 use prost::Message;
@@ -35,7 +35,7 @@ pub(super) struct Opened {
 /// The header of a reply.
 pub(super) fn header(
     context: &Context,
-    revision: u64,
+    revision: Revision,
     term: u64,
     applied_index: u64,
 ) -> pb::Header {
@@ -43,7 +43,7 @@ pub(super) fn header(
     pb::Header {
         cluster_id: known.cluster_id,
         member_id: known.member_id,
-        revision,
+        revision: revision.get(),
         raft_term: term,
         applied_index,
         ..pb::Header::default()
@@ -68,14 +68,17 @@ pub(super) async fn open(
     let header = pb::Header {
         read_level: convert::read_level(point.level).into(),
         read_revision: match revision {
-            0 => newest.revision(),
+            0 => newest.revision().get(),
             revision => revision,
         },
         ..header(context, newest.revision(), point.term, point.applied_index)
     };
     let snapshot = match revision {
         0 => newest,
-        revision => client.db().snapshot_at(revision).map_err(status)?,
+        revision => client
+            .db()
+            .snapshot_at(Revision::new(revision))
+            .map_err(status)?,
     };
     Ok(Opened {
         snapshot,

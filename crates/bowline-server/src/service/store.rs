@@ -197,7 +197,7 @@ impl Store for StoreService {
                 return Err(Fault::Internal(text).into());
             }
             Err(Refusal::Conflict { what, revision, .. }) => {
-                Told::Conflict(convert::conflict(what, revision))
+                Told::Conflict(convert::conflict(what, revision.get()))
             }
             Err(Refusal::CompareFailed {
                 key,
@@ -205,8 +205,8 @@ impl Store for StoreService {
                 actual,
             }) => Told::Mismatch(pb::Mismatch {
                 key: key.into(),
-                expected,
-                actual,
+                expected: expected.get(),
+                actual: actual.get(),
             }),
             Err(Refusal::TooLarge { .. }) => {
                 return Err(Fault::Invalid(

@@ -16,7 +16,7 @@ pub(super) fn event_of(change: &Change) -> Event {
         ChangeKind::Put => key_value(change.entry.clone()),
         ChangeKind::Delete => KeyValue {
             key: change.entry.key.clone().into(),
-            mod_revision: change.entry.mod_revision as i64,
+            mod_revision: change.entry.mod_revision.get() as i64,
             ..KeyValue::default()
         },
     };

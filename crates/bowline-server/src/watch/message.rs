@@ -3,6 +3,7 @@
 //! A message is etcd's `WatchResponse`, with one difference that is not visible on the wire: its events are
 //! already encoded. An event is encoded once, and the messages of all its watches refer to the same bytes.
 
+use bowline::Revision;
 use bowline_proto::etcdserverpb::ResponseHeader;
 use bowline_proto::mvccpb::Event;
 use bytes::Bytes;
@@ -36,10 +37,10 @@ pub(super) fn encoded(event: &Event) -> Vec<u8> {
 }
 
 /// A message to a watch.
-pub(super) fn response(watch_id: i64, revision: u64, events: Vec<Bytes>) -> WatchMessage {
+pub(super) fn response(watch_id: i64, revision: Revision, events: Vec<Bytes>) -> WatchMessage {
     WatchMessage {
         header: Some(ResponseHeader {
-            revision: revision as i64,
+            revision: revision.get() as i64,
             ..ResponseHeader::default()
         }),
         watch_id,

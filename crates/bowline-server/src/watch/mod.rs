@@ -248,8 +248,8 @@ mod tests {
             }
         };
         // Requested progress: one watch of the stream has reached its start, the other has not.
-        let (asking, asked) = open(Wants::default(), &[0, start]);
-        let (_stream, periodic) = open(progress, &[start]);
+        let (asking, asked) = open(Wants::default(), &[0, start.get()]);
+        let (_stream, periodic) = open(progress, &[start.get()]);
         let (_stream, beside) = open(progress, &[0]);
         for (queue, count) in [(&asked, 2), (&periodic, 1), (&beside, 1)] {
             for _ in 0..count {
@@ -257,7 +257,7 @@ mod tests {
             }
         }
         shard.ask_progress(&asking);
-        for revision in now..start {
+        for revision in now.get()..start.get() {
             // All messages of a round of progress are put under one lock.
             for _ in 0..3 {
                 while wait(&beside).2 < revision {}
@@ -266,10 +266,10 @@ mod tests {
             assert_eq!(next(&asked), None, "at revision {revision} of {start}");
             db.put("k", "v").unwrap();
         }
-        assert_eq!(wait(&periodic), (0, false, start));
+        assert_eq!(wait(&periodic), (0, false, start.get()));
         assert_eq!(
             wait(&asked),
-            (-1, false, start),
+            (-1, false, start.get()),
             "the answer was only put off"
         );
         watches.stop();

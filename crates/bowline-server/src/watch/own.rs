@@ -64,7 +64,7 @@ impl OwnWatch {
         let spans = keys.iter().filter_map(|(key, end)| Span::new(key, end));
         let watches = (0..).zip(spans).filter_map(|(id, span)| {
             // A failure comes as a message of the queue.
-            shard.create(&state, id, span, from as i64, wants)
+            shard.create(&state, id, span, from.get() as i64, wants)
         });
         OwnWatch {
             watches: watches.collect(),
@@ -96,7 +96,9 @@ impl OwnWatch {
             if !response.events.is_empty() {
                 let events = response.events.into_iter().map(Event::decode);
                 return Ok(Some(Told {
-                    revision: response.header.map_or(0, |header| header.revision as u64),
+                    revision: response.header.map_or(Revision::ZERO, |header| {
+                        Revision::new(header.revision as u64)
+                    }),
                     events: events
                         .collect::<Result<_, _>>()
                         .map_err(|error| Status::internal(error.to_string()))?,

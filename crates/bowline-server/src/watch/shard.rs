@@ -146,7 +146,7 @@ impl Shard {
         // The confirmation carried the revision `now`.
         let (from, progress_from) = match start {
             0 => (now + 1, now),
-            start => (start, start),
+            start => (Revision::new(start), Revision::new(start)),
         };
         // A visible revision may not have passed the feed yet, but the feed has sent none above it:
         // `position` is at most `now + 1`, so a watch from now on is always live.
@@ -591,7 +591,9 @@ fn refuse(stream: &StreamState, id: i64, revision: Revision, fault: &Fault) {
 /// The message that an error ended a watch. As in etcd, a compaction error has no revision in its header.
 fn canceled(id: i64, revision: Revision, error: bowline::Error) -> WatchMessage {
     let (revision, compact_revision, cancel_reason) = match error {
-        bowline::Error::Compacted { oldest, .. } => (0, oldest as i64, String::new()),
+        bowline::Error::Compacted { oldest, .. } => {
+            (Revision::ZERO, oldest.get() as i64, String::new())
+        }
         error => (revision, 0, Fault::from(error).parts().1.into_owned()),
     };
     WatchMessage {
@@ -611,7 +613,7 @@ mod tests {
         let sizes = [10, 900, 5000, 10, 10, 500, 500];
         let events = sizes.iter().enumerate();
         let events = events.map(|(number, len)| Bytes::from(vec![number as u8; *len]));
-        let parts = fragments(7, 9, events.collect(), 1000);
+        let parts = fragments(7, Revision::new(9), events.collect(), 1000);
         let last = parts.len() - 1;
         let mut seen = Vec::new();
         for (number, part) in parts.iter().enumerate() {

@@ -297,7 +297,7 @@ mod tests {
         };
         // The feed takes 10 next. One watch starts in the past and one in the future.
         let mut state = State {
-            position: 10,
+            position: Revision::new(10),
             has_feed: true,
             ..State::default()
         };
@@ -318,22 +318,22 @@ mod tests {
                 last: Place::default(),
             })
         };
-        let past = watch(1, 3, false);
-        let future = watch(2, 12, false);
-        state.ask(&stream, 5);
-        state.go_live(future, 12);
+        let past = watch(1, Revision::new(3), false);
+        let future = watch(2, Revision::new(12), false);
+        state.ask(&stream, Revision::new(5));
+        state.go_live(future, Revision::new(12));
         // It has received all up to 14.
-        state.go_live(past, 15);
+        state.go_live(past, Revision::new(15));
         state.tell_progress();
         for position in 11..15 {
             assert_eq!(told(), [], "the feed is at {position}");
-            state.move_to(position);
+            state.move_to(Revision::new(position));
             state.answer_asking();
         }
         // The other watch has reached its start.
         state.tell_progress();
         assert_eq!(told(), [(2, 13)]);
-        state.move_to(15);
+        state.move_to(Revision::new(15));
         state.answer_asking();
         assert_eq!(told(), [(-1, 14)]);
         state.tell_progress();

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use bowline::Revision;
 use bowline_proto::etcdserverpb as pb;
 use futures_core::Stream;
 use pb::watch_create_request::FilterType;
@@ -164,7 +165,9 @@ impl Stream for WatchStream {
                     self.shard.resume(&self.state);
                 }
                 let revision = message.header.as_ref().map_or(0, |header| header.revision);
-                message.header = self.context.header(revision as u64, self.context.term());
+                message.header = self
+                    .context
+                    .header(Revision::new(revision as u64), self.context.term());
                 Poll::Ready(Some(Ok(message)))
             }
             Poll::Ready(Taken::End(status)) => match status {

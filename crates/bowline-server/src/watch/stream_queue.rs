@@ -478,11 +478,11 @@ mod tests {
             );
             (bytes() - before) / 1000
         };
-        assert_eq!(share(1, 7, &[0, 70]), 2);
-        assert_eq!(share(2, 7, &[0]), 0);
-        assert_eq!(share(3, 7, &[0, 1]), 1);
-        assert_eq!(share(1, 8, &[0]), 1, "of another revision");
-        assert_eq!(share(2, 8, &[0, 1]), 1);
+        assert_eq!(share(1, Revision::new(7), &[0, 70]), 2);
+        assert_eq!(share(2, Revision::new(7), &[0]), 0);
+        assert_eq!(share(3, Revision::new(7), &[0, 1]), 1);
+        assert_eq!(share(1, Revision::new(8), &[0]), 1, "of another revision");
+        assert_eq!(share(2, Revision::new(8), &[0, 1]), 1);
         assert_eq!(counts(&stream_queue), [(1, 3), (2, 3), (3, 2)]);
         assert_eq!(stream_queue.queue.lock().bytes, 0);
     }

@@ -1,5 +1,6 @@
 //! Three members: a commit through any of them, and the graph.
 
+use bowline::Revision;
 use bowline_client::graph::{Block, BlockId, Direction, Edge};
 use bowline_client::{Client, Error, KeyRange, ReadLevel, TransactionOptions};
 
@@ -72,7 +73,7 @@ async fn a_key_a_block_and_an_edge_have_one_revision_on_every_member() {
         watches.push(
             client
                 .watch(KeyRange::prefix("pkg/"))
-                .from(2)
+                .from(Revision::new(2))
                 .await
                 .unwrap(),
         );
@@ -146,7 +147,7 @@ async fn the_graph_is_written_through_a_follower_and_read_at_each_level() {
     for id in &ids {
         writer.put_block(Block::new(*id, "node")).await.unwrap();
     }
-    let mut last = 0;
+    let mut last = Revision::ZERO;
     for pair in ids.windows(2) {
         let done = writer.put_edge(Edge::new(pair[0], "next", pair[1])).await;
         last = done.unwrap().header.revision;
@@ -161,7 +162,7 @@ async fn the_graph_is_written_through_a_follower_and_read_at_each_level() {
         for level in levels {
             if level == ReadLevel::Eventual {
                 // It promises no more than what the member has applied.
-                reaches(&client, last).await;
+                reaches(&client, last.get()).await;
             }
             let graph = client.graph();
             let walk = graph.traverse(ids[0]).level(level).await.unwrap();
@@ -181,7 +182,11 @@ async fn the_graph_is_written_through_a_follower_and_read_at_each_level() {
             1,
             "acknowledged, so seen by member {member}"
         );
-        let then = graph.traverse(ids[0]).revision(last).await.unwrap();
+        let then = graph
+            .traverse(ids[0])
+            .revision(Revision::new(last.get()))
+            .await
+            .unwrap();
         assert_eq!(then.visits.len(), 4);
     }
 }

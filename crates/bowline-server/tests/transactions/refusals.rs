@@ -45,7 +45,7 @@ async fn what_could_never_succeed_is_refused_with_what_to_do() {
     let id = Bytes::from_static(b"short");
     let unknown = pb::CommitRequest {
         isolation: 9,
-        ..commit(newest, Vec::new(), put("k"))
+        ..commit(newest.get(), Vec::new(), put("k"))
     };
     let many = vec![pb::TransactionRead { read: Some(key()) }; 10_001];
     let range = pb::KeyRange::default();
@@ -54,30 +54,37 @@ async fn what_could_never_succeed_is_refused_with_what_to_do() {
             commit(0, read(key()), put("k")),
             "reads and no read_revision",
         ),
-        (commit(newest, many, put("k")), "more than 10,000"),
+        (commit(newest.get(), many, put("k")), "more than 10,000"),
         (
-            commit(newest, vec![pb::TransactionRead::default()], put("k")),
+            commit(newest.get(), vec![pb::TransactionRead::default()], put("k")),
             "a read says nothing",
         ),
         (
-            commit(newest, read(Read::Block(id.clone())), put("k")),
+            commit(newest.get(), read(Read::Block(id.clone())), put("k")),
             "16 bytes",
         ),
         (
-            commit(newest, read(Read::EdgesIn(id)), put("k")),
+            commit(newest.get(), read(Read::EdgesIn(id)), put("k")),
             "16 bytes",
         ),
         (
-            commit(newest, read(Read::Key(Bytes::new())), put("k")),
-            "key is not provided",
-        ),
-        (commit(newest, Vec::new(), put("")), "key is not provided"),
-        (
-            commit(newest, Vec::new(), write(Write::DeleteRange(range))),
+            commit(newest.get(), read(Read::Key(Bytes::new())), put("k")),
             "key is not provided",
         ),
         (
-            commit(newest, Vec::new(), vec![pb::TransactionWrite::default()]),
+            commit(newest.get(), Vec::new(), put("")),
+            "key is not provided",
+        ),
+        (
+            commit(newest.get(), Vec::new(), write(Write::DeleteRange(range))),
+            "key is not provided",
+        ),
+        (
+            commit(
+                newest.get(),
+                Vec::new(),
+                vec![pb::TransactionWrite::default()],
+            ),
             "a write says nothing",
         ),
         (unknown, "isolation is not known"),
@@ -86,7 +93,7 @@ async fn what_could_never_succeed_is_refused_with_what_to_do() {
         assert_eq!(code, Code::InvalidArgument, "{said}");
         assert!(said.contains(text), "{said}");
     }
-    let late = commit(newest + 1, read(key()), put("k"));
+    let late = commit((newest + 1).get(), read(key()), put("k"));
     assert_eq!(refused(store.commit(late).await).0, Code::OutOfRange);
     assert_eq!(
         client.get("k").await.unwrap().header.revision,
@@ -102,9 +109,9 @@ async fn what_could_never_succeed_is_refused_with_what_to_do() {
     let asked = pb::HistoryRequest::default();
     assert_eq!(refused(store.history(asked).await).0, Code::InvalidArgument);
     // One that only reads is true of the revision it has read at, and no entry of the log.
-    let only_reads = commit(newest, read(key()), Vec::new());
+    let only_reads = commit(newest.get(), read(key()), Vec::new());
     let reply = store.commit(only_reads).await.unwrap().into_inner();
-    assert_eq!(reply.header.unwrap().revision, newest);
+    assert_eq!(newest, reply.header.unwrap().revision);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,9 +3,10 @@
 
 use std::ops::Bound;
 
+use bowline_storage::TreeId;
 use bowline_storage::engine::{CommitGroup, Engine};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
-use bowline_storage::{Revision, TreeId};
+use bowline_types::Revision;
 use smallvec::SmallVec;
 
 use super::request::{Prepared, Request};
@@ -24,7 +25,7 @@ use bowline_core::write::writer::Writer;
 pub(super) type Outcomes = SmallVec<[Result<Committed>; 1]>;
 
 /// The outcomes, and whether the group is durable.
-type Decided = (Outcomes, bowline_storage::Result<Revision>);
+type Decided = (Outcomes, bowline_storage::Result<u64>);
 
 /// The context in which a group is encoded.
 #[derive(Clone, Copy)]
@@ -70,7 +71,7 @@ pub(super) fn decide_all(
                 Ok(_) => {
                     // Published also without changes of keys, so watchers need not read the trees.
                     if around.is_watched && committed.revision > newest {
-                        newest = committed.revision;
+                        newest = committed.revision.get();
                         let changes = scratch.writer.take_changes();
                         scratch.published.push((committed.revision, changes));
                     }
@@ -107,7 +108,7 @@ fn decide(engine: &Engine, group: &CommitGroup<'_>, request: &Request) -> Result
     {
         return Err(Error::Conflict {
             what: "edge of a kind that was new".to_owned(),
-            revision: group.last_revision(),
+            revision: Revision::new(group.last_revision()),
             snapshot,
         });
     }
@@ -150,11 +151,11 @@ fn encode(
     };
     let mut deleted = 0;
     if changed {
-        writer.begin(revision, is_watched);
+        writer.begin(Revision::new(revision), is_watched);
         deleted = write_all(&prepared.request, found, writer)?;
     }
     Ok(Committed {
-        revision,
+        revision: Revision::new(revision),
         deleted,
         changed,
     })
@@ -176,7 +177,7 @@ fn look_up(
     };
     // Every commit of a key takes a revision: without a new revision the look-up is current.
     let looked_up_at = prepared.looked_up_at;
-    let is_current = group.last_revision() == looked_up_at;
+    let is_current = group.last_revision() == looked_up_at.get();
     let mut prefetched = prepared.previous.iter();
     for write in &prepared.request.writes {
         if write.tree != trees::KV {

@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 
+use bowline_storage::TreeId;
 use bowline_storage::engine::Engine;
-use bowline_storage::{Revision, TreeId};
+use bowline_types::Revision;
 use smallvec::SmallVec;
 
 use bowline_core::error::Result;
@@ -76,7 +77,7 @@ impl Request {
         Ok(Prepared {
             request: self,
             previous,
-            looked_up_at,
+            looked_up_at: Revision::new(looked_up_at),
             encoded_bytes,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use bowline::{Db, Error, Expected, Isolation, Result};
+use bowline::{Db, Error, Expected, Isolation, Result, Revision};
 
 use crate::support::{Disk, number};
 
@@ -94,14 +94,18 @@ fn one_of_many_threads_swaps_from_a_revision() -> Result<()> {
     let mut revision = 0;
     for round in 0..60 {
         let attempt = |number: usize| {
-            db.compare_and_swap("k", Expected::Revision(revision), format!("{number}"))
-                .map(drop)
+            db.compare_and_swap(
+                "k",
+                Expected::Revision(Revision::new(revision)),
+                format!("{number}"),
+            )
+            .map(drop)
         };
         let lost = |error: &Error| matches!(error, Error::CompareFailed { actual, .. } if *actual > revision);
         assert_eq!(winners(attempt, lost), 1, "round {round}");
         let entry = db.entry("k")?.expect("the winner's");
         assert_eq!(entry.version, round + 1);
-        revision = entry.mod_revision;
+        revision = entry.mod_revision.get();
     }
     Ok(())
 }

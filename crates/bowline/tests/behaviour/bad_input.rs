@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use bowline::{
-    Block, BlockId, Db, Direction, Edge, Error, Expected, Range, Result, StorageError, check_files,
+    Block, BlockId, Db, Direction, Edge, Error, Expected, Range, Result, Revision, StorageError,
+    check_files,
 };
 use bowline_testing::FaultVfs;
 use bowline_testing::fault::{Call, Failure, Rule};
@@ -110,7 +111,13 @@ fn a_range_that_ends_before_it_starts_is_refused() -> Result<()> {
         assert_eq!(db.range(range())?.rev().count(), 0);
         assert_eq!(tx.range(range())?.count(), 0);
         assert_eq!(db.delete_range(range())?, 0);
-        assert_eq!(db.watch(range()).from(1).start()?.try_recv()?, None);
+        assert_eq!(
+            db.watch(range())
+                .from(Revision::new(1))
+                .start()?
+                .try_recv()?,
+            None
+        );
     }
     tx.put("x", "v")?;
     tx.commit()?;
@@ -154,7 +161,7 @@ fn after_close_every_call_says_closed() -> Result<()> {
         assert_error!(db.get("k"), Error::Closed);
         assert_error!(db.entry("k"), Error::Closed);
         assert_error!(db.range(..), Error::Closed);
-        assert_error!(db.snapshot_at(1), Error::Closed);
+        assert_error!(db.snapshot_at(Revision::new(1)), Error::Closed);
         assert_error!(db.history("k"), Error::Closed);
         assert_error!(db.put("k", "v"), Error::Closed);
         assert_error!(db.delete("k"), Error::Closed);
@@ -171,7 +178,7 @@ fn after_close_every_call_says_closed() -> Result<()> {
         assert_error!(db.lease_keys(lease_id(1)), Error::Closed);
         assert_error!(db.expire_leases(), Error::Closed);
         assert_error!(db.sync(), Error::Closed);
-        assert_error!(db.trim_history(1), Error::Closed);
+        assert_error!(db.trim_history(Revision::new(1)), Error::Closed);
         assert_error!(db.compact(), Error::Closed);
         assert_error!(db.flush(), Error::Closed);
         assert_error!(db.check(), Error::Closed);

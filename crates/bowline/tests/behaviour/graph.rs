@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
-use bowline::{Block, BlockId, Db, Direction, Edge, Error, History, Isolation, Result, Stop};
+use bowline::{
+    Block, BlockId, Db, Direction, Edge, Error, History, Isolation, Result, Revision, Stop,
+};
 
 use crate::support::{Disk, assert_error, in_every_stage, manual};
 
@@ -89,10 +91,10 @@ fn blocks_and_edges_are_put_read_and_replaced() {
             assert_eq!(graph.block(id("b"))?, None);
             assert_eq!(graph.edge(id("a"), "calls", id("b"))?, None);
             assert_eq!(graph.edge(id("a"), "never used", id("a"))?, None);
-            let old = db.snapshot_at(2)?.graph();
+            let old = db.snapshot_at(Revision::new(2))?.graph();
             assert_eq!(old.block(id("a"))?.as_ref(), Some(&first), "{stage:?}");
             assert_eq!(old.edge(id("a"), "calls", id("a"))?, None, "{stage:?}");
-            let old = db.snapshot_at(3)?.graph();
+            let old = db.snapshot_at(Revision::new(3))?.graph();
             assert!(
                 old.edge(id("a"), "calls", id("a"))?
                     .expect("it is there")
@@ -383,16 +385,16 @@ fn a_traversal_reads_one_snapshot() {
             let (a, b, c, d) = (id("a"), id("b"), id("c"), id("d"));
             let start = [(a, 0, None), (b, 1, Some(a))];
             assert_eq!(
-                reached(2)?,
+                reached(Revision::new(2))?,
                 [&start[..], &[(c, 2, Some(b))]].concat(),
                 "{stage:?}"
             );
             assert_eq!(
-                reached(3)?,
+                reached(Revision::new(3))?,
                 [&start[..], &[(d, 2, Some(b))]].concat(),
                 "{stage:?}"
             );
-            let old = db.snapshot_at(1)?.graph().traverse(a).run();
+            let old = db.snapshot_at(Revision::new(1))?.graph().traverse(a).run();
             assert_error!(old, Error::MissingBlock { .. });
             let graph = db.snapshot().graph();
             // While a traversal's snapshot is held, deletions do not reach it.

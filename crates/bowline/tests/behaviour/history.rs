@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bowline::{Db, Error, History, Result};
+use bowline::{Db, Error, History, Result, Revision};
 
 use crate::support::{Disk, assert_error, contents, entry, in_every_stage, keys_of, manual};
 
@@ -23,7 +23,7 @@ fn history_tells_every_version_and_every_deletion() {
             let history: Vec<_> = db
                 .history("k")?
                 .into_iter()
-                .map(|version| (version.revision, version.entry))
+                .map(|version| (version.revision.get(), version.entry))
                 .collect();
             let expected = [
                 (6, Some(entry("k", "3", 6, 6, 1))),
@@ -49,18 +49,18 @@ fn history_ends_with_what_a_reader_at_the_floor_sees() {
             }
             db.delete("k")?; // 12
             db.put("other", "x")?; // 13
-            db.trim_history(7)
+            db.trim_history(Revision::new(7))
         },
         |db, (), stage| {
             let revisions = |key| -> Result<Vec<_>> {
                 Ok(db
                     .history(key)?
                     .iter()
-                    .map(|version| version.revision)
+                    .map(|version| version.revision.get())
                     .collect())
             };
             assert_eq!(revisions("k")?, [12, 11, 10, 9, 8, 7], "{stage:?}");
-            db.trim_history(13)?;
+            db.trim_history(Revision::new(13))?;
             assert!(
                 matches!(revisions("k")?[..], [12] | []),
                 "{stage:?}: the tombstone may stay until a compaction"
@@ -106,7 +106,7 @@ fn every_past_revision_reads_as_it_was() {
         |db, states, stage| {
             assert_eq!(db.revision(), states.len() as u64 - 1, "{stage:?}");
             for (revision, state) in states.iter().enumerate().skip(1) {
-                let snapshot = db.snapshot_at(revision as u64)?;
+                let snapshot = db.snapshot_at(Revision::new(revision as u64))?;
                 let expected: Vec<_> = state.clone().into_iter().collect();
                 assert_eq!(
                     contents(&snapshot),
@@ -144,32 +144,36 @@ fn revisions_out_of_bounds_are_refused_with_the_bounds() {
             for value in 0..9 {
                 db.put("k", value.to_string())?; // 2..=10
             }
-            db.trim_history(5)
+            db.trim_history(Revision::new(5))
         },
         |db, (), stage| {
-            assert_eq!((db.oldest_revision(), db.revision()), (5, 10), "{stage:?}");
+            assert_eq!(
+                (db.oldest_revision(), db.revision()),
+                (Revision::new(5), Revision::new(10)),
+                "{stage:?}"
+            );
             for gone in [0, 1, 4] {
-                let refused = db.snapshot_at(gone);
-                assert_error!(refused, Error::Compacted { requested, oldest: 5, current: 10 } if requested == gone);
-                let refused = db.trim_history(gone);
-                assert_error!(refused, Error::Compacted { requested, oldest: 5, current: 10 } if requested == gone);
-                let text = db.snapshot_at(gone).unwrap_err().to_string();
+                let refused = db.snapshot_at(Revision::new(gone));
+                assert_error!(refused, Error::Compacted { requested, oldest, current } if oldest == 5 && current == 10 && requested == gone);
+                let refused = db.trim_history(Revision::new(gone));
+                assert_error!(refused, Error::Compacted { requested, oldest, current } if oldest == 5 && current == 10 && requested == gone);
+                let text = db.snapshot_at(Revision::new(gone)).unwrap_err().to_string();
                 for number in [gone, 5, 10] {
                     assert!(text.contains(&number.to_string()), "{text}");
                 }
             }
             for future in [11, u64::MAX] {
-                let refused = db.snapshot_at(future);
-                assert_error!(refused, Error::FutureRevision { requested, current: 10, oldest: 5 } if requested == future);
-                let refused = db.trim_history(future);
-                assert_error!(refused, Error::FutureRevision { requested, current: 10, oldest: 5 } if requested == future);
+                let refused = db.snapshot_at(Revision::new(future));
+                assert_error!(refused, Error::FutureRevision { requested, current, oldest } if current == 10 && oldest == 5 && requested == future);
+                let refused = db.trim_history(Revision::new(future));
+                assert_error!(refused, Error::FutureRevision { requested, current, oldest } if current == 10 && oldest == 5 && requested == future);
             }
             for (revision, value) in [(5, "3"), (10, "8")] {
-                let read = db.snapshot_at(revision)?.get("k")?;
+                let read = db.snapshot_at(Revision::new(revision))?.get("k")?;
                 assert_eq!(read.as_deref(), Some(value.as_bytes()), "{stage:?}");
             }
-            db.trim_history(5)?;
-            db.trim_history(10)?;
+            db.trim_history(Revision::new(5))?;
+            db.trim_history(Revision::new(10))?;
             assert_eq!(db.oldest_revision(), 10);
             Ok(())
         },
@@ -217,10 +221,10 @@ fn history_is_kept_as_long_as_the_setting_says() -> Result<()> {
     db.compact()?;
     assert_eq!(db.oldest_revision(), 16);
     for revision in 16..=21 {
-        let read = db.snapshot_at(revision)?.get("k")?;
+        let read = db.snapshot_at(Revision::new(revision))?.get("k")?;
         assert_eq!(read.as_deref(), Some((revision - 2).to_string().as_bytes()));
     }
-    assert_error!(db.snapshot_at(15), Error::Compacted { oldest: 16, .. });
+    assert_error!(db.snapshot_at(Revision::new(15)), Error::Compacted { oldest, .. } if oldest == 16);
 
     let clock = ManualClock::new();
     let settings = manual().history(History::Last(Duration::from_secs(10)));
@@ -232,10 +236,10 @@ fn history_is_kept_as_long_as_the_setting_says() -> Result<()> {
     }
     let oldest = db.oldest_revision();
     assert!(
-        (40..=51).contains(&oldest),
+        (40..=51).contains(&oldest.get()),
         "ten seconds are ten revisions here, not {oldest}"
     );
-    for revision in oldest..=db.revision() {
+    for revision in (oldest.get()..=db.revision().get()).map(Revision::new) {
         let read = db.snapshot_at(revision)?.get("k")?;
         assert_eq!(read.as_deref(), Some((revision - 2).to_string().as_bytes()));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bowline::vfs::{MemoryVfs, Vfs};
 use bowline::{
     ChangeKind, CompactionOptions, Db, DbBuilder, Durability, Error, Expected, History, Ingest,
-    Isolation, Limits, Range, Result, StorageError,
+    Isolation, Limits, Range, Result, Revision, StorageError,
 };
 use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
@@ -44,7 +44,7 @@ fn put_all(ingest: &mut Ingest, numbers: impl IntoIterator<Item = u32>, value: &
 fn ingest_all(db: &Db, numbers: impl IntoIterator<Item = u32>, value: &str) -> Result<u64> {
     let mut ingest = db.ingest()?;
     put_all(&mut ingest, numbers, value)?;
-    Ok(ingest.commit()?.revision)
+    Ok((ingest.commit()?.revision).get())
 }
 
 /// The names of the files in the directory of tables.
@@ -71,14 +71,18 @@ fn its_entries_are_those_of_one_transaction() {
             let committed = ingest.commit()?;
             assert_eq!(
                 (committed.revision, committed.changed, committed.deleted),
-                (7, true, 0)
+                (Revision::new(7), true, 0)
             );
             assert_eq!(contents(&before).len(), 2, "a snapshot does not see it");
             assert_eq!(before.get(key(1))?.as_deref(), Some(&b"b"[..]));
             db.put(key(3), "after") // 8
         },
         |db, last, stage| {
-            assert_eq!((*last, db.revision()), (8, 8), "{stage:?}");
+            assert_eq!(
+                (*last, db.revision()),
+                (Revision::new(8), Revision::new(8)),
+                "{stage:?}"
+            );
             let expected = [
                 (key(0), entry(&key(0), "new 0", 7, 7, 1)),
                 (key(1), entry(&key(1), "new 1", 2, 7, 3)),
@@ -91,13 +95,17 @@ fn its_entries_are_those_of_one_transaction() {
                 assert_eq!(db.entry(&key)?, Some(expected), "{stage:?}");
             }
             assert_eq!(db.range(..)?.count(), 401, "{stage:?}");
-            let past = db.snapshot_at(6)?;
+            let past = db.snapshot_at(Revision::new(6))?;
             assert_eq!(
                 contents(&past).len(),
                 2,
                 "{stage:?}: the past has none of it"
             );
-            assert_eq!(contents(&db.snapshot_at(7)?).len(), 401, "{stage:?}");
+            assert_eq!(
+                contents(&db.snapshot_at(Revision::new(7))?).len(),
+                401,
+                "{stage:?}"
+            );
             let history = db.history(key(1))?;
             let revisions: Vec<_> = history.iter().map(|version| version.revision).collect();
             assert_eq!(revisions, [7, 3, 2], "{stage:?}");
@@ -125,7 +133,11 @@ fn what_keys_held_before_is_found_wherever_they_lie() -> Result<()> {
                 _ => (revision, 1),
             };
             let seen = (found.create_revision, found.version, found.mod_revision);
-            assert_eq!(seen, (created, version, revision), "{step}: {number}");
+            assert_eq!(
+                seen,
+                (Revision::new(created), version, Revision::new(revision)),
+                "{step}: {number}"
+            );
         }
         assert!(db.check()?.is_clean());
     }
@@ -266,7 +278,7 @@ fn beside_commits_it_is_written_for_the_revision_it_gets() -> Result<()> {
         db.entry(key(350))?,
         Some(entry(&key(350), "new 350", 6, 7, 2))
     );
-    assert_eq!(contents(&db.snapshot_at(6)?).len(), 2);
+    assert_eq!(contents(&db.snapshot_at(Revision::new(6))?).len(), 2);
     assert!(db.lease(lease).is_some());
     let check = db.check()?;
     assert!(check.is_clean(), "{check:?}");
@@ -327,7 +339,7 @@ fn watches_see_each_key_once_and_in_order() -> Result<()> {
             }
             let revision = ingest.commit()?.revision;
             db.put("after", "x")?;
-            let late = db.watch(..).from(3).start()?;
+            let late = db.watch(..).from(Revision::new(3)).start()?;
             for watch in [&mut live, &mut { late }] {
                 let mut revisions = Vec::new();
                 while let Some(changes) = watch.try_recv()? {
@@ -346,7 +358,7 @@ fn watches_see_each_key_once_and_in_order() -> Result<()> {
                         assert_eq!(change.entry.version, if is_old { 2 } else { 1 });
                     }
                 }
-                let expected: Vec<_> = (3..=revision + 1).collect();
+                let expected: Vec<_> = (3..=(revision + 1).get()).collect();
                 assert_eq!(revisions, expected);
             }
             let changes = next(&mut part);
@@ -370,9 +382,9 @@ fn history_is_given_up_as_of_any_revision() -> Result<()> {
     let held = db.snapshot();
     ingest_all(&db, 0..300, "one")?; // 3
     ingest_all(&db, 0..300, "two")?; // 4
-    db.trim_history(4)?;
+    db.trim_history(Revision::new(4))?;
     db.compact()?;
-    assert_error!(db.snapshot_at(3), Error::Compacted { oldest: 4, .. });
+    assert_error!(db.snapshot_at(Revision::new(3)), Error::Compacted { oldest, .. } if oldest == 4);
     assert_eq!(contents(&held).len(), 1, "but for who holds it");
     assert_eq!(held.get(key(1))?.as_deref(), Some(&b"old"[..]));
     assert_eq!(db.get(key(7))?.as_deref(), Some(&b"two 7"[..]));
@@ -478,7 +490,10 @@ fn no_revision_is_given_twice_whatever_fails() -> Result<()> {
             let allowed: &[(usize, u64)] = match (&result, &put) {
                 (Ok(committed), Ok(next)) => {
                     ingested += 1;
-                    assert_eq!((committed.revision, *next), (3, 4));
+                    assert_eq!(
+                        (committed.revision, *next),
+                        (Revision::new(3), Revision::new(4))
+                    );
                     &[(31, 4)]
                 }
                 (Err(_), Ok(next)) => {
@@ -494,7 +509,7 @@ fn no_revision_is_given_twice_whatever_fails() -> Result<()> {
             };
             for left in [sim.after_kill(), sim.after_power_loss()] {
                 let db = small().vfs(Arc::new(left)).open("/db")?;
-                let found = (db.range(..)?.count(), db.revision());
+                let found = (db.range(..)?.count(), db.revision().get());
                 assert!(
                     allowed.contains(&found),
                     "{call:?} {nth} {times}: {found:?}, not one of {allowed:?}"
@@ -529,7 +544,7 @@ fn it_stands_in_the_one_order_of_all_commits() -> Result<()> {
         let mut threads = Vec::new();
         for writer in 0..WRITERS {
             let (db, is_done) = (&db, &is_done);
-            threads.push(scope.spawn(move || -> Result<Vec<(u64, usize)>> {
+            threads.push(scope.spawn(move || -> Result<Vec<(Revision, usize)>> {
                 let mut given = Vec::new();
                 while !is_done.load(Ordering::Relaxed) {
                     let key = format!("own/{writer}/{}", given.len() % 50);
@@ -556,25 +571,31 @@ fn it_stands_in_the_one_order_of_all_commits() -> Result<()> {
             let found = db.entry(key(9))?.expect("it is there");
             assert_eq!(
                 (found.mod_revision, found.version),
-                (revision, u64::from(round) + 1)
+                (Revision::new(revision), u64::from(round) + 1)
             );
         }
         is_done.store(true, Ordering::Relaxed);
         for thread in threads {
             let given = thread.join().expect("no panic")?;
             for (revision, count) in given {
-                assert!(revisions.insert(revision, count).is_none(), "given twice");
+                assert!(
+                    revisions.insert(revision.get(), count).is_none(),
+                    "given twice"
+                );
             }
         }
         reader.join().expect("no panic")
     })?;
     let last = db.revision();
-    assert!(revisions.keys().copied().eq(2..=last), "each revision once");
+    assert!(
+        revisions.keys().copied().eq(2..=last.get()),
+        "each revision once"
+    );
     for (revision, count) in &revisions {
         let changes = watch.recv_timeout(PATIENCE)?.expect("they come");
         assert_eq!(
             (changes.revision, changes.changes.len()),
-            (*revision, *count)
+            (Revision::new(*revision), *count)
         );
     }
     assert!(db.check()?.is_clean());

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
-use bowline::{Db, Entry, Error, Expected, History, Range, Result, Value};
+use bowline::{Db, Entry, Error, Expected, History, Range, Result, Revision, Value};
 
 use crate::support::{Disk, Stage, assert_error, contents, entry, in_every_stage, keys_of, manual};
 
 #[test]
 fn a_new_database_is_empty_and_at_revision_1() -> Result<()> {
     let db = Disk::new().open(manual());
-    assert_eq!((db.revision(), db.oldest_revision()), (1, 1));
+    assert_eq!(
+        (db.revision(), db.oldest_revision()),
+        (Revision::new(1), Revision::new(1))
+    );
     assert_eq!(db.get("k")?, None);
     assert_eq!(db.entry("k")?, None);
     assert_eq!(db.history("k")?, []);
@@ -26,7 +29,7 @@ fn each_changing_transaction_takes_exactly_the_next_revision() -> Result<()> {
     let db = Disk::new().open(manual());
     assert_eq!(db.put("a", "1")?, 2);
     assert_eq!(db.put("a", "1")?, 3, "the same value again is a change");
-    assert_eq!(db.delete("a")?, Some(4));
+    assert_eq!(db.delete("a")?, Some(Revision::new(4)));
     assert_eq!(db.compare_and_swap("a", Expected::Absent, "2")?, 5);
     let mut tx = db.begin();
     for at in 0..100 {
@@ -36,7 +39,7 @@ fn each_changing_transaction_takes_exactly_the_next_revision() -> Result<()> {
     let committed = tx.commit()?;
     assert_eq!(
         (committed.revision, committed.deleted, committed.changed),
-        (6, 1, true)
+        (Revision::new(6), 1, true)
     );
     assert_eq!(db.delete_range(Range::prefix("many/"))?, 100);
     assert_eq!(db.revision(), 7, "a hundred deletions are one transaction");
@@ -142,12 +145,12 @@ fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
             _ => db.put("k", &value)?,
         };
         if create_revision == 0 {
-            create_revision = revision;
+            create_revision = revision.get();
         }
         expected.push(Entry {
             key: Value::copy_from(b"k"),
             value: Value::copy_from(&value),
-            create_revision,
+            create_revision: Revision::new(create_revision),
             mod_revision: revision,
             version,
             lease: None,
@@ -187,7 +190,7 @@ fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
             .filter_map(|version| version.entry);
         assert_eq!(told.collect::<Vec<_>>(), expected);
     }
-    let mut watcher = db.watch(Range::key("k")).from(2).start()?;
+    let mut watcher = db.watch(Range::key("k")).from(Revision::new(2)).start()?;
     for entry in &expected {
         let changes = watcher.try_recv()?.expect("it is in history");
         assert_eq!(&changes.changes[0].entry, entry);
@@ -201,7 +204,7 @@ fn metadata_that_no_put_looked_up_is_told_by_every_reader() -> Result<()> {
         let last = expected.last().expect("there is one");
         assert_eq!(
             (entry.create_revision, entry.version),
-            (create_revision, last.version + put)
+            (Revision::new(create_revision), last.version + put)
         );
     }
     // A deletion begins anew, whether or not it was looked up.
@@ -239,7 +242,7 @@ fn a_delete_gives_the_key_a_new_life() {
         |db, (), stage| {
             assert_eq!(db.get("k")?, None, "{stage:?}");
             let revision = db.put("k", "again")?;
-            let expected = entry("k", "again", revision, revision, 1);
+            let expected = entry("k", "again", revision.get(), revision.get(), 1);
             assert_eq!(db.entry("k")?, Some(expected), "{stage:?}");
             Ok(())
         },
@@ -449,20 +452,32 @@ fn compare_and_swap_wins_on_the_expected_revision_and_names_the_actual_one() {
         },
         |db, _, stage| {
             for wrong in [0, 1, 3, 4, 99, u64::MAX] {
-                let lost = db.compare_and_swap("k", Expected::Revision(wrong), "no");
-                assert_error!(lost, Error::CompareFailed { expected, actual: 2, .. } if expected == wrong);
+                let lost = db.compare_and_swap("k", Expected::Revision(Revision::new(wrong)), "no");
+                assert_error!(lost, Error::CompareFailed { expected, actual, .. } if actual == 2 && expected == wrong);
             }
-            let lost = db.compare_and_swap("gone", Expected::Revision(3), "no");
-            assert_error!(lost, Error::CompareFailed { actual: 0, .. });
-            let lost = db.compare_and_swap("never", Expected::Revision(1), "no");
-            assert_error!(lost, Error::CompareFailed { actual: 0, .. });
+            let lost = db.compare_and_swap("gone", Expected::Revision(Revision::new(3)), "no");
+            assert_error!(
+                lost,
+                Error::CompareFailed {
+                    actual: Revision::ZERO,
+                    ..
+                }
+            );
+            let lost = db.compare_and_swap("never", Expected::Revision(Revision::new(1)), "no");
+            assert_error!(
+                lost,
+                Error::CompareFailed {
+                    actual: Revision::ZERO,
+                    ..
+                }
+            );
             assert_eq!(
                 (db.revision(), db.get("k")?),
-                (4, Some(Value::from("1"))),
+                (Revision::new(4), Some(Value::from("1"))),
                 "{stage:?}"
             );
             assert_eq!(
-                db.compare_and_swap("k", Expected::Revision(2), "2")?,
+                db.compare_and_swap("k", Expected::Revision(Revision::new(2)), "2")?,
                 5,
                 "{stage:?}"
             );
@@ -480,13 +495,13 @@ fn compare_and_swap_wins_on_the_expected_revision_and_names_the_actual_one() {
             assert_error!(
                 lost,
                 Error::CompareFailed {
-                    expected: 0,
-                    actual: 7,
+                    expected: Revision::ZERO,
+                    actual,
                     ..
-                }
+                } if actual == 7
             );
             let text = db
-                .compare_and_swap("k", Expected::Revision(2), "no")
+                .compare_and_swap("k", Expected::Revision(Revision::new(2)), "no")
                 .unwrap_err()
                 .to_string();
             assert!(
@@ -670,11 +685,11 @@ fn a_key_that_was_written_very_often_reads_its_newest_value() {
             assert_eq!(entry.value, &19_999u32.to_be_bytes()[..], "{stage:?}");
             assert_eq!(
                 (entry.version, entry.mod_revision),
-                (20_000, 20_001),
+                (20_000, Revision::new(20_001)),
                 "{stage:?}"
             );
             for revision in [2, 777, 20_000] {
-                let found = db.snapshot_at(revision)?.get("hot")?;
+                let found = db.snapshot_at(Revision::new(revision))?.get("hot")?;
                 let expected = (revision as u32 - 2).to_be_bytes();
                 assert_eq!(found.as_deref(), Some(&expected[..]), "{stage:?}");
             }
@@ -692,7 +707,11 @@ fn a_reopened_database_goes_on_where_it_was() -> Result<()> {
     let id = disk.open(manual()).id();
     for round in 0..12 {
         let db = disk.open(manual());
-        assert_eq!((db.revision(), db.id()), (revision, id), "round {round}");
+        assert_eq!(
+            (db.revision(), db.id()),
+            (Revision::new(revision), id),
+            "round {round}"
+        );
         assert_eq!(
             contents(&db.snapshot()),
             expected.clone().into_iter().collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! Sizes at and beyond the limits: each has an error of its own, and raised ones hold.
 
-use bowline::{Block, BlockId, Db, Edge, Error, Expected, Limits, Result};
+use bowline::{Block, BlockId, Db, Edge, Error, Expected, Limits, Result, Revision};
 
 use crate::support::{Disk, assert_error, manual};
 
@@ -60,7 +60,7 @@ fn values_and_blocks_are_limited() -> Result<()> {
             limit: 1_000
         }
     );
-    let swap = db.compare_and_swap("k", Expected::Revision(2), [0; 1_001]);
+    let swap = db.compare_and_swap("k", Expected::Revision(Revision::new(2)), [0; 1_001]);
     assert_error!(
         swap,
         Error::ValueTooLarge {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::vfs::MemoryVfs;
-use bowline::{Background, Db, DbBuilder, Entry, Result, Snapshot, Value, Watcher};
+use bowline::{Background, Db, DbBuilder, Entry, Result, Revision, Snapshot, Value, Watcher};
 
 /// Long enough for anything that must happen; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -142,8 +142,8 @@ pub fn entry(key: &str, value: &str, create: u64, modified: u64, version: u64) -
     Entry {
         key: Value::from(key),
         value: Value::from(value),
-        create_revision: create,
-        mod_revision: modified,
+        create_revision: Revision::new(create),
+        mod_revision: Revision::new(modified),
         version,
         lease: None,
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bowline::{
-    Block, BlockId, Db, Edge, Error, Expected, Isolation, Limits, Range, Result, StorageError,
+    Block, BlockId, Db, Edge, Error, Expected, Isolation, Limits, Range, Result, Revision,
+    StorageError,
 };
 
 use crate::support::{Disk, Stage, assert_error, keys_of, manual, number};
@@ -82,7 +83,7 @@ fn entries_of_a_range_keep_their_metadata_under_own_writes() -> Result<()> {
     let entries: Result<Vec<_>> = tx.range(..)?.collect();
     let meta: Vec<_> = entries?
         .into_iter()
-        .map(|e| (e.create_revision, e.mod_revision, e.version))
+        .map(|e| (e.create_revision.get(), e.mod_revision.get(), e.version))
         .collect();
     assert_eq!(
         meta,
@@ -240,7 +241,7 @@ fn transact_retries_conflicts_and_nothing_else() -> Result<()> {
     let failed = db.transact(|tx| -> Result<()> {
         runs.fetch_add(1, Ordering::Relaxed);
         tx.put("k", "x")?;
-        tx.compare_and_swap("k", Expected::Revision(999), "y")
+        tx.compare_and_swap("k", Expected::Revision(Revision::new(999)), "y")
     });
     assert_error!(failed, Error::CompareFailed { .. });
     assert_eq!((runs.load(Ordering::Relaxed), db.revision()), (1, before));
@@ -250,8 +251,8 @@ fn transact_retries_conflicts_and_nothing_else() -> Result<()> {
     assert!(
         Error::Conflict {
             what: String::new(),
-            revision: 2,
-            snapshot: 1
+            revision: Revision::new(2),
+            snapshot: Revision::new(1)
         }
         .is_retryable()
     );
@@ -269,7 +270,7 @@ fn an_error_of_the_body_rolls_back() -> Result<()> {
         tx.put_edge(&Edge::new(a, "to", b))
     });
     assert_error!(failed, Error::MissingBlock { id } if id == b);
-    assert_eq!((db.revision(), db.get("k")?), (1, None));
+    assert_eq!((db.revision(), db.get("k")?), (Revision::new(1), None));
     assert_eq!(db.snapshot().graph().block(a)?, None);
     Ok(())
 }
@@ -305,8 +306,14 @@ fn keys_blocks_and_edges_share_one_revision() -> Result<()> {
     tx.put_block(&Block::new(b, "kind"))?;
     tx.put_edge(&Edge::new(a, "to", b))?;
     let committed = tx.commit()?;
-    assert_eq!((committed.revision, db.revision()), (2, 2));
-    let (before, after) = (db.snapshot_at(1)?, db.snapshot_at(2)?);
+    assert_eq!(
+        (committed.revision, db.revision()),
+        (Revision::new(2), Revision::new(2))
+    );
+    let (before, after) = (
+        db.snapshot_at(Revision::new(1))?,
+        db.snapshot_at(Revision::new(2))?,
+    );
     assert_eq!(before.get("k")?, None);
     assert!(!before.graph().has_block(a)? && !before.graph().has_block(b)?);
     assert_eq!(before.graph().edge(a, "to", b)?, None);

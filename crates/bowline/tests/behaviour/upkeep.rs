@@ -7,7 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use bowline::vfs::{OsVfs, Vfs};
-use bowline::{Block, BlockId, Db, Edge, Error, History, Result, StorageError, check_files};
+use bowline::{
+    Block, BlockId, Db, Edge, Error, History, Result, Revision, StorageError, check_files,
+};
 
 use crate::support::{Disk, Stage, assert_error, contents, manual, number};
 
@@ -31,11 +33,17 @@ fn a_checkpoint_is_a_database_of_its_own() -> Result<()> {
     assert!(check_files(&copy)?.is_clean());
 
     let twin = Db::builder().history(History::All).open(&copy)?;
-    assert_eq!((twin.revision(), twin.id()), (6, db.id()));
+    assert_eq!((twin.revision(), twin.id()), (Revision::new(6), db.id()));
     assert_eq!(twin.get("k")?.as_deref(), Some(&b"2"[..]));
-    assert_eq!(twin.entry("k")?, db.snapshot_at(6)?.entry("k")?);
+    assert_eq!(
+        twin.entry("k")?,
+        db.snapshot_at(Revision::new(6))?.entry("k")?
+    );
     assert_eq!(twin.history("k")?.len(), 3);
-    assert_eq!(twin.snapshot_at(2)?.get("k")?.as_deref(), Some(&b"1"[..]));
+    assert_eq!(
+        twin.snapshot_at(Revision::new(2))?.get("k")?.as_deref(),
+        Some(&b"1"[..])
+    );
     assert_eq!(
         twin.lease_keys(lease)?.collect::<Result<Vec<_>>>()?,
         [&b"leased"[..]]
@@ -253,7 +261,10 @@ fn statistics_tell_what_was_done() -> Result<()> {
     }
     let stats = db.stats();
     let counters = &stats.engine.counters;
-    assert_eq!((stats.revision, stats.oldest_revision), (1_001, 1));
+    assert_eq!(
+        (stats.revision, stats.oldest_revision),
+        (Revision::new(1_001), Revision::new(1))
+    );
     assert_eq!((counters.commits, counters.commit_rounds), (1_000, 1_000));
     assert!(counters.log_syncs >= 1_000, "{counters:?}");
     let user_bytes = counters.user_bytes_written;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bowline::{
     Background, Block, BlockId, ChangeKind, Changes, Db, Error, Expected, History, Range, Result,
-    Watcher,
+    Revision, Watcher,
 };
 
 use crate::support::{Disk, assert_error, in_every_stage, manual, next};
@@ -72,7 +72,7 @@ fn a_watch_reads_the_past_wherever_it_lies() {
         |db, _, stage| {
             let all = ["2: a=1", "3: b=1", "4: -a", "5: a=2 -b c=1", "6: z=1"];
             for from in 1..=8u64 {
-                let mut watcher = db.watch(..).from(from).start()?;
+                let mut watcher = db.watch(..).from(Revision::new(from)).start()?;
                 let skipped = from.saturating_sub(2).min(5) as usize;
                 assert_eq!(
                     drain(&mut watcher)?,
@@ -80,11 +80,14 @@ fn a_watch_reads_the_past_wherever_it_lies() {
                     "{stage:?} from {from}"
                 );
             }
-            let mut one = db.watch(Range::key("b")).from(1).start()?;
+            let mut one = db.watch(Range::key("b")).from(Revision::new(1)).start()?;
             assert_eq!(drain(&mut one)?, ["3: b=1", "5: -b"], "{stage:?}");
-            let mut some = db.watch("b".."d").from(3).start()?;
+            let mut some = db.watch("b".."d").from(Revision::new(3)).start()?;
             assert_eq!(drain(&mut some)?, ["3: b=1", "5: -b c=1"], "{stage:?}");
-            let mut none = db.watch(Range::prefix("nothing")).from(2).start()?;
+            let mut none = db
+                .watch(Range::prefix("nothing"))
+                .from(Revision::new(2))
+                .start()?;
             assert_eq!(drain(&mut none)?.len(), 0, "{stage:?}");
             // And each goes on into the present.
             db.put("b", "9")?;
@@ -108,7 +111,11 @@ fn the_past_carries_whole_entries() {
             db.put("k", "3")
         },
         |db, _, stage| {
-            let mut watcher = db.watch(..).from(2).with_previous().start()?;
+            let mut watcher = db
+                .watch(..)
+                .from(Revision::new(2))
+                .with_previous()
+                .start()?;
             let mut previous = None;
             for (revision, create, version) in [(2, 2, 1), (3, 2, 2), (4, 0, 0), (5, 5, 1)] {
                 let changes = watcher.try_recv()?.expect("it is there");
@@ -118,7 +125,11 @@ fn the_past_carries_whole_entries() {
                     change.entry.mod_revision,
                     change.entry.version,
                 );
-                assert_eq!(meta, (create, revision, version), "{stage:?}");
+                assert_eq!(
+                    meta,
+                    (Revision::new(create), Revision::new(revision), version),
+                    "{stage:?}"
+                );
                 assert_eq!(change.previous, previous, "{stage:?} {revision}");
                 previous = (version > 0).then(|| change.entry.clone());
             }
@@ -139,7 +150,7 @@ fn the_past_carries_whole_entries() {
 #[test]
 fn a_watch_in_the_future_waits_for_its_revision() -> Result<()> {
     let db = Disk::new().open(manual());
-    let mut watcher = db.watch(..).from(5).start()?;
+    let mut watcher = db.watch(..).from(Revision::new(5)).start()?;
     for value in ["2", "3", "4"] {
         db.put("k", value)?;
         assert_eq!(watcher.recv_timeout(Duration::ZERO)?, None);
@@ -284,12 +295,12 @@ fn history_is_read_in_chunks_without_gaps() -> Result<()> {
             db.flush()?;
         }
     }
-    let mut watcher = db.watch(..).from(2).start()?;
+    let mut watcher = db.watch(..).from(Revision::new(2)).start()?;
     for at in 0..60u8 {
         let changes = watcher.try_recv()?.expect("it is there");
         assert_eq!(
             (changes.revision, changes.changes[0].entry.value[0]),
-            (u64::from(at) + 2, at)
+            (Revision::new(u64::from(at) + 2), at)
         );
     }
     assert_eq!(watcher.try_recv()?, None);
@@ -304,19 +315,19 @@ fn a_start_in_compacted_history_is_refused_with_the_oldest_revision() {
             for value in 0..9 {
                 db.put("k", value.to_string())?; // 2..=10
             }
-            db.trim_history(6)
+            db.trim_history(Revision::new(6))
         },
         |db, (), stage| {
             for from in [0, 1, 5] {
-                let refused = db.watch(..).from(from).start();
-                assert_error!(refused, Error::Compacted { requested, oldest: 6, current: 10 } if requested == from);
+                let refused = db.watch(..).from(Revision::new(from)).start();
+                assert_error!(refused, Error::Compacted { requested, oldest, current } if oldest == 6 && current == 10 && requested == from);
             }
             assert_eq!(
                 db.stats().watchers,
                 0,
                 "{stage:?}: a refused watch leaves nothing"
             );
-            let mut watcher = db.watch(..).from(6).start()?;
+            let mut watcher = db.watch(..).from(Revision::new(6)).start()?;
             assert_eq!(
                 drain(&mut watcher)?.len(),
                 5,
@@ -334,9 +345,9 @@ fn a_deletion_at_the_oldest_revision_is_still_told() -> Result<()> {
     db.put("other", "1")?;
     db.delete("k")?; // 4
     db.put("other", "2")?;
-    db.trim_history(4)?;
+    db.trim_history(Revision::new(4))?;
     db.compact()?;
-    let mut watcher = db.watch(..).from(4).start()?;
+    let mut watcher = db.watch(..).from(Revision::new(4)).start()?;
     assert_eq!(drain(&mut watcher)?, ["4: -k", "5: other=2"]);
     Ok(())
 }
@@ -348,21 +359,21 @@ fn a_running_watch_that_loses_its_history_says_so() -> Result<()> {
     for value in 0..100 {
         db.put("k", value.to_string())?;
     }
-    db.trim_history(90)?;
+    db.trim_history(Revision::new(90))?;
     assert_error!(
         watcher.try_recv(),
         Error::Compacted {
-            requested: 2,
-            oldest: 90,
-            current: 101
-        }
+            requested,
+            oldest,
+            current
+        } if requested == 2 && oldest == 90 && current == 101
     );
     assert_error!(
         watcher.recv_timeout(SHORT),
-        Error::Compacted { oldest: 90, .. }
+        Error::Compacted { oldest, .. } if oldest == 90
     );
     assert_eq!(watcher.next_revision(), 2, "nothing was skipped in silence");
-    let mut resumed = db.watch(..).from(90).start()?;
+    let mut resumed = db.watch(..).from(Revision::new(90)).start()?;
     assert_eq!(drain(&mut resumed)?.len(), 12);
     Ok(())
 }
@@ -382,14 +393,15 @@ fn a_watch_that_lags_beyond_the_limit_loses_its_history() -> Result<()> {
     }
     let error = slow.try_recv().expect_err("200 revisions behind");
     let Error::Compacted {
-        requested: 2,
+        requested,
         oldest,
-        current: 201,
+        current,
     } = error
     else {
         panic!("another error: {error:?}");
     };
-    assert!((140..=201).contains(&oldest), "{oldest}");
+    assert_eq!([requested, current], [2, 201]);
+    assert!((140..=201).contains(&oldest.get()), "{oldest}");
     assert_eq!(fast.try_recv()?, None);
 
     // Within the limit nothing is lost.
@@ -554,7 +566,7 @@ fn watches_that_start_under_load_have_no_gap() -> Result<()> {
             let mut watcher = db.watch(..).start()?;
             let first = watcher.next_revision();
             assert!(first > before);
-            for expected in first..first + 5 {
+            for expected in (first.get()..(first + 5).get()).map(Revision::new) {
                 assert_eq!(next(&mut watcher).revision, expected);
             }
         }
@@ -606,14 +618,22 @@ fn a_watcher_and_its_database_may_go_in_any_order() -> Result<()> {
 #[test]
 fn a_thread_may_wait_for_a_revision_for_others() {
     let db = Db::in_memory().unwrap();
-    assert!(db.wait_for_revision(1, Duration::ZERO).unwrap());
-    assert!(!db.wait_for_revision(2, Duration::from_millis(1)).unwrap());
+    assert!(
+        db.wait_for_revision(Revision::new(1), Duration::ZERO)
+            .unwrap()
+    );
+    assert!(
+        !db.wait_for_revision(Revision::new(2), Duration::from_millis(1))
+            .unwrap()
+    );
     let waiting = db.clone();
-    let waiter = thread::spawn(move || waiting.wait_for_revision(2, Duration::from_secs(60)));
+    let waiter =
+        thread::spawn(move || waiting.wait_for_revision(Revision::new(2), Duration::from_secs(60)));
     db.put(b"k", b"v").unwrap();
     assert!(waiter.join().unwrap().unwrap());
     let waiting = db.clone();
-    let waiter = thread::spawn(move || waiting.wait_for_revision(9, Duration::from_secs(60)));
+    let waiter =
+        thread::spawn(move || waiting.wait_for_revision(Revision::new(9), Duration::from_secs(60)));
     db.close().unwrap();
     assert!(matches!(waiter.join().unwrap(), Err(Error::Closed)));
 }

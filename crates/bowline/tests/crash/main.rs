@@ -26,7 +26,7 @@ mod workload;
 
 use std::time::Duration;
 
-use bowline::{Background, BlobOptions, Durability, Error, History};
+use bowline::{Background, BlobOptions, Durability, Error, History, Revision};
 use bowline_testing::crash::{ImageId, ImageKind};
 use bowline_testing::disk::Recording;
 use bowline_testing::{CrashImage, Images, Seed};
@@ -634,7 +634,7 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
                 }
                 if stopped {
                     refused += 1;
-                    verify_refusal(&run, acknowledged);
+                    verify_refusal(&run, acknowledged.get());
                     break;
                 }
             }
@@ -662,7 +662,7 @@ fn verify_refusal(run: &Run, acknowledged: u64) {
     assert_eq!(db.revision(), acknowledged);
     let found = Contents::of_snapshot(&db.snapshot()).expect("reading goes on");
     assert_eq!(
-        found.difference(&Contents::of_model(&run.model, acknowledged)),
+        found.difference(&Contents::of_model(&run.model, Revision::new(acknowledged))),
         None
     );
     for _ in 0..3 {

@@ -460,7 +460,7 @@ impl<'a> Verifier<'a> {
             probes.map(move |probes| (step, probes))
         });
         let found = candidates.into_iter().find(|(step, probes)| {
-            let is_it = steps[*step].revision + probes == revision;
+            let is_it = steps[*step].revision + *probes == revision;
             of_revision |= is_it;
             is_it && steps[*step].leases == leases
         });
@@ -511,14 +511,14 @@ impl<'a> Verifier<'a> {
     /// One revision of the past, if any is kept.
     fn verify_past(&mut self, db: &Db, rng: &mut fastrand::Rng) -> Outcome<()> {
         let (oldest, newest) = (db.oldest_revision(), db.revision());
-        let past = rng.u64(oldest..=newest);
-        if past == newest {
+        let past = rng.u64(oldest.get()..=newest.get());
+        if past == newest.get() {
             return Ok(());
         }
         self.tried.past_revisions += 1;
-        let snapshot = in_words("the past", db.snapshot_at(past))?;
+        let snapshot = in_words("the past", db.snapshot_at(Revision::new(past)))?;
         let contents = in_words("reading the past", Contents::of_snapshot(&snapshot))?;
-        match contents.difference(&self.expected(past)) {
+        match contents.difference(&self.expected(Revision::new(past))) {
             Some(difference) => Err(format!("as of {past} (oldest {oldest}), {difference}")),
             None => Ok(()),
         }

@@ -189,9 +189,9 @@ impl Run {
             clock: ManualClock::new(),
             model: Model::new(),
             steps: vec![Step {
-                revision: 1,
+                revision: Revision::new(1),
                 leases: BTreeMap::new(),
-                floor: 0,
+                floor: Revision::ZERO,
                 issued_at: 0,
             }],
             copies: Vec::new(),
@@ -290,7 +290,7 @@ impl Run {
                 }
                 let committed = transaction.commit().expect("blind writes do not conflict");
                 let revision = committed.revision;
-                disk.mark(first + revision - base);
+                disk.mark(first + (revision - base));
                 written.push((revision, changes, issued_at));
             }
             written
@@ -618,7 +618,7 @@ impl Run {
     fn swap(&mut self) -> Result<(), Error> {
         let (key, value) = (self.key(), self.value(100));
         let held = self.model.get(&key, self.model.revision());
-        let actual = held.map_or(0, |entry| entry.mod_revision);
+        let actual = held.map_or(Revision::ZERO, |entry| entry.mod_revision);
         if self.rng.u8(0..4) > 0 {
             let change = Change::put(&key, &value);
             return self.commit(&[change], |db| {
@@ -626,10 +626,11 @@ impl Run {
                     .map(drop)
             });
         }
-        match self
-            .db()
-            .compare_and_swap(&key, Expected::Revision(actual + 1), &value)
-        {
+        match self.db().compare_and_swap(
+            &key,
+            Expected::Revision(Revision::new((actual + 1).get())),
+            &value,
+        ) {
             Err(Error::CompareFailed { actual: found, .. }) if found == actual => Ok(()),
             Err(error) => Err(error),
             Ok(revision) => panic!("a wrong compare-and-swap committed at {revision}"),
@@ -739,14 +740,14 @@ impl Run {
 
     fn compact(&mut self) -> Result<(), Error> {
         let (oldest, newest) = (self.db().oldest_revision(), self.db().revision());
-        let floor = self.rng.u64(oldest..=newest);
+        let floor = self.rng.u64(oldest.get()..=newest.get());
         let step = Step {
-            floor,
+            floor: Revision::new(floor),
             issued_at: self.disk.point(),
             ..self.last().clone()
         };
         self.steps.push(step);
-        self.db().trim_history(floor)?;
+        self.db().trim_history(Revision::new(floor))?;
         self.acknowledged();
         Ok(())
     }

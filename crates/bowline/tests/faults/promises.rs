@@ -7,7 +7,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use bowline::vfs::{OsVfs, Vfs};
-use bowline::{Background, CompactionOptions, Db, DbBuilder, Durability, Error, StorageError};
+use bowline::{
+    Background, CompactionOptions, Db, DbBuilder, Durability, Error, Revision, StorageError,
+};
 use bowline_testing::fault::{Call, Failure, Rule, Traced};
 use bowline_testing::{FaultVfs, SimDisk};
 
@@ -117,7 +119,7 @@ fn no_member_of_a_round_is_acknowledged_whose_flush_failed() {
                 .map(|writer| {
                     let db = &db;
                     scope.spawn(move || {
-                        let mut last = 0;
+                        let mut last = Revision::ZERO;
                         for at in 0.. {
                             assert!(at < COMMITS_MAX, "nothing was refused");
                             match db.put(format!("w{writer}-{at:05}"), [writer; 100]) {
@@ -135,7 +137,7 @@ fn no_member_of_a_round_is_acknowledged_whose_flush_failed() {
             let last = writers
                 .into_iter()
                 .map(|writer| writer.join().expect("no panic"));
-            last.max().unwrap_or(0)
+            last.max().unwrap_or_default()
         });
         let revision = db.revision();
         assert!(

@@ -98,7 +98,7 @@ impl Run {
             killed: Vec::new(),
             model: Model::new(),
             maybe: None,
-            durable: 1,
+            durable: Revision::new(1),
             is_stopped: false,
             is_lease_unknown: false,
             phases: Vec::new(),

@@ -1,6 +1,6 @@
 //! Consistency: what every transaction keeps, every crash keeps.
 
-use bowline::{Error, History, Isolation};
+use bowline::{Error, History, Isolation, Revision};
 use bowline_testing::model::Change;
 
 use crate::harness::{Run, check, number, same, tx_value};
@@ -85,8 +85,9 @@ fn consistency_sum_invariant_maintained() {
         },
         |found, ()| {
             found.run_on(|run| (0..3).for_each(|_| round(run)))?;
-            for revision in 2..=found.db.revision() {
-                let contents = Contents::of_snapshot(&found.db.snapshot_at(revision)?)?;
+            for revision in 2..=found.db.revision().get() {
+                let contents =
+                    Contents::of_snapshot(&found.db.snapshot_at(Revision::new(revision))?)?;
                 let balances = contents
                     .keys
                     .values()

@@ -88,7 +88,7 @@ impl Run {
             rng: fastrand::Rng::with_seed(seed),
             history,
             db: None,
-            issued: vec![(1, 0)],
+            issued: vec![(Revision::new(1), 0)],
             changes: Vec::new(),
             upkeep: 0,
         };
@@ -109,7 +109,7 @@ impl Run {
             disk,
             clock: self.clock.clone(),
             model,
-            rng: fastrand::Rng::with_seed(revision),
+            rng: fastrand::Rng::with_seed(revision.get()),
             history: self.history,
             db: Some(db),
             issued: vec![(revision, 0)],
@@ -151,7 +151,7 @@ impl Run {
         self.db = None;
         self.disk = self.disk.after_kill();
         self.issued = vec![(self.model.revision(), 0)];
-        self.disk.mark(self.model.revision());
+        self.disk.mark(self.model.revision().get());
         self.open();
     }
 
@@ -188,7 +188,7 @@ impl Run {
         self.changes.push(changes.to_vec());
         let found = call(self.db()).unwrap_or_else(|error| panic!("{changes:?}: {error}"));
         assert_eq!(found, revision, "the revision of {changes:?}");
-        self.disk.mark(revision);
+        self.disk.mark(revision.get());
         revision
     }
 
@@ -308,7 +308,7 @@ impl Found<'_> {
 
     /// Every readable revision of the past is as the model has it.
     pub fn past_is_as_the_model(&self) -> Outcome {
-        for revision in self.db.oldest_revision()..=self.revision {
+        for revision in (self.db.oldest_revision().get()..=self.revision.get()).map(Revision::new) {
             let contents = Contents::of_snapshot(&self.db.snapshot_at(revision)?)?;
             let difference = contents.difference(&Contents::of_model(&self.run.model, revision));
             holds!(
@@ -427,13 +427,13 @@ fn judge(
     let is_issued = |(_, point): &&(Revision, usize)| *point < image.point();
     let first = run.issued[0].0;
     let issued = run.issued.iter().filter(is_issued).map(|(r, _)| *r).max();
-    let acknowledged = image.marks().into_iter().max().unwrap_or(first);
+    let acknowledged = image.marks().into_iter().max().unwrap_or(first.get());
     let revision = db.revision();
     let mut found = Found {
         run,
         revision,
-        acknowledged,
-        issued: issued.unwrap_or(first).max(acknowledged),
+        acknowledged: Revision::new(acknowledged),
+        issued: issued.unwrap_or(first).max(Revision::new(acknowledged)),
         db,
         disk,
         image,

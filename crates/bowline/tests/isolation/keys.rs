@@ -61,7 +61,7 @@ pub fn seen_entry(key: &str, entry: Option<&Entry>) -> Seen {
     let Some(entry) = entry else {
         return ABSENT;
     };
-    let revision = (entry.mod_revision > 0).then_some(entry.mod_revision);
+    let revision = (entry.mod_revision > 0).then_some(entry.mod_revision.get());
     Seen {
         revision,
         ..seen_bytes(key, &entry.value)

@@ -28,7 +28,7 @@ pub struct Attempt {
 impl Attempt {
     pub fn begin(session: &Session<'_>, mut record: Transaction) -> Attempt {
         let tx = session.db.begin_with(session.shared.isolation);
-        record.snapshot = session.told(tx.snapshot_revision());
+        record.snapshot = session.told(tx.snapshot_revision().get());
         Attempt {
             tx,
             record,
@@ -371,7 +371,7 @@ pub fn read_all(shared: &Shared, db: &Db) -> Transaction {
         invoked,
         completed: Some(shared.tick()),
         outcome: Outcome::Committed(None),
-        snapshot: Some(snapshot.revision()),
+        snapshot: Some(snapshot.revision().get()),
         ops,
     }
 }

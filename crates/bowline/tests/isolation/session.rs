@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bowline::{BlockId, Committed, Db, Direction, Error, Expected, Range, Snapshot};
+use bowline::{BlockId, Committed, Db, Direction, Error, Expected, Range, Revision, Snapshot};
 use bowline_testing::isolation::{Op, Outcome, Transaction};
 
 use crate::keys::{
@@ -95,7 +95,9 @@ impl<'a> Session<'a> {
     /// Notes what became of it. What is known only after the power was lost is not known.
     pub fn end(&mut self, mut transaction: Transaction, result: Result<Committed, Error>) {
         let outcome = match result {
-            Ok(committed) => Outcome::Committed(committed.changed.then_some(committed.revision)),
+            Ok(committed) => {
+                Outcome::Committed(committed.changed.then_some(committed.revision.get()))
+            }
             Err(
                 error @ (Error::Conflict { .. }
                 | Error::CompareFailed { .. }
@@ -144,7 +146,7 @@ impl<'a> Session<'a> {
         };
         let write = |key| Op::Write { key, value: number };
         let read_only = Ok(Committed {
-            revision: 0,
+            revision: Revision::ZERO,
             deleted: 0,
             changed: false,
         });
@@ -158,7 +160,7 @@ impl<'a> Session<'a> {
                 let entry = self.db.entry(&key).expect("entry");
                 let seen = seen_entry(&key, entry.as_ref());
                 self.pause();
-                let expected = Expected::from(seen.revision);
+                let expected = Expected::from(seen.revision.map(Revision::new));
                 let result = self.db.compare_and_swap(&key, expected, &value);
                 let expect = Op::Expect {
                     key: key.clone(),
@@ -207,7 +209,7 @@ impl<'a> Session<'a> {
             let mut record = self.begin();
             record.process += SNAPSHOTS;
             let snapshot = self.db.snapshot();
-            record.snapshot = self.told(snapshot.revision());
+            record.snapshot = self.told(snapshot.revision().get());
             self.held = Some((snapshot, record));
         }
         let Some((snapshot, mut record)) = self.held.take() else {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bowline::{CompactionOptions, Db, History as Kept, Isolation, Strategy, vfs::Vfs};
+use bowline::{CompactionOptions, Db, History as Kept, Isolation, Revision, Strategy, vfs::Vfs};
 use bowline_testing::crash::{CrashImage, Faults};
 use bowline_testing::isolation::{History, Op, Outcome, Transaction, Version};
 use bowline_testing::{Seed, SimDisk};
@@ -314,7 +314,7 @@ fn numbers_of(db: &Db, key: &str) -> BTreeMap<u64, u64> {
             Version::List(items) => items.last().copied(),
         };
         debug_assert!(is_list(key) || number.is_some());
-        numbers.extend(number.map(|number| (number, version.revision)));
+        numbers.extend(number.map(|number| (number, version.revision.get())));
     }
     numbers
 }
@@ -329,7 +329,8 @@ fn upkeep(db: &Db, seed: u64, stop: &AtomicBool, keeps_all: bool) {
             2 if !keeps_all => {
                 let newest = db.revision();
                 // It may have gone up since, which is a refusal.
-                let _ = db.trim_history(newest.saturating_sub(rng.u64(0..50)).max(1));
+                let _ =
+                    db.trim_history(newest.saturating_sub(rng.u64(0..50)).max(Revision::new(1)));
             }
             _ => {}
         }

@@ -197,8 +197,8 @@ fn carry_out(db: &Db, path: &Path, step: u64) -> Result<()> {
         10 if step > 20 => db.revoke_lease(lease_id(lease)).map(drop),
         11 => db.flush(),
         12 => {
-            let revision = db.entry(&key)?.map_or(0, |entry| entry.mod_revision);
-            db.compare_and_swap(&key, Expected::Revision(revision), &value)
+            let revision = db.entry(&key)?.map(|entry| entry.mod_revision);
+            db.compare_and_swap(&key, Expected::from(revision), &value)
                 .map(drop)
         }
         13 if step > 40 => db.transact(|tx| {

@@ -203,7 +203,7 @@ fn run_and_kill(path: &Path, after: Duration) -> Vec<(usize, u64, Revision)> {
             let numbers: Vec<u64> = line.split(' ').filter_map(|n| n.parse().ok()).collect();
             if let [thread, count, revision] = numbers[..] {
                 sender
-                    .send((thread as usize, count, revision))
+                    .send((thread as usize, count, Revision::new(revision)))
                     .expect("the parent listens");
             }
         }
@@ -280,7 +280,7 @@ fn acknowledged_transactions_survive_sigkill() {
     let fresh = Seed::fresh("-p bowline --test kill acknowledged_transactions");
     let directory = tempfile::tempdir().expect("a directory");
     let mut path = directory.path().join("data-0");
-    let mut acknowledged = [(0u64, 0 as Revision); THREADS];
+    let mut acknowledged = [(0u64, Revision::ZERO); THREADS];
     let (mut total, mut unknown, mut checkpoints, mut without) = (0, 0, 0, 0);
     for round in 0..kills {
         if let Some(fresh) = fresh.filter(|_| round == kills - kills / 10) {

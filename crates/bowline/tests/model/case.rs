@@ -146,7 +146,7 @@ impl Case {
             disk,
             clock,
             leases: BTreeMap::new(),
-            compacted: 0,
+            compacted: Revision::ZERO,
             snapshots: Vec::new(),
             watches: Vec::new(),
             transactions: Vec::new(),
@@ -361,11 +361,11 @@ impl Case {
     fn swap(&mut self) {
         let (key, value) = (self.key(), random_value(&mut self.rng, 60));
         let held = self.model.get(&key, self.model.revision());
-        let actual = held.map_or(0, |entry| entry.mod_revision);
+        let actual = held.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let expected = if self.rng.bool() {
             actual
         } else {
-            self.rng.u64(0..=actual + 1)
+            Revision::new(self.rng.u64(0..=(actual + 1).get()))
         };
         self.note(&format!(
             "swap {} if at {expected} (is {actual})",
@@ -504,7 +504,7 @@ impl Case {
     // --- upkeep ---
 
     fn compact(&mut self) {
-        let revision = self.rng.u64(0..=self.model.revision() + 2);
+        let revision = Revision::new(self.rng.u64(0..=self.model.revision().get() + 2));
         self.note(&format!("compact {revision}"));
         let (oldest, newest) = (self.db.oldest_revision(), self.model.revision());
         match self.db.trim_history(revision) {
@@ -548,7 +548,7 @@ impl Case {
     /// The oldest readable revision is what the setting allows.
     fn check_floor(&self) {
         let (oldest, newest) = (self.db.oldest_revision(), self.model.revision());
-        let least = self.compacted.max(1);
+        let least = self.compacted.max(Revision::new(1));
         match self.history {
             History::All => assert_eq!(oldest, least, "all history is kept"),
             History::Revisions(count) => {
@@ -721,7 +721,8 @@ impl Case {
     fn watch(&mut self) {
         if self.watches.len() < HELD_MAX && self.rng.u8(0..3) == 0 {
             let newest = self.model.revision();
-            let from = self.rng.bool().then(|| self.rng.u64(0..=newest + 3));
+            let from = self.rng.bool();
+            let from = from.then(|| Revision::new(self.rng.u64(0..=newest.get() + 3)));
             let bounds = self.bounds();
             let with_previous = self.rng.bool();
             self.note(&format!("watch {bounds:?} from {from:?}"));

@@ -88,7 +88,7 @@ impl Case {
     }
 
     pub fn past(&mut self) {
-        let revision = self.rng.u64(0..=self.model.revision() + 2);
+        let revision = Revision::new(self.rng.u64(0..=self.model.revision().get() + 2));
         self.note(&format!("snapshot at {revision}"));
         let oldest = self.db.oldest_revision();
         match self.db.snapshot_at(revision) {

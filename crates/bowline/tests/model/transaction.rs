@@ -126,7 +126,7 @@ impl OpenTransaction {
             }
             9 => {
                 let held = case.model.get(&key, case.model.revision());
-                let actual = held.map_or(0, |entry| entry.mod_revision);
+                let actual = held.map_or(Revision::ZERO, |entry| entry.mod_revision);
                 self.transaction
                     .expect(&key, Expected::Revision(actual))
                     .expect("expect");
@@ -151,7 +151,7 @@ impl OpenTransaction {
             }
             12 => {
                 let held = case.model.get(&key, case.model.revision());
-                let actual = held.map_or(0, |entry| entry.mod_revision);
+                let actual = held.map_or(Revision::ZERO, |entry| entry.mod_revision);
                 let value = random_value(&mut case.rng, 60);
                 let swap =
                     self.transaction
@@ -260,7 +260,11 @@ impl OpenTransaction {
         }
         let conflicts = self.conflicts(case);
         let newest = case.model.revision();
-        let actual = |key: &[u8]| case.model.get(key, newest).map_or(0, |e| e.mod_revision);
+        let actual = |key: &[u8]| {
+            case.model
+                .get(key, newest)
+                .map_or(Revision::ZERO, |e| e.mod_revision)
+        };
         let failed = self
             .expectations
             .iter()

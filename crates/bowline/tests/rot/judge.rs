@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bowline::vfs::Vfs;
-use bowline::{Db, Error, StorageError};
+use bowline::{Db, Error, Revision, StorageError};
 use bowline_storage::engine::check_directory;
 use bowline_storage::log::Log;
 use bowline_testing::SimDisk;
@@ -94,7 +94,7 @@ impl<'a> Judge<'a> {
             model: &self.victim.model,
             step,
             probe: None,
-            oldest: self.oldest,
+            oldest: Revision::new(self.oldest),
         };
         let names: &dyn Fn(&Error) -> Result<(), String> = &|error| self.names(error);
         let errors = Reader::read_all(db, truth, names, rng)?;
@@ -248,7 +248,7 @@ impl<'a> Judge<'a> {
             .filter(|(_, frame)| frame.is_data && !is_lost(frame));
         let kept = kept.map(|(_, frame)| frame.revision).max();
         let revision = db.revision();
-        if kept.is_some_and(|kept| kept != revision) {
+        if kept.is_some_and(|kept| kept != revision.get()) {
             return Err(format!("at {revision}, the groups left end at {kept:?}"));
         }
         let leases: std::collections::BTreeMap<_, _> = db
@@ -297,8 +297,8 @@ impl<'a> Judge<'a> {
             },
         };
         let mut put = 0;
-        if or_damage("put", db.put(PROBE, PROBE).map(|at| put = at))? {
-            truth.probe = Some(put);
+        if or_damage("put", db.put(PROBE, PROBE).map(|at| put = at.get()))? {
+            truth.probe = Some(Revision::new(put));
         }
         or_damage("flush", db.flush())?;
         if or_damage("checkpoint", db.checkpoint("checkpoint").map(drop))? {

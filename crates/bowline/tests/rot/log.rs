@@ -45,7 +45,7 @@ fn flipped(victim: &Victim, path: &str, at: usize, bit: u8) -> Damage {
 fn open(victim: &Victim, damage: &Damage) -> Result<u64, (String, u64)> {
     let disk = damage.apply(&victim.disk);
     match victim.builder(&disk).open(victim.path) {
-        Ok(db) => Ok(db.revision()),
+        Ok(db) => Ok(db.revision().get()),
         Err(Error::Storage(StorageError::Corrupt { path, offset, .. })) => {
             Err((path.to_string_lossy().into_owned(), offset))
         }

@@ -57,14 +57,14 @@ impl Sound {
         let db = victim.builder(&disk).open(victim.path).expect("it opens");
         let oldest = db.oldest_revision();
         drop(db);
-        let judge = Judge::new(&victim, None, oldest);
+        let judge = Judge::new(&victim, None, oldest.get());
         let (outcome, taken) = counted(|| judge.judge(&mut fastrand::Rng::with_seed(1)));
         if let Err(why) = outcome {
             panic!("{shape:?}, {ending:?}, undamaged: {why}");
         }
         Sound {
             victim,
-            oldest,
+            oldest: oldest.get(),
             taken,
         }
     }

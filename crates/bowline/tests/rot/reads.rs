@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         }
         reader.snapshot(&db.snapshot())?;
         for _ in 0..2 {
-            let past = rng.u64(oldest..=newest);
+            let past = Revision::new(rng.u64(oldest.get()..=newest.get()));
             let snapshot = db
                 .snapshot_at(past)
                 .map_err(|e| format!("as of {past}: {e}"))?;
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
             found.map_err(|why| format!("as of {past}: {why}"))?;
         }
         reader.histories(oldest)?;
-        reader.watch(rng.u64(oldest + 1..=newest + 1))?;
+        reader.watch(Revision::new(rng.u64(oldest.get() + 1..=newest.get() + 1)))?;
         reader.watch(oldest + 1)?;
         reader.leases()?;
         Ok(reader.errors)

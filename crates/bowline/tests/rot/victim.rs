@@ -169,7 +169,7 @@ impl Work {
             noise: fastrand::Rng::with_seed(noise),
             model: Model::new(),
             steps: vec![Step {
-                revision: 1,
+                revision: Revision::new(1),
                 leases: BTreeMap::new(),
             }],
             older: BTreeMap::new(),
@@ -240,7 +240,7 @@ impl Work {
         }
         let revision = self.model.revision();
         self.db()
-            .trim_history(revision / 3)
+            .trim_history(Revision::new(revision.get() / 3))
             .expect("history is given up");
         self.mixed(50);
         self.db().flush().expect("flush");

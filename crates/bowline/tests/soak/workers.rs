@@ -193,13 +193,15 @@ impl<'a> Work<'a> {
         while self.goes_on() {
             let at = rng.usize(0..COUNTERS);
             let entry = self.db.entry(counter(at))?;
-            let (value, revision) =
-                entry.map_or((0, 0), |entry| (number(&entry.value), entry.mod_revision));
+            let (value, revision) = entry.map_or((0, 0), |entry| {
+                (number(&entry.value), entry.mod_revision.get())
+            });
             let next = (value + 1).to_be_bytes();
-            match self
-                .db
-                .compare_and_swap(counter(at), Expected::Revision(revision), next)
-            {
+            match self.db.compare_and_swap(
+                counter(at),
+                Expected::Revision(Revision::new(revision)),
+                next,
+            ) {
                 Ok(_) => {
                     bump(&self.swaps[at]);
                     bump(&self.commits);

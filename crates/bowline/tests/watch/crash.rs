@@ -81,17 +81,22 @@ fn judge(
     for range in ranges() {
         // With all history, every second image is also read from its very beginning.
         let mut from = match history {
-            History::All if newest.is_multiple_of(2) => 1,
+            History::All if newest.get().is_multiple_of(2) => 1,
             _ => seen.max(1) + 1,
         };
         let mut watcher = loop {
-            match db.watch(range.clone()).from(from).with_previous().start() {
+            match db
+                .watch(range.clone())
+                .from(Revision::new(from))
+                .with_previous()
+                .start()
+            {
                 Ok(watcher) => break watcher,
                 Err(Error::Compacted { oldest, .. })
                     if history != History::All && oldest > from && oldest <= newest =>
                 {
                     tried.compacted += 1;
-                    from = oldest;
+                    from = oldest.get();
                 }
                 Err(error) => return Err(error.to_string()),
             }
@@ -100,7 +105,7 @@ fn judge(
         while let Some(changes) = watcher.try_recv().map_err(|error| error.to_string())? {
             found.push(Seen::new(&changes, &range, true, db.oldest_revision()));
         }
-        truth.judge(&range, from, newest + 1, &found)?;
+        truth.judge(&range, Revision::new(from), newest + 1, &found)?;
         watchers.push((range, watcher));
     }
     // And on into what is written now.
@@ -169,7 +174,7 @@ fn what_a_watcher_saw_survives_a_power_loss() {
             }
             for watcher in &mut watchers {
                 while let Some(changes) = watcher.try_recv().expect("they keep up") {
-                    disk.mark(changes.revision);
+                    disk.mark(changes.revision.get());
                 }
             }
         }
@@ -264,7 +269,7 @@ fn nothing_is_seen_before_it_is_flushed() {
                     let wait = Duration::from_millis(5);
                     while writing.load(Ordering::SeqCst) > 0 {
                         if let Some(changes) = watcher.recv_timeout(wait).expect("it keeps up") {
-                            disk.mark(changes.revision);
+                            disk.mark(changes.revision.get());
                         }
                     }
                 });

@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use bowline::vfs::MemoryVfs;
-use bowline::{CompactionOptions, Db, DbBuilder, History, Strategy};
+use bowline::{CompactionOptions, Db, DbBuilder, History, Revision, Strategy};
 use bowline_testing::Seed;
 use parking_lot::Mutex;
 
@@ -193,11 +193,11 @@ impl Plan {
             }
             let stats = db.stats();
             assert_eq!(stats.watchers, 0, "dropped watchers are gone");
-            told.revisions = stats.revision;
+            told.revisions = stats.revision.get();
             told.flushes += stats.engine.counters.flushes;
             told.merges += stats.engine.counters.compactions;
         }
-        let truth = notes.lock().resolve(told.revisions);
+        let truth = notes.lock().resolve(Revision::new(told.revisions));
         (told.changes, told.widest) = (truth.changes(), truth.widest());
         for one in &mut watching {
             told.seen += one.judge(&truth);
@@ -357,7 +357,7 @@ fn stalled_watchers_hold_up_no_writer() {
                         Err(bowline::Error::Compacted { oldest, .. }) => {
                             assert!(lag_max == 100 && oldest > expected);
                             *watcher = db.watch(..).from(oldest).start().expect("it is left");
-                            expected = oldest;
+                            expected = oldest.get();
                         }
                         Err(error) => panic!("{error}"),
                     }

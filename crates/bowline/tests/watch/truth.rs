@@ -59,7 +59,7 @@ impl Notes {
         let mut ended = self.ended.iter();
         let mut entries: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
         let mut revisions = BTreeMap::new();
-        for revision in 2..=newest {
+        for revision in (2..=newest.get()).map(Revision::new) {
             let wanted = self.told.get(&revision).or_else(|| ended.next());
             let wanted = wanted.unwrap_or_else(|| panic!("nobody was told revision {revision}"));
             let mut changes = BTreeMap::new();
@@ -211,7 +211,7 @@ impl Truth {
                     let deletion = Entry {
                         key: Value::copy_from(key),
                         value: Value::default(),
-                        create_revision: 0,
+                        create_revision: Revision::ZERO,
                         mod_revision: *revision,
                         version: 0,
                         lease: None,

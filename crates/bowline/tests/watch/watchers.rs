@@ -53,7 +53,7 @@ impl Bounds<'_> {
     fn check(&self, oldest: Revision, newest: Revision, kept: u64, who: &Watching) {
         let given_up = self.given_up.load(Ordering::SeqCst);
         // A new database is at revision 1.
-        let most = given_up.max(newest.saturating_sub(kept)).max(1);
+        let most = given_up.max(newest.saturating_sub(kept).get()).max(1);
         assert!(
             oldest <= most,
             "{}: history from {oldest} only, though {kept} revisions below {newest} are kept and \
@@ -119,10 +119,14 @@ impl Watching {
                 assert!(watch.next_revision() > newest, "now lies in the past");
                 self.begin(watch);
             }
-            1 => self.start_from(db, rng.u64(1..newest + 2), bounds),
+            1 => self.start_from(db, Revision::new(rng.u64(1..newest.get() + 2)), bounds),
             2 => self.start_from(db, db.oldest_revision(), bounds),
             3 => self.start_from(db, newest + rng.u64(1..200), bounds),
-            _ => self.start_from(db, newest.saturating_sub(rng.u64(0..300)).max(1), bounds),
+            _ => self.start_from(
+                db,
+                newest.saturating_sub(rng.u64(0..300)).max(Revision::new(1)),
+                bounds,
+            ),
         }
     }
 
@@ -209,7 +213,7 @@ impl Watching {
                     let span = self.spans.last().expect("a span");
                     let floor = if bounds.holds_everything() && changes.revision > span.from {
                         // Its pin held what was before each change.
-                        0
+                        Revision::ZERO
                     } else {
                         db.oldest_revision()
                     };
@@ -284,7 +288,7 @@ impl Watching {
         let mut last = 0;
         for span in &self.spans {
             assert!(span.from >= last, "it began before its end");
-            last = span.from;
+            last = span.from.get();
             match truth.judge(&self.range, span.from, span.to, &span.seen) {
                 Ok(changes) => count += changes,
                 Err(why) => panic!("{}: {}..{}: {why}", self.name(), span.from, span.to),

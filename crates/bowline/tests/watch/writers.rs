@@ -190,8 +190,11 @@ pub fn upkeep(
         0 => db.flush()?,
         1 => db.compact()?,
         _ if compacts => {
-            let revision: Revision = db.revision().saturating_sub(rng.u64(0..120)).max(1);
-            given_up.fetch_max(revision, Ordering::SeqCst);
+            let revision: Revision = db
+                .revision()
+                .saturating_sub(rng.u64(0..120))
+                .max(Revision::new(1));
+            given_up.fetch_max(revision.get(), Ordering::SeqCst);
             match db.trim_history(revision) {
                 Ok(()) | Err(Error::Compacted { .. }) => {}
                 Err(error) => return Err(error),

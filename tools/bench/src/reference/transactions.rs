@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bowline::{Db, Error, Expected};
+use bowline::{Db, Error, Expected, Revision};
 use fastrand::Rng;
 
 use super::common::{Both, Kind, Place, row};
@@ -314,14 +314,19 @@ fn commits<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
 
 fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     let revision_of = |db: &Db| -> Fallible<u64> {
-        Ok(db.entry(key(7))?.ok_or("a key is missing")?.mod_revision)
+        Ok((db.entry(key(7))?.ok_or("a key is missing")?.mod_revision).get())
     };
     let sequential = databases.clone();
     let sequential = move |turn: Turn| {
         let db = sequential.ordinary(turn.contestant)?;
         let mut expected = revision_of(db)?;
         let timed = run_for(turn.sample, 1, || {
-            expected = db.compare_and_swap(key(7), Expected::Revision(expected), value(7))?;
+            expected = (db.compare_and_swap(
+                key(7),
+                Expected::Revision(Revision::new(expected)),
+                value(7),
+            )?)
+            .get();
             Ok(())
         })?;
         Ok(Sample::time(timed))
@@ -345,8 +350,11 @@ fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
             ),
             |_, db, _| {
                 // No revision is as high as this.
-                let result =
-                    db.compare_and_swap(key(7), Expected::Revision(u64::MAX >> 1), value(7));
+                let result = db.compare_and_swap(
+                    key(7),
+                    Expected::Revision(Revision::new(u64::MAX >> 1)),
+                    value(7),
+                );
                 let is_refused = matches!(result, Err(Error::CompareFailed { .. }));
                 check(is_refused, "a wrong expectation was not refused")
             },
@@ -372,7 +380,7 @@ fn swaps<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
                 loop {
                     match db.compare_and_swap(
                         key(7),
-                        Expected::Revision(revision_of(db)?),
+                        Expected::Revision(Revision::new(revision_of(db)?)),
                         value(7),
                     ) {
                         Ok(_) => return Ok(()),

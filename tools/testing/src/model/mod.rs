@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeBounds;
 
-use bowline_storage::Revision;
+use bowline_types::Revision;
 
 pub use graph::{Direction, Graph};
 use versions::Versions;
@@ -220,7 +220,7 @@ impl Model {
     #[must_use]
     pub fn new() -> Model {
         Model {
-            revision: 1,
+            revision: Revision::FIRST,
             keys: Versions::new(),
             blocks: Versions::new(),
             edges: Versions::new(),

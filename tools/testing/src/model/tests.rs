@@ -1,8 +1,12 @@
 use super::*;
 
-fn entry(model: &Model, key: &[u8], revision: Revision) -> Option<(Revision, Revision, u64)> {
+fn entry(model: &Model, key: &[u8], revision: Revision) -> Option<(u64, u64, u64)> {
     let entry = model.get(key, revision)?;
-    Some((entry.create_revision, entry.mod_revision, entry.version))
+    Some((
+        entry.create_revision.get(),
+        entry.mod_revision.get(),
+        entry.version,
+    ))
 }
 
 /// A graph with blocks 1 to `blocks` and these edges.
@@ -36,17 +40,17 @@ fn create_revision_and_version_start_anew_after_a_delete() {
             lease: 9,
         }])
         .unwrap();
-    assert_eq!(entry(&model, b"k", 1), None);
-    assert_eq!(entry(&model, b"k", 2), Some((2, 2, 1)));
-    assert_eq!(entry(&model, b"k", 3), Some((2, 3, 2)));
-    assert_eq!(entry(&model, b"k", 4), None);
-    assert_eq!(entry(&model, b"k", 5), Some((5, 5, 1)));
-    assert_eq!(model.get(b"k", 5).unwrap().lease, 9);
-    assert_eq!(entry(&model, b"k", 100), Some((5, 5, 1)));
+    assert_eq!(entry(&model, b"k", Revision::new(1)), None);
+    assert_eq!(entry(&model, b"k", Revision::new(2)), Some((2, 2, 1)));
+    assert_eq!(entry(&model, b"k", Revision::new(3)), Some((2, 3, 2)));
+    assert_eq!(entry(&model, b"k", Revision::new(4)), None);
+    assert_eq!(entry(&model, b"k", Revision::new(5)), Some((5, 5, 1)));
+    assert_eq!(model.get(b"k", Revision::new(5)).unwrap().lease, 9);
+    assert_eq!(entry(&model, b"k", Revision::new(100)), Some((5, 5, 1)));
     let history: Vec<_> = model
         .history(b"k")
         .iter()
-        .map(|(r, e)| (*r, e.is_some()))
+        .map(|(r, e)| (r.get(), e.is_some()))
         .collect();
     assert_eq!(history, [(2, true), (3, true), (4, false), (5, true)]);
     assert!(model.history(b"never").is_empty());
@@ -55,17 +59,20 @@ fn create_revision_and_version_start_anew_after_a_delete() {
 #[test]
 fn only_transactions_that_change_something_take_a_revision() {
     let mut model = Model::new();
-    assert_eq!(model.commit(&[]), Ok(1));
-    assert_eq!(model.commit(&[Change::delete(b"k")]), Ok(1));
+    assert_eq!(model.commit(&[]), Ok(Revision::new(1)));
+    assert_eq!(model.commit(&[Change::delete(b"k")]), Ok(Revision::new(1)));
     assert_eq!(
         model.commit(&[Change::put(b"k", b""), Change::delete(b"k")]),
-        Ok(1)
+        Ok(Revision::new(1))
     );
     assert!(model.history(b"k").is_empty());
-    assert_eq!(model.commit(&[Change::put(b"k", b"")]), Ok(2));
     assert_eq!(
         model.commit(&[Change::put(b"k", b"")]),
-        Ok(3),
+        Ok(Revision::new(2))
+    );
+    assert_eq!(
+        model.commit(&[Change::put(b"k", b"")]),
+        Ok(Revision::new(3)),
         "the same value is a change"
     );
 }
@@ -80,9 +87,9 @@ fn the_last_change_of_a_key_in_a_transaction_counts() {
         Change::put(b"k", b"3"),
     ];
     model.commit(&both).unwrap();
-    assert_eq!(entry(&model, b"k", 3), Some((2, 3, 2)));
+    assert_eq!(entry(&model, b"k", Revision::new(3)), Some((2, 3, 2)));
     assert_eq!(
-        model.key_values(3),
+        model.key_values(Revision::new(3)),
         BTreeMap::from([(b"k".to_vec(), b"3".to_vec())])
     );
 }
@@ -101,10 +108,13 @@ fn ranges_show_one_revision_in_order() {
             .map(|(key, _)| key[0])
             .collect()
     };
-    assert_eq!(keys(3), b"ac");
-    assert_eq!(keys(5), b"abc");
-    assert_eq!(keys(6), b"ac");
-    assert_eq!(model.range(.., 6).next_back().unwrap().0, b"d");
+    assert_eq!(keys(Revision::new(3)), b"ac");
+    assert_eq!(keys(Revision::new(5)), b"abc");
+    assert_eq!(keys(Revision::new(6)), b"ac");
+    assert_eq!(
+        model.range(.., Revision::new(6)).next_back().unwrap().0,
+        b"d"
+    );
 }
 
 #[test]
@@ -115,8 +125,8 @@ fn deleting_a_block_deletes_its_edges_and_keeps_the_past() {
     let edges = [(1, 2), (2, 3), (3, 1)].map(|(s, t)| Change::put_edge(s, "a", t, b"w"));
     model.commit(&edges).unwrap();
     model.commit(&[Change::DeleteBlock { id: 1 }]).unwrap();
-    assert_eq!(model.graph(3).edges.len(), 3);
-    let now = model.graph(4);
+    assert_eq!(model.graph(Revision::new(3)).edges.len(), 3);
+    let now = model.graph(Revision::new(4));
     assert_eq!(now.blocks.keys().copied().collect::<Vec<_>>(), [2, 3]);
     assert_eq!(
         now.edges.into_keys().collect::<Vec<_>>(),
@@ -124,10 +134,13 @@ fn deleting_a_block_deletes_its_edges_and_keeps_the_past() {
     );
     // The block comes back without its edges.
     model.commit(&[Change::put_block(1, "m", b"y")]).unwrap();
-    assert_eq!(model.edge(&EdgeKey::new(1, "a", 2), 5), None);
-    assert_eq!(model.edge(&EdgeKey::new(1, "a", 2), 3), Some(&b"w"[..]));
-    assert_eq!(model.block(1, 5).unwrap().kind, "m");
-    assert_eq!(model.block(1, 3).unwrap().content, b"x");
+    assert_eq!(model.edge(&EdgeKey::new(1, "a", 2), Revision::new(5)), None);
+    assert_eq!(
+        model.edge(&EdgeKey::new(1, "a", 2), Revision::new(3)),
+        Some(&b"w"[..])
+    );
+    assert_eq!(model.block(1, Revision::new(5)).unwrap().kind, "m");
+    assert_eq!(model.block(1, Revision::new(3)).unwrap().content, b"x");
 }
 
 #[test]
@@ -136,7 +149,10 @@ fn a_refused_transaction_leaves_no_trace() {
     model
         .commit(&[Change::put(b"k", b"1"), Change::put_block(1, "n", b"")])
         .unwrap();
-    let before = (model.key_values(9), model.graph(9));
+    let before = (
+        model.key_values(Revision::new(9)),
+        model.graph(Revision::new(9)),
+    );
     let changes = [
         Change::put(b"k", b"2"),
         Change::put(b"new", b""),
@@ -147,14 +163,18 @@ fn a_refused_transaction_leaves_no_trace() {
     ];
     assert_eq!(model.commit(&changes), Err(MissingBlock(1)));
     assert_eq!(
-        (model.revision(), model.key_values(9), model.graph(9)),
+        (
+            model.revision().get(),
+            model.key_values(Revision::new(9)),
+            model.graph(Revision::new(9))
+        ),
         (2, before.0, before.1)
     );
     assert!(model.history(b"new").is_empty());
-    assert_eq!(entry(&model, b"k", 9), Some((2, 2, 1)));
+    assert_eq!(entry(&model, b"k", Revision::new(9)), Some((2, 2, 1)));
     assert_eq!(
         model.commit(&changes[..5]),
-        Ok(3),
+        Ok(Revision::new(3)),
         "an edge sees blocks of its transaction"
     );
 }

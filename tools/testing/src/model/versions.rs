@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
-use bowline_storage::Revision;
+use bowline_types::Revision;
 
 /// A map with history. A key's changes are in ascending order of revision, at most one each.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! Messages that no honest member sends: stray, forged and random ones on the peer port.
 
+use bowline::Revision;
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use bowline_replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
@@ -587,7 +588,9 @@ fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u
     let id = client.core().member_id;
     for commands in [
         vec![put("x", "1")],
-        vec![Command::Compact { revision: 1 }],
+        vec![Command::Compact {
+            revision: Revision::new(1),
+        }],
         vec![Command::LeaseGrant {
             id: 5,
             ttl: Duration::from_secs(60),

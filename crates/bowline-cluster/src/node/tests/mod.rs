@@ -246,7 +246,7 @@ async fn one_node_writes_reads_and_comes_back() {
     ] {
         let read = client.range(&key("k49"), level).await.unwrap();
         assert_eq!(value_of(&read), Some(b"v".to_vec()), "{level:?}");
-        assert_eq!((read.point.level, read.point.revision), (level, 51));
+        assert_eq!((read.point.level, read.point.revision.get()), (level, 51));
     }
     let before = client.status();
     drop(client);

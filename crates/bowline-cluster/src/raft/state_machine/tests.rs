@@ -15,7 +15,7 @@
 
 use std::path::Path;
 
-use bowline::{Background, BlobOptions, Db, History, Value};
+use bowline::{Background, BlobOptions, Db, History, Revision, Value};
 use bowline_replica::{AlarmKind, Command, DeleteRangeOp, Op, PutOp, ReplicaOptions, Txn};
 use bowline_storage::vfs::{OpenMode, Vfs};
 use bowline_testing::{CrashImage, Images, Seed, SimDisk};
@@ -71,7 +71,7 @@ fn entry(term: u64, index: u64) -> Entry {
         }],
         // A revision that every history has by then.
         13 => vec![Command::Compact {
-            revision: 2 + index / 2,
+            revision: Revision::new(2 + index / 2),
         }],
         // While it is raised, few commands are executed.
         17 | 18 => vec![Command::Alarm {

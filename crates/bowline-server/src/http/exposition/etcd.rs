@@ -110,13 +110,13 @@ pub(super) fn write(
             "debugging_mvcc_current_revision",
             gauge,
             "The newest revision.",
-            stats.revision,
+            stats.revision.get(),
         ),
         (
             "debugging_mvcc_compact_revision",
             gauge,
             "The oldest readable revision.",
-            stats.oldest_revision,
+            stats.oldest_revision.get(),
         ),
         (
             "debugging_mvcc_watcher_total",

@@ -173,12 +173,17 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "Bytes the database may take.",
             context.settings.quota_bytes,
         ),
-        ("revision", "gauge", "The newest revision.", stats.revision),
+        (
+            "revision",
+            "gauge",
+            "The newest revision.",
+            stats.revision.get(),
+        ),
         (
             "oldest_revision",
             "gauge",
             "The oldest readable revision.",
-            stats.oldest_revision,
+            stats.oldest_revision.get(),
         ),
         ("leases", "gauge", "Leases.", stats.leases),
         (

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline::{Db, Error, Expected, History};
+use bowline::{Db, Error, Expected, History, Revision};
 use bowline_testing::lease_id;
 use bowline_testing::model::Change;
 
@@ -30,7 +30,7 @@ fn abort(run: &mut Run, way: usize) {
             let error = run.refused(|db| {
                 db.transact(|tx| {
                     stage(tx)?;
-                    tx.compare_and_swap("kept", Expected::Revision(1 << 40), ABORTED)
+                    tx.compare_and_swap("kept", Expected::Revision(Revision::new(1 << 40)), ABORTED)
                 })
             });
             assert!(matches!(error, Error::CompareFailed { .. }), "{error}");
@@ -156,7 +156,7 @@ fn stage_failure(tx: &mut bowline::Transaction, way: u64) -> Result<(), Error> {
             tx.put_edge(&Edge::new(BlockId(1), "calls", BlockId(99)))
         }
         2 => tx.put_with_lease("leased", "x", lease_id(12345)),
-        _ => tx.expect("a", Expected::Revision(1 << 40)),
+        _ => tx.expect("a", Expected::Revision(Revision::new(1 << 40))),
     }
 }
 
@@ -198,7 +198,7 @@ fn many_aborted_transactions_no_traces() {
             has_nothing_aborted(&found.db)?;
             same!(
                 found.db.history("kept")?.len() as u64,
-                found.revision - 1,
+                found.revision.get() - 1,
                 "changes of the key"
             );
             same!(
@@ -207,7 +207,7 @@ fn many_aborted_transactions_no_traces() {
                 "the next revision"
             );
             let version = found.db.entry("kept")?.map(|entry| entry.version);
-            same!(version, Some(found.revision), "the key's version");
+            same!(version, Some(found.revision.get()), "the key's version");
             Ok(())
         },
     );

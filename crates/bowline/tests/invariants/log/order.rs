@@ -1,6 +1,6 @@
 //! The order of commits, of versions and of overwrites.
 
-use bowline::History;
+use bowline::{History, Revision};
 
 use super::put;
 use crate::harness::{check, holds, number, same};
@@ -82,14 +82,14 @@ fn overwrite_order_preserved() {
         },
         |found, ()| {
             let last = number(found.value("k")?);
-            same!(last, found.revision - 1, "the last overwrite");
+            same!(last, found.revision.get() - 1, "the last overwrite");
             holds!(
-                last >= found.acknowledged - 1,
+                last >= (found.acknowledged - 1).get(),
                 "overwrite {last} holds, {} was acknowledged",
                 found.acknowledged - 1
             );
             for at in 1..=last {
-                let past = found.db.snapshot_at(at + 1)?.get("k")?;
+                let past = found.db.snapshot_at(Revision::new(at + 1))?.get("k")?;
                 same!(
                     number(past.map(|v| v.to_vec())),
                     at,
@@ -133,15 +133,15 @@ fn interleaved_writes_global_order() {
             let mut seen = Vec::new();
             for entry in found.db.range("w".."x")? {
                 let entry = entry?;
-                seen.push((entry.mod_revision, number(Some(entry.value.to_vec()))));
+                seen.push((entry.mod_revision.get(), number(Some(entry.value.to_vec()))));
             }
             seen.sort_unstable();
-            let count = found.revision - 1;
+            let count = found.revision.get() - 1;
             let expected: Vec<_> = (1..=count).map(|at| (at + 1, at)).collect();
             same!(seen, expected, "the writes, in order");
             same!(number(found.value("last")?), count, "the last one");
             holds!(
-                count + 1 >= found.acknowledged,
+                count + 1 >= found.acknowledged.get(),
                 "an acknowledged write is missing"
             );
             Ok(())

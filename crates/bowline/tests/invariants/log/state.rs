@@ -57,7 +57,7 @@ fn large_state_fully_preserved() {
         |found, ()| {
             found.is_in_span()?;
             let entries = with_prefix(&found.db, "key")?;
-            let transactions = u32::try_from(found.revision - 1)?;
+            let transactions = u32::try_from(found.revision.get() - 1)?;
             same!(
                 entries.len(),
                 (transactions * EACH) as usize,
@@ -106,7 +106,7 @@ fn transaction_state_preserved() {
         },
         |found, ()| {
             found.is_in_span()?;
-            let rounds = found.revision - 1;
+            let rounds = found.revision.get() - 1;
             let contents = Contents::of_snapshot(&found.db.snapshot())?;
             for round in 0..24 {
                 let is_there = round < rounds;
@@ -186,7 +186,10 @@ fn transactions_appear_atomically() {
             }
         },
         |found, ()| {
-            for revision in [found.revision, found.revision.saturating_sub(1).max(1)] {
+            for revision in [
+                found.revision,
+                found.revision.saturating_sub(1).max(Revision::new(1)),
+            ] {
                 let contents = Contents::of_snapshot(&found.db.snapshot_at(revision)?)?;
                 let stamps = stamps(&contents);
                 let expected = if revision == 1 { 0 } else { KEYS.len() + 3 };

@@ -84,7 +84,7 @@ fn empty_database_recovery() {
             same!(found.db.put("first", "1")?, 2, "the first revision");
             let entry = found.db.entry("first")?.ok_or("the first key is gone")?;
             same!(
-                (entry.create_revision, entry.version),
+                (entry.create_revision.get(), entry.version),
                 (2, 1),
                 "its metadata"
             );

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::thread;
 
-use bowline::{Error, History, Isolation};
+use bowline::{Error, History, Isolation, Revision};
 
 use super::{put, some};
 use crate::harness::{ISOLATIONS, Run, check, holds, number, same, tx_value, with_prefix};
@@ -71,8 +71,8 @@ fn write_skew_scenario_doctors_on_call() {
             }
         },
         |found, ()| {
-            for revision in 2..=found.revision {
-                let snapshot = found.db.snapshot_at(revision)?;
+            for revision in 2..=found.revision.get() {
+                let snapshot = found.db.snapshot_at(Revision::new(revision))?;
                 let ward = snapshot.range(bowline::Range::prefix("strict/"))?;
                 let on_call = ward
                     .flatten()
@@ -142,7 +142,7 @@ fn lost_update_prevented_many_increments() {
             for (key, _) in COUNTERS {
                 assert_eq!(number(run.value(key)), THREADS * EACH / 2, "{key}");
             }
-            run.issue(1 + THREADS * EACH, begun);
+            run.issue(Revision::new(1 + THREADS * EACH), begun);
         },
         |found, ()| {
             let mut sum = 0;
@@ -153,11 +153,11 @@ fn lost_update_prevented_many_increments() {
                 sum += counted;
             }
             holds!(
-                sum >= found.acknowledged - 1,
+                sum >= (found.acknowledged - 1).get(),
                 "{sum} increments, {} were acknowledged",
                 found.acknowledged - 1
             );
-            same!(sum, found.revision - 1, "increments, by the revision");
+            same!(sum, found.revision.get() - 1, "increments, by the revision");
             let again = [0, 1].map(|at| increment(&found.db, COUNTERS[at]));
             holds!(again.iter().all(Result::is_ok), "{again:?}");
             let after: u64 = COUNTERS
@@ -229,10 +229,10 @@ fn bank_transfer_sum_invariant() {
         },
         |found, ()| {
             found.run_on(|run| (0..3).for_each(|_| round(run)))?;
-            for revision in 2..=found.db.revision() {
+            for revision in 2..=found.db.revision().get() {
                 let range = found
                     .db
-                    .snapshot_at(revision)?
+                    .snapshot_at(Revision::new(revision))?
                     .range("account/".."account0")?;
                 let balances: Vec<_> = range
                     .flatten()
@@ -276,7 +276,7 @@ fn committed_transaction_all_keys_present() {
                 {
                     revisions.push(entry?.mod_revision);
                 }
-                let revision = round + 2;
+                let revision = Revision::new(round + 2);
                 if revision <= found.acknowledged || !revisions.is_empty() {
                     same!(revisions.len(), KEYS, "keys of transaction {round}");
                     let one = revisions.iter().all(|other| *other == revision);

@@ -1,6 +1,6 @@
 //! Who wins and who is refused: conflicts, blind writes, compare-and-swap, absent keys.
 
-use bowline::{Error, Expected, History, Isolation, Transaction};
+use bowline::{Error, Expected, History, Isolation, Revision, Transaction};
 
 use super::{put, some};
 use crate::harness::{Run, check, holds, number, refused, same, tx_value};
@@ -63,7 +63,7 @@ fn exactly_one_winner() {
                 );
                 held += u64::from(holder.is_some());
             }
-            same!(held, found.revision - 1, "locks held");
+            same!(held, found.revision.get() - 1, "locks held");
             found.run_on(|run| {
                 for (round, lock) in (0..).zip(locks) {
                     let expected = usize::from(round >= held);
@@ -80,7 +80,7 @@ fn exactly_one_winner() {
 fn cas_exactly_one_winner() {
     fn round(run: &mut Run) {
         let held = run.model.get(b"k", run.model.revision());
-        let expected = held.map_or(0, |entry| entry.mod_revision);
+        let expected = held.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let version = held.map_or(0, |entry| entry.version);
         let winner = run.rng.usize(..6).to_string();
         let change = [put("k", &winner)];
@@ -116,13 +116,15 @@ fn cas_exactly_one_winner() {
         |found, ()| {
             let entry = found.db.entry("k")?;
             let version = entry.as_ref().map_or(0, |entry| entry.version);
-            same!(version, found.revision - 1, "swaps that won");
+            same!(version, found.revision.get() - 1, "swaps that won");
             // Those whose answer the crash took try again with what they knew.
-            let actual = entry.map_or(0, |entry| entry.mod_revision);
-            for stale in (1..found.revision).rev().take(3) {
-                let again = found
-                    .db
-                    .compare_and_swap("k", Expected::Revision(stale), "stale");
+            let actual = entry.map_or(Revision::ZERO, |entry| entry.mod_revision);
+            for stale in (1..found.revision.get()).rev().take(3) {
+                let again = found.db.compare_and_swap(
+                    "k",
+                    Expected::Revision(Revision::new(stale)),
+                    "stale",
+                );
                 refused!(again, Error::CompareFailed { actual: a, .. } if a == actual);
             }
             found.run_on(|run| (0..2).for_each(|_| round(run)))
@@ -240,7 +242,7 @@ fn blind_write_both_succeed_last_wins() {
                 same!(found.revision, 1, "the revision without the key");
                 return Ok(());
             };
-            same!(entry.version, found.revision - 1, "writes that count");
+            same!(entry.version, found.revision.get() - 1, "writes that count");
             // The second to begin is the first of each pair to commit.
             let last = if entry.version % 2 == 1 {
                 "began second"
@@ -300,7 +302,7 @@ fn cas_does_not_add_to_read_set() {
             );
             same!(found.value("k")?, found.expected_value("k"), "the key");
             // Four revisions a round: theirs, mine, other, again.
-            let expected = match (found.revision - 1) % 4 {
+            let expected = match (found.revision.get() - 1) % 4 {
                 0 if found.revision == 1 => None,
                 1 => some("theirs"),
                 2 | 3 => some("mine"),
@@ -328,11 +330,18 @@ fn version_0_means_never_existed() {
             return;
         }
         // One that is not there has no other revision either.
-        for other in [1, run.model.revision(), run.model.revision() + 1] {
+        let newest = run.model.revision();
+        for other in [Revision::FIRST, newest, newest + 1] {
             let error =
                 run.refused(|db| db.compare_and_swap(key, Expected::Revision(other), "other"));
             assert!(
-                matches!(error, Error::CompareFailed { actual: 0, .. }),
+                matches!(
+                    error,
+                    Error::CompareFailed {
+                        actual: Revision::ZERO,
+                        ..
+                    }
+                ),
                 "{error}"
             );
         }
@@ -360,7 +369,7 @@ fn version_0_means_never_existed() {
             for at in 0..KEYS {
                 let key = format!("k{at:02}");
                 let history = found.db.history(&key)?.len();
-                let is_there = (at as u64) < found.revision - 1;
+                let is_there = (at as u64) < found.revision.get() - 1;
                 same!(history, usize::from(is_there), "changes of {key}");
                 same!(found.value(&key)?.is_some(), is_there, "{key}");
             }
@@ -389,7 +398,8 @@ fn tombstone_vs_never_existed() {
                 for round in 0..14 {
                     let key = format!("deleted{}", 1 + 2 * round);
                     let history = found.db.history(&key)?;
-                    let expected = (found.revision - 1).saturating_sub(2 * round).min(2);
+                    let changes = found.revision.get() - 1;
+                    let expected = changes.saturating_sub(2 * round).min(2);
                     same!(
                         history.len() as u64,
                         expected,
@@ -412,7 +422,13 @@ fn tombstone_vs_never_existed() {
                             Expected::Revision(found.revision),
                             "x",
                         );
-                        refused!(swap, Error::CompareFailed { actual: 0, .. });
+                        refused!(
+                            swap,
+                            Error::CompareFailed {
+                                actual: Revision::ZERO,
+                                ..
+                            }
+                        );
                     }
                 }
                 same!(
@@ -424,7 +440,13 @@ fn tombstone_vs_never_existed() {
                     found
                         .db
                         .compare_and_swap("never", Expected::Revision(found.revision), "x");
-                refused!(swap, Error::CompareFailed { actual: 0, .. });
+                refused!(
+                    swap,
+                    Error::CompareFailed {
+                        actual: Revision::ZERO,
+                        ..
+                    }
+                );
                 found.stir()?;
             }
             let mut next = found.revision;
@@ -557,12 +579,13 @@ fn lost_update_prevented_counter_increment() {
         |found, ()| {
             let (ser, snap) = (number(found.value("ser")?), number(found.value("snap")?));
             let sum = ser + snap;
+            let acknowledged = found.acknowledged.get();
             holds!(
-                (found.acknowledged - 1..=found.acknowledged).contains(&sum),
+                (acknowledged - 1..=acknowledged).contains(&sum),
                 "the counters have {sum} increments, {} were acknowledged",
-                found.acknowledged - 1
+                acknowledged - 1
             );
-            same!(sum, found.revision - 1, "increments, by the revision");
+            same!(sum, found.revision.get() - 1, "increments, by the revision");
             found.run_on(|run| (0..2).for_each(|_| round(run)))
         },
     );

@@ -1,7 +1,7 @@
 //! A transaction sees its own writes over its snapshot, be that of the memtable, of tables, or of
 //! what was recovered.
 
-use bowline::History;
+use bowline::{History, Revision};
 
 use super::{delete, put, some};
 use crate::harness::{Run, check, same, tx_range, tx_value};
@@ -28,7 +28,7 @@ fn sees_own_puts() {
         let entry = tx.entry(&new).expect("read").expect("its own put");
         assert_eq!(
             (entry.create_revision, entry.mod_revision, entry.version),
-            (0, 0, 0)
+            (Revision::new(0), Revision::new(0), 0)
         );
         let mut expected = others.clone();
         expected.push((new.clone(), "own".to_owned()));

@@ -1,6 +1,6 @@
 //! Snapshots do not change, show one moment, and nothing that is not committed.
 
-use bowline::{Error, Expected, History, Snapshot};
+use bowline::{Error, Expected, History, Revision, Snapshot};
 
 use super::{delete, put, some};
 use crate::harness::{Outcome, Run, check, holds, number, same, tx_range, tx_value, value};
@@ -125,15 +125,18 @@ fn multi_key_snapshot_consistency() {
             "torn: {first}, {rest:?}"
         );
         run.upkeep();
-        assert_eq!(read(&run.db().snapshot()), [run.model.revision() - 1; 5]);
+        assert_eq!(
+            read(&run.db().snapshot()),
+            [run.model.revision().get() - 1; 5]
+        );
     }
     check(
         "multi_key_snapshot_consistency",
         History::All,
         |run| (0..20).for_each(|_| round(run)),
         |found, ()| {
-            for revision in 2..=found.revision {
-                let values = read(&found.db.snapshot_at(revision)?);
+            for revision in 2..=found.revision.get() {
+                let values = read(&found.db.snapshot_at(Revision::new(revision))?);
                 same!(values, [revision - 1; 5], "the keys as of {revision}");
             }
             found.run_on(|run| (0..2).for_each(|_| round(run)))
@@ -190,7 +193,7 @@ fn uncommitted_writes_invisible() {
         },
         |found, ()| {
             // Four revisions a round: put, beside, beside, commit.
-            let committed = (found.revision - 1) / 4;
+            let committed = (found.revision.get() - 1) / 4;
             let staged = found.db.range("staged/".."staged0")?.count() as u64;
             same!(staged, committed.min(10), "committed transactions");
             let value = found.value("k")?;
@@ -365,8 +368,8 @@ fn no_partial_writes_observable() {
         History::All,
         |run| (0..7).for_each(|_| round(run)),
         |found, ()| {
-            for revision in 1..=found.revision {
-                let snapshot = found.db.snapshot_at(revision)?;
+            for revision in 1..=found.revision.get() {
+                let snapshot = found.db.snapshot_at(Revision::new(revision))?;
                 whole(snapshot.range(..)?).map_err(|why| format!("as of {revision}: {why}"))?;
             }
             let expected = found.run.model.range(.., found.revision).count();
