@@ -6,9 +6,13 @@
 //!
 //! Invariants:
 //!
-//! - A lease never expires before its TTL has passed on the monotonic clock since its grant or last
-//!   keep-alive. A keep-alive writes nothing: the deadline is in memory, and reopening restarts every TTL,
-//!   so a lease may live longer, never shorter.
+//! - While a database is open, a lease never expires before its TTL has passed on the monotonic clock since
+//!   its grant or last keep-alive: the deadlines are in memory.
+//! - The library's record of a lease also has a deadline on the wall clock, which is never earlier than the
+//!   one in memory. An opened database goes on from it ([`LeaseTable::resume`]), so the time during which the
+//!   database was closed counts. The record of a grant has the exact deadline. A keep-alive that passes the
+//!   recorded deadline writes one that is [`slack`] later than needed, so few keep-alives write, and after a
+//!   crash a lease lives longer by at most that.
 //! - In a cluster the leader records remaining times (`Command::LeaseRemaining`) for the next leader. A
 //!   recorded time is never less than the true remaining time. So while a lease has such a record, or one
 //!   is on its way, its renewal is not final until the record is deleted ([`LeaseTable::renew`]).
@@ -56,8 +60,60 @@ pub struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     pub ttl: Duration,
+    /// What the record has beside the TTL.
+    pub origin: Origin,
+}
+
+/// Who keeps the time of a lease, and what its record says for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A cluster: the index of the log entry that granted it, from 1.
+    Entry(Index),
+    /// The library: milliseconds since the Unix epoch, by the wall clock, before which the lease does not
+    /// expire.
+    Deadline(u64),
+    /// The library before it recorded deadlines.
+    Unknown,
+}
+
+impl Grant {
+    /// A grant by the library at this time of the wall clock.
+    pub fn starting_at(wall_ms: u64, ttl: Duration) -> Grant {
+        Grant {
+            ttl,
+            origin: Origin::Deadline(deadline_of(wall_ms, ttl)),
+        }
+    }
+
     /// The index of the log entry that granted it; 0 in a database that is not replicated.
-    pub index: Index,
+    pub fn index(&self) -> Index {
+        match self.origin {
+            Origin::Entry(index) => index,
+            Origin::Deadline(_) | Origin::Unknown => 0,
+        }
+    }
+}
+
+/// The time of the wall clock at which a duration that starts now is over. A millisecond more makes up for the
+/// part of one that the clock does not show.
+fn deadline_of(wall_ms: u64, left: Duration) -> u64 {
+    wall_ms.saturating_add(ms_of(left)).saturating_add(1)
+}
+
+/// By how much the recorded deadline of a lease may be later than the one in memory: its TTL, or ten seconds
+/// if those are more.
+fn slack(ttl: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_secs(10);
+    ttl.max(LEAST)
+}
+
+/// A keep-alive in the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptAlive {
+    /// The time to live was restarted; the recorded deadline is late enough.
+    Restarted,
+    /// First this record must be written: then [`LeaseTable::restart`].
+    Unrecorded(Grant),
 }
 
 /// The result of renewing an existing lease.
@@ -136,10 +192,14 @@ pub fn check_ttl(ttl: Duration) -> Result<()> {
 
 pub fn encode_ttl(ttl: Duration) -> Vec<u8> {
     let mut out = Vec::new();
-    // Rounded up: a lease may live longer than requested, never shorter.
-    let ms = ttl.as_nanos().div_ceil(1_000_000);
-    put_varint(&mut out, u64::try_from(ms).unwrap_or(u64::MAX));
+    put_varint(&mut out, ms_of(ttl));
     out
+}
+
+/// Rounded up: a lease may live longer than requested, never shorter.
+fn ms_of(ttl: Duration) -> u64 {
+    let ms = ttl.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
@@ -148,11 +208,16 @@ pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
     reader.is_empty().then(|| Duration::from_millis(ms))
 }
 
-/// Encodes the record of a lease: its TTL and the index of the granting entry, if any.
+/// Encodes the record of a lease: its TTL, and the index of the granting entry, or 0 and the deadline.
 pub fn encode_grant(grant: Grant) -> Vec<u8> {
     let mut out = encode_ttl(grant.ttl);
-    if grant.index > 0 {
-        put_varint(&mut out, grant.index);
+    match grant.origin {
+        Origin::Entry(index) => put_varint(&mut out, index),
+        Origin::Deadline(wall_ms) => {
+            put_varint(&mut out, 0);
+            put_varint(&mut out, wall_ms);
+        }
+        Origin::Unknown => {}
     }
     out
 }
@@ -160,12 +225,14 @@ pub fn encode_grant(grant: Grant) -> Vec<u8> {
 pub fn decode_grant(bytes: &[u8]) -> Option<Grant> {
     let mut reader = Reader::new(bytes);
     let ttl = Duration::from_millis(reader.varint()?);
-    let index = match reader.is_empty() {
-        true => 0,
-        // An index of 0 is never written.
-        false => reader.varint().filter(|index| *index > 0)?,
+    let origin = match reader.is_empty() {
+        true => Origin::Unknown,
+        false => match reader.varint()? {
+            0 => Origin::Deadline(reader.varint()?),
+            index => Origin::Entry(index),
+        },
     };
-    reader.is_empty().then_some(Grant { ttl, index })
+    reader.is_empty().then_some(Grant { ttl, origin })
 }
 
 /// Loads the recorded remaining times.
@@ -268,12 +335,50 @@ impl LeaseTable {
             .is_some_and(|lease| lease.is_expiring)
     }
 
-    /// Restarts the TTL; returns it. `None` when the lease does not exist.
-    pub fn keep_alive(&self, id: LeaseId, now: Duration) -> Option<Duration> {
+    /// Goes on from the recorded deadlines. A lease without one starts its TTL now, and one that has
+    /// more left than a record can promise starts with that: the wall clock was set back.
+    pub fn resume(&self, now: Duration, wall_ms: u64) {
+        for lease in self.held.lock().values_mut() {
+            if let Origin::Deadline(deadline_ms) = lease.grant.origin {
+                let left = Duration::from_millis(deadline_ms.saturating_sub(wall_ms));
+                lease.deadline = now + left.min(lease.grant.ttl + slack(lease.grant.ttl));
+            }
+        }
+    }
+
+    /// Restarts the TTL in the library; returns it. `None` when the lease does not exist.
+    pub fn keep_alive(
+        &self,
+        id: LeaseId,
+        now: Duration,
+        wall_ms: u64,
+    ) -> Option<(Duration, KeptAlive)> {
         let mut held = self.held.lock();
         let lease = held.get_mut(&id).filter(|lease| !lease.is_expiring)?;
-        lease.deadline = now + lease.grant.ttl;
-        Some(lease.grant.ttl)
+        let ttl = lease.grant.ttl;
+        let needed = deadline_of(wall_ms, ttl);
+        let is_recorded = matches!(lease.grant.origin, Origin::Deadline(at) if at >= needed);
+        if !is_recorded {
+            let later = Grant {
+                ttl,
+                origin: Origin::Deadline(deadline_of(wall_ms, ttl + slack(ttl))),
+            };
+            return Some((ttl, KeptAlive::Unrecorded(later)));
+        }
+        lease.deadline = now + ttl;
+        Some((ttl, KeptAlive::Restarted))
+    }
+
+    /// Restarts the TTL of a lease whose new record was written, from `now`. Whether it exists and has not
+    /// expired meanwhile.
+    pub fn restart(&self, id: LeaseId, grant: Grant, now: Duration) -> bool {
+        let mut held = self.held.lock();
+        let Some(lease) = held.get_mut(&id).filter(|lease| !lease.is_expiring) else {
+            return false;
+        };
+        lease.grant = grant;
+        lease.deadline = now + grant.ttl;
+        true
     }
 
     /// [`LeaseTable::keep_alive`] on a cluster's leader. A record of the remaining time must be deleted:
@@ -304,7 +409,7 @@ impl LeaseTable {
             .filter(|(_, lease)| is_due(lease) && !lease.is_telling);
         let left = due.map(|(id, lease)| LeaseLeft {
             id: *id,
-            granted: lease.grant.index,
+            granted: lease.grant.index(),
             left: None,
         });
         left.take(most).collect()
@@ -327,7 +432,7 @@ impl LeaseTable {
                 lease.is_telling = true;
                 told.push(LeaseLeft {
                     id: *id,
-                    granted: lease.grant.index,
+                    granted: lease.grant.index(),
                     left: Some(left),
                 });
             }
@@ -367,7 +472,7 @@ impl LeaseTable {
         for (id, lease) in held.iter_mut() {
             if now >= lease.deadline {
                 lease.is_expiring = true;
-                expired.push((*id, lease.grant.index));
+                expired.push((*id, lease.grant.index()));
             }
         }
         expired.sort_unstable();
@@ -412,7 +517,10 @@ mod tests {
     use super::*;
 
     fn granted(ttl: Duration) -> Grant {
-        Grant { ttl, index: 1 }
+        Grant {
+            ttl,
+            origin: Origin::Entry(1),
+        }
     }
 
     #[test]
@@ -426,13 +534,13 @@ mod tests {
                 .is_empty()
         );
         assert_eq!(
-            table.keep_alive(lease_id(7), second * 105),
-            Some(second * 10)
+            table.renew(lease_id(7), second * 105),
+            Some(Renewal::Renewed { ttl: second * 10 })
         );
         assert!(table.take_expired(second * 110).is_empty(), "kept alive");
         assert_eq!(table.take_expired(second * 115), [(lease_id(7), 1)]);
         assert_eq!(
-            table.keep_alive(lease_id(7), second * 115),
+            table.keep_alive(lease_id(7), second * 115, 0),
             None,
             "too late"
         );
@@ -441,6 +549,46 @@ mod tests {
             Some(Renewal::Ending)
         );
         assert_eq!(table.renew(lease_id(8), second * 115), None);
+    }
+
+    /// A keep-alive writes a record only when the recorded deadline would be too early, and then one that is late
+    /// enough for some time.
+    #[test]
+    fn a_recorded_deadline_is_never_earlier_than_needed() {
+        let table = LeaseTable::default();
+        let second = Duration::from_secs(1);
+        for ttl in [Duration::from_millis(1), second * 3, second * 60] {
+            let id = lease_id(7);
+            let grant = Grant::starting_at(0, ttl);
+            let mut recorded_ms = ttl.as_millis() as u64 + 1;
+            assert_eq!(grant.origin, Origin::Deadline(recorded_ms));
+            table.insert(id, grant, Duration::ZERO);
+            let mut records = 0;
+            let step = ttl / 2;
+            for at in (1..200).map(|count| step * count) {
+                let wall_ms = at.as_millis() as u64;
+                match table.keep_alive(id, at, wall_ms) {
+                    Some((_, KeptAlive::Restarted)) => {}
+                    Some((_, KeptAlive::Unrecorded(grant))) => {
+                        records += 1;
+                        let Origin::Deadline(later_ms) = grant.origin else {
+                            panic!("{grant:?}");
+                        };
+                        let most = at + ttl + slack(ttl);
+                        assert!(later_ms <= most.as_millis() as u64 + 1, "{later_ms}");
+                        recorded_ms = later_ms;
+                        assert!(table.restart(id, grant, at));
+                    }
+                    None => panic!("it has not expired"),
+                }
+                let needed = at + ttl;
+                assert!(recorded_ms >= needed.as_millis() as u64, "{recorded_ms}");
+                assert_eq!(table.get(id, at).unwrap().remaining, ttl);
+            }
+            let time = step * 199;
+            let most = time.as_millis() / slack(ttl).as_millis() + 1;
+            assert!((1..=most).contains(&records), "{records} of {most}");
+        }
     }
 
     #[test]
@@ -530,14 +678,21 @@ mod tests {
             Some(TTL_MIN)
         );
         assert_eq!(decode_ttl(&[]), None);
-        for index in [0, 1, Index::MAX] {
+        for origin in [
+            Origin::Unknown,
+            Origin::Entry(1),
+            Origin::Entry(Index::MAX),
+            Origin::Deadline(0),
+            Origin::Deadline(u64::MAX),
+        ] {
             let grant = Grant {
                 ttl: TTL_MAX,
-                index,
+                origin,
             };
             assert_eq!(decode_grant(&encode_grant(grant)), Some(grant));
         }
-        assert_eq!(decode_grant(&[1, 0]), None, "a second encoding of no entry");
+        assert_eq!(decode_grant(&[1, 0]), None, "no entry, and no deadline");
+        assert_eq!(decode_grant(&[1, 0, 1, 1]), None, "more than a deadline");
         assert!(check_ttl(Duration::ZERO).is_err());
         assert!(check_ttl(TTL_MAX + TTL_MIN).is_err());
         assert!(check_ttl(TTL_MAX).is_ok());

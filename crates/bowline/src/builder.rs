@@ -235,8 +235,16 @@ impl DbBuilder {
         let (options, around) = self.split(path.into(), has_files);
         let (vfs, clock) = (around.vfs.clone(), around.clock.clone());
         let engine = Engine::open(vfs, clock, around.path.clone(), options)?;
-        let handle = Handle::new(Core::new(engine, around)?);
+        let core = Core::new(engine, around)?;
+        let (now, wall_ms) = (core.clock().monotonic(), core.clock().wall_ms());
+        core.leases.resume(now, wall_ms);
+        let handle = Handle::new(core);
         if background == Background::Threads {
+            // Leases that expired while the database was closed end before anybody reads their keys. What fails here
+            // the lease thread tries again.
+            if let Err(error) = expiry::expire(&handle) {
+                tracing::error!(%error, "leases could not be expired; it is tried again");
+            }
             handle.start_lease_thread(expiry::run)?;
         }
         Ok(Db::new(handle))

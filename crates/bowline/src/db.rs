@@ -317,32 +317,28 @@ impl Db {
     /// `LeaseExists`, `InvalidTtl`, `Storage`.
     pub fn grant_lease_with_id(&self, id: LeaseId, ttl: Duration) -> Result<()> {
         lease::check_ttl(ttl)?;
-        let grant = Grant { ttl, index: 0 };
-        let action = Action::PutRaw {
-            value: lease::encode_grant(grant),
-        };
-        let write = Mutation::new(trees::SYSTEM, &trees::lease_key(id), action);
-        let mut request = Request::of(write);
-        request.guards.push(Guard::Lease { id, exists: false });
         let shared = self.handle();
         let changing = shared.leases.begin_change(id);
-        shared.commit(request)?;
-        let now = shared.clock().monotonic();
+        let (now, wall_ms) = (shared.clock().monotonic(), shared.clock().wall_ms());
+        let grant = Grant::starting_at(wall_ms, ttl);
+        shared.commit(expiry::record(id, grant, false))?;
         shared.leases.insert(id, grant, now);
         drop(changing);
         shared.signal_lease();
         Ok(())
     }
 
-    /// Restarts the lease's time to live; returns that time. Writes nothing to disk.
+    /// Restarts the lease's time to live; returns that time, which counts from the call.
+    ///
+    /// Writes to disk at most once per time to live, or once in ten seconds if that is longer: a deadline for the
+    /// case that the database is closed. After a crash a lease may therefore live longer by as much.
     ///
     /// # Errors
-    /// `LeaseNotFound` when the lease has expired, was revoked or was never granted; `Closed`.
+    /// `LeaseNotFound` when the lease has expired, was revoked or was never granted; `Storage` when the disk fails
+    /// or is full, and then the lease is not kept alive; `Closed`.
     pub fn keep_alive(&self, id: LeaseId) -> Result<Duration> {
         self.handle().check_open()?;
-        let core = self.handle();
-        let found = core.leases.keep_alive(id, core.clock().monotonic());
-        found.ok_or(Error::LeaseNotFound { id })
+        expiry::keep_alive(self.handle(), id)
     }
 
     /// Ends a lease: deletes the lease and its keys in one transaction. Returns the number of deleted keys.

@@ -1,18 +1,59 @@
-//! Revocation and expiry of leases in the library.
+//! Keep-alive, revocation and expiry of leases in the library.
 //!
-//! Invariant: grants and ends of the same lease are serialized, and each changes the lease's record and its
-//! entry in the table of deadlines together.
+//! Invariant: grants, recorded deadlines and ends of the same lease are serialized, and each changes the lease's
+//! record and its entry in the table of deadlines together.
 
 use std::time::Duration;
 
 use bowline_types::Revision;
 
+use crate::commit_queue::Request;
 use crate::draft::{Draft, Drafting};
 use crate::handle::{Shared, retry_conflicts};
 use bowline_core::error::{Error, Result};
-use bowline_core::lease::LeaseId;
+use bowline_core::lease::{self, Grant, KeptAlive, LeaseId};
 use bowline_core::options::Isolation;
+use bowline_core::trees;
 use bowline_core::write;
+use bowline_core::write::mutation::{Action, Mutation};
+use bowline_core::write::validate::Guard;
+
+/// The record of a lease, as it is written.
+pub(crate) fn record(id: LeaseId, grant: Grant, exists: bool) -> Request {
+    let value = lease::encode_grant(grant);
+    let action = Action::PutRaw { value };
+    let mut request = Request::of(Mutation::new(trees::SYSTEM, &trees::lease_key(id), action));
+    request.guards.push(Guard::Lease { id, exists });
+    request
+}
+
+/// Restarts the time to live of a lease; returns it.
+pub(crate) fn keep_alive(shared: &Shared, id: LeaseId) -> Result<Duration> {
+    let not_found = Error::LeaseNotFound { id };
+    // Both are read before a record is written: the time to live counts from the call.
+    let try_once = || {
+        let (now, wall_ms) = (shared.clock().monotonic(), shared.clock().wall_ms());
+        (now, shared.leases.keep_alive(id, now, wall_ms))
+    };
+    match try_once() {
+        (_, None) => return Err(not_found),
+        (_, Some((ttl, KeptAlive::Restarted))) => return Ok(ttl),
+        (_, Some((_, KeptAlive::Unrecorded(_)))) => {}
+    }
+    let _changing = shared.leases.begin_change(id);
+    match try_once() {
+        (_, None) => Err(not_found),
+        // Another keep-alive has recorded a later deadline meanwhile.
+        (_, Some((ttl, KeptAlive::Restarted))) => Ok(ttl),
+        (now, Some((ttl, KeptAlive::Unrecorded(grant)))) => {
+            shared.commit(record(id, grant, true))?;
+            match shared.leases.restart(id, grant, now) {
+                true => Ok(ttl),
+                false => Err(not_found),
+            }
+        }
+    }
+}
 
 /// Ends a lease and deletes its keys; returns the number of keys.
 pub(crate) fn revoke(shared: &Shared, id: LeaseId) -> Result<u64> {

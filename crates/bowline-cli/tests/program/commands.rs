@@ -1,5 +1,7 @@
 //! Each command does what its help says.
 
+use std::time::{Duration, Instant};
+
 use super::Place;
 
 #[test]
@@ -115,6 +117,25 @@ fn history_watch_and_cas_tell_the_past() {
             .fails("history never-there", 1)
             .contains("never written")
     );
+}
+
+/// Each command opened the directory and started the time of every lease anew, so none ever expired.
+#[test]
+fn a_lease_in_a_directory_expires_between_commands() {
+    let place = Place::new();
+    let granted = Instant::now();
+    let id = place.json("lease grant 3s")[0]["lease"].clone();
+    let id = id.as_str().expect("an id").to_owned();
+    place.ok(&format!("put svc/a up --lease {id}"));
+    // Whoever looks does not keep it alive.
+    let deadline = granted + Duration::from_secs(60);
+    while !place.json("lease list").is_empty() {
+        assert!(Instant::now() < deadline, "it lives on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let lived = granted.elapsed();
+    assert!(lived >= Duration::from_secs(3), "{lived:?}");
+    place.fails("get svc/a", 1);
 }
 
 #[test]

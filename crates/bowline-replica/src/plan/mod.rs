@@ -36,7 +36,7 @@ use bowline_core::graph::KindId;
 use bowline_core::kinds::{self, Kinds};
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
-use bowline_core::lease::{self, Grant, LeaseId};
+use bowline_core::lease::{self, Grant, LeaseId, Origin};
 use bowline_core::options::Limits;
 use bowline_core::trees;
 use bowline_core::watch::Change;
@@ -638,7 +638,8 @@ impl<'a> Planner<'a> {
         }
         self.allow(validate::check_lease(&self.lookup(), id, false))?;
         let index = self.place.index;
-        let grant = Grant { ttl, index };
+        let origin = Origin::Entry(index);
+        let grant = Grant { ttl, origin };
         let record = lease::encode_grant(grant);
         let key = trees::lease_key(id);
         self.writer.put_record(trees::SYSTEM, &key, &record);
@@ -656,7 +657,7 @@ impl<'a> Planner<'a> {
                 key: show_key(&key),
                 reason: "its TTL is damaged",
             });
-            grant.map(|grant| Some(grant.index))
+            grant.map(|grant| Some(grant.index()))
         };
         match self.writer.journal.get(trees::SYSTEM, &key) {
             Some(Write::Put { bytes, .. }) => decode(bytes),

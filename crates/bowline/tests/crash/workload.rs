@@ -353,13 +353,25 @@ impl Run {
 
     fn open(&mut self) {
         self.db = Some(self.builder().open(PATH).expect("it opens"));
-        // An opened database starts every lease anew, and all it shows is durable.
+        // The time of a lease goes on, and never less of it is left than must be. All that is shown is durable. What
+        // an opening shows is up to a millisecond more than what is recorded.
         let now = self.now();
-        let leases = self.last().leases.clone();
-        self.deadlines = leases
-            .into_iter()
-            .map(|(id, ttl)| (id, now + ttl))
-            .collect();
+        let shown_more = Duration::from_millis(1);
+        let mut deadlines = BTreeMap::new();
+        for lease in self.db().leases() {
+            let id = lease.id.get();
+            let least = self.deadlines.get(&id).map_or(Duration::ZERO, |deadline| {
+                deadline.saturating_sub(now + shown_more)
+            });
+            let most = lease.ttl + lease.ttl.max(Duration::from_secs(10));
+            assert!(
+                (least..=most).contains(&lease.remaining),
+                "lease {id}: {:?} of {least:?} to {most:?}",
+                lease.remaining
+            );
+            deadlines.insert(id, now + lease.remaining);
+        }
+        self.deadlines = deadlines;
         self.disk.mark(self.steps.len() as u64 - 1);
     }
 

@@ -586,9 +586,16 @@ impl Case {
         let builder = self.sizes.apply(small_database(&self.disk, &self.clock));
         let builder = builder.history(self.history);
         self.db = builder.open("db").expect("it opens again");
+        // The time of a lease goes on, and a record may be late; never is less left than must be. What an opening
+        // shows is up to a millisecond more than what is recorded.
         let now = self.now();
-        for (ttl, deadline) in self.leases.values_mut() {
-            *deadline = now + *ttl;
+        let shown_more = Duration::from_millis(1);
+        for lease in self.db.leases() {
+            let (ttl, deadline) = self.leases.get_mut(&lease.id.get()).expect("it is known");
+            let most = *ttl + (*ttl).max(Duration::from_secs(10));
+            let bounds = deadline.saturating_sub(now + shown_more)..=most;
+            assert!(bounds.contains(&lease.remaining), "{lease:?}: {bounds:?}");
+            *deadline = now + lease.remaining;
         }
     }
 
