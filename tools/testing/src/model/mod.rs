@@ -183,15 +183,19 @@ impl std::error::Error for MissingBlock {}
 ///
 /// ```
 /// use bowline_testing::model::{Change, Model};
+/// use bowline_types::Revision;
 ///
+/// let revision = Revision::new;
 /// let mut model = Model::new();
-/// assert_eq!(model.commit(&[Change::put(b"k", b"old")]), Ok(2));
-/// assert_eq!(model.commit(&[Change::put(b"k", b"new"), Change::delete(b"absent")]), Ok(3));
-/// assert_eq!(model.commit(&[Change::delete(b"absent")]), Ok(3)); // nothing changed
+/// assert_eq!(model.commit(&[Change::put(b"k", b"old")]), Ok(revision(2)));
+/// assert_eq!(model.commit(&[Change::put(b"k", b"new"), Change::delete(b"absent")]), Ok(revision(3)));
+/// assert_eq!(model.commit(&[Change::delete(b"absent")]), Ok(revision(3))); // nothing changed
 ///
-/// let entry = model.get(b"k", 3).expect("put at 2 and 3");
-/// assert_eq!((entry.create_revision, entry.mod_revision, entry.version), (2, 3, 2));
-/// assert_eq!(model.get(b"k", 2).expect("put at 2").value, b"old");
+/// let entry = model.get(b"k", revision(3)).expect("put at 2 and 3");
+/// assert_eq!(entry.create_revision, 2);
+/// assert_eq!(entry.mod_revision, 3);
+/// assert_eq!(entry.version, 2);
+/// assert_eq!(model.get(b"k", revision(2)).expect("put at 2").value, b"old");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Model {
