@@ -11,7 +11,7 @@ use bowline::LeaseId;
 use bowline_replica::Renewal;
 use tokio::sync::OwnedMutexGuard;
 
-use super::core::Core;
+use super::core::{Core, Counted};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
@@ -85,6 +85,7 @@ impl Core {
 
     /// The same without a clock, by a round to a majority. Everything committed before is also applied.
     async fn confirm_leading(&self, term: u64) -> Result<()> {
+        let _waiting = Counted::begin(&self.counts.waiting_to_confirm);
         let next = self.read_index(ReadLevel::Linearizable).await?;
         self.wait_applied(next, self.options.request_timeout)
             .await?;
