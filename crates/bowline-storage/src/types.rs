@@ -1,4 +1,4 @@
-//! The words every module shares.
+//! The types that every module shares.
 
 /// The number of a committed write transaction. Starts at 1 for a new database, never repeats.
 pub type Revision = u64;

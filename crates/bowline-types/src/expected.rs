@@ -1,4 +1,4 @@
-//! What a compare-and-swap expects.
+//! [`Expected`]: the precondition of a compare-and-swap.
 
 /// The state that a key must have, so that a write goes through.
 ///

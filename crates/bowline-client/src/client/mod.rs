@@ -1,4 +1,4 @@
-//! [`Client`]: holds the caller and the stream of watches, and creates the requests.
+//! [`Client`]: the handle of a connection to a server or cluster; its methods build requests.
 //!
 //! No module below imports it: a request holds its caller.
 

@@ -1,4 +1,4 @@
-//! The user's end of a watch.
+//! [`Watcher`]: the stream of events that a watch delivers to its user.
 
 use std::future::poll_fn;
 use std::pin::Pin;
