@@ -97,7 +97,7 @@ macro_rules! comparisons {
 
 comparisons!(Bytes, impl Into<Bytes>);
 comparisons!(u64, u64);
-comparisons!(i64, i64);
+comparisons!(Option<LeaseId>, Option<LeaseId>);
 
 impl Compare {
     /// The value of a key, or of every key of a range.
