@@ -10,6 +10,8 @@ default:
 verify:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
+    checks/interleavings --build-only
+    cargo run -p bowline-mutants -- --check
     cargo test --workspace
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 

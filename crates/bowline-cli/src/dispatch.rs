@@ -1,4 +1,4 @@
-//! The way from a command line to its command.
+//! Dispatch: calls the command that a parsed command line names.
 
 use crate::args::cluster::ClusterCommand;
 use crate::args::{Cli, Command};

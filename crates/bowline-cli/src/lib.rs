@@ -1,4 +1,4 @@
-//! The `bowline` program: words in, calls out.
+//! The `bowline` program: it parses a command line and calls the library or the client.
 //!
 //! ```text
 //!   lib::run ──▶ dispatch

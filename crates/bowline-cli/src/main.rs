@@ -1,4 +1,4 @@
-//! The `bowline` program. What it does stands in the library beside it, where tests reach it.
+//! The binary of the `bowline` program. Its code is the library of this package, so that tests can call it.
 
 fn main() -> bowline_cli::exit::Exit {
     bowline_cli::run_process()

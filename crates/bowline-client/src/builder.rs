@@ -30,6 +30,15 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// The servers' addresses: `host:port` or `http://host:port`. The client uses the first reachable
     /// endpoint until it fails, then the next.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let members = ["10.0.0.1:2379", "10.0.0.2:2379", "10.0.0.3:2379"];
+    /// let client = Client::builder().endpoints(members).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn endpoints<E: Into<String>>(mut self, endpoints: impl IntoIterator<Item = E>) -> Self {
         self.settings
             .endpoints
@@ -38,12 +47,30 @@ impl ClientBuilder {
     }
 
     /// The timeout for a connection, before the next endpoint is tried. Default: 2 s.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// # use std::time::Duration;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).connect_timeout(Duration::from_secs(1)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
     /// The timeout for a request with all its attempts. Streams have no timeout. Default: 10 s.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// # use std::time::Duration;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).request_timeout(Duration::from_secs(3)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.settings.request_timeout = timeout;
         self
@@ -51,6 +78,17 @@ impl ClientBuilder {
 
     /// The interval of keep-alive pings on connections in use, and the timeout for their answers. Default:
     /// 10 s and 5 s. etcd closes connections with pings more often than every 5 s.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// # use std::time::Duration;
+    /// let builder = Client::builder().endpoints(["10.0.0.1:2379"]);
+    /// let (interval, timeout) = (Duration::from_secs(30), Duration::from_secs(5));
+    /// let client = builder.keep_alive(interval, timeout).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.settings.keep_alive_interval = interval;
         self.settings.keep_alive_timeout = timeout;
@@ -58,6 +96,14 @@ impl ClientBuilder {
     }
 
     /// Whether idle connections are pinged, too. Default: no.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).keep_alive_while_idle(true).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn keep_alive_while_idle(mut self, yes: bool) -> Self {
         self.settings.keep_alive_while_idle = yes;
         self
@@ -65,6 +111,14 @@ impl ClientBuilder {
 
     /// The number of connections to an endpoint, used in turn. Default: 1, which carries any number of
     /// concurrent requests; more connections use more cores on both sides.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).connections_per_endpoint(4).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connections_per_endpoint(mut self, count: usize) -> Self {
         self.settings.connections_per_endpoint = count;
         self
@@ -72,6 +126,14 @@ impl ClientBuilder {
 
     /// The largest request and the largest reply, in bytes. Default: 2 MiB, the limit of etcd, and no
     /// limit.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).message_limits(4 << 20, 64 << 20).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn message_limits(mut self, request_bytes_max: usize, reply_bytes_max: usize) -> Self {
         self.settings.request_bytes_max = request_bytes_max;
         self.settings.reply_bytes_max = reply_bytes_max;
@@ -79,6 +141,14 @@ impl ClientBuilder {
     }
 
     /// The authentication token, from `Authenticate` of etcd's API.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).token("abc.7").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.settings.token = Some(token.into());
         self
@@ -86,12 +156,28 @@ impl ClientBuilder {
 
     /// Whether members without a leader refuse every request at once, even reads that need no leader.
     /// Watches and keep-alives always do this, so that they leave an isolated member. Default: no.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).require_leader(true).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn require_leader(mut self, yes: bool) -> Self {
         self.settings.require_leader = yes;
         self
     }
 
     /// Makes the client and checks that an endpoint is reachable.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `InvalidEndpoint` for a bad address; `Unreachable` when no endpoint can be reached.
@@ -102,6 +188,15 @@ impl ClientBuilder {
     }
 
     /// Makes the client; it connects at the first request. Must be called within a Tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// // Succeeds while no server runs; the first request connects.
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).connect_lazy()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `InvalidEndpoint` for a bad address.
@@ -118,6 +213,14 @@ impl ClientBuilder {
 impl Client {
     /// Makes a client with the default settings and checks that an endpoint is reachable.
     ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let client = Client::connect(["127.0.0.1:2379"]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `InvalidEndpoint` for a bad address; `Unreachable` when no endpoint can be reached.
     pub async fn connect<E: Into<String>>(
@@ -127,6 +230,15 @@ impl Client {
     }
 
     /// The settings of a client to be made.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let builder = Client::builder().endpoints(["127.0.0.1:2379"]);
+    /// let client = builder.connections_per_endpoint(2).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }

@@ -292,6 +292,21 @@ impl Error {
     /// After a [`Conflict`](Error::Conflict), run the whole transaction again, with its reads.
     ///
     /// [`UnknownOutcome`](Error::UnknownOutcome) is not: sending it again could do it twice.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let put = loop {
+    ///     match client.put("greeting", "hello").await {
+    ///         Err(error) if error.is_retryable() => {
+    ///             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    ///         }
+    ///         outcome => break outcome?,
+    ///     }
+    /// };
+    /// println!("revision {}", put.header.revision);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(

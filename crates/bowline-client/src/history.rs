@@ -32,6 +32,14 @@ impl History {
     }
 
     /// At most this many versions, the newest.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let newest = client.history("greeting").limit(10).await?;
+    /// println!("{} versions", newest.versions.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn limit(mut self, limit: u64) -> History {
         self.request.limit = limit;
         self

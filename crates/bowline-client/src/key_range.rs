@@ -24,6 +24,11 @@ const ZERO: Bytes = Bytes::from_static(b"\0");
 
 impl KeyRange {
     /// One key.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// assert!(KeyRange::key("greeting").end().is_empty());
+    /// ```
     pub fn key(key: impl Into<Bytes>) -> KeyRange {
         KeyRange {
             key: key.into(),
@@ -32,6 +37,11 @@ impl KeyRange {
     }
 
     /// Every key that starts with `prefix`; every key if it is empty.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// assert_eq!(KeyRange::prefix("a/"), KeyRange::between("a/", "a0"));
+    /// ```
     pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
         let key = prefix.into();
         if key.is_empty() {
@@ -50,6 +60,11 @@ impl KeyRange {
     }
 
     /// Every key from `start` up to, not including, `end`.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// assert_eq!(KeyRange::between("a", "c"), KeyRange::from("a".."c"));
+    /// ```
     pub fn between(start: impl Into<Bytes>, end: impl Into<Bytes>) -> KeyRange {
         let (key, end) = (start.into(), end.into());
         if end.is_empty() || end == ZERO {
@@ -68,6 +83,11 @@ impl KeyRange {
     }
 
     /// Every key from `start` on.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// assert_eq!(KeyRange::starting_at("m").start(), "m");
+    /// ```
     pub fn starting_at(start: impl Into<Bytes>) -> KeyRange {
         let key = start.into();
         KeyRange {
@@ -77,6 +97,11 @@ impl KeyRange {
     }
 
     /// Every key.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// assert_eq!(KeyRange::all(), KeyRange::prefix(""));
+    /// ```
     #[must_use]
     pub fn all() -> KeyRange {
         KeyRange {

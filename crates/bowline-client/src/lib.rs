@@ -68,6 +68,14 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+/// The examples of the guides, compiled as documentation tests. Those that need no server run: the
+/// guide to the graph has some of the library, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/graph.md")]
+#[doc = include_str!("../../../docs/guide/from-etcd.md")]
+#[doc = include_str!("../../../docs/transactions.md")]
+struct Guides;
+
 mod builder;
 mod caller;
 mod client;

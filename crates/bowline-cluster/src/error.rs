@@ -50,6 +50,12 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The keys of a lease do not fit into one reply.
+    #[error(
+        "the keys of the lease do not fit into one reply: ask for its time without the keys, and \
+         attach fewer keys to one lease"
+    )]
+    TooManyLeaseKeys,
     /// Nested transactions are too deep.
     #[error("transactions within transactions are over the limit of {limit} levels")]
     RequestTooDeep {

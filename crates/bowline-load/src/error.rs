@@ -1,4 +1,4 @@
-//! Why a load was not run, or measured nothing.
+//! The errors of a load: it did not run, or measured nothing.
 
 use std::io;
 

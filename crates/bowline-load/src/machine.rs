@@ -1,4 +1,4 @@
-//! What is asked of the machine: CPU times, its name, what its disk can do.
+//! Measurements of the machine: CPU times, its name, the speed of its disk.
 
 use std::fs::{self, File};
 use std::io;

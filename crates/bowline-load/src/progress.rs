@@ -1,4 +1,4 @@
-//! How far a load is, for whoever wants to show it.
+//! [`Progress`]: the display of the progress of a load.
 
 /// The progress of a part of a load. It is over when this is dropped.
 pub trait Progress {

@@ -1,4 +1,4 @@
-//! What came of a load.
+//! The report of a load: throughput, latencies and errors.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

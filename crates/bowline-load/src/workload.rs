@@ -1,4 +1,4 @@
-//! What requests look like: encoded once, then only their keys change.
+//! The requests of a load: encoded once, then only their keys change.
 //!
 //! Keys are the number of the key in hexadecimal, with zeros before it. So all have one length, which
 //! makes every request as long as the next, and they can be read. A block's id is such a key, of 16 digits.

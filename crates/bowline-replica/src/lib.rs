@@ -3,7 +3,7 @@
 //! The members agree on a log of entries; each entry is a list of [`Command`]s. A [`Replica`] applies them in
 //! order, and all replicas reach the same state at the same revisions, and the same [`Reply`]s. It knows
 //! nothing of the consensus: its owner receives the opened log, and the owner's data for each entry (its
-//! term, the membership) is an opaque *mark*, written in the same round as the entry's changes.
+//! term, the membership) is an opaque *mark*, written in the same commit group as the entry's changes.
 //!
 //! ```text
 //! owner ──entry(index, term, commands, mark)──► Planner ──batch──► CommitGroup ──► memtable
@@ -15,9 +15,9 @@
 //!
 //! Invariants:
 //!
-//! - The applied record and the changes that it describes are in one round, so in one memtable, so in one
+//! - The applied record and the changes that it describes are in one commit group, so in one memtable, so in one
 //!   edit of the manifest: an entry is applied exactly once, whatever is lost.
-//! - A round becomes visible as a whole, and replies are given out after that.
+//! - A group becomes visible as a whole, and replies are given out after that.
 //! - Applying reads no clock and no setting of this member (`plan`).
 
 mod codec;
@@ -274,7 +274,7 @@ impl Replica {
             db: &self.db,
             last: self.db.revision(),
             state,
-            round: None,
+            group: None,
             published: Vec::new(),
             leases: Vec::new(),
             is_unrecorded: false,
@@ -457,7 +457,7 @@ impl Replica {
     /// # Errors
     /// `Storage` when they cannot be read.
     pub fn extend_leases(&self, extension: Duration) -> Result<()> {
-        // During a round the table of leases is ahead of the visible state.
+        // During a commit group the table of leases is ahead of the visible state.
         let _state = self.state.lock();
         let core = self.core();
         core.leases.reload(&core.engine, self.core().clock())?;
@@ -549,17 +549,17 @@ fn split_alarm(key: &[u8]) -> Option<(u64, AlarmKind)> {
 /// Applies entries of the log, in order. Made by [`Replica::apply`].
 ///
 /// Its entries become visible with [`Applier::finish`], and some before. If it is dropped unfinished with
-/// entries in it, all writing stops, as for a round left half-way.
+/// entries in it, all writing stops, as for a commit group left half-way.
 pub struct Applier<'a> {
     replica: &'a Replica,
     db: &'a DbReader,
     state: MutexGuard<'a, ApplyState>,
-    round: Option<CommitGroup<'a>>,
+    group: Option<CommitGroup<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
-    /// The effects on leases, applied when the round is visible.
+    /// The effects on leases, applied when the group is visible.
     leases: Vec<(LeaseId, LeaseEffect)>,
     last: Revision,
-    /// Whether the round holds writes that no applied record in it covers yet.
+    /// Whether the group holds writes that no applied record in it covers yet.
     is_unrecorded: bool,
 }
 
@@ -571,9 +571,9 @@ impl std::fmt::Debug for Applier<'_> {
     }
 }
 
-/// The minimum room of a new round, so that it can take many commands.
-const ROUND_BYTES: u64 = 64 << 10;
-const ROUND_OPERATIONS: u64 = 256;
+/// The minimum room of a new commit group, so that it can take many commands.
+const GROUP_BYTES: u64 = 64 << 10;
+const GROUP_OPERATIONS: u64 = 256;
 /// The reserve for the applied record: more than a membership takes.
 const MARK_BYTES: u64 = 16 << 10;
 
@@ -647,8 +647,8 @@ impl<'a> Applier<'a> {
         if operations > 0 {
             let bytes = batch.len() as u64;
             let has_room =
-                |round: &CommitGroup<'_>| round.has_room(operations + 1, bytes + MARK_BYTES);
-            if !self.round.as_ref().is_some_and(has_room) {
+                |group: &CommitGroup<'_>| group.has_room(operations + 1, bytes + MARK_BYTES);
+            if !self.group.as_ref().is_some_and(has_room) {
                 // A part of the entry is published: its length is recorded.
                 if number > self.state.applied.commands {
                     self.write_part(number)?;
@@ -656,9 +656,9 @@ impl<'a> Applier<'a> {
                 self.publish()?;
                 self.begin(operations, bytes)?;
             }
-            let round = self.round.as_mut().ok_or_else(no_round)?;
+            let group = self.group.as_mut().ok_or_else(no_group)?;
             // Until the entry is complete, the index is that of the one before.
-            round.apply_at(self.state.index.min(index), &batch)?;
+            group.apply_at(self.state.index.min(index), &batch)?;
             self.is_unrecorded = true;
             if is_watched && revision > self.last {
                 self.published.push((revision, changes));
@@ -672,13 +672,13 @@ impl<'a> Applier<'a> {
     }
 
     fn begin(&mut self, operations: u64, bytes: u64) -> Result<()> {
-        let operations = operations.max(ROUND_OPERATIONS) + 1;
-        let bytes = bytes.max(ROUND_BYTES) + MARK_BYTES;
+        let operations = operations.max(GROUP_OPERATIONS) + 1;
+        let bytes = bytes.max(GROUP_BYTES) + MARK_BYTES;
         let engine = &self.core().engine;
         // A full disk holds up flushes. Then the memtable takes committed entries all the same, or this
         // member would fall behind.
-        let round = engine.begin_freeing_group(1, operations, bytes)?;
-        self.round = Some(round);
+        let group = engine.begin_freeing_group(1, operations, bytes)?;
+        self.group = Some(group);
         Ok(())
     }
 
@@ -694,9 +694,9 @@ impl<'a> Applier<'a> {
     fn write_applied(&mut self, index: Index, record: &[u8]) -> Result<()> {
         let bytes = record.len() as u64 + 64;
         if !self
-            .round
+            .group
             .as_ref()
-            .is_some_and(|round| round.has_room(1, bytes))
+            .is_some_and(|group| group.has_room(1, bytes))
         {
             if self.is_unrecorded {
                 // There is a reserve for this, unless the mark is huge.
@@ -705,15 +705,15 @@ impl<'a> Applier<'a> {
                     why: "it does not fit beside what it speaks of",
                 });
             }
-            // Entries without changes may have filled the round with their records.
+            // Entries without changes may have filled the group with their records.
             self.publish()?;
             self.begin(1, bytes)?;
         }
         let mut batch = Vec::with_capacity(record.len() + 16);
         let mut writer = BatchWriter::start(&mut batch, self.last.get());
         writer.put(trees::SYSTEM, &trees::applied_key(), record, &[]);
-        let round = self.round.as_mut().ok_or_else(no_round)?;
-        round.apply_at(index, &batch)?;
+        let group = self.group.as_mut().ok_or_else(no_group)?;
+        group.apply_at(index, &batch)?;
         self.is_unrecorded = false;
         Ok(())
     }
@@ -746,10 +746,10 @@ impl<'a> Applier<'a> {
 
     /// Makes the applied entries visible.
     fn publish(&mut self) -> Result<()> {
-        let Some(round) = self.round.take() else {
+        let Some(group) = self.group.take() else {
             return Ok(());
         };
-        round.finish()?;
+        group.finish()?;
         let core = self.core();
         let now = self.core().clock().monotonic();
         for (id, effect) in self.leases.drain(..) {
@@ -774,15 +774,17 @@ impl<'a> Applier<'a> {
         self.publish()?;
         let core = self.core();
         if let Err(error) = core.engine.run_background_if_manual() {
-            // What was applied stands; the next round reports the failure itself.
+            // What was applied stands; the next group reports the failure itself.
             tracing::error!(%error, "flush or compaction failed");
         }
         Ok(self.last)
     }
 }
 
-fn no_round() -> Error {
-    Error::Storage(bowline_storage::Error::Internal("no round".to_owned()))
+fn no_group() -> Error {
+    Error::Storage(bowline_storage::Error::Internal(
+        "no commit group".to_owned(),
+    ))
 }
 
 /// Whether a TTL is within the bounds.

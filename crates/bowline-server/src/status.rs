@@ -51,6 +51,8 @@ pub enum Fault {
     OutOfMemory,
     /// A reply is too long for one message.
     TooLong,
+    /// The keys of a lease do not fit into one reply.
+    TooManyLeaseKeys,
     /// A request did not arrive completely in time.
     PartialRequest(Duration),
     /// There is no such lease.
@@ -185,6 +187,11 @@ impl Fault {
             Fault::TooLong => (
                 Code::ResourceExhausted,
                 "bowline: the range has 4 GiB or more; ask for a part of it, or use RangeStream",
+            ),
+            Fault::TooManyLeaseKeys => (
+                Code::ResourceExhausted,
+                "bowline: the keys of the lease do not fit into one reply; ask for its time without the \
+                 keys, and attach fewer keys to one lease",
             ),
             Fault::PartialRequest(timeout) => {
                 let text = format!(
@@ -351,6 +358,7 @@ impl From<Error> for Fault {
             // While one change is under way, etcd lets another wait until its deadline.
             Error::MembershipChanging => Fault::Timeout,
             Error::Unhealthy => Fault::Unhealthy,
+            Error::TooManyLeaseKeys => Fault::TooManyLeaseKeys,
             Error::RequestTooDeep { .. } => Fault::TooManyOperations,
             Error::Storage(error) => error.into(),
             other => Fault::Internal(other.to_string()),

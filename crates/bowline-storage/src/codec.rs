@@ -1,4 +1,4 @@
-//! Bytes in, numbers out. Integers are little-endian; varints are LEB128, at most ten bytes.
+//! Encoding and decoding of numbers. Integers are little-endian; varints are LEB128, at most ten bytes.
 //!
 //! Reading never panics: every function returns `None` when the bytes end early or say something
 //! impossible, and the caller names the file and offset.

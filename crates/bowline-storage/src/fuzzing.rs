@@ -1,4 +1,4 @@
-//! What fuzzers call: one function for each decoder of bytes from disk, and seeds for it.
+//! Entry points of fuzzers: one function for each decoder of bytes from disk, and seeds for it.
 //!
 //! A function takes any bytes and panics when a decoder breaks a promise: it must not panic, loop
 //! or allocate beyond what the bytes justify; it gives errors that name damage and nothing else;

@@ -1,4 +1,4 @@
-//! The words every module shares.
+//! The types that every module shares.
 
 /// The number of a committed write transaction, as the engine computes with it; `bowline_types::Revision` is its type
 /// for users. Starts at 1 for a new database, never repeats.

@@ -1,4 +1,4 @@
-//! The answers to questions about a graph.
+//! The results of graph queries.
 //!
 //! Where an answer names kinds, its type has a parameter `K`: users see names (`Arc<str>`), and the algorithms work
 //! on the numbers that stand for them, which are resolved once an answer is complete (`try_map_kinds`).

@@ -23,6 +23,12 @@ pub struct BlockId(pub u128);
 impl BlockId {
     /// The id that belongs to `name`: XXH3-128 of its UTF-8 bytes. Stable for ever, on every
     /// machine.
+    ///
+    /// ```
+    /// # use bowline_types::BlockId;
+    /// let id = BlockId::from_name("svc/billing");
+    /// assert_eq!(id, BlockId::from_name("svc/billing"));
+    /// ```
     #[must_use]
     pub fn from_name(name: &str) -> BlockId {
         BlockId(xxh3_128(name.as_bytes()))
@@ -35,6 +41,12 @@ impl BlockId {
     }
 
     /// Sixteen big-endian bytes, in the same order as the ids.
+    ///
+    /// ```
+    /// # use bowline_types::BlockId;
+    /// let id = BlockId::from_name("svc/billing");
+    /// assert_eq!(BlockId::from_bytes(id.to_bytes()), id);
+    /// ```
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()

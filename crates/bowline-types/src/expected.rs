@@ -1,4 +1,4 @@
-//! What a compare-and-swap expects.
+//! [`Expected`]: the precondition of a compare-and-swap.
 
 use crate::Revision;
 

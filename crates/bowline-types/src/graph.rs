@@ -34,6 +34,12 @@ pub struct Block {
 
 impl Block {
     /// A block without content and attributes.
+    ///
+    /// ```
+    /// # use bowline_types::{Block, BlockId};
+    /// let block = Block::new(BlockId::from_name("app"), "package");
+    /// assert!(block.content.is_empty() && block.attributes.is_empty());
+    /// ```
     #[must_use]
     pub fn new(id: BlockId, kind: impl Into<String>) -> Block {
         Block {
@@ -45,6 +51,12 @@ impl Block {
     }
 
     /// Replaces the content.
+    ///
+    /// ```
+    /// # use bowline_types::{Block, BlockId};
+    /// let block = Block::new(BlockId::from_name("readme"), "file").content("# Hello");
+    /// assert_eq!(block.content, "# Hello");
+    /// ```
     #[must_use]
     pub fn content(mut self, content: impl Into<Vec<u8>>) -> Block {
         self.content = Bytes::from(content.into());
@@ -52,6 +64,12 @@ impl Block {
     }
 
     /// Adds or replaces one attribute.
+    ///
+    /// ```
+    /// # use bowline_types::{Block, BlockId};
+    /// let block = Block::new(BlockId::from_name("app"), "package").attribute("version", "1.2");
+    /// assert_eq!(block.attributes["version"], "1.2");
+    /// ```
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Block {
         self.attributes.insert(name.into(), value.into());
@@ -72,6 +90,13 @@ pub struct EdgeKey {
 
 impl EdgeKey {
     /// The identity of an edge of `kind` from `source` to `target`.
+    ///
+    /// ```
+    /// # use bowline_types::{BlockId, Edge, EdgeKey};
+    /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let key = EdgeKey::new(app, "depends_on", lib);
+    /// assert_eq!(key, Edge::new(app, "depends_on", lib).key());
+    /// ```
     #[must_use]
     pub fn new(source: BlockId, kind: impl Into<String>, target: BlockId) -> EdgeKey {
         EdgeKey {
@@ -82,6 +107,14 @@ impl EdgeKey {
     }
 
     /// The edge with this identity and these attributes.
+    ///
+    /// ```
+    /// # use bowline_types::{Attributes, BlockId, EdgeKey};
+    /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let attributes = Attributes::from([("version".to_owned(), "1.2".to_owned())]);
+    /// let edge = EdgeKey::new(app, "depends_on", lib).with_attributes(attributes);
+    /// assert_eq!(edge.attributes["version"], "1.2");
+    /// ```
     #[must_use]
     pub fn with_attributes(self, attributes: Attributes) -> Edge {
         Edge {
@@ -122,6 +155,12 @@ pub struct Edge {
 
 impl Edge {
     /// An edge without attributes.
+    ///
+    /// ```
+    /// # use bowline_types::{BlockId, Edge};
+    /// let edge = Edge::new(BlockId::from_name("app"), "depends_on", BlockId::from_name("lib"));
+    /// assert_eq!(edge.kind, "depends_on");
+    /// ```
     #[must_use]
     pub fn new(source: BlockId, kind: impl Into<String>, target: BlockId) -> Edge {
         Edge {
@@ -133,6 +172,13 @@ impl Edge {
     }
 
     /// Adds or replaces one attribute.
+    ///
+    /// ```
+    /// # use bowline_types::{BlockId, Edge};
+    /// let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
+    /// let edge = Edge::new(a, "link", b).attribute("latency_ms", "12");
+    /// assert_eq!(edge.attributes["latency_ms"], "12");
+    /// ```
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Edge {
         self.attributes.insert(name.into(), value.into());
@@ -140,6 +186,12 @@ impl Edge {
     }
 
     /// The identity of this edge.
+    ///
+    /// ```
+    /// # use bowline_types::{BlockId, Edge};
+    /// let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
+    /// assert_eq!(Edge::new(a, "link", b).key().target, b);
+    /// ```
     #[must_use]
     pub fn key(&self) -> EdgeKey {
         EdgeKey::new(self.source, self.kind.clone(), self.target)
@@ -160,6 +212,12 @@ pub enum Direction {
 
 impl Direction {
     /// The direction that sees the same edges from their other ends.
+    ///
+    /// ```
+    /// # use bowline_types::Direction;
+    /// assert_eq!(Direction::Out.reversed(), Direction::In);
+    /// assert_eq!(Direction::Both.reversed(), Direction::Both);
+    /// ```
     #[must_use]
     pub fn reversed(self) -> Direction {
         match self {

@@ -1,4 +1,4 @@
-//! Keys as errors and tables show them.
+//! The text form of keys in errors and tables.
 
 /// Shows the bytes of a key: printable text as it is, the rest escaped, cut after 64 bytes.
 ///

@@ -23,6 +23,12 @@ pub struct LeaseId(NonZeroI64);
 
 impl LeaseId {
     /// The id with this number; `None` for 0.
+    ///
+    /// ```
+    /// # use bowline_types::LeaseId;
+    /// assert!(LeaseId::new(7).is_some());
+    /// assert!(LeaseId::new(0).is_none());
+    /// ```
     #[inline]
     #[must_use]
     pub const fn new(number: i64) -> Option<LeaseId> {
@@ -33,6 +39,11 @@ impl LeaseId {
     }
 
     /// The number, never 0.
+    ///
+    /// ```
+    /// # use bowline_types::LeaseId;
+    /// assert_eq!(LeaseId::new(7).map(LeaseId::get), Some(7));
+    /// ```
     #[inline]
     #[must_use]
     pub const fn get(self) -> i64 {

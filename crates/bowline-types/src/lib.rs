@@ -1,5 +1,5 @@
-//! The vocabulary that the library, the cluster and the client share: ids, blocks, edges, and the answers to
-//! questions about a graph.
+//! The vocabulary that the library, the cluster and the client share: ids, blocks, edges, and the results of
+//! graph queries.
 //!
 //! These types have no behaviour that needs a database. Users meet them as `bowline::Block` in one process and as
 //! `bowline_client::graph::Block` over the network: it is the same type, so a program can use either without a

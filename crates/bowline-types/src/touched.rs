@@ -1,4 +1,4 @@
-//! What a conflict names.
+//! [`Touched`]: the item that a conflict names.
 
 use std::fmt;
 

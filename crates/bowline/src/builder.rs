@@ -71,6 +71,19 @@ impl DbBuilder {
     }
 
     /// When a commit is acknowledged. Default: [`Durability::Sync`].
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{Db, Durability};
+    /// use std::time::Duration;
+    ///
+    /// let every = Duration::from_millis(10);
+    /// let db = Db::builder().durability(Durability::Batched { every }).open(&path)?;
+    /// db.put("k", "v")?;   // acknowledged before its flush
+    /// db.sync()?;          // from here on it survives a power loss
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> DbBuilder {
         self.durability = durability;
@@ -79,6 +92,18 @@ impl DbBuilder {
 
     /// How much history stays readable. Default: [`History::None`], which keeps only the versions that
     /// existing snapshots and watches need.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{Db, History};
+    ///
+    /// let db = Db::builder().history(History::Revisions(100)).open(&path)?;
+    /// let old = db.put("k", "old")?;
+    /// db.put("k", "new")?;
+    /// assert_eq!(db.snapshot_at(old)?.get("k")?.as_deref(), Some(&b"old"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn history(mut self, history: History) -> DbBuilder {
         self.engine.history = history;
@@ -87,6 +112,17 @@ impl DbBuilder {
 
     /// Whether a missing or empty directory, or one in which the creation of a database was
     /// interrupted, becomes a new database. Default: yes.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::Db;
+    ///
+    /// // A wrong path is an error, not an empty database.
+    /// assert!(Db::builder().create(false).open(&path).is_err());
+    /// assert!(Db::open(&path).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn create(mut self, create: bool) -> DbBuilder {
         self.engine.create = create;
@@ -95,6 +131,15 @@ impl DbBuilder {
 
     /// The largest keys, values and transactions. A setting above the limit of the file format
     /// ([`Limits::KEY_SIZE_BYTES`] and so on) is reduced to it.
+    ///
+    /// ```
+    /// use bowline::{Db, Durability, Error, Limits};
+    ///
+    /// let limits = Limits { value_size_max_bytes: 1_000, ..Limits::default() };
+    /// let db = Db::builder().limits(limits).durability(Durability::Memory).open("memory")?;
+    /// assert!(matches!(db.put("k", [0; 1_001]), Err(Error::ValueTooLarge { .. })));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> DbBuilder {
         self.limits = limits.bounded();
@@ -103,6 +148,13 @@ impl DbBuilder {
 
     /// The size of one memtable, in bytes. Default: 64 MiB. While writes are faster than the disk, up
     /// to five exist.
+    ///
+    /// ```
+    /// use bowline::{Db, Durability};
+    ///
+    /// let db = Db::builder().memtable_bytes(256 << 20).durability(Durability::Memory).open("memory")?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn memtable_bytes(mut self, bytes: usize) -> DbBuilder {
         self.engine.memtable_bytes = bytes;
@@ -110,6 +162,13 @@ impl DbBuilder {
     }
 
     /// The size of the page cache, in bytes. Default: 64 MiB.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::builder().cache_bytes(1 << 30).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> DbBuilder {
         self.engine.cache_bytes = bytes;
@@ -117,6 +176,13 @@ impl DbBuilder {
     }
 
     /// The largest log segment, in bytes. Default: 64 MiB.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::builder().log_segment_bytes(16 << 20).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn log_segment_bytes(mut self, bytes: u64) -> DbBuilder {
         self.engine.log.segment_bytes = bytes;
@@ -125,6 +191,14 @@ impl DbBuilder {
     }
 
     /// The size of table pages before compression, in bytes. Default: 8 KiB.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// // Small pages for reads of single keys from a fast disk.
+    /// let db = bowline::Db::builder().page_bytes(4 << 10).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn page_bytes(mut self, bytes: usize) -> DbBuilder {
         for tree in &mut self.engine.trees {
@@ -134,6 +208,16 @@ impl DbBuilder {
     }
 
     /// The compaction strategy and its settings.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{CompactionOptions, Db};
+    ///
+    /// let options = CompactionOptions { threads: 1, ..CompactionOptions::default() };
+    /// let db = Db::builder().compaction(options).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn compaction(mut self, options: CompactionOptions) -> DbBuilder {
         self.engine.compaction = options;
@@ -142,6 +226,17 @@ impl DbBuilder {
 
     /// Which values are stored in blob files, where merges do not copy them. Default: values of 1 KiB
     /// and more.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{BlobOptions, Db};
+    ///
+    /// // Small databases of large values: everything stays in the tables.
+    /// let options = BlobOptions { threshold_bytes: None, ..BlobOptions::default() };
+    /// let db = Db::builder().blobs(options).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn blobs(mut self, options: BlobOptions) -> DbBuilder {
         self.engine.blobs = options;
@@ -150,6 +245,13 @@ impl DbBuilder {
 
     /// How many revisions a watch may lag behind. A watch that lags further no longer retains history
     /// and fails with [`Error::Compacted`](crate::Error::Compacted). Default: 1,000,000.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::builder().watch_lag_max(10_000).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn watch_lag_max(mut self, revisions: u64) -> DbBuilder {
         self.engine.watch_lag_max = revisions;
@@ -158,6 +260,13 @@ impl DbBuilder {
 
     /// The memory for the newest changes, in bytes. Default: 16 MiB. A watch that lags further behind
     /// reads from the tables.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::builder().watch_ring_bytes(64 << 20).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn watch_ring_bytes(mut self, bytes: u64) -> DbBuilder {
         self.watch_ring_bytes = bytes;
@@ -167,6 +276,15 @@ impl DbBuilder {
     /// Where flushes, compaction and lease expiry run. Default: on background threads. With
     /// [`Background::Manual`], flushes and compaction run on the writing thread, and leases expire only
     /// in [`Db::expire_leases`]; this is deterministic, for tests and simulation.
+    ///
+    /// ```
+    /// use bowline::{Background, Db, Durability};
+    ///
+    /// let db = Db::builder().background(Background::Manual).durability(Durability::Memory).open("memory")?;
+    /// db.grant_lease(std::time::Duration::from_secs(60))?;
+    /// assert_eq!(db.expire_leases()?, 0, "nobody else ends leases");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn background(mut self, background: Background) -> DbBuilder {
         self.engine.log.background = background;
@@ -174,6 +292,15 @@ impl DbBuilder {
     }
 
     /// The file system. Default: the operating system's.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{Db, vfs::OsVfs};
+    ///
+    /// let db = Db::builder().vfs(std::sync::Arc::new(OsVfs)).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn vfs(mut self, vfs: Arc<dyn Vfs>) -> DbBuilder {
         self.vfs = vfs;
@@ -181,6 +308,14 @@ impl DbBuilder {
     }
 
     /// The clock. Default: the operating system's.
+    ///
+    /// ```
+    /// use bowline::{Db, Durability, SystemClock};
+    ///
+    /// let clock = std::sync::Arc::new(SystemClock::new());
+    /// let db = Db::builder().clock(clock).durability(Durability::Memory).open("memory")?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> DbBuilder {
         self.clock = clock;
@@ -216,6 +351,18 @@ impl DbBuilder {
     }
 
     /// Opens the database in `path`, creating it when there is none.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{Db, StorageError};
+    ///
+    /// let db = Db::builder().open(&path)?;
+    /// // One process, and one handle and its clones, at a time.
+    /// let again = Db::builder().open(&path);
+    /// assert!(matches!(again, Err(bowline::Error::Storage(StorageError::Locked { .. }))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Storage`](crate::Error::Storage) with `Locked` when another handle or process has the

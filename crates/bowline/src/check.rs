@@ -51,6 +51,12 @@ pub struct Check {
 
 impl Check {
     /// Whether the check found no problem.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// assert!(db.check()?.is_clean());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.files.is_clean() && self.problems.is_empty()

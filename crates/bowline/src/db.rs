@@ -53,6 +53,16 @@ impl Deref for Db {
 impl Db {
     /// Opens the database in `path` with default settings, creating it when there is none.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::open(&path)?;
+    /// db.put("k", "v")?;
+    /// drop(db);
+    /// assert!(bowline::Db::open(&path)?.get("k")?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`DbBuilder::open`].
     pub fn open(path: impl Into<PathBuf>) -> Result<Db> {
@@ -60,12 +70,25 @@ impl Db {
     }
 
     /// The settings for opening a database, with their defaults.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::builder().cache_bytes(256 << 20).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn builder() -> DbBuilder {
         DbBuilder::new()
     }
 
     /// Opens a new database without files. Its data is lost when it is closed.
+    ///
+    /// ```
+    /// let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Storage` when a background thread cannot be started.
@@ -84,6 +107,14 @@ impl Db {
     // --- writing ---
 
     /// Sets a key. Never conflicts. Returns the revision of the commit, once it is durable.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let first = db.put("k", "v")?;
+    /// let second = db.put("k", "w")?;
+    /// assert!(second > first);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`; `Storage` when the disk
@@ -187,6 +218,15 @@ impl Db {
     }
 
     /// Begins a transaction with serializable isolation.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("k", "v")?;
+    /// drop(tx);   // without a commit nothing is written
+    /// assert_eq!(db.get("k")?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn begin(&self) -> Transaction {
         self.begin_with(Isolation::Serializable)
@@ -333,6 +373,14 @@ impl Db {
     /// Writes to disk at most once per time to live, or once in ten seconds if that is longer: a deadline for the
     /// case that the database is closed. After a crash a lease may therefore live longer by as much.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let ttl = std::time::Duration::from_secs(10);
+    /// let lease = db.grant_lease(ttl)?;
+    /// assert_eq!(db.keep_alive(lease)?, ttl);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `LeaseNotFound` when the lease has expired, was revoked or was never granted; `Storage` when the disk fails
     /// or is full, and then the lease is not kept alive; `Closed`.
@@ -342,6 +390,15 @@ impl Db {
     }
 
     /// Ends a lease: deletes the lease and its keys in one transaction. Returns the number of deleted keys.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
+    /// db.put_with_lease("k", "v", lease)?;
+    /// assert_eq!(db.revoke_lease(lease)?, 1);
+    /// assert_eq!(db.get("k")?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `LeaseNotFound`, `Closed`, `TooManyConflicts`, `Storage`.

@@ -104,6 +104,15 @@ impl Graph {
 
     /// Reads a block.
     ///
+    /// ```
+    /// # use bowline::{Block, BlockId};
+    /// # let db = bowline::Db::in_memory()?;
+    /// # let id = BlockId::from_name("x");
+    /// db.transact(|tx| tx.put_block(&Block::new(id, "package")))?;
+    /// assert_eq!(db.snapshot().graph().block(id)?.expect("a block").kind, "package");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidRecord`, `Storage`.
     pub fn block(&self, id: BlockId) -> Result<Option<Block>> {
@@ -149,6 +158,14 @@ impl Graph {
     }
 
     /// Whether a block exists.
+    ///
+    /// ```
+    /// # use bowline::BlockId;
+    /// # let id = BlockId::from_name("x");
+    /// # let db = bowline::Db::in_memory()?;
+    /// assert!(!db.snapshot().graph().has_block(id)?);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Storage`.
@@ -329,6 +346,16 @@ impl Graph {
     }
 
     /// Visits every block in order of ids.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut kinds = std::collections::BTreeMap::new();
+    /// db.snapshot().graph().for_each_block(|block| {
+    ///     *kinds.entry(block.kind).or_insert(0) += 1;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The first error of `visit`; `InvalidRecord`, `Storage`.

@@ -97,6 +97,14 @@ impl Db {
 impl Ingest {
     /// Adds an entry. Its key must be greater than all keys before it.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest()?;
+    /// ingest.put("b", "")?;
+    /// assert!(matches!(ingest.put("a", ""), Err(bowline::Error::NotAscending { .. })));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `NotAscending` with both keys; `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`;
     /// `Closed`; `Storage` when the disk fails or is full. After an error the ingestion can only be dropped.
@@ -129,6 +137,14 @@ impl Ingest {
     }
 
     /// The number of entries added.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest()?;
+    /// ingest.put("a", "")?;
+    /// assert_eq!(ingest.entries(), 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.tables.entries
@@ -139,6 +155,15 @@ impl Ingest {
     ///
     /// Other writers wait while the memtables are flushed. If another commit came since the ingestion
     /// began, they also wait while the tables are written again with the right revision.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest()?;
+    /// ingest.put("a", "1")?;
+    /// ingest.commit()?;
+    /// assert_eq!(db.get("a")?.as_deref(), Some(&b"1"[..]));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The error of a [`Ingest::put`] that failed; `Closed`; `Storage` when the disk fails or is full. No

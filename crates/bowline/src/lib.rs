@@ -42,6 +42,11 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The examples of the guide for programs that embed the library.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embedding.md")]
+struct EmbeddingGuide;
+
 mod builder;
 mod check;
 mod commit_queue;

@@ -103,6 +103,13 @@ impl DbReader {
     }
 
     /// The oldest revision that [`DbReader::snapshot_at`] and [`DbReader::watch`] accept.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let oldest = db.oldest_revision();
+    /// assert_eq!(db.snapshot_at(oldest)?.revision(), oldest);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn oldest_revision(&self) -> Revision {
         Revision::new(self.handle.engine.history_floor())
@@ -171,6 +178,15 @@ impl DbReader {
     }
 
     /// A snapshot of the newest revision.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// let snapshot = db.snapshot();
+    /// db.put("k", "w")?;
+    /// assert_eq!(snapshot.get("k")?.as_deref(), Some(&b"v"[..]));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::newest(&self.handle)
@@ -271,6 +287,14 @@ impl DbReader {
     // --- watching ---
 
     /// Describes a watch of a range, for [`WatchBuilder::start`]; see [`Watcher`](crate::Watcher).
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut watch = db.watch(bowline::Range::prefix("svc/")).start()?;
+    /// db.put("svc/api", "10.0.0.7")?;
+    /// assert_eq!(&watch.recv()?.changes[0].entry.key[..], b"svc/api");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn watch(&self, range: impl Into<Range>) -> WatchBuilder {
         WatchBuilder::new(self.handle.clone(), range.into())
     }
@@ -302,6 +326,13 @@ impl DbReader {
     // --- leases ---
 
     /// All leases, sorted by id.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let id = db.grant_lease(std::time::Duration::from_secs(10))?;
+    /// assert_eq!(db.leases().iter().map(|lease| lease.id).collect::<Vec<_>>(), [id]);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
         let core = &self.handle;
@@ -320,6 +351,15 @@ impl DbReader {
     }
 
     /// A lease, or `None` when it does not exist.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let ttl = std::time::Duration::from_secs(10);
+    /// let id = db.grant_lease(ttl)?;
+    /// let lease = db.lease(id).expect("it is alive");
+    /// assert!(lease.ttl == ttl && lease.remaining <= ttl);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn lease(&self, id: LeaseId) -> Option<Lease> {
         let core = &self.handle;
@@ -328,6 +368,14 @@ impl DbReader {
     }
 
     /// The keys attached to a lease, in order, as of now.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
+    /// db.put_with_lease("k", "v", lease)?;
+    /// assert_eq!(db.lease_keys(lease)?.collect::<bowline::Result<Vec<_>>>()?, [b"k"]);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `LeaseNotFound`, `Closed`. Each key may be a read error.
@@ -360,6 +408,13 @@ impl DbReader {
 
     /// Writes the memtables to tables.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// db.flush()?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Closed`; `Storage` when the disk fails or is full.
     pub fn flush(&self) -> Result<()> {
@@ -369,6 +424,13 @@ impl DbReader {
 
     /// Verifies every file, and the consistency of keys, leases, blocks and both directions of every edge.
     /// Damage is listed in the result.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// assert!(db.check()?.is_clean());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Closed`; `Storage` when the check cannot go on.
@@ -380,6 +442,13 @@ impl DbReader {
     // --- the database ---
 
     /// Sizes and counts of the database.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let revision = db.put("k", "v")?;
+    /// assert_eq!(db.stats().revision, revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let core = &self.handle;

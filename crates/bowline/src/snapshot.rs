@@ -44,12 +44,30 @@ impl Snapshot {
     }
 
     /// The revision of the snapshot.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let revision = db.put("k", "v")?;
+    /// let snapshot = db.snapshot();
+    /// db.put("k", "w")?;
+    /// assert_eq!(snapshot.revision(), revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision::new(self.pin.revision())
     }
 
     /// The value of a key.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// let snapshot = db.snapshot();
+    /// db.delete("k")?;
+    /// assert_eq!(snapshot.get("k")?.as_deref(), Some(&b"v"[..]));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidRecord`, `Storage` when the key cannot be read.
@@ -66,6 +84,14 @@ impl Snapshot {
 
     /// The value of a key with its metadata.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// let entry = db.snapshot().entry("k")?.expect("an entry");
+    /// assert_eq!((&entry.value[..], entry.version), (&b"v"[..], 1));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Snapshot::get`].
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
@@ -77,6 +103,17 @@ impl Snapshot {
     }
 
     /// The entries of a range, in key order. The iterator is double-ended.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// for key in ["a", "b", "c"] {
+    ///     db.put(key, "")?;
+    /// }
+    /// let snapshot = db.snapshot();
+    /// let last = snapshot.range("a".."c")?.next_back().expect("an entry")?;
+    /// assert_eq!(&last.key[..], b"b");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidRange` when the range ends before it starts. Each entry may be a read error.

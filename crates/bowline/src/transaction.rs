@@ -69,6 +69,13 @@ impl Transaction {
     }
 
     /// The revision that the transaction reads.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let revision = db.put("k", "v")?;
+    /// assert_eq!(db.begin().snapshot_revision(), revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn snapshot_revision(&self) -> Revision {
         self.snapshot.revision()
@@ -86,6 +93,17 @@ impl Transaction {
     // --- keys and values ---
 
     /// The value of a key. Sees the transaction's writes.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// assert_eq!(tx.get("k")?, None);
+    /// // That the key was absent is a part of the read set.
+    /// db.put("k", "v")?;
+    /// tx.put("copy", "nothing")?;
+    /// assert!(matches!(tx.commit(), Err(bowline::Error::Conflict { .. })));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidRecord`, `Storage` when the key cannot be read.
@@ -133,6 +151,16 @@ impl Transaction {
     /// The entries of a range in key order, with the transaction's writes. The iterator is double-ended.
     /// The whole range counts as read.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("a", "")?;
+    /// let mut tx = db.begin();
+    /// tx.put("b", "")?;
+    /// let keys: Vec<_> = tx.range("a".."c")?.map(|entry| Ok(entry?.key)).collect::<bowline::Result<_>>()?;
+    /// assert_eq!(keys, [b"a", b"b"]);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidRange` when the range ends before it starts. Each entry may be a read error.
     pub fn range(&mut self, range: impl Into<Range>) -> Result<TransactionRange> {
@@ -161,6 +189,16 @@ impl Transaction {
     }
 
     /// Sets a key.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("a", "1")?;
+    /// tx.put("b", "2")?;
+    /// let committed = tx.commit()?;
+    /// assert_eq!(db.entry("a")?.expect("an entry").mod_revision, committed.revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`.
@@ -426,6 +464,16 @@ impl Transaction {
 
     /// Commits all writes at one new revision, or none on an error. Returns when the commit is durable. A
     /// transaction without writes takes no new revision.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tx = db.begin();
+    /// tx.put("k", "v")?;
+    /// let committed = tx.commit()?;
+    /// assert!(committed.changed);
+    /// assert_eq!(db.revision(), committed.revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Conflict` when another commit changed the read set, or, under snapshot isolation, a written key;

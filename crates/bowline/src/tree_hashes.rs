@@ -53,6 +53,14 @@ pub struct TreeHashes {
 
 impl TreeHashes {
     /// One hash of all fields, the revision included; never 0.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// let hashes = db.snapshot().tree_hashes()?;
+    /// assert_eq!(hashes.combined(), db.snapshot().tree_hashes()?.combined());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn combined(&self) -> u64 {
         let mut hash = Xxh3::new();
@@ -73,6 +81,15 @@ impl TreeHashes {
 impl Snapshot {
     /// Hashes every tree at this snapshot; reads the whole database. Equal databases have equal hashes.
     /// `system` may change while the revision stays the same.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let other = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// other.put("k", "v")?;
+    /// assert_eq!(db.snapshot().tree_hashes()?, other.snapshot().tree_hashes()?);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidRecord`, `Storage` when a record cannot be read.

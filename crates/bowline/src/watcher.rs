@@ -55,18 +55,45 @@ impl WatchBuilder {
     }
 
     /// The first revision to report, in the past or in the future. Default: the next revision.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let first = db.put("k", "1")?;
+    /// let watching = db.watch("k".."l").from(first).start();
+    /// // The default history keeps only what open watches and snapshots need.
+    /// assert!(watching.is_ok() || matches!(watching, Err(bowline::Error::Compacted { .. })));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn from(mut self, revision: Revision) -> WatchBuilder {
         self.from = Some(revision);
         self
     }
 
     /// Adds the previous entry of the key to each change.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "old")?;
+    /// let mut watch = db.watch(bowline::Range::key("k")).with_previous().start()?;
+    /// db.put("k", "new")?;
+    /// let previous = watch.recv()?.changes.remove(0).previous.expect("an entry");
+    /// assert_eq!(&previous.value[..], b"old");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn with_previous(mut self) -> WatchBuilder {
         self.with_previous = true;
         self
     }
 
     /// Starts the watch. It reports every change committed after this call, or from the given revision on.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut watch = db.watch(bowline::Range::all()).start()?;
+    /// let revision = db.put("k", "v")?;
+    /// assert_eq!(watch.recv()?.revision, revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Compacted` with the oldest readable revision when the start is below it; `InvalidRange`; `Closed`.
@@ -153,6 +180,15 @@ impl Watcher {
     /// Waits for the next changes and returns them. [`DbReader::close`](crate::DbReader::close) ends the
     /// wait.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut watch = db.watch(bowline::Range::all()).start()?;
+    /// let writer = db.clone();
+    /// std::thread::spawn(move || writer.put("k", "v"));
+    /// assert_eq!(&watch.recv()?.changes[0].entry.key[..], b"k");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Watcher::recv_timeout`].
     pub fn recv(&mut self) -> Result<Changes> {
@@ -164,6 +200,13 @@ impl Watcher {
     }
 
     /// Waits for the next changes up to `timeout` and returns them, or `None` when there are none.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut watch = db.watch(bowline::Range::all()).start()?;
+    /// assert!(watch.recv_timeout(std::time::Duration::from_millis(1))?.is_none());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Compacted` with the oldest readable revision when the history that the watcher needs was trimmed;
@@ -188,6 +231,14 @@ impl Watcher {
     }
 
     /// Returns the next changes without waiting, or `None` when there are none.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut watch = db.watch(bowline::Range::prefix("svc/")).start()?;
+    /// db.put("other", "")?;
+    /// assert!(watch.try_recv()?.is_none());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`Watcher::recv_timeout`].

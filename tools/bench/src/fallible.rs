@@ -1,4 +1,4 @@
-//! The result of everything that a measurement does.
+//! [`Fallible`]: the result type of measurements.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! What is asked of the machine: what it is, and what this process did to its disk and memory.
+//! Measurements of the machine: what it is, and what this process did to its disk and memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,4 +1,4 @@
-//! What a run gave: kept as JSON, told as tables and charts.
+//! The results of a run: stored as JSON, shown as tables and charts.
 
 use std::path::Path;
 

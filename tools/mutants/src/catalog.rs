@@ -1,4 +1,4 @@
-//! What bugs there are: the files of `catalog/`.
+//! The catalog of mutants: the files of `catalog/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -53,6 +53,13 @@ pub(crate) struct Test {
     pub(crate) package: String,
     pub(crate) binary: String,
     pub(crate) path: String,
+}
+
+impl Test {
+    /// The name of its function.
+    pub(crate) fn function(&self) -> &str {
+        self.path.rsplit("::").next().unwrap_or(&self.path)
+    }
 }
 
 impl TryFrom<String> for Test {

@@ -7,6 +7,7 @@
 //! cargo run -p bowline-mutants -- --all            every mutant
 //! cargo run -p bowline-mutants -- skip_the_flush   the mutants with this in their name
 //! cargo run -p bowline-mutants -- --list           what there is
+//! cargo run -p bowline-mutants -- --check          whether the source has every place and test
 //! ```
 //!
 //! # How
@@ -58,6 +59,7 @@ const SAMPLE: usize = 4;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     is_list: bool,
+    is_check: bool,
     is_all: bool,
     seed: Option<u64>,
     /// Parts of names.
@@ -71,6 +73,7 @@ impl Wanted {
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--list" => wanted.is_list = true,
+                "--check" => wanted.is_check = true,
                 "--all" => wanted.is_all = true,
                 "--seed" => {
                     let seed = arguments.next().and_then(|text| text.parse().ok());
@@ -79,8 +82,8 @@ impl Wanted {
                 }
                 flag if flag.starts_with('-') => {
                     return Err(format!(
-                        "unknown flag {flag}: give parts of the names of mutants, --seed NUMBER, --all \
-                         or --list"
+                        "unknown flag {flag}: give parts of the names of mutants, --seed NUMBER, --all, \
+                         --list or --check"
                     ));
                 }
                 name => wanted.names.push(name.to_owned()),
@@ -109,6 +112,14 @@ fn work(arguments: &[String]) -> Result<bool, String> {
     let whole = Catalog::load(&root().join("tools/mutants/catalog"))?;
     let mut catalog = whole.clone();
     let wanted = Wanted::from_arguments(arguments)?;
+    if wanted.is_check {
+        plant::check(&root(), &whole)?;
+        println!(
+            "{} mutants have their places and tests",
+            whole.mutants.len()
+        );
+        return Ok(true);
+    }
     let names = &wanted.names;
     if !names.is_empty() {
         catalog
@@ -188,6 +199,7 @@ mod tests {
             (Some(7), &["flush".to_owned()][..])
         );
         assert!(read("--all").unwrap().is_all && read("--list").unwrap().is_list);
+        assert!(read("--check").unwrap().is_check);
         assert_eq!(read("").unwrap(), Wanted::default());
         for wrong in ["--seed", "--seed x", "--seed -1", "--every"] {
             assert!(read(wrong).is_err(), "{wrong}");

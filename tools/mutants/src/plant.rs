@@ -1,11 +1,11 @@
 //! Copies the source, with the bugs in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{Catalog, Edit, Mutant};
+use crate::catalog::{Catalog, Edit, Mutant, Test};
 
 /// What of the workspace is copied: all that the tests are built from.
 const PARTS: [&str; 9] = [
@@ -58,22 +58,75 @@ pub(crate) fn plant(root: &Path, to: &Path, catalog: &Catalog) -> Result<(), Str
 }
 
 /// The files that bugs are planted in, as they then are.
+///
+/// # Errors
+/// Names every edit that has no place.
 pub(crate) fn changed_files(
     root: &Path,
     catalog: &Catalog,
 ) -> Result<BTreeMap<PathBuf, String>, String> {
-    let mut files = BTreeMap::new();
+    let mut files: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let mut problems = Vec::new();
     for mutant in &catalog.mutants {
         for edit in &mutant.edits {
-            let text = match files.remove(Path::new(&edit.file)) {
-                Some(text) => text,
-                None => fs::read_to_string(root.join(&edit.file))
-                    .map_err(|why| format!("{}: {}: {why}", mutant.name, edit.file))?,
+            let file = PathBuf::from(&edit.file);
+            let text = match files.get(&file) {
+                Some(text) => Ok(text.clone()),
+                None => fs::read_to_string(root.join(&file))
+                    .map_err(|why| format!("{}: {}: {why}", mutant.name, edit.file)),
             };
-            files.insert(PathBuf::from(&edit.file), apply(mutant, edit, &text)?);
+            match text.and_then(|text| apply(mutant, edit, &text)) {
+                Ok(text) => {
+                    files.insert(file, text);
+                }
+                Err(why) => problems.push(why),
+            }
         }
     }
-    Ok(files)
+    match problems.is_empty() {
+        true => Ok(files),
+        false => Err(problems.join("\n")),
+    }
+}
+
+/// Checks the catalog against the source without a build: every edit has its place, and every named
+/// test is a function of the source. A rename breaks both, and the compiler sees neither.
+///
+/// # Errors
+/// Names everything that is not there.
+pub(crate) fn check(root: &Path, catalog: &Catalog) -> Result<(), String> {
+    let mut problems = Vec::new();
+    problems.extend(changed_files(root, catalog).err());
+    let functions = functions(root).map_err(|why| format!("crates: {why}"))?;
+    for mutant in &catalog.mutants {
+        let is_missing = |test: &&Test| !functions.contains(test.function());
+        problems.extend(mutant.caught_by.iter().filter(is_missing).map(|test| {
+            format!(
+                "{}: no function in crates has the name of its test; mend the entry in the \
+                 catalog:\n{test}",
+                mutant.name
+            )
+        }));
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("\n")),
+    }
+}
+
+/// The names of all functions in `crates`.
+fn functions(root: &Path) -> io::Result<BTreeSet<String>> {
+    let mut files = Vec::new();
+    list(root, Path::new("crates"), &mut files)?;
+    let mut names = BTreeSet::new();
+    for file in files {
+        if file.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(root.join(file))?;
+            let after = text.split("fn ").skip(1);
+            names.extend(after.filter_map(|code| Some(code.split_once('(')?.0.to_owned())));
+        }
+    }
+    Ok(names)
 }
 
 fn apply(mutant: &Mutant, edit: &Edit, text: &str) -> Result<String, String> {
@@ -132,8 +185,6 @@ fn write_if_new(path: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     fn mutant(find: &str, replace: &str) -> Mutant {
@@ -156,11 +207,33 @@ mod tests {
         let root = crate::root();
         let catalog = Catalog::load(&root.join("tools/mutants/catalog")).unwrap();
         assert!(catalog.mutants.len() >= 15, "{}", catalog.mutants.len());
+        check(&root, &catalog).unwrap_or_else(|why| panic!("{why}"));
         let changed = changed_files(&root, &catalog).unwrap_or_else(|why| panic!("{why}"));
         for mutant in &catalog.mutants {
             let switch = format!("\"{}\"", mutant.name);
             assert!(changed.values().any(|text| text.contains(&switch)));
         }
+    }
+
+    /// The check names everything that is gone: a reader who mends one entry need not start it again to
+    /// learn of the next.
+    #[test]
+    fn a_check_names_every_missing_place_and_test() {
+        let root = crate::root();
+        let mut catalog = Catalog::load(&root.join("tools/mutants/catalog")).unwrap();
+        catalog.mutants.truncate(3);
+        check(&root, &catalog).unwrap();
+        catalog.mutants[0].edits[0].find.push_str("never_there");
+        catalog.mutants[1].caught_by[0].path.push_str("_renamed");
+        "never/there.rs".clone_into(&mut catalog.mutants[2].edits[0].file);
+        let why = check(&root, &catalog).unwrap_err();
+        for mutant in &catalog.mutants {
+            assert!(why.contains(&mutant.name), "{why}");
+        }
+        assert!(
+            why.contains("stands 0 times") && why.contains("_renamed"),
+            "{why}"
+        );
     }
 
     /// An invariant that no bug breaks is not known to be able to fail.

@@ -1,4 +1,4 @@
-//! What the C library keeps of memory that was freed.
+//! Limits the memory that the C library keeps after it was freed.
 //!
 //! glibc lets each thread have one of up to eight heaps per core, and gives memory back to the system only from
 //! the end of a heap. A server's buffers of some MiB are allocated by one thread and freed by another, so holes stay

@@ -1,4 +1,4 @@
-//! `serve`.
+//! `serve`: runs a server from its flags, environment and configuration file.
 
 use bowline_server::ServeError;
 use bowline_server::config::{Config, ConfigError, Layers};

@@ -1,4 +1,4 @@
-//! A writer of items.
+//! [`ItemWriter`]: the interface of the export formats.
 
 use std::io;
 

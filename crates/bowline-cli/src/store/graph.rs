@@ -1,4 +1,4 @@
-//! The graph of a view: each question once, for a directory and for a cluster.
+//! Graph queries of a view, each for a directory and for a cluster.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The items of an import on their way into a cluster.
+//! The import sink of a cluster: it writes batches of items by requests of a limited size.
 //!
 //! Each batch is read first, then what differs is written: the graph at one revision, and the keys after
 //! it. Nothing else may write the same blocks, edges and keys meanwhile, or what it wrote in between is

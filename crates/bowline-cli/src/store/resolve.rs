@@ -1,4 +1,4 @@
-//! From what people call a block to its id, and back.
+//! Block names: conversion of a name or UUID to a block id, and back.
 
 use std::collections::HashMap;
 

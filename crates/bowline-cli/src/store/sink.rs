@@ -1,4 +1,4 @@
-//! Where the items of an import go: what both targets have in common, and a directory's part of it.
+//! Import sinks: the code that both targets share, and the sink of a directory.
 //!
 //! A batch of items is one transaction of a directory. An item that is there already is not written again, and one that
 //! the database refuses is left out.

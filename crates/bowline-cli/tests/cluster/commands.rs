@@ -58,6 +58,29 @@ fn keys_are_put_read_swapped_and_deleted() {
     );
 }
 
+/// A cluster took revision 0 for the newest one, as etcd does, and found nothing to delete or to list in a range
+/// that ends before it starts. A script that passes wrong arguments must not read that as success.
+#[test]
+fn a_revision_of_zero_and_a_range_that_ends_before_it_starts_are_refused_as_on_a_directory() {
+    let Some(place) = Place::start() else { return };
+    for line in ["put b 1", "put c 2"] {
+        place.ok(line);
+        place.ok(&format!("{line} --data-dir ./own"));
+    }
+    for (line, says) in [
+        ("get b --rev 0", "compacted"),
+        ("del --range z a", "ends before it starts"),
+        ("range z a", "ends before it starts"),
+        ("range z a --keys-only", "ends before it starts"),
+    ] {
+        for line in [line.to_owned(), format!("{line} --data-dir ./own")] {
+            let text = place.fails(&line, 4);
+            assert!(text.contains(says), "bowline {line}: {text}");
+        }
+    }
+    assert_eq!(column(&place.json("range"), "key"), ["b", "c"]);
+}
+
 #[test]
 fn ranges_come_in_pages_that_fit_together() {
     let Some(place) = Place::start() else { return };

@@ -1,4 +1,4 @@
-//! The judges of what clients of one round were told, together.
+//! All judges of a round of faults, run over what its clients received.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The judge of what one watcher of every key is told.
+//! The judge of one watcher of every key: the order and completeness of its events.
 //!
 //! It plays the events on a state of its own: revisions rise, a key changes once in each, an event fits the key as it
 //! was and tells what that was. A word of progress says that all up to a revision has come: it is never older than what

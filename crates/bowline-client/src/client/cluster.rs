@@ -10,6 +10,16 @@ fn texts<U: Into<String>>(all: impl IntoIterator<Item = U>) -> Vec<String> {
 impl Client {
     /// Lists the members. [`ReadLevel::Eventual`] lists the members known to the queried member.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::ReadLevel;
+    /// for member in client.members(ReadLevel::Linearizable).await?.members {
+    ///     println!("{:x} {} {:?}", member.id, member.name, member.client_urls);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [any read](crate::Error#errors-of-any-read).
     pub async fn members(&self, level: ReadLevel) -> Result<Members> {
@@ -19,6 +29,14 @@ impl Client {
     /// Adds a member that votes. It counts for majorities at once, before it has caught up: in most
     /// cases [`add_learner`](Client::add_learner) and [`promote_member`](Client::promote_member) are
     /// the better way.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let added = client.add_member(["http://10.0.0.4:2380"]).await?;
+    /// println!("start the new member now: {:x}", added.member.id);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `PeerAddressExists`, `InvalidMemberAddress`; `Unhealthy` when the members that run are too few; those of
@@ -32,6 +50,15 @@ impl Client {
 
     /// Adds a learner: a member without a vote.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let added = client.add_learner(["http://10.0.0.4:2380"]).await?;
+    /// // Once it has caught up:
+    /// client.promote_member(added.member.id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `TooManyLearners`, and the errors of [`Client::add_member`].
     pub async fn add_learner<U: Into<String>>(
@@ -43,6 +70,15 @@ impl Client {
 
     /// Removes a member.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = 0;
+    /// let left = client.remove_member(id).await?;
+    /// println!("{} members are left", left.members.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `MemberNotFound`; `Unhealthy` when too few members would be left; those of [any
     /// change](crate::Error#errors-of-any-change).
@@ -51,6 +87,14 @@ impl Client {
     }
 
     /// Changes the peer addresses of a member.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = 0;
+    /// client.update_member(id, ["http://10.0.0.9:2380"]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `MemberNotFound`, `PeerAddressExists`, `InvalidMemberAddress`; those of [any
@@ -64,6 +108,19 @@ impl Client {
     }
 
     /// Makes a learner that has caught up a voter.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = 0;
+    /// use bowline_client::Error;
+    ///
+    /// match client.promote_member(id).await {
+    ///     Err(Error::LearnerNotReady) => println!("try again later"),
+    ///     promoted => drop(promoted?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `MemberNotFound`, `NotLearner`; `LearnerNotReady` until it has caught up: try again; those of [any

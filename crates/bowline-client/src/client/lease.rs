@@ -11,6 +11,15 @@ impl Client {
     /// Grants a lease. Times are whole seconds on the wire: `ttl` is rounded up, and servers have a minimum.
     /// [`Client::grant_lease_ms`] has neither restriction.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use std::time::Duration;
+    /// let lease = client.grant_lease(Duration::from_secs(10)).await?;
+    /// client.put("workers/7", "up").lease(lease.id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `LeaseTtlTooLarge`; those of [any change](crate::Error#errors-of-any-change). A lease whose grant has an
     /// unknown outcome ends by itself.
@@ -20,6 +29,15 @@ impl Client {
 
     /// Grants a lease with this id.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use std::time::Duration;
+    /// let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// client.grant_lease_with_id(id, Duration::from_secs(10)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `LeaseExists`, and the errors of [`Client::grant_lease`].
     pub async fn grant_lease_with_id(&self, id: LeaseId, ttl: Duration) -> Result<GrantReply> {
@@ -27,6 +45,14 @@ impl Client {
     }
 
     /// Ends a lease and deletes its keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// client.revoke_lease(id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `LeaseNotFound`; those of [any change](crate::Error#errors-of-any-change).
@@ -36,6 +62,15 @@ impl Client {
 
     /// Reads the remaining time of a lease, and with `keys` its attached keys.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// let lease = client.time_to_live(id, true).await?;
+    /// println!("{:?} of {:?} for {} keys", lease.remaining, lease.granted, lease.keys.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `LeaseNotFound`; those of [any read](crate::Error#errors-of-any-read).
     pub async fn time_to_live(&self, id: LeaseId, keys: bool) -> Result<TimeToLive> {
@@ -44,6 +79,15 @@ impl Client {
 
     /// Lists all leases.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for id in client.leases().await? {
+    ///     println!("{id}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [any read](crate::Error#errors-of-any-read).
     pub async fn leases(&self) -> Result<Vec<LeaseId>> {
@@ -51,6 +95,14 @@ impl Client {
     }
 
     /// Renews a lease once; returns its time to live.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// let ttl = client.keep_alive_once(id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `LeaseNotFound`; those of [any read](crate::Error#errors-of-any-read): a renewal may be repeated.
@@ -111,6 +163,15 @@ impl Client {
 
     /// [`Client::grant_lease_ms`] with this id.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use std::time::Duration;
+    /// let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// client.grant_lease_ms_with_id(id, Duration::from_millis(1_500)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `LeaseExists`, and the errors of [`Client::grant_lease_ms`].
     pub async fn grant_lease_ms_with_id(&self, id: LeaseId, ttl: Duration) -> Result<GrantReply> {
@@ -118,6 +179,14 @@ impl Client {
     }
 
     /// Renews a lease once; returns its time to live, to the millisecond.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// let ttl = client.keep_alive_ms_once(id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Unimplemented` by etcd, and the errors of [`Client::keep_alive_once`].
@@ -128,6 +197,15 @@ impl Client {
     /// [`Client::keep_alive`] for a lease of milliseconds: it is renewed three times in its time to live, and
     /// counts as lost to the millisecond.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// let alive = client.keep_alive_ms(id).await?;
+    /// println!("lives for {:?}", alive.remaining());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Unimplemented` by etcd, and the errors of [`Client::keep_alive`].
     pub async fn keep_alive_ms(&self, id: LeaseId) -> Result<KeepAlive> {
@@ -135,6 +213,15 @@ impl Client {
     }
 
     /// Reads the remaining time of a lease, to the millisecond, and with `keys` its attached keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// let lease = client.time_to_live_ms(id, false).await?;
+    /// println!("{} ms are left", lease.remaining.as_millis());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Unimplemented` by etcd, and the errors of [`Client::time_to_live`].

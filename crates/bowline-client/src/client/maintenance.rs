@@ -16,6 +16,14 @@ impl Client {
 
     /// Reads the state of the member.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let status = client.status().await?;
+    /// println!("{status:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [any read](crate::Error#errors-of-any-read).
     pub async fn status(&self) -> Result<Status> {
@@ -23,6 +31,15 @@ impl Client {
     }
 
     /// Lists the alarms of all members.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for alarm in client.alarms().await? {
+    ///     println!("{alarm:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [any read](crate::Error#errors-of-any-read).
@@ -32,6 +49,13 @@ impl Client {
 
     /// Disarms all alarms; returns them.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let cleared = client.disarm().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [any change](crate::Error#errors-of-any-change).
     pub async fn disarm(&self) -> Result<Vec<Alarm>> {
@@ -39,6 +63,15 @@ impl Client {
     }
 
     /// Disarms one alarm; returns it if it was raised.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for alarm in client.alarms().await? {
+    ///     client.disarm_one(alarm).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [any change](crate::Error#errors-of-any-change).
@@ -48,6 +81,13 @@ impl Client {
 
     /// Returns the space of deleted entries to the file system. A member of etcd serves no requests
     /// meanwhile.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// client.defragment().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [any change](crate::Error#errors-of-any-change); after an unknown outcome it may be called
@@ -66,6 +106,14 @@ impl Client {
 
     /// Transfers leadership to another member. Endpoints that are not the leader are skipped.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let members = client.members(bowline_client::ReadLevel::Linearizable).await?;
+    /// client.move_leader(members.members[0].id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `BadTransferee` when `target` is no voter; `NotLeader` when no endpoint is the leader; those of [any
     /// change](crate::Error#errors-of-any-change).
@@ -74,6 +122,18 @@ impl Client {
     }
 
     /// Streams the database of the queried member.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use tokio_stream::StreamExt;
+    ///
+    /// let mut snapshot = client.snapshot().await?;
+    /// while let Some(part) = snapshot.next().await {
+    ///     println!("{} bytes", part?.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [any read](crate::Error#errors-of-any-read). The stream gives the errors of its parts.

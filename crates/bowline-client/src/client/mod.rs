@@ -1,4 +1,4 @@
-//! [`Client`]: holds the caller and the stream of watches, and creates the requests.
+//! [`Client`]: the handle of a connection to a server or cluster; its methods build requests.
 //!
 //! No module below imports it: a request holds its caller.
 
@@ -70,6 +70,14 @@ impl Client {
     }
 
     /// Reads a key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let reply = client.get("greeting").await?;
+    /// println!("{:?}", reply.value());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get(&self, key: impl Into<Bytes>) -> Get {
         Get::new(Arc::clone(&self.caller), KeyRange::key(key))
     }
@@ -90,16 +98,50 @@ impl Client {
     }
 
     /// Writes a key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let put = client.put("greeting", "hello").await?;
+    /// println!("revision {}", put.header.revision);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Put {
         Put::new(Arc::clone(&self.caller), key.into(), value.into())
     }
 
     /// Deletes a key or a range of keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::KeyRange;
+    ///
+    /// client.delete("greeting").await?;
+    /// let gone = client.delete(KeyRange::prefix("tmp/")).await?;
+    /// println!("{} keys", gone.deleted);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delete(&self, range: impl Into<KeyRange>) -> Delete {
         Delete::new(Arc::clone(&self.caller), range.into())
     }
 
     /// Begins a transaction.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::{Compare, Operation};
+    ///
+    /// // Takes the lock if nobody has it.
+    /// let taken = client
+    ///     .txn()
+    ///     .when([Compare::version("lock").equals(0)])
+    ///     .then([Operation::put("lock", "me")])
+    ///     .await?;
+    /// println!("{}", taken.succeeded);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn txn(&self) -> Txn {
         Txn::new(Arc::clone(&self.caller))
     }
@@ -140,6 +182,18 @@ impl Client {
     }
 
     /// [`Client::begin`] with another isolation or level.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::{ReadLevel, TransactionOptions};
+    ///
+    /// let options = TransactionOptions::default().level(ReadLevel::Lease);
+    /// let tx = client.begin_with(options);
+    /// tx.put("k", "v")?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "nothing is written until it is committed"]
     pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
         Transaction::new(Arc::clone(&self.caller), options)
@@ -180,6 +234,16 @@ impl Client {
 
     /// [`Client::transact`] with another isolation or level.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::{Isolation, TransactionOptions};
+    ///
+    /// let options = TransactionOptions::default().isolation(Isolation::Snapshot);
+    /// client.transact_with(options, |tx| async move { tx.put("k", "v") }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Client::transact`].
     pub async fn transact_with<T, B>(
@@ -215,12 +279,29 @@ impl Client {
     }
 
     /// The verbs of the graph. Servers of Bowline have it, etcd has not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::graph::{Block, BlockId};
+    ///
+    /// let block = Block::new(BlockId::from_name("app"), "package");
+    /// client.graph().put_block(block).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn graph(&self) -> GraphClient {
         GraphClient::new(Arc::clone(&self.caller))
     }
 
     /// The address of the endpoint in use.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// println!("talks to {}", client.endpoint());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn endpoint(&self) -> String {
         self.caller.endpoints().current().1.address().to_owned()

@@ -40,6 +40,16 @@ pub struct Neighbors {
 
 impl GraphClient {
     /// Reads blocks. However many there are, all are of one revision.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let found = client.graph().blocks([app, lib]).without_content().await?;
+    /// println!("{} of 2 exist", found.blocks.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn blocks(&self, ids: impl IntoIterator<Item = BlockId>) -> Blocks {
         let ids = ids.into_iter().map(id_bytes).collect();
         Blocks {
@@ -52,6 +62,16 @@ impl GraphClient {
     }
 
     /// Reads edges. However many there are, all are of one revision.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, EdgeKey};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let found = client.graph().edges([EdgeKey::new(app, "depends_on", lib)]).await?;
+    /// println!("{:?}", found.edges);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn edges(&self, keys: impl IntoIterator<Item = EdgeKey>) -> Edges {
         let keys = keys.into_iter().map(EdgeKey::into_wire).collect();
         Edges {
@@ -61,6 +81,16 @@ impl GraphClient {
     }
 
     /// Finds the blocks one edge away.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, Direction};
+    /// # let (_, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let users = client.graph().neighbors(lib).direction(Direction::In).limit(100).await?;
+    /// println!("{:?}", users.neighbors);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn neighbors(&self, id: BlockId) -> Neighbors {
         Neighbors {
             caller: Arc::clone(&self.caller),

@@ -29,6 +29,24 @@ pub struct ShortestPath {
 
 impl GraphClient {
     /// Finds what can be reached from a block.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, Direction};
+    /// # let (_, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let affected = client
+    ///     .graph()
+    ///     .traverse(lib)
+    ///     .direction(Direction::In)
+    ///     .kinds(["depends_on"])
+    ///     .max_depth(3)
+    ///     .limit(10_000)
+    ///     .max_bytes(16 << 20)
+    ///     .await?;
+    /// println!("{} blocks, {:?}", affected.visits.len(), affected.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn traverse(&self, start: BlockId) -> Traverse {
         Traverse {
             caller: Arc::clone(&self.caller),
@@ -40,6 +58,16 @@ impl GraphClient {
     }
 
     /// Finds a shortest path from one block to another.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let found = client.graph().shortest_path(app, lib).weight("latency_ms").await?;
+    /// println!("{:?}", found.path);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
         ShortestPath {
             caller: Arc::clone(&self.caller),
@@ -59,6 +87,16 @@ awaits!(ShortestPath, PathReply);
 
 impl Traverse {
     /// Adds a start block.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let found = client.graph().traverse(app).also_from(lib).depth_first().await?;
+    /// println!("{}", found.edges_touched);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn also_from(mut self, start: BlockId) -> Traverse {
         self.request.starts.push(id_bytes(start));
         self

@@ -55,6 +55,15 @@ pub struct EdgeList {
 
 impl GraphClient {
     /// Finds a topological order of all blocks, or a cycle.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// // Dependencies before their users.
+    /// let order = client.graph().order().kinds(["depends_on"]).target_first().await?;
+    /// println!("{order:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn order(&self) -> Order {
         Order {
             caller: Arc::clone(&self.caller),
@@ -63,6 +72,14 @@ impl GraphClient {
     }
 
     /// Finds the weakly connected components.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let components = client.graph().components().strong().await?;
+    /// println!("{components:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn components(&self) -> Components {
         Components {
             caller: Arc::clone(&self.caller),
@@ -71,6 +88,14 @@ impl GraphClient {
     }
 
     /// Computes statistics: counts, degrees, components, triangles.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let stats = client.graph().stats().await?;
+    /// println!("{} blocks, {} edges", stats.stats.blocks, stats.stats.edges);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stats(&self) -> Stats {
         Stats {
             caller: Arc::clone(&self.caller),
@@ -79,6 +104,16 @@ impl GraphClient {
     }
 
     /// Reads every block, by id.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut blocks = client.graph().list_blocks().without_content().await?;
+    /// while let Some(part) = blocks.next().await? {
+    ///     println!("{} blocks", part.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list_blocks(&self) -> BlockList {
         BlockList {
             caller: Arc::clone(&self.caller),
@@ -87,6 +122,16 @@ impl GraphClient {
     }
 
     /// Reads every edge, by source, kind and target.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut edges = client.graph().list_edges().kinds(["depends_on"]).await?;
+    /// while let Some(part) = edges.next().await? {
+    ///     println!("{} edges", part.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list_edges(&self) -> EdgeList {
         EdgeList {
             caller: Arc::clone(&self.caller),

@@ -20,6 +20,23 @@ pub struct Write {
 
 impl GraphClient {
     /// Carries out several writes in order: all at one revision, or none of them.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{Block, BlockId, Edge, GraphWrite};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// // Both blocks and their edge, or nothing.
+    /// client
+    ///     .graph()
+    ///     .write([
+    ///         GraphWrite::PutBlock(Block::new(app, "package")),
+    ///         GraphWrite::PutBlock(Block::new(lib, "package")),
+    ///         GraphWrite::PutEdge(Edge::new(app, "depends_on", lib)),
+    ///     ])
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&self, writes: impl IntoIterator<Item = GraphWrite>) -> Write {
         let writes = writes.into_iter().map(GraphWrite::into_wire).collect();
         Write {
@@ -29,21 +46,56 @@ impl GraphClient {
     }
 
     /// Creates or replaces a block.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{Block, BlockId};
+    /// # let id = BlockId::from_name("app");
+    /// client.graph().put_block(Block::new(id, "package").attribute("name", "app")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_block(&self, block: Block) -> Write {
         self.write([GraphWrite::PutBlock(block)])
     }
 
     /// Deletes a block with every edge from or to it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::graph::BlockId::from_name("app");
+    /// client.graph().delete_block(id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delete_block(&self, id: BlockId) -> Write {
         self.write([GraphWrite::DeleteBlock(id)])
     }
 
     /// Creates or replaces an edge between two blocks that exist.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, Edge};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// client.graph().put_edge(Edge::new(app, "depends_on", lib)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_edge(&self, edge: Edge) -> Write {
         self.write([GraphWrite::PutEdge(edge)])
     }
 
     /// Deletes an edge.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, EdgeKey};
+    /// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// client.graph().delete_edge(EdgeKey::new(app, "depends_on", lib)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delete_edge(&self, key: EdgeKey) -> Write {
         self.write([GraphWrite::DeleteEdge(key)])
     }

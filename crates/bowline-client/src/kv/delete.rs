@@ -31,6 +31,14 @@ impl Delete {
     }
 
     /// Extends the key to all keys with this prefix.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let gone = client.delete("tmp/").prefix().await?;
+    /// println!("{} keys", gone.deleted);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix(mut self) -> Delete {
         let range = KeyRange::prefix(std::mem::take(&mut self.request.key));
         (self.request.key, self.request.range_end) = range.into_parts();
@@ -38,6 +46,14 @@ impl Delete {
     }
 
     /// Requests the previous entry.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let gone = client.delete("greeting").previous().await?;
+    /// println!("{:?}", gone.previous);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn previous(mut self) -> Delete {
         self.request.prev_kv = true;
         self

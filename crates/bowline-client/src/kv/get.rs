@@ -66,6 +66,14 @@ impl Get {
     }
 
     /// Extends the key to all keys with this prefix.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let services = client.get("svc/").prefix().await?;
+    /// println!("{} services", services.entries.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix(mut self) -> Get {
         let range = KeyRange::prefix(std::mem::take(&mut self.read.request.key));
         (self.read.request.key, self.read.request.range_end) = range.into_parts();
@@ -73,6 +81,14 @@ impl Get {
     }
 
     /// At most this many entries. [`RangeReply::more`] says whether there are others.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let page = client.get("svc/").prefix().limit(100).await?;
+    /// println!("{}", if page.more { "there are more" } else { "that is all" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn limit(mut self, limit: u64) -> Get {
         self.read.request.limit = signed(limit);
         self
@@ -85,11 +101,29 @@ impl Get {
     }
 
     /// Smallest first.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::SortBy;
+    /// let oldest = client.get("jobs/").prefix().ascending(SortBy::CreateRevision).limit(1).await?;
+    /// println!("{:?}", oldest.entry());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ascending(self, by: SortBy) -> Get {
         self.sorted(by, SortOrder::Ascend)
     }
 
     /// Largest first.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::SortBy;
+    /// let newest = client.get("jobs/").prefix().descending(SortBy::ModRevision).limit(1).await?;
+    /// println!("{:?}", newest.entry());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn descending(self, by: SortBy) -> Get {
         self.sorted(by, SortOrder::Descend)
     }
@@ -108,12 +142,28 @@ impl Get {
     }
 
     /// Without values.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for entry in client.get("svc/").prefix().keys_only().await?.entries {
+    ///     println!("{:?}", entry.key);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn keys_only(mut self) -> Get {
         self.read.request.keys_only = true;
         self
     }
 
     /// Without entries: only [`RangeReply::count`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// println!("{} keys", client.get("svc/").prefix().count_only().await?.count);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn count_only(mut self) -> Get {
         self.read.request.count_only = true;
         self
@@ -134,12 +184,29 @@ impl Get {
     }
 
     /// The required freshness. Default: [`ReadLevel::Linearizable`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::ReadLevel;
+    /// let read = client.get("greeting").level(ReadLevel::Lease).await?;
+    /// println!("{:?}", read.value());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn level(mut self, level: ReadLevel) -> Get {
         self.level = level;
         self
     }
 
     /// [`ReadLevel::Eventual`] by its name in etcd.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let read = client.get("greeting").serializable().await?;
+    /// println!("{:?}", read.value());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn serializable(self) -> Get {
         self.level(ReadLevel::Eventual)
     }
@@ -195,12 +262,29 @@ impl RangeReply {
     }
 
     /// The first entry, for a read of one key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// if let Some(entry) = client.get("greeting").await?.entry() {
+    ///     println!("version {}", entry.version);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn entry(&self) -> Option<&Entry> {
         self.entries.first()
     }
 
     /// The value of the first entry, for a read of one key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let reply = client.get("greeting").await?;
+    /// assert_eq!(reply.value(), Some(&b"hello"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.entry().map(|entry| &entry.value[..])

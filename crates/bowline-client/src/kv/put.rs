@@ -30,24 +30,56 @@ impl Put {
     }
 
     /// Attaches the key to a lease.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// client.put("workers/7", "up").lease(lease.id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lease(mut self, lease: LeaseId) -> Put {
         self.request.lease = lease.get();
         self
     }
 
     /// Requests the previous entry.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let put = client.put("greeting", "hello").previous().await?;
+    /// println!("{:?}", put.previous);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn previous(mut self) -> Put {
         self.request.prev_kv = true;
         self
     }
 
     /// Keeps the value that is there, such as to change only the lease. The value given must be empty.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// // Moves the key to another lease.
+    /// let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// client.put("workers/7", "").ignore_value().lease(lease.id).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ignore_value(mut self) -> Put {
         self.request.ignore_value = true;
         self
     }
 
     /// Keeps the lease that is there.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// client.put("workers/7", "busy").ignore_lease().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ignore_lease(mut self) -> Put {
         self.request.ignore_lease = true;
         self

@@ -32,6 +32,14 @@ pub struct Compare {
 }
 
 /// What a condition looks at, before it is said with what it is compared.
+///
+/// ```
+/// # use bowline_client::Compare;
+/// let is_ours = Compare::value("lock").equals("me");
+/// let was_rewritten = Compare::version("lock").is_above(1);
+/// let is_young = Compare::version("lock").is_below(10);
+/// let is_anothers = Compare::value("lock").differs_from("me");
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "say with what it is compared"]
 pub struct Comparison<T> {
@@ -99,15 +107,26 @@ macro_rules! comparisons {
 comparisons!(Bytes, impl Into<Bytes>);
 comparisons!(u64, u64);
 comparisons!(Revision, Revision);
-comparisons!(i64, i64);
+comparisons!(Option<LeaseId>, Option<LeaseId>);
 
 impl Compare {
     /// The value of a key, or of every key of a range.
+    ///
+    /// ```
+    /// # use bowline_client::Compare;
+    /// let is_ours = Compare::value("lock").equals("me");
+    /// ```
     pub fn value(range: impl Into<KeyRange>) -> Comparison<Bytes> {
         Comparison::new(range.into(), CompareTarget::Value, TargetUnion::Value)
     }
 
     /// The number of puts since its creation.
+    ///
+    /// ```
+    /// # use bowline_client::Compare;
+    /// let is_absent = Compare::version("lock").equals(0);
+    /// let was_changed = Compare::version("lock").is_above(1);
+    /// ```
     pub fn version(range: impl Into<KeyRange>) -> Comparison<u64> {
         Comparison::new(range.into(), CompareTarget::Version, |number| {
             TargetUnion::Version(signed(number))
@@ -129,6 +148,11 @@ impl Compare {
     }
 
     /// The lease that the key is attached to. `None` comes between the ids below 0 and those above.
+    ///
+    /// ```
+    /// # use bowline_client::Compare;
+    /// let has_no_lease = Compare::lease("lock").equals(None);
+    /// ```
     pub fn lease(range: impl Into<KeyRange>) -> Comparison<Option<LeaseId>> {
         Comparison::new(range.into(), CompareTarget::Lease, |lease| {
             TargetUnion::Lease(LeaseId::number_of(lease))
@@ -144,18 +168,34 @@ pub struct Operation {
 
 impl Operation {
     /// Reads a key or a range.
+    ///
+    /// ```
+    /// # use bowline_client::{KeyRange, Operation};
+    /// let read = Operation::get(KeyRange::prefix("svc/"));
+    /// ```
     #[must_use]
     pub fn get(range: impl Into<KeyRange>) -> Operation {
         Op::RequestRange(Read::new(range.into()).request).into()
     }
 
     /// Writes a key.
+    ///
+    /// ```
+    /// # use bowline_client::Operation;
+    /// let write = Operation::put("lock", "me").previous();
+    /// ```
     #[must_use]
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Operation {
         Operation::put_of(key.into(), value.into(), None)
     }
 
     /// Writes a key that goes with a lease.
+    ///
+    /// ```
+    /// # use bowline_client::{LeaseId, Operation};
+    /// # let lease = LeaseId::new(7).expect("not 0");
+    /// let write = Operation::put_with_lease("lock", "me", lease);
+    /// ```
     #[must_use]
     pub fn put_with_lease(
         key: impl Into<Bytes>,
@@ -176,6 +216,11 @@ impl Operation {
     }
 
     /// Deletes a key or a range.
+    ///
+    /// ```
+    /// # use bowline_client::Operation;
+    /// let delete = Operation::delete("lock");
+    /// ```
     #[must_use]
     pub fn delete(range: impl Into<KeyRange>) -> Operation {
         let (key, range_end) = range.into().into_parts();
@@ -189,6 +234,12 @@ impl Operation {
 
     /// A transaction within the transaction. Its conditions look at what was there before the outermost
     /// one began.
+    ///
+    /// ```
+    /// # use bowline_client::{Compare, Operation};
+    /// let is_free = Compare::version("lock").equals(0);
+    /// let take_if_free = Operation::txn([is_free], [Operation::put("lock", "me")], []);
+    /// ```
     #[must_use]
     pub fn txn(
         when: impl IntoIterator<Item = Compare>,
@@ -251,6 +302,20 @@ impl Txn {
     }
 
     /// Adds conditions, all of which must hold.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::{Compare, Operation};
+    /// let moved = client
+    ///     .txn()
+    ///     .when([Compare::value("lock").equals("me")])
+    ///     .then([Operation::put("lock", "you")])
+    ///     .otherwise([Operation::get("lock")])
+    ///     .await?;
+    /// println!("{}", if moved.succeeded { "handed over" } else { "somebody else has it" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn when(mut self, compares: impl IntoIterator<Item = Compare>) -> Txn {
         let compares = compares.into_iter().map(|one| one.compare);
         self.request.compare.extend(compares);
@@ -258,6 +323,15 @@ impl Txn {
     }
 
     /// Adds operations for the case that all conditions hold.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::Operation;
+    /// // Without a condition: two keys at one revision.
+    /// client.txn().then([Operation::put("a", "1"), Operation::put("b", "2")]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn then(mut self, operations: impl IntoIterator<Item = Operation>) -> Txn {
         let operations = operations.into_iter().map(pb::RequestOp::from);
         self.request.success.extend(operations);

@@ -1,5 +1,7 @@
-//! Leases in milliseconds, as servers of Bowline have them. They are the same leases: what is granted here
-//! can be kept alive, asked for and revoked by etcd's calls, in whole seconds.
+//! Leases with times in milliseconds, by the calls of `bowline.v1`.
+//!
+//! They are the same leases as etcd's: a lease that was granted here can be kept alive, read and revoked by
+//! etcd's calls, in whole seconds.
 
 use std::time::Duration;
 

@@ -83,6 +83,18 @@ impl KeepAlive {
     }
 
     /// Whether the lease is certain to be alive now.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let alive = client.keep_alive(lease.id).await?;
+    /// assert_eq!(alive.id(), lease.id);
+    /// if alive.is_alive() {
+    ///     println!("for {:?} at least", alive.remaining());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.remaining() > Duration::ZERO
@@ -108,6 +120,17 @@ impl KeepAlive {
 
     /// Waits until the next renewal is confirmed; returns the remaining time.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let mut alive = client.keep_alive(lease.id).await?;
+    /// while let Ok(left) = alive.renewed().await {
+    ///     println!("renewed, {left:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `LeaseLost` when the time to live passed without a confirmed renewal, or the lease has ended.
     pub async fn renewed(&mut self) -> Result<Duration> {
@@ -121,6 +144,15 @@ impl KeepAlive {
 
     /// Waits until the lease is lost; returns the cause: [`Error::LeaseNotFound`] if it has ended,
     /// [`Error::LeaseLost`] if no renewal was confirmed in time.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let alive = client.keep_alive(lease.id).await?;
+    /// println!("stop the work: {}", alive.lost().await);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> Error {
         let mut state = self.state.clone();
         let lost = state
@@ -136,6 +168,17 @@ impl KeepAlive {
     }
 
     /// Stops the renewals, ends the lease and deletes its keys.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let alive = client.keep_alive(lease.id).await?;
+    /// client.put("workers/7", "up").lease(lease.id).await?;
+    /// // The key goes at once, not when the lease would expire.
+    /// alive.revoke().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`Client::revoke_lease`](crate::Client::revoke_lease).

@@ -1,4 +1,4 @@
-//! Leases: keys that are deleted when their lease is not kept alive.
+//! Leases: grants, renewals and revocations; a lease that is not renewed in time ends, and its keys are deleted.
 //!
 //! ```text
 //!   keep_alive    a task that renews one

@@ -58,6 +58,11 @@ pub struct TransactionOptions {
 
 impl TransactionOptions {
     /// Sets the isolation.
+    ///
+    /// ```
+    /// # use bowline_client::{Isolation, TransactionOptions};
+    /// let options = TransactionOptions::default().isolation(Isolation::Snapshot);
+    /// ```
     #[must_use]
     pub fn isolation(mut self, isolation: Isolation) -> TransactionOptions {
         self.isolation = isolation;
@@ -65,6 +70,11 @@ impl TransactionOptions {
     }
 
     /// Sets the level of the first read.
+    ///
+    /// ```
+    /// # use bowline_client::{ReadLevel, TransactionOptions};
+    /// let options = TransactionOptions::default().level(ReadLevel::Eventual);
+    /// ```
     #[must_use]
     pub fn level(mut self, level: ReadLevel) -> TransactionOptions {
         self.level = level;
@@ -89,6 +99,23 @@ pub struct Committed {
 /// [`Transaction::commit`]; dropping it discards its writes.
 ///
 /// Clones are the same transaction.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Expected, KeyRange};
+///
+/// let tx = client.begin();
+/// let balance = tx.get("account/a").await?.unwrap_or_default();
+/// let accounts = tx.range(KeyRange::prefix("account/")).await?;
+/// tx.put("copy/a", balance)?;
+/// tx.delete("account/b").await?;
+/// tx.delete_range(KeyRange::prefix("tmp/")).await?;
+/// tx.expect("lock", Expected::Absent)?;
+/// let committed = tx.commit().await?;   // or `tx.rollback()`
+/// println!("{} accounts, revision {}", accounts.len(), committed.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Transaction {
     inner: Arc<Inner>,

@@ -1,7 +1,7 @@
-//! What a transaction has read and written, and what its own writes make of what is stored.
+//! The state of a transaction: its read set, its buffered writes, and the merge of both with stored data.
 //!
-//! Keys are kept by what becomes of them last; ranges that were deleted are sent before them, so that what
-//! was put into a range after its deletion stays. Writes of the graph are sent in their order.
+//! For each key the last write is kept. Deleted ranges are sent before the keys, so that a key that was put
+//! into a range after its deletion stays. Writes of the graph are sent in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

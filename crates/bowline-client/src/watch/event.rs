@@ -38,6 +38,18 @@ pub enum EventKind {
 
 impl Batch {
     /// Whether it only says that nothing happened up to its revision.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").progress_notify().await?;
+    /// while let Some(batch) = watcher.next().await? {
+    ///     if batch.is_progress() {
+    ///         println!("nothing new up to {}", batch.revision);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_progress(&self) -> bool {
         self.events.is_empty()

@@ -1,4 +1,4 @@
-//! Watches that resume by themselves.
+//! Watches, which reconnect and resume after a lost connection.
 //!
 //! ```text
 //!   Watcher ◀── queue ── driver (one task) ◀── stream ── an endpoint

@@ -37,6 +37,13 @@ impl Watch {
     }
 
     /// Extends the key to all keys with this prefix.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("svc/").prefix().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix(mut self) -> Watch {
         let range = KeyRange::prefix(std::mem::take(&mut self.request.key));
         (self.request.key, self.request.range_end) = range.into_parts();
@@ -51,24 +58,61 @@ impl Watch {
     }
 
     /// Tells what was there before each change.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").previous().await?;
+    /// while let Some(batch) = watcher.next().await? {
+    ///     for event in batch.events {
+    ///         println!("{:?} -> {:?}", event.previous.map(|old| old.value), event.entry.value);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn previous(mut self) -> Watch {
         self.request.prev_kv = true;
         self
     }
 
     /// Omits puts.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// // Only what ends.
+    /// let mut watcher = client.watch("workers/").prefix().no_puts().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn no_puts(mut self) -> Watch {
         self.request.filters.push(FilterType::Noput.into());
         self
     }
 
     /// Omits deletions.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("jobs/").prefix().no_deletes().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn no_deletes(mut self) -> Watch {
         self.request.filters.push(FilterType::Nodelete.into());
         self
     }
 
     /// Requests periodic progress notifications: batches without events, with the current revision.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").progress_notify().await?;
+    /// while let Some(batch) = watcher.next().await? {
+    ///     println!("{} changes up to {}", batch.events.len(), batch.revision);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn progress_notify(mut self) -> Watch {
         self.request.progress_notify = true;
         self
@@ -76,12 +120,26 @@ impl Watch {
 
     /// Whether a server may send a large revision in several messages, which are put together here.
     /// Default: yes.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("svc/").prefix().fragment(false).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fragment(mut self, yes: bool) -> Watch {
         self.request.fragment = yes;
         self
     }
 
     /// Uses a separate stream instead of the one that the client's watches share.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("busy/").prefix().own_stream().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn own_stream(mut self) -> Watch {
         self.own_stream = true;
         self

@@ -1,4 +1,4 @@
-//! The user's end of a watch.
+//! [`Watcher`]: the stream of events that a watch delivers to its user.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -69,6 +69,16 @@ impl Watcher {
 
     /// The next changes; `None` after an error.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").await?;
+    /// while let Some(batch) = watcher.next().await? {
+    ///     println!("revision {}: {} changes", batch.revision, batch.events.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Compacted` when the history that it needs is trimmed: read the state, and watch from its revision;
     /// `WatchCanceled`. Broken connections are no error: the watch resumes.
@@ -86,6 +96,17 @@ impl Watcher {
 
     /// Asks the server to say up to which revision everything has been sent. The answer comes as a batch
     /// without events. A server gives none while a watch of the same stream is behind.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").await?;
+    /// watcher.request_progress()?;
+    /// if let Some(batch) = watcher.next().await? {
+    ///     println!("all up to revision {} has come", batch.revision);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Stopped` when the watch has ended.

@@ -140,6 +140,30 @@ fn transactions_choose_a_branch_and_share_a_revision() {
     });
 }
 
+/// `Compare::lease` gave a comparison without a method: since ids of leases are a type of their own, no program
+/// could use it. Found by writing its example.
+#[test]
+fn the_lease_of_a_key_is_compared() {
+    with_cluster(1, |cluster| async move {
+        let client = cluster.client().await;
+        let ttl = std::time::Duration::from_secs(60);
+        client.grant_lease_with_id(lease_id(7), ttl).await.unwrap();
+        client.put("free", "").await.unwrap();
+        client.put("held", "").lease(lease_id(7)).await.unwrap();
+        let holds = async |compare: Compare| {
+            let reply = client.txn().when([compare]).await.unwrap();
+            reply.succeeded
+        };
+        let (free, held) = (|| Compare::lease("free"), || Compare::lease("held"));
+        assert!(holds(free().equals(None)).await && !holds(held().equals(None)).await);
+        assert!(holds(held().equals(Some(lease_id(7)))).await);
+        assert!(holds(held().differs_from(Some(lease_id(8)))).await);
+        assert!(
+            holds(held().is_above(None)).await && holds(free().is_below(Some(lease_id(7)))).await
+        );
+    });
+}
+
 #[test]
 fn refusals_have_types() {
     with_cluster(1, |cluster| async move {

@@ -99,13 +99,15 @@ pub(crate) struct Counts {
     pub(crate) lease_rounds: AtomicU64,
     /// Calls that wait until this member has applied an entry.
     pub(crate) waiting_to_apply: AtomicU64,
+    /// Lease requests that wait until a majority confirms that this member leads.
+    pub(crate) waiting_to_confirm: AtomicU64,
 }
 
 /// Increments a counter while it lives.
-struct Counted<'a>(&'a AtomicU64);
+pub(crate) struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
-    fn begin(count: &'a AtomicU64) -> Counted<'a> {
+    pub(crate) fn begin(count: &'a AtomicU64) -> Counted<'a> {
         count.fetch_add(1, Ordering::Relaxed);
         Counted(count)
     }

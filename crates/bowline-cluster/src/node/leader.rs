@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bowline::LeaseId;
+use bowline::{LeaseId, LeaseKeys, Value};
 use bowline_replica::Renewal;
 use tokio::sync::OwnedMutexGuard;
 
-use super::core::Core;
+use super::core::{Core, Counted};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
+use super::limits::LEASE_KEYS_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::peer::ReadLevel;
 use crate::raft::MembershipChange;
@@ -85,6 +86,7 @@ impl Core {
 
     /// The same without a clock, by a round to a majority. Everything committed before is also applied.
     async fn confirm_leading(&self, term: u64) -> Result<()> {
+        let _waiting = Counted::begin(&self.counts.waiting_to_confirm);
         let next = self.read_index(ReadLevel::Linearizable).await?;
         self.wait_applied(next, self.options.request_timeout)
             .await?;
@@ -176,7 +178,7 @@ impl Core {
         let keys = match with_keys {
             true => match db.lease_keys(lease.id) {
                 Err(bowline::Error::LeaseNotFound { .. }) => return Ok(None),
-                keys => keys?.collect::<bowline::Result<_>>()?,
+                keys => self.keys_of_one_reply(keys?)?,
             },
             false => Vec::new(),
         };
@@ -186,6 +188,23 @@ impl Core {
             remaining: lease.remaining,
             keys,
         }))
+    }
+
+    /// The keys of a lease, or an error as soon as they exceed the budget of a reply.
+    fn keys_of_one_reply(&self, keys: LeaseKeys) -> Result<Vec<Value>> {
+        /// More than a key takes in a message besides its bytes, and about what it takes in memory.
+        const KEY_OVERHEAD_BYTES: usize = 16;
+        let bytes_max = LEASE_KEYS_BYTES_MAX.min(self.options.peers.message_bytes_max);
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for key in keys {
+            let key = key?;
+            bytes += key.len() + KEY_OVERHEAD_BYTES;
+            if bytes > bytes_max {
+                return Err(Error::TooManyLeaseKeys);
+            }
+            found.push(key);
+        }
+        Ok(found)
     }
 
     // --- membership ---

@@ -177,6 +177,7 @@ impl LeaderResponse {
                     Error::LeaderChanged => (Reason::LeaderChanged, 0),
                     Error::NotEnoughStarted => (Reason::NotEnoughStarted, 0),
                     Error::Unhealthy => (Reason::Unhealthy, 0),
+                    Error::TooManyLeaseKeys => (Reason::TooManyLeaseKeys, 0),
                     _ => (Reason::Other, 0),
                 };
                 A::Refused(proto::Refused {
@@ -225,6 +226,7 @@ impl LeaderResponse {
                     (Reason::LeaderChanged, Error::LeaderChanged),
                     (Reason::NotEnoughStarted, Error::NotEnoughStarted),
                     (Reason::Unhealthy, Error::Unhealthy),
+                    (Reason::TooManyLeaseKeys, Error::TooManyLeaseKeys),
                 ];
                 let mut known = reasons.into_iter();
                 let known = known.find(|(reason, _)| *reason as u32 == refused.reason);
@@ -254,6 +256,7 @@ enum Reason {
     NotEnoughStarted = 11,
     Unhealthy = 12,
     PlaceTaken = 13,
+    TooManyLeaseKeys = 14,
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -24,6 +24,15 @@ pub struct Range {
 
 impl Range {
     /// All keys that start with `prefix`. An empty prefix is every key.
+    ///
+    /// ```
+    /// # use bowline::Range;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("svc/api", "")?;
+    /// db.put("svd", "")?;
+    /// assert_eq!(db.range(Range::prefix("svc/"))?.count(), 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Range {
         let prefix = prefix.as_ref();
         let upper = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
@@ -34,6 +43,15 @@ impl Range {
     }
 
     /// One key.
+    ///
+    /// ```
+    /// # use bowline::Range;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "")?;
+    /// db.put("k2", "")?;
+    /// assert_eq!(db.range(Range::key("k"))?.count(), 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn key(key: impl AsRef<[u8]>) -> Range {
         let key = key.as_ref().to_vec();
         Range {
@@ -43,6 +61,14 @@ impl Range {
     }
 
     /// Every key.
+    ///
+    /// ```
+    /// # use bowline::Range;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "")?;
+    /// assert_eq!(db.range(Range::all())?.count(), 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn all() -> Range {
         Range {
@@ -52,6 +78,12 @@ impl Range {
     }
 
     /// Whether the range holds `key`.
+    ///
+    /// ```
+    /// # use bowline::Range;
+    /// let range = Range::from("a".."c");
+    /// assert!(range.contains(b"b") && !range.contains(b"c"));
+    /// ```
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         let after_start = match &self.lower {

@@ -1,4 +1,4 @@
-//! What goes with a lease.
+//! The end of a lease: the deletion of its keys and records.
 //!
 //! A lease is a record in the system tree; each of its keys has an attachment record there, written by the
 //! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader

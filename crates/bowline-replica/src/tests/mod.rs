@@ -645,7 +645,7 @@ fn with_the_space_used_up_what_frees_some_goes_on() {
 }
 
 /// Each entry leaves a record, even without a change. Many of them behind a write that had just fitted into
-/// the memtable found no room in the open round, and the member stopped. Found by review.
+/// the memtable found no room in the open commit group, and the member stopped. Found by review.
 #[test]
 fn many_entries_that_change_nothing_find_room() {
     let disk = SimDisk::new();

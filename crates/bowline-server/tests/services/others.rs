@@ -1,4 +1,4 @@
-//! Leases and maintenance, and services that there are not.
+//! Leases, maintenance, and calls of unknown services.
 
 use bowline_proto::etcdserverpb as pb;
 use sha2::{Digest, Sha256};
@@ -83,6 +83,48 @@ async fn a_lease_is_granted_kept_alive_and_revoked_with_its_keys() {
         .await
         .unwrap_err();
     assert_eq!(gone.message(), "etcdserver: requested lease not found");
+}
+
+/// The keys of a lease go into one message, which the server builds in memory.
+#[tokio::test]
+async fn more_keys_of_a_lease_than_a_reply_holds_are_refused() {
+    /// More than the 32 MiB of a reply, at 64 KiB each.
+    const KEYS: usize = 33 * 16;
+    let running = start(&[]).await;
+    let lease = running.lease().await;
+    let mut lease = lease.max_decoding_message_size(usize::MAX);
+    let mut kv = running.kv().await;
+    let grant = pb::LeaseGrantRequest { ttl: 600, id: 7 };
+    lease.lease_grant(grant).await.unwrap();
+    let key = |number: usize| format!("{number:065500}");
+    for first in (0..KEYS).step_by(16) {
+        let puts = (first..first + 16).map(|number| pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(pb::PutRequest {
+                lease: 7,
+                ..put(&key(number), "")
+            })),
+        });
+        let txn = pb::TxnRequest {
+            success: puts.collect(),
+            ..pb::TxnRequest::default()
+        };
+        kv.txn(txn).await.unwrap();
+    }
+    let asked = |keys| pb::LeaseTimeToLiveRequest { id: 7, keys };
+    let refused = lease.lease_time_to_live(asked(true)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("keys of the lease"), "{refused}");
+    let left = lease.lease_time_to_live(asked(false)).await.unwrap();
+    assert_eq!(left.into_inner().granted_ttl, 600);
+    // Below the bound all of them are there.
+    let most = pb::DeleteRangeRequest {
+        key: key(20).into(),
+        range_end: vec![0].into(),
+        ..pb::DeleteRangeRequest::default()
+    };
+    kv.delete_range(most).await.unwrap();
+    let left = lease.lease_time_to_live(asked(true)).await.unwrap();
+    assert_eq!(left.into_inner().keys.len(), 20);
 }
 
 #[tokio::test]

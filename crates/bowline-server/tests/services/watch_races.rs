@@ -1,4 +1,4 @@
-//! Watches come and go while keys are written, with outlets so small that they fall behind all the
+//! Watches come and go while keys are written, with stream queues so small that they fall behind all the
 //! time. Whatever happens, a watch gets exactly what was written, in order, from its start on.
 
 use std::collections::HashMap;

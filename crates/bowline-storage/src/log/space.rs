@@ -1,4 +1,4 @@
-//! What the log knows about free space on its disk.
+//! The free space on the disk of the log, as far as the log knows it.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! The end of the file, from which a table is opened: how long its parts are.
+//! The footer of a table, from which it is opened: the lengths of its parts.
 //!
 //! ```text
 //! offset  bytes  field

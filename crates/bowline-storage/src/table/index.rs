@@ -1,4 +1,4 @@
-//! Which page may hold an entry: one record per page, all in memory while the table is open.
+//! The page index: which page may hold an entry. One record per page, in memory while the table is open.
 //!
 //! ```text
 //! section:  page count, then per page: last key (length, bytes), last revision,

@@ -1,15 +1,15 @@
-//! The commit queue, from outside: what writers who share a round may do to each other.
+//! The commit queue, from outside: what writers of one commit group may do to each other.
 
 use std::thread;
 
 use bowline::{Db, Durability, Limits};
 
-/// The engine bounds a round by a multiple of the largest transaction. The queue filled rounds up to eight
-/// megabytes whatever that bound was, so with a lower limit the rounds of ordinary concurrent
+/// The engine bounds a commit group by a multiple of the largest transaction. The queue filled groups up to
+/// eight megabytes whatever that bound was, so with a lower limit the groups of ordinary concurrent
 /// writers were refused as a whole: puts of 4,000 bytes failed as "a batch of 24918 bytes",
 /// though each would have fitted alone.
 #[test]
-fn writers_who_share_a_round_are_not_refused_for_their_sum() {
+fn writers_who_share_a_group_are_not_refused_for_their_sum() {
     const WRITERS: usize = 48;
     const PUTS: usize = 40;
     let limits = Limits {

@@ -471,12 +471,12 @@ fn a_commit_is_invisible_until_it_is_on_the_disk() -> Result<()> {
     })
 }
 
-/// Two transactions that have read the same, in the same round: the second is decided against what the
+/// Two transactions that have read the same, in the same commit group: the second is decided against what the
 /// first writes, although that is not published yet. They come while a flush lasts, so that the
-/// round after it has both; threads that only meet by chance need not, where there are few
+/// group after it has both; threads that only meet by chance need not, where there are few
 /// processors and they are busy.
 #[test]
-fn of_two_in_one_round_that_have_read_the_same_one_wins() -> Result<()> {
+fn of_two_in_one_group_that_have_read_the_same_one_wins() -> Result<()> {
     const ROUNDS: u64 = 3;
     for isolation in [Isolation::Serializable, Isolation::Snapshot] {
         let disk = Gated::default();
@@ -512,8 +512,8 @@ fn of_two_in_one_round_that_have_read_the_same_one_wins() -> Result<()> {
     Ok(())
 }
 
-/// Found by reading, proven by this test. A put looks its key up before it joins a round. If the
-/// key was deleted by the round before it, and that deletion was flushed and merged away, together
+/// Found by reading, proven by this test. A put looks its key up before it joins a commit group. If
+/// the key was deleted by the group before it, and that deletion was flushed and merged away, together
 /// with what it deleted, before the put was decided, then nothing newer than the look-up was found,
 /// and the put went on from an entry that was gone: its create revision and version were wrong.
 #[test]
@@ -536,8 +536,8 @@ fn a_put_does_not_go_on_from_an_entry_that_was_deleted_and_merged_away() -> Resu
         start(|db| db.put("first", "x").map(drop));
         disk.gate.wait_until_somebody_waits();
         start(|db| db.delete("k").map(drop));
-        // Each is too large to be a member, so it leads a round of its own; the second finds the
-        // memtable full, and after its round the deletion is flushed.
+        // Each is too large to be a member, so it leads a group of its own; the second finds the
+        // memtable full, and after its group the deletion is flushed.
         start(|db| db.put("large1", vec![1; LARGE]).map(drop));
         start(|db| db.put("large2", vec![2; LARGE]).map(drop));
         start(|db| db.put("large3", vec![3; LARGE]).map(drop));
@@ -642,7 +642,7 @@ fn memory_and_runs_stay_bounded_while_writers_outrun_flush_and_compaction() -> R
     })?;
     let flushes = db.stats().engine.counters.flushes;
     assert!(flushes > 50, "only {flushes} flushes: nothing was outrun");
-    // Four may wait before writers stop; one more is sealed by a round that was let in before.
+    // Four may wait before writers stop; one more is sealed by a group that was let in before.
     assert!(sealed_max <= 5, "{sealed_max} memtables waited");
     // Writers stop at six times the four runs that start a merge; four memtables may follow.
     assert!(runs_max <= 24 + 5, "{runs_max} runs in level 0");

@@ -1,4 +1,4 @@
-//! The past: versions of a key, snapshots of old revisions, and giving them up.
+//! History: versions of a key, snapshots of old revisions, and trimming.
 
 use std::collections::BTreeMap;
 

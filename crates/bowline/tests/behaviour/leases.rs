@@ -436,7 +436,7 @@ fn a_lease_that_is_granted_while_it_is_revoked_is_one_or_the_other() -> Result<(
     for round in 0..40 {
         thread::scope(|scope| {
             for _ in 0..2 {
-                // Others lead most rounds, so that grants and ends learn of their outcome late.
+                // Others lead most commit groups, so that grants and ends learn of their outcome late.
                 scope.spawn(|| {
                     for _ in 0..50 {
                         db.put("k", "v").expect("a put");

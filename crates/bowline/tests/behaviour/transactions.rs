@@ -397,10 +397,10 @@ fn a_transaction_within_its_limit_commits_however_small_its_keys() -> Result<()>
     Ok(())
 }
 
-/// Found by this test: concurrent commits share a round, and a round over the engine's limit
+/// Found by this test: concurrent commits share a commit group, and a group over the engine's limit
 /// failed all of them although each was small enough.
 #[test]
-fn commits_that_share_a_round_do_not_count_together() {
+fn commits_that_share_a_group_do_not_count_together() {
     let db = Disk::new().open(Db::builder().limits(limited(100_000)));
     thread::scope(|scope| {
         for writer in 0..8u8 {

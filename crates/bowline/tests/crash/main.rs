@@ -480,13 +480,13 @@ fn an_unsynced_log_is_lost_only_from_the_end_across_its_segments() {
     assert!(crossed.log_rotations > 10, "{crossed:?}");
 }
 
-/// Commits of several threads share a round, one write and one flush: all of a round is there or
-/// a beginning of it, each transaction whole. Meanwhile another thread flushes and merges, first
+/// Commits of several threads share a commit group, one write and one flush: all of a group is there
+/// or a beginning of it, each transaction whole. Meanwhile another thread flushes and merges, first
 /// by itself, then beside the database's own threads.
 #[test]
-fn rounds_of_several_writers_survive_any_crash() {
+fn groups_of_several_writers_survive_any_crash() {
     let _entered = ledger::enter();
-    let test = Test::new("rounds_of_several_writers", 5, 20);
+    let test = Test::new("groups_of_several_writers", 5, 20);
     let _guard = test.guard();
     let parts = [
         ("writers", Background::Manual, Durability::Sync),

@@ -258,7 +258,7 @@ impl Run {
         }
     }
 
-    /// Several threads write at once, so that commits share rounds, while another one flushes and
+    /// Several threads write at once, so that they share commit groups, while another one flushes and
     /// merges. The model learns of it afterwards, in the order of the revisions.
     pub fn work_at_once(&mut self, writers: u64) {
         let phase = match self.workload.background {

@@ -132,7 +132,7 @@ fn deletions_and_compaction_go_on_and_give_space_back() {
     }
 }
 
-/// Blocks, edges and leases, and a delete that comes with a put in the same round.
+/// Blocks, edges and leases, and a delete that comes with a put in the same commit group.
 #[test]
 fn every_kind_of_deletion_goes_on() {
     let vfs = FaultVfs::new(SimDisk::new());
@@ -165,7 +165,7 @@ fn every_kind_of_deletion_goes_on() {
     assert!(db.check().expect("a check").is_clean());
 }
 
-/// Those who delete are not refused for those who put in the same round.
+/// Those who delete are not refused for those who put in the same commit group.
 #[test]
 fn deletions_are_not_refused_with_the_puts_they_come_with() {
     let vfs = FaultVfs::new(SimDisk::new());

@@ -44,7 +44,7 @@ fn assert_poisoned<T: std::fmt::Debug>(result: &Result<T, Error>) {
 }
 
 /// A commit leader that panics within its write or flush takes nobody with it: each member of its
-/// round, and everyone who comes later, gets an error. Found in review; before, members waited for
+/// group, and everyone who comes later, gets an error. Found in review; before, members waited for
 /// ever for a leader that was gone.
 #[test]
 fn a_leader_that_panics_leaves_nobody_waiting() {
@@ -88,7 +88,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
                     Some(error) => {
                         let text = error.to_string();
                         let is_member = text.contains("the leader of the commit group panicked");
-                        let is_later = text.contains("a round was given up half-way");
+                        let is_later = text.contains("a commit group was dropped half-way");
                         assert!(is_member || is_later, "{text}");
                         assert!(!error.is_retryable());
                         told += usize::from(is_member);
@@ -105,7 +105,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
 
 /// Many commits share the flush that fails: none of them is acknowledged, and no later one is.
 #[test]
-fn no_member_of_a_round_is_acknowledged_whose_flush_failed() {
+fn no_member_of_a_group_is_acknowledged_whose_flush_failed() {
     for nth in 1..=12 {
         let directory = tempfile::tempdir().expect("a directory");
         let vfs = FaultVfs::new(OsVfs);

@@ -67,11 +67,11 @@ fn every_committer_gets_its_own_outcome() {
     });
 }
 
-/// Increments by optimistic transactions, of one key by all: a conflict that a round did not see
+/// Increments by optimistic transactions, of one key by all: a conflict that a commit group did not see
 /// among its own members is a lost update.
 #[test]
-fn increments_within_a_round_are_not_lost() {
-    explore("increments_within_a_round_are_not_lost", 12_000, || {
+fn increments_within_a_group_are_not_lost() {
+    explore("increments_within_a_group_are_not_lost", 12_000, || {
         let db = database();
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -101,7 +101,7 @@ fn increments_within_a_round_are_not_lost() {
     });
 }
 
-/// The leader of a round panics while it flushes. Nobody is left waiting: its members and all who
+/// The leader of a commit group panics while it flushes. Nobody is left waiting: its members and all who
 /// come later are refused, and what was visible stays readable.
 #[test]
 fn a_leader_that_panics_leaves_nobody_waiting() {

@@ -1,4 +1,4 @@
-//! The swap: what is read is not let go of, and what is not read does not stay.
+//! `HazardCell`: a value is not reclaimed while it is read, and is reclaimed afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Watchers beside writers: the ring (of four slots here), history, and the bell.
+//! Watchers beside writers: the ring (of four slots here), history, and the wake-up signal.
 
 use std::time::Duration;
 

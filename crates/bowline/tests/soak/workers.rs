@@ -1,4 +1,4 @@
-//! Those who use the database at once, each verifying what it can as it goes.
+//! Workers: threads that use the database at once, each verifying its own results.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What was committed, as the writers were told: each revision with its changes.
+//! The commits as their writers saw them: each revision with its changes.
 //!
 //! Writers note the outcome of each commit. Only the end of a lease gives no revision; leases end
 //! one after the other, so the revisions that nobody else was told are theirs, in that order.

@@ -1,4 +1,4 @@
-//! Those who change the database, and note what they were told.
+//! Writers: threads that change the database and record the results.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,6 @@
 //! Remaining times of leases over changes of leader, with a manual clock.
 
+use bowline_replica::DeleteRangeOp;
 use bowline_storage::Clock;
 use bowline_testing::ManualClock;
 use bowline_testing::lease_id;
@@ -284,4 +285,47 @@ async fn a_lease_of_the_embedded_time_is_told_and_ended_like_any_other() {
     eventually("it ends", || client.db().get("held").unwrap().is_none()).await;
     drop(client);
     node.shutdown().await.unwrap();
+}
+
+/// The leader collected the keys of a lease without a bound, however many there were. Found in the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_a_lease_beyond_one_reply_are_refused_and_not_collected() {
+    const KEYS: usize = 80;
+    let three = Three::start(|config| config.peers.message_bytes_max = 4 << 20).await;
+    let leader = three.client(three.leader().await);
+    leader.lease_grant(ID, 600 * SECOND).await.unwrap();
+    let key = |number: usize| format!("{number:060000}");
+    for number in 0..KEYS {
+        let leased = Command::Txn(Txn::of(Op::Put(PutOp {
+            key: key(number).into(),
+            lease: ID,
+            ..PutOp::default()
+        })));
+        surely(&leader, &leased).await;
+    }
+    for number in 0..3 {
+        let member = three.client(number);
+        let refused = member.lease_time_to_live(ID, true).await;
+        assert!(
+            matches!(refused, Err(Error::TooManyLeaseKeys)),
+            "{:?}",
+            refused.map(|it| it.map(|it| it.keys.len()))
+        );
+        let time = member.lease_time_to_live(ID, false).await.unwrap();
+        assert!(time.is_some_and(|lease| lease.keys.is_empty()));
+    }
+    // With fewer keys all of them are in the reply, on each member.
+    for number in 10..KEYS {
+        let delete = Command::Txn(Txn::of(Op::DeleteRange(DeleteRangeOp {
+            key: key(number).into(),
+            ..DeleteRangeOp::default()
+        })));
+        surely(&leader, &delete).await;
+    }
+    for number in 0..3 {
+        let lease = three.client(number).lease_time_to_live(ID, true).await;
+        assert_eq!(lease.unwrap().map(|lease| lease.keys.len()), Some(10));
+    }
+    drop(leader);
+    three.shutdown().await;
 }

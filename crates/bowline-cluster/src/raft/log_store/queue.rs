@@ -69,6 +69,9 @@ struct QueueState {
     waits_for_room: bool,
     /// Whether work without room fails instead of waiting.
     fails_without_room: bool,
+    /// Whether the thread waits for work without a time limit.
+    #[cfg(test)]
+    is_at_rest: bool,
 }
 
 /// The queue.
@@ -89,6 +92,8 @@ impl Queue {
                 failure: None,
                 waits_for_room: false,
                 fails_without_room: false,
+                #[cfg(test)]
+                is_at_rest: false,
             }),
             changed: Condvar::new(),
             hurried: Condvar::new(),
@@ -147,6 +152,13 @@ impl Queue {
         self.state.lock().waits_for_room
     }
 
+    /// Whether the thread has taken all work and will do nothing before there is more.
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        let state = self.state.lock();
+        state.is_at_rest && state.works.is_empty()
+    }
+
     pub(super) fn has_room(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.waits_for_room) {
@@ -191,7 +203,13 @@ impl Queue {
             }
             match idle_at {
                 Some(at) => is_idle = self.changed.wait_until(&mut state, at).timed_out(),
-                None => self.changed.wait(&mut state),
+                None => {
+                    #[cfg(test)]
+                    (state.is_at_rest = true);
+                    self.changed.wait(&mut state);
+                    #[cfg(test)]
+                    (state.is_at_rest = false);
+                }
             }
         }
     }

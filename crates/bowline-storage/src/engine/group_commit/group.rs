@@ -256,7 +256,7 @@ impl CommitGroup<'_> {
 impl Drop for CommitGroup<'_> {
     fn drop(&mut self) {
         if self.batches > 0 && self.commit.failure.is_none() {
-            self.commit.failure = Some("a round was given up half-way".into());
+            self.commit.failure = Some("a commit group was dropped half-way".into());
         }
     }
 }

@@ -396,7 +396,7 @@ fn many_short_openings_do_not_pile_up_files() {
 }
 
 #[test]
-fn a_round_given_up_half_way_stops_writing_and_shows_nothing() {
+fn a_group_dropped_half_way_stops_writing_and_shows_nothing() {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
     harness.commit(&mut rng);

@@ -1,4 +1,4 @@
-//! Segments that are given up: the thread removes them, oldest first, or whoever needs their room.
+//! Released segments: a thread removes them, oldest first, or a writer that needs their room.
 
 use std::io::ErrorKind;
 use std::time::Duration;

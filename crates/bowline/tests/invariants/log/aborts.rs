@@ -1,4 +1,4 @@
-//! Of transactions that were given up, refused, or failed half-way, nothing is left.
+//! Transactions that were dropped, refused or failed half-way leave nothing.
 
 use std::time::Duration;
 

@@ -100,7 +100,7 @@ fn write_skew_scenario_doctors_on_call() {
 /// Four threads increment one counter and try again when they conflict. After a crash it has every
 /// increment that was acknowledged, each once; it counts on from there.
 ///
-/// The threads share rounds of the log, in an order that no seed repeats; the statement holds for
+/// The threads share commit groups, in an order that no seed repeats; the statement holds for
 /// every order.
 #[test]
 fn lost_update_prevented_many_increments() {

@@ -111,6 +111,15 @@ async fn append_durably(store: &mut LogStore, entries: impl IntoIterator<Item = 
         .expect("durable");
 }
 
+/// Waits until the writing thread has done all that it can: it waits for more work, however long.
+async fn wait_until_at_rest(store: &LogStore) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !store.shared.queue.is_at_rest() {
+        assert!(tokio::time::Instant::now() < deadline, "it never rests");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 async fn ids(store: &mut LogStore) -> Vec<(u64, u64)> {
     let mut reader = store.get_log_reader().await;
     let entries = reader.try_get_log_entries(..).await.expect("read");

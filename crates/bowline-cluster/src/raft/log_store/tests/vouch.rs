@@ -103,7 +103,7 @@ fn a_burst_costs_one_more_write_and_flush() {
                 // And only once.
                 for _ in 0..3 {
                     store.flush().await.expect("flush");
-                    tokio::time::sleep(SOON * 5).await;
+                    wait_until_at_rest(&store).await;
                 }
             }
             let after = disk.counts();
