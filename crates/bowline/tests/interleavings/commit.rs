@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bowline::{Db, Error, Expected};
+use bowline::{Db, Error, Expected, Revision};
 use bowline_storage::sync::atomic::{AtomicU64, Ordering};
 use bowline_storage::sync::thread;
 use bowline_storage::vfs::MemoryVfs;
@@ -63,7 +63,12 @@ fn every_committer_gets_its_own_outcome() {
             .flatten()
             .collect();
         revisions.sort_unstable();
-        assert!(revisions.into_iter().eq(start + 1..=db.revision()));
+        assert!(
+            revisions
+                .into_iter()
+                .map(Revision::get)
+                .eq(start.get() + 1..=db.revision().get())
+        );
     });
 }
 

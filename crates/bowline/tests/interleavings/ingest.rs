@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bowline::{Error, History};
+use bowline::{Error, History, Revision};
 use bowline_storage::sync::thread;
 use bowline_storage::vfs::MemoryVfs;
 
@@ -57,13 +57,18 @@ fn an_ingestion_has_its_place_among_commits() {
             let is_there = at.get("a").expect("a read").is_some();
             assert_eq!(is_there, *revision >= ingested, "all of it at once");
         }
-        let mut revisions: Vec<u64> = writes.iter().map(|(revision, _)| *revision).collect();
+        let mut revisions: Vec<_> = writes.iter().map(|(revision, _)| *revision).collect();
         if let Some((revision, value)) = read {
             let before = db.snapshot_at(revision - 1).expect("all is kept");
             assert_eq!(before.get("b").expect("a read"), value);
             revisions.push(revision);
             revisions.sort_unstable();
         }
-        assert!(revisions.into_iter().eq(first..=db.revision()));
+        assert!(
+            revisions
+                .into_iter()
+                .map(Revision::get)
+                .eq(first.get()..=db.revision().get())
+        );
     });
 }

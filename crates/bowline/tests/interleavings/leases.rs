@@ -98,7 +98,7 @@ fn a_put_that_does_not_look_leaves_no_attachment() {
         db.put("k", bytes(3)).expect("a put");
         let lease = attacher.join().expect("no panic");
         let entry = db.entry("k").expect("a read").expect("it is there");
-        assert_eq!((entry.create_revision, entry.version), (2, 3));
+        assert_eq!((entry.create_revision.get(), entry.version), (2, 3));
         let is_attached = get(&db, "k") == 2;
         assert_eq!(entry.lease, is_attached.then_some(lease));
         let keys = db.lease_keys(lease).expect("it exists");

@@ -179,7 +179,7 @@ fn a_pin_holds_its_versions_whenever_it_is_taken() {
             let read = |snapshot: &Snapshot| {
                 let entry = snapshot.entry("k").expect("a read").expect("it is there");
                 assert_eq!(entry.mod_revision, snapshot.revision());
-                assert_eq!(entry.value[..], bytes(snapshot.revision()));
+                assert_eq!(entry.value[..], bytes(snapshot.revision().get()));
             };
             let mut held = Vec::new();
             for _ in 0..3 {

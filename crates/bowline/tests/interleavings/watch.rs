@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline::{Db, History, Range, Watcher};
+use bowline::{Db, History, Range, Revision, Watcher};
 use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::vfs::MemoryVfs;
 
@@ -37,7 +37,10 @@ fn follow(mut watcher: Watcher, from: u64, last: u64) {
         let entry = &seen.changes[0].entry;
         assert_eq!(entry.value[..], bytes(revision));
         // The first one is at revision 2. Whatever was not looked up when it was written is known here.
-        assert_eq!((entry.create_revision, entry.version), (2, revision - 1));
+        assert_eq!(
+            (entry.create_revision.get(), entry.version),
+            (2, revision - 1)
+        );
     }
     assert!(watcher.try_recv().expect("nothing was given up").is_none());
 }
@@ -68,7 +71,11 @@ fn each_watcher_gets_each_change_once() {
         let late = {
             let db = db.clone();
             thread::spawn(move || {
-                let watcher = db.watch(Range::all()).from(2).start().expect("a watch");
+                let watcher = db
+                    .watch(Range::all())
+                    .from(Revision::new(2))
+                    .start()
+                    .expect("a watch");
                 follow(watcher, 2, last);
             })
         };
@@ -96,7 +103,7 @@ fn a_watcher_that_begins_beside_merges_misses_nothing() {
             })
         };
         let watcher = db.watch(Range::all()).start().expect("a watch");
-        let from = watcher.next_revision();
+        let from = watcher.next_revision().get();
         follow(watcher, from, 1 + COMMITS);
         for thread in [writer, keeper] {
             thread.join().expect("no panic");
