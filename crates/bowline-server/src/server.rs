@@ -10,6 +10,7 @@ use bowline_cluster::{LocalClient, Node};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::auto_compaction;
 use crate::config::{Config, Url};
 use crate::context::Context;
 use crate::memory::Memory;
@@ -107,6 +108,10 @@ impl Server {
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
         let context = Context::new(client, settings, watches, memory).map_err(refused)?;
         let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
+        if let Some(setting) = config.auto_compaction {
+            let compacting = auto_compaction::run(context.clone(), setting);
+            tasks.push(tokio::spawn(compacting));
+        }
         let dispatch = Dispatch::new(context.clone());
         let connections = Arc::new(connections);
         let (alive, drained) = mpsc::channel(1);

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use bowline_testing::ports::free_ports;
 use rustix::process::{Pid, Signal, kill_process};
@@ -107,6 +108,46 @@ pub(crate) fn with_server_of<T>(
     log.for_each(|line| drop(line.unwrap()));
     assert!(server.0.wait().unwrap().success());
     seen
+}
+
+#[test]
+fn history_is_compacted_automatically() {
+    let place = Place::new();
+    for (flags, why) in [
+        (
+            "--auto-compaction-retention soon",
+            "--auto-compaction-retention: \"soon\" is not a number of hours like 8, or a time",
+        ),
+        (
+            "--auto-compaction-mode revision --auto-compaction-retention 1h",
+            "\"1h\" is not a number of revisions, which --auto-compaction-mode revision expects",
+        ),
+        (
+            "--auto-compaction-mode yearly",
+            "\"yearly\" is not one of periodic, revision",
+        ),
+    ] {
+        let said = place.fails(&format!("serve {flags}"), 4);
+        assert!(said.contains(why), "{said}");
+    }
+    let printed = place.ok("serve --auto-compaction-retention 8 --print-config");
+    assert!(
+        printed.contains("auto-compaction-retention = 8 # --auto-compaction-retention\n"),
+        "{printed}"
+    );
+    with_server_of(&place, "d", "--auto-compaction-retention 500ms", |at, _| {
+        place.ok(&format!("put k first --endpoints {at}"));
+        place.ok(&format!("put k second --endpoints {at}"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let line = format!("get k --rev 2 --endpoints {at}");
+        while place.run(&line).code == 0 {
+            assert!(Instant::now() < deadline, "it is still there");
+        }
+        let said = place.fails(&line, 4);
+        assert!(said.contains("compacted"), "{said}");
+        let now = place.ok(&format!("get k --raw --endpoints {at}"));
+        assert_eq!(now.trim_end(), "second");
+    });
 }
 
 /// Does not outlive a test that fails.
