@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::process::{ExitCode, Termination};
 
+use bowline_client::Code;
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -153,9 +155,27 @@ impl Exit {
             }
             E::UnknownOutcome { .. } => Exit::Unknown,
             error if error.is_retryable() => Exit::Unreachable,
-            E::InvalidReply { .. } | E::Other { .. } | E::WatchCanceled { .. } => Exit::Unreachable,
+            // Another member answers.
+            E::NotForLearner => Exit::Unreachable,
+            E::InvalidReply { .. } | E::WatchCanceled { .. } => Exit::Unreachable,
+            E::Other { code, .. } => Exit::of_code(*code),
             // What is left was refused for what it asked.
             _ => Exit::Invalid,
+        }
+    }
+
+    /// How an error of which only the code is known ends the program.
+    fn of_code(code: Code) -> Exit {
+        match code {
+            Code::InvalidArgument
+            | Code::OutOfRange
+            | Code::FailedPrecondition
+            | Code::Unimplemented => Exit::Invalid,
+            Code::NotFound => Exit::NotFound,
+            Code::AlreadyExists | Code::Aborted => Exit::Conflict,
+            Code::PermissionDenied | Code::Unauthenticated => Exit::Io,
+            Code::DataLoss => Exit::Corrupt,
+            _ => Exit::Unreachable,
         }
     }
 
@@ -296,6 +316,10 @@ mod tests {
         let unknown = E::UnknownOutcome {
             cause: Box::new(E::TimedOut),
         };
+        let other = |code| E::Other {
+            code,
+            message: "something new".to_owned(),
+        };
         for (error, exit) in [
             (E::LeaseNotFound, Exit::NotFound),
             (E::LeaseExists, Exit::Conflict),
@@ -303,6 +327,16 @@ mod tests {
             (E::FutureRevision, Exit::Invalid),
             (E::NoSpace, Exit::Io),
             (E::NoLeader, Exit::Unreachable),
+            (E::NotForLearner, Exit::Unreachable),
+            (other(Code::InvalidArgument), Exit::Invalid),
+            (other(Code::OutOfRange), Exit::Invalid),
+            (other(Code::FailedPrecondition), Exit::Invalid),
+            (other(Code::NotFound), Exit::NotFound),
+            (other(Code::AlreadyExists), Exit::Conflict),
+            (other(Code::PermissionDenied), Exit::Io),
+            (other(Code::DataLoss), Exit::Corrupt),
+            (other(Code::ResourceExhausted), Exit::Unreachable),
+            (other(Code::Internal), Exit::Unreachable),
             (E::TimedOut, Exit::Unreachable),
             (unknown, Exit::Unknown),
         ] {

@@ -120,6 +120,11 @@ impl Context {
         self.has_leader.load(Ordering::Relaxed)
     }
 
+    /// Whether this member leads, as far as it knows.
+    pub(crate) fn leads(&self) -> bool {
+        self.leadership.borrow().leader == Some(self.member_id)
+    }
+
     pub(crate) fn is_learner(&self) -> bool {
         self.is_learner.load(Ordering::Relaxed)
     }

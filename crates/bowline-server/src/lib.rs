@@ -15,6 +15,7 @@
 //!  transport            connections and calls
 //!  gateway, http        JSON, checks, metrics
 //!  service              the gRPC services
+//!  auto_compaction      trims old history
 //!  context              state shared by the services
 //!  watch, convert
 //!  memory, metrics      budgets and counters
@@ -28,6 +29,7 @@
 // Calls into the consensus have deeply nested futures.
 #![recursion_limit = "256"]
 
+mod auto_compaction;
 pub mod config;
 mod context;
 mod convert;

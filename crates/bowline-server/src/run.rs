@@ -47,19 +47,32 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     };
     let mut terminated = signal(SignalKind::terminate()).map_err(refused)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(refused)?;
-    let server = Server::start(config).await?;
+    let mut signaled = async || {
+        tokio::select! {
+            _ = terminated.recv() => "SIGTERM",
+            _ = interrupted.recv() => "SIGINT",
+        }
+    };
+    // A member that waits for the others can be stopped, too. What it has written is on disk.
+    let server = tokio::select! {
+        started = Server::start(config) => started?,
+        signal = signaled() => {
+            tracing::info!("the server stops before it has served: it received {signal}");
+            return Ok(());
+        }
+    };
     tracing::info!("ready");
     tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
+        signal = signaled() => tracing::info!("the server stops: it received {signal}"),
         // For example, its disk failed. Another process may succeed; this one would only refuse.
-        reason = server.node_stopped() => return Err(ServeError::NodeStopped { reason }),
+        reason = server.node_stopped() => {
+            tracing::error!("the server stops: {reason}");
+            return Err(ServeError::NodeStopped { reason });
+        }
     }
-    tracing::info!("stopping");
     tokio::select! {
         stopped = server.shutdown() => stopped?,
-        _ = terminated.recv() => return Ok(()),
-        _ = interrupted.recv() => return Ok(()),
+        _ = signaled() => return Ok(()),
     }
     tracing::info!("stopped");
     Ok(())
@@ -87,7 +100,9 @@ fn log_levels(level: LevelFilter) -> Targets {
 
 fn start_log(config: &Config) {
     let levels = log_levels(config.log_level);
-    let has_colours = io::IsTerminal::is_terminal(&io::stderr());
+    // https://no-color.org: a variable that is not empty.
+    let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let has_colours = !wants_none && io::IsTerminal::is_terminal(&io::stderr());
     let lines = lines(config.log_json, has_colours, io::stderr);
     let registry = tracing_subscriber::registry();
     if let Err(error) = registry.with(lines.with_filter(levels)).try_init() {

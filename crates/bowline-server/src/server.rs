@@ -10,11 +10,13 @@ use bowline_cluster::{LocalClient, Node};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Url};
+use crate::auto_compaction;
+use crate::config::{AutoCompaction, Config, Url};
 use crate::context::Context;
 use crate::memory::Memory;
 use crate::open_files;
 use crate::transport::{ConnectionOptions, Dispatch, Listener};
+use crate::version::VERSION;
 use crate::watch::{WatchOptions, Watches};
 
 /// Why a server did not start, or stopped.
@@ -81,6 +83,12 @@ impl Server {
     /// # Errors
     /// See [`ServeError`].
     pub async fn start(mut config: Config) -> Result<Server, ServeError> {
+        tracing::info!(
+            "Bowline {} starts as node {:?} in the directory {}; its clients see etcd {VERSION}",
+            env!("CARGO_PKG_VERSION"),
+            config.node.name,
+            config.node.data_dir.display()
+        );
         let mut listeners = Vec::new();
         for url in &config.listen_client_urls {
             listeners.extend(bind(url).await?);
@@ -93,6 +101,7 @@ impl Server {
         divide_open_files(&mut connections, &mut config.node.peers.port);
         let node = Node::start(config.node.clone()).await?;
         let client = node.client();
+        log_identity(&config, &node);
         let settings = config.settings();
         let refused = |source| ServeError::System {
             what: "a thread",
@@ -107,13 +116,18 @@ impl Server {
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
         let context = Context::new(client, settings, watches, memory).map_err(refused)?;
         let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
+        if let Some(setting) = config.auto_compaction {
+            let compacting = auto_compaction::run(context.clone(), setting);
+            tasks.push(tokio::spawn(compacting));
+        }
         let dispatch = Dispatch::new(context.clone());
         let connections = Arc::new(connections);
         let (alive, drained) = mpsc::channel(1);
         let mut addresses = Vec::new();
         for listener in listeners {
             addresses.push(listener.address());
-            tracing::info!(address = %listener.address(), "clients are served");
+            let address = listener.address();
+            tracing::info!("clients are served at http://{address}: etcd v3, bowline.v1, JSON");
             let (context, dispatch) = (context.clone(), dispatch.clone());
             let (connections, alive) = (connections.clone(), alive.clone());
             let serving = listener.serve(context, dispatch, connections, alive);
@@ -122,7 +136,8 @@ impl Server {
         let mut metrics_addresses = Vec::new();
         for listener in for_metrics {
             metrics_addresses.push(listener.address());
-            tracing::info!(address = %listener.address(), "metrics and health are served");
+            let address = listener.address();
+            tracing::info!("metrics and health are served at http://{address}");
             let (context, dispatch) = (context.clone(), dispatch.for_metrics());
             let (connections, alive) = (connections.clone(), alive.clone());
             let serving = listener.serve(context, dispatch, connections, alive);
@@ -184,6 +199,29 @@ impl Server {
         }
         drop(self.context);
         Ok(self.node.shutdown().await?)
+    }
+}
+
+/// Logs which member this is, and what it serves besides clients.
+fn log_identity(config: &Config, node: &Node) {
+    let status = node.client().status();
+    tracing::info!(
+        "this is member {:x} of the cluster {:x}, at revision {}",
+        status.member_id,
+        status.cluster_id,
+        status.revision
+    );
+    for address in node.peer_addresses() {
+        tracing::info!("other members are served at http://{address}");
+    }
+    match config.auto_compaction {
+        Some(AutoCompaction::Periodic(retention)) => {
+            tracing::info!("the leader compacts history that is older than {retention:?}");
+        }
+        Some(AutoCompaction::Revisions(count)) => {
+            tracing::info!("the leader compacts history but for the last {count} revisions");
+        }
+        None => {}
     }
 }
 

@@ -129,6 +129,8 @@ pub enum Fault {
     Unfit(String),
     /// Not offered.
     Unsupported(&'static str),
+    /// Data on this node's disk is damaged; names where.
+    Damaged(String),
     /// This node failed; names the reason.
     Internal(String),
 }
@@ -271,6 +273,7 @@ impl Fault {
             Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
             Fault::Unfit(text) => return (Code::FailedPrecondition, text.clone().into()),
             Fault::Unsupported(text) => (Code::Unimplemented, *text),
+            Fault::Damaged(text) => return (Code::DataLoss, text.clone().into()),
             Fault::Internal(text) => return (Code::Internal, text.clone().into()),
         };
         (code, Cow::Borrowed(text))
@@ -321,6 +324,10 @@ impl From<bowline::Error> for Fault {
             E::MissingBlock { .. } | E::UnknownKind { .. } => Fault::Missing(short(&error)),
             E::InvalidKind { .. } | E::NotSupported { .. } => Fault::Malformed(short(&error)),
             E::Cycle { .. } | E::InvalidWeight { .. } => Fault::Unfit(short(&error)),
+            E::Storage(
+                bowline_storage::Error::Corrupt { .. } | bowline_storage::Error::MissingFile { .. },
+            )
+            | E::InvalidRecord { .. } => Fault::Damaged(short(&error)),
             other => Fault::Internal(other.to_string()),
         }
     }

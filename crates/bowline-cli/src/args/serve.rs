@@ -16,10 +16,13 @@ pub struct Serve {
     pub config_file: Option<PathBuf>,
     /// Print what is in effect instead of serving.
     pub print_config: bool,
+    /// Stop when standard input ends.
+    pub stop_at_end_of_input: bool,
     /// The settings that were given as flags: key and value.
     pub flags: Vec<(&'static str, String)>,
 }
 
+const STOP_AT_END_OF_INPUT: &str = "stop-at-end-of-input";
 /// The setting that every command has a flag for.
 const DATA_DIR: &str = "data-dir";
 
@@ -41,6 +44,14 @@ impl Args for Serve {
                     .action(ArgAction::SetTrue)
                     .help("Print the settings in effect, and where each came from; do not serve"),
             );
+        command = command.arg(
+            // For programs that start servers, as `cluster up` does.
+            Arg::new(STOP_AT_END_OF_INPUT)
+                .long(STOP_AT_END_OF_INPUT)
+                .action(ArgAction::SetTrue)
+                .hide(true)
+                .help("Stop when standard input ends, as it does when the program at its other end is gone"),
+        );
         for setting in SETTINGS {
             if setting.key == DATA_DIR {
                 command = command.arg(data_dir(setting.help).env("BOWLINE_DATA_DIR"));
@@ -74,6 +85,7 @@ impl FromArgMatches for Serve {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.config_file = matches.get_one::<PathBuf>("config-file").cloned();
+        self.stop_at_end_of_input = matches.get_flag(STOP_AT_END_OF_INPUT);
         self.print_config = matches.get_flag("print-config");
         if let Some(path) = data_dir_given(matches) {
             let path = path.to_string_lossy().into_owned();
@@ -152,6 +164,11 @@ pub enum Cluster {
     ///
     /// Each has a client and a peer port on the loopback address, from --base-port on. Their data
     /// is gone when the command ends, unless --data-dir says where to keep it.
+    ///
+    /// The log of each node goes to standard error, every line with the node's name before it. A node
+    /// that ends is started again after half a second, and later after up to 4 s. When one ends 5 times
+    /// in a row, each time within 10 s of its start, or before it ever served, the command stops all and
+    /// fails. Ctrl-C stops all nodes and waits for them.
     #[command(after_help = "Examples:
   bowline cluster up
   bowline cluster up --nodes 5 --base-port 12379

@@ -1,7 +1,12 @@
 //! `serve`: runs a server from its flags, environment and configuration file.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::{io, thread};
+
 use bowline_server::ServeError;
 use bowline_server::config::{Config, ConfigError, Layers};
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::heaps;
 use crate::args::Serve;
@@ -15,7 +20,23 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Fai
     }
     heaps::keep_few();
     heaps::give_back()?;
+    if args.stop_at_end_of_input {
+        stop_at_end_of_input()?;
+    }
     bowline_server::run(config).map_err(|error| serve_failure(&error))
+}
+
+/// Stops this server, as SIGTERM does, when its standard input ends.
+fn stop_at_end_of_input() -> io::Result<()> {
+    // The program holds the lock of `io::stdin`.
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let wait = move || {
+        // An error ends the input, too.
+        let _ = io::copy(&mut input, &mut io::sink());
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    let name = "bowline-input".to_owned();
+    thread::Builder::new().name(name).spawn(wait).map(drop)
 }
 
 fn configure(args: &Serve) -> Result<(Layers, Config), ConfigError> {

@@ -4,6 +4,7 @@ mod attacks;
 mod commands;
 mod crowd;
 mod errors;
+mod exit_codes;
 mod graph_remote;
 mod hostile;
 mod hostile_crowd;

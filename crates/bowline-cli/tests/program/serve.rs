@@ -1,8 +1,12 @@
 //! `serve` and `cluster up`: what they refuse, and that they end cleanly when they are told to.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bowline_testing::ports::free_ports;
 use rustix::process::{Pid, Signal, kill_process};
@@ -109,6 +113,46 @@ pub(crate) fn with_server_of<T>(
     seen
 }
 
+#[test]
+fn history_is_compacted_automatically() {
+    let place = Place::new();
+    for (flags, why) in [
+        (
+            "--auto-compaction-retention soon",
+            "--auto-compaction-retention: \"soon\" is not a number of hours like 8, or a time",
+        ),
+        (
+            "--auto-compaction-mode revision --auto-compaction-retention 1h",
+            "\"1h\" is not a number of revisions, which --auto-compaction-mode revision expects",
+        ),
+        (
+            "--auto-compaction-mode yearly",
+            "\"yearly\" is not one of periodic, revision",
+        ),
+    ] {
+        let said = place.fails(&format!("serve {flags}"), 4);
+        assert!(said.contains(why), "{said}");
+    }
+    let printed = place.ok("serve --auto-compaction-retention 8 --print-config");
+    assert!(
+        printed.contains("auto-compaction-retention = 8 # --auto-compaction-retention\n"),
+        "{printed}"
+    );
+    with_server_of(&place, "d", "--auto-compaction-retention 500ms", |at, _| {
+        place.ok(&format!("put k first --endpoints {at}"));
+        place.ok(&format!("put k second --endpoints {at}"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let line = format!("get k --rev 2 --endpoints {at}");
+        while place.run(&line).code == 0 {
+            assert!(Instant::now() < deadline, "it is still there");
+        }
+        let said = place.fails(&line, 4);
+        assert!(said.contains("compacted"), "{said}");
+        let now = place.ok(&format!("get k --raw --endpoints {at}"));
+        assert_eq!(now.trim_end(), "second");
+    });
+}
+
 /// Does not outlive a test that fails.
 struct Server(Child);
 
@@ -198,25 +242,316 @@ fn members_within_the_program_are_measured() {
     assert_eq!(left, 0, "the data is gone");
 }
 
+/// The lines that a program writes, as they come.
+fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map(Result::unwrap) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// All lines until one has these words; an error with the lines if none has them in time.
+fn until(lines: &Receiver<String>, words: &str) -> Result<Vec<String>, Vec<String>> {
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    let mut seen = Vec::new();
+    while let Ok(line) = lines.recv_timeout(TIMEOUT) {
+        let is_it = line.contains(words);
+        seen.push(line);
+        if is_it {
+            return Ok(seen);
+        }
+    }
+    Err(seen)
+}
+
+/// A cluster of `cluster up`: what it prints, line by line, and its log.
+struct Cluster {
+    up: Server,
+    told: Receiver<String>,
+    log: Arc<Mutex<String>>,
+    logging: JoinHandle<()>,
+    endpoints: String,
+}
+
+impl Cluster {
+    fn start(place: &Place, settings: &str) -> Cluster {
+        let port = free_ports(8);
+        let line = format!("cluster up --nodes 3 --base-port {port} {settings}");
+        let words: Vec<_> = line.split_whitespace().collect();
+        let mut command = place.command(&words);
+        command.env("TMPDIR", place.path(""));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut up = Server(command.spawn().unwrap());
+        let told = lines_of(up.0.stdout.take().unwrap());
+        let log = Arc::new(Mutex::new(String::new()));
+        let (written, lines) = (log.clone(), BufReader::new(up.0.stderr.take().unwrap()));
+        let logging = std::thread::spawn(move || {
+            for line in lines.lines().map(Result::unwrap) {
+                *written.lock().unwrap() += &format!("{line}\n");
+            }
+        });
+        let ports = [port, port + 2, port + 4].map(|port| format!("127.0.0.1:{port}"));
+        Cluster {
+            up,
+            told,
+            log,
+            logging,
+            endpoints: ports.join(","),
+        }
+    }
+
+    /// Waits for a line that has these words; gives all lines until then.
+    fn told_until(&mut self, words: &str) -> Vec<String> {
+        let seen = until(&self.told, words);
+        seen.unwrap_or_else(|seen| panic!("{words:?} is not in {seen:?}; the log: {}", self.log()))
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for a line of the log in which all of these words are.
+    fn logs(&self, words: &[&str]) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let has_all = |line: &str| words.iter().all(|word| line.contains(word));
+        while !self.log().lines().any(has_all) {
+            assert!(Instant::now() < deadline, "{words:?}: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The process of node1, as the command to kill it names it.
+    fn first_process(lines: &[String]) -> u32 {
+        let line = lines.iter().find(|line| line.contains("kill -9 "));
+        let word = line.and_then(|line| line.split_whitespace().nth(2));
+        word.unwrap_or_else(|| panic!("{lines:?}")).parse().unwrap()
+    }
+}
+
+fn kill(process: u32) {
+    let pid = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
 #[test]
 fn a_cluster_starts_and_takes_its_data_with_it() {
     let place = Place::new();
-    let line = format!("cluster up --nodes 3 --base-port {}", free_ports(8));
-    let words: Vec<_> = line.split_whitespace().collect();
-    let mut command = place.command(&words);
-    command.env("TMPDIR", place.path("")).stderr(Stdio::null());
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
-    let told: Vec<String> = std::iter::from_fn(|| told.next().map(Result::unwrap))
-        .take_while(|line| line != "ready")
-        .collect();
+    let mut cluster = Cluster::start(&place, "");
+    cluster.told_until("ready");
+    let told = cluster.told_until("kill -9 ");
+    // What it says to try is tried.
+    let endpoints = cluster.endpoints.clone();
     assert!(
-        told.iter()
-            .any(|line| line.contains("etcdctl --endpoints 127.0.0.1:")),
+        told.contains(&format!("  export BOWLINE_ENDPOINTS={endpoints}")),
         "{told:?}"
     );
-    terminate(&child);
-    assert!(child.wait().unwrap().success());
+    for line in told.iter().filter(|line| line.starts_with("  bowline ")) {
+        let words: Vec<_> = line.split_whitespace().skip(1).collect();
+        let mut command = place.command(&words);
+        let output = command.env("BOWLINE_ENDPOINTS", &endpoints).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+    let etcdctl = "  etcdctl --endpoints $BOWLINE_ENDPOINTS get greeting".to_owned();
+    assert!(told.contains(&etcdctl), "{told:?}");
+    for node in ["node1 | ", "node2 | ", "node3 | "] {
+        cluster.logs(&[node, "leads in term"]);
+    }
+    terminate(&cluster.up.0);
+    cluster.told_until("stopped");
+    assert!(cluster.up.0.wait().unwrap().success());
+    cluster.logging.join().unwrap();
+    let log = cluster.log.lock().unwrap().clone();
+    assert_eq!(log.matches(": stopped").count(), 3, "{log}");
+    for line in log.lines() {
+        assert!(
+            ["node1 | ", "node2 | ", "node3 | "]
+                .iter()
+                .any(|node| line.starts_with(node)),
+            "{line}"
+        );
+        assert!(!line.contains('\x1B'), "{line:?}");
+    }
     let left = std::fs::read_dir(place.path("")).unwrap().count();
     assert_eq!(left, 0, "the data is gone");
+}
+
+#[test]
+fn a_killed_node_is_started_again_and_no_node_outlives_the_command() {
+    let place = Place::new();
+    let mut cluster = Cluster::start(&place, "--data-dir kept");
+    let mut told = cluster.told_until("ready");
+    told.extend(cluster.told_until("kill -9 "));
+    let endpoints = cluster.endpoints.clone();
+    // The one that is killed leads: another is elected, and says so.
+    let members = place.json(&format!("member list --endpoints {endpoints}"));
+    let first = members.iter().find(|row| row["name"] == "node1").unwrap();
+    let id = first["member"].as_str().unwrap();
+    cluster.logs(&["this is member", id]);
+    place.ok(&format!("move-leader {id} --endpoints {endpoints}"));
+    cluster.logs(&["node2 | ", &format!("member {id} (node1) leads in term ")]);
+    cluster.logs(&[
+        "node1 | ",
+        &format!("this member {id} (node1) leads in term "),
+    ]);
+    place.ok(&format!("put k v --endpoints {endpoints}"));
+
+    kill(Cluster::first_process(&told));
+    let told = cluster.told_until("node1 was started again as process ");
+    assert!(
+        told.iter().any(|line| line
+            .starts_with("node1 ended (signal: 9 (SIGKILL)); it is started again in 500ms")),
+        "{told:?}"
+    );
+    cluster.told_until("node1 serves again");
+    let own = endpoints.split(',').next().unwrap();
+    let read = place.ok(&format!("get k --raw --endpoints {own}"));
+    assert_eq!(read.trim_end(), "v");
+
+    // It is itself killed, and cannot stop them any more.
+    kill(cluster.up.0.id());
+    cluster.up.0.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for endpoint in endpoints.split(',') {
+        while TcpStream::connect(endpoint).is_ok() {
+            assert!(Instant::now() < deadline, "{endpoint} is still served");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn a_node_that_cannot_run_ends_the_cluster() {
+    let place = Place::new();
+    let mut cluster = Cluster::start(&place, "--data-dir kept");
+    let mut told = cluster.told_until("ready");
+    told.extend(cluster.told_until("kill -9 "));
+    // Whenever it is started again, it does not understand its directory.
+    std::fs::write(place.path("kept/node1/BOWLINE"), "nonsense").unwrap();
+    kill(Cluster::first_process(&told));
+    let news: Vec<String> = cluster.told.iter().collect();
+    for pause in ["500ms", "1s", "2s", "4s"] {
+        let again = format!("it is started again in {pause} (");
+        assert_eq!(
+            news.iter().filter(|line| line.contains(&again)).count(),
+            1,
+            "{news:?}"
+        );
+    }
+    let status = cluster.up.0.wait().unwrap();
+    cluster.logging.join().unwrap();
+    let log = cluster.log.lock().unwrap().clone();
+    assert_eq!(status.code(), Some(6), "{log}");
+    assert!(
+        log.contains("error: node1 ended 5 times in a row, each time within 10 s of its start"),
+        "{log}"
+    );
+    assert_eq!(log.matches(": stopped").count(), 2, "{log}");
+
+    // One that never served is not tried again.
+    let port = free_ports(8);
+    let taken = TcpListener::bind(("127.0.0.1", port + 2)).unwrap();
+    let said = place.fails(&format!("cluster up --nodes 3 --base-port {port}"), 7);
+    drop(taken);
+    assert!(
+        said.contains("node2 ended (exit status: 7); its log says why"),
+        "{said}"
+    );
+    assert!(said.contains("node2 | "), "{said}");
+}
+
+/// What a server says of itself, in sentences.
+#[test]
+fn a_server_logs_what_it_is_and_what_it_does() {
+    let place = Place::new();
+    let port = free_ports(8);
+    let peer = format!("127.0.0.1:{}", port + 1);
+    let line = format!(
+        "serve --name solo --data-dir d --listen-client-urls http://127.0.0.1:{port} --listen-peer-urls \
+         http://{peer} --initial-advertise-peer-urls http://{peer} --auto-compaction-retention 8"
+    );
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut server = Server(
+        place
+            .command(&words)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let log = lines_of(server.0.stderr.take().unwrap());
+    let mut lines: Vec<String> = Vec::new();
+    let mut read_until = |words: &str| lines.extend(until(&log, words).unwrap());
+    read_until("leads in term");
+    let at = format!("127.0.0.1:{port}");
+    let id = place.json(&format!("member list --endpoints {at}"))[0]["member"].clone();
+    let id = id.as_str().unwrap();
+    terminate(&server.0);
+    read_until(": stopped");
+    assert!(server.0.wait().unwrap().success());
+    for expected in [
+        format!(
+            "Bowline {} starts as node \"solo\" in the directory d; its clients see etcd 3.7.3",
+            env!("CARGO_PKG_VERSION")
+        ),
+        format!("this is member {id} of the cluster "),
+        format!("other members are served at http://{peer}"),
+        format!("clients are served at http://{at}: etcd v3, bowline.v1, JSON"),
+        "the leader compacts history that is older than 28800s".to_owned(),
+        format!("this member {id} (solo) leads in term 1"),
+        "the server stops: it received SIGTERM".to_owned(),
+    ] {
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(&expected)).count(),
+            1,
+            "{expected}: {lines:#?}"
+        );
+    }
+    for line in &lines {
+        assert!(!line.contains("openraft") && !line.contains('{'), "{line}");
+    }
+}
+
+/// A signal was noticed only once a server had started: one that waits for others could only be killed.
+#[test]
+fn a_server_that_waits_for_others_can_be_stopped() {
+    let place = Place::new();
+    let port = free_ports(8);
+    let peer = format!("http://127.0.0.1:{}", port + 1);
+    let line = format!(
+        "serve --name b --data-dir b --listen-client-urls http://127.0.0.1:{port} --listen-peer-urls {peer} \
+         --initial-advertise-peer-urls {peer} --initial-cluster-state existing \
+         --initial-cluster b={peer},a=http://127.0.0.1:{}",
+        port + 3
+    );
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut command = place.command(&words);
+    let mut server = Server(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    // It listens before it asks the others.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < deadline, "nobody listens");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    terminate(&server.0);
+    ends_well(&mut server);
+    let said = "the server stops before it has served: it received SIGTERM";
+    assert!(log.any(|line| line.unwrap().contains(said)));
+}
+
+fn ends_well(server: &mut Server) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        if let Some(status) = server.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{status}");
 }

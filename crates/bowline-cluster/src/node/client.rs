@@ -10,6 +10,7 @@ use bowline_replica::{
     AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
     is_valid_ttl,
 };
+use bowline_storage::Clock;
 
 use super::core::{Core, Leadership};
 use super::info::{LeaseStatus, MemberInfo};
@@ -406,6 +407,12 @@ impl LocalClient {
     #[must_use]
     pub fn compacted_revision(&self) -> Revision {
         self.core.replica.compacted_revision()
+    }
+
+    /// The clock of the database.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        self.core.replica.clock()
     }
 
     /// The current leadership and its changes.

@@ -149,26 +149,43 @@ fn command_version_of(member: &Member) -> u8 {
     u8::try_from(member.command_version).map_or(u8::MAX, |version| version.max(1))
 }
 
-/// Logs a change of the leader. A term without a leader is part of an election.
-fn log_leadership(before: Leadership, now: Leadership, own: NodeId) {
-    let Leadership { leader, term } = now;
-    match leader {
-        Some(leader) if before != now => {
-            let is_this_member = leader == own;
-            let leader = format_args!("{leader:016x}");
-            tracing::info!(%leader, term, is_this_member, "a leader was elected");
-        }
-        None if before.leader.is_some() => tracing::info!(term, "the leader was lost"),
-        _ => {}
-    }
-}
-
 impl Core {
     pub(crate) fn leadership(&self) -> Leadership {
         let view = self.raft.view();
         Leadership {
             leader: view.leader(),
             term: view.term(),
+        }
+    }
+
+    /// Logs a change of the leader. A term without a leader is part of an election.
+    fn log_leadership(&self, before: Leadership, now: Leadership) {
+        let term = now.term;
+        match (before.leader, now.leader) {
+            (_, Some(leader)) if before != now => {
+                let which = if leader == self.member_id {
+                    "this member "
+                } else {
+                    "member "
+                };
+                tracing::info!("{which}{} leads in term {term}", self.named(leader));
+            }
+            (Some(leader), None) => tracing::info!(
+                "the leader is lost: member {} led in term {}, and none leads in term {term}",
+                self.named(leader),
+                before.term
+            ),
+            _ => {}
+        }
+    }
+
+    /// A member's id, as its commands show it, and its name if that is known.
+    fn named(&self, id: NodeId) -> String {
+        let view = self.raft.view();
+        let mut nodes = view.membership().nodes();
+        match nodes.find(|(other, _)| **other == id) {
+            Some((_, member)) if !member.name.is_empty() => format!("{id:x} ({})", member.name),
+            _ => format!("{id:x}"),
         }
     }
 
@@ -244,7 +261,7 @@ impl Core {
                 before = std::mem::replace(known, now);
                 before != now
             });
-            log_leadership(before, now, self.member_id);
+            self.log_leadership(before, now);
             if changed && now.leader.is_some() {
                 self.counts.leader_changes.fetch_add(1, Ordering::Relaxed);
             }

@@ -5,6 +5,7 @@
 //! file, which beats the default. Values stay text until their source is known, so that an error can name the
 //! flag, the variable, or file and line.
 
+mod auto_compaction;
 mod error;
 mod file;
 mod layers;
@@ -12,6 +13,7 @@ mod origin;
 mod parse;
 mod settings;
 
+pub(crate) use auto_compaction::AutoCompaction;
 pub use error::ConfigError;
 pub use layers::Layers;
 pub use origin::Origin;
@@ -76,6 +78,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// The largest size of the database, in bytes.
     pub quota_bytes: u64,
+    /// How much history automatic compaction keeps; `None` when it is off.
+    pub(crate) auto_compaction: Option<AutoCompaction>,
     /// The log level.
     pub log_level: tracing::level_filters::LevelFilter,
     /// Whether the log is JSON.
@@ -222,6 +226,7 @@ impl Config {
             watch_queue_bytes: small("watch-queue-bytes")? as usize,
             drain_timeout: layers.parse("drain-timeout", duration)?,
             quota_bytes,
+            auto_compaction: auto_compaction::of_layers(layers)?,
             log_level: layers.parse("log-level", parse::level)?,
             log_json: layers.parse("log-format", json)? == 1,
         })

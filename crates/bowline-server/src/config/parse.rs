@@ -129,6 +129,38 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A time as Go writes it: numbers with units, also with fractions, as in `1h30m` or `1.5h`.
+pub(super) fn go_duration(text: &str) -> Option<Duration> {
+    let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (number, unit) = rest.split_at(rest.find(|c| !is_of_number(c))?);
+        let (unit, after) = unit.split_at(unit.find(is_of_number).unwrap_or(unit.len()));
+        rest = after;
+        let unit_ns: u64 = match unit {
+            "ns" => 1,
+            // The micro sign, and the Greek letter.
+            "us" | "\u{B5}s" | "\u{3BC}s" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = format!("{whole}{fraction}");
+        let digits: u128 = digits.parse().ok()?;
+        let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let ns = digits.checked_mul(u128::from(unit_ns))? / scale;
+        total = total.checked_add(Duration::from_nanos(u64::try_from(ns).ok()?))?;
+    }
+    Some(total)
+}
+
 /// The position of a text in a list of allowed texts.
 pub(super) fn one_of(text: &str, all: &[&str]) -> Result<usize, String> {
     let place = all.iter().position(|one| *one == text);

@@ -49,6 +49,10 @@ settings! {
         "Sets clusters apart that are made of the same addresses";
     "quota-backend-bytes" "BYTES" = "0":
         "The most the database may take; 0 is 2 GiB";
+    "auto-compaction-mode" "periodic|revision" = "periodic":
+        "Whether the retention of history is a time or a number of revisions";
+    "auto-compaction-retention" "HOURS|TIME|N" = "0":
+        "How much history the leader keeps: hours (8) or a time (30m), or revisions; 0 keeps all";
     "heartbeat-interval" "MS" = "100":
         "How often a leader shows that it is there";
     "election-timeout" "MS" = "1000":

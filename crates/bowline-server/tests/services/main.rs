@@ -1,6 +1,7 @@
 //! The services over loopback, asked by a client made from the same messages, and by etcdctl.
 
 mod auth;
+mod auto_compaction;
 mod beside;
 mod browsers;
 mod elections;

@@ -18,6 +18,14 @@ pub(crate) struct Running {
 
 /// Starts one with a few settings.
 pub(crate) async fn start(flags: &[(&str, &str)]) -> Running {
+    start_with(flags, |_| {}).await
+}
+
+/// Starts one with a few settings and changes of the configuration.
+pub(crate) async fn start_with(
+    flags: &[(&str, &str)],
+    change: impl FnOnce(&mut Config),
+) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let mut layers = Layers::default();
     let data = directory.path().join("data").display().to_string();
@@ -31,7 +39,8 @@ pub(crate) async fn start(flags: &[(&str, &str)]) -> Running {
     for (key, value) in own.iter().chain(flags) {
         layers.add_flag(key, (*value).to_owned()).unwrap();
     }
-    let config = Config::from_layers(&layers).unwrap();
+    let mut config = Config::from_layers(&layers).unwrap();
+    change(&mut config);
     let server = Server::start(config).await.unwrap();
     let running = Running {
         server,

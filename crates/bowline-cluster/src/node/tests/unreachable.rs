@@ -158,3 +158,31 @@ async fn an_ordinary_bootstrap_logs_no_warning() {
     let errors = count(&found, |level, _| level == Level::ERROR);
     assert_eq!(errors, 0, "{found:?}");
 }
+
+#[tokio::test]
+async fn each_change_of_the_leader_is_logged_with_its_name() {
+    let events = Events::default();
+    let _here = tracing::subscriber::set_default(events.clone());
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    surely(&client, &put("a", "1")).await;
+    let id = client.status().member_id;
+    let name = three.configs[leader].name.clone();
+    eventually("the others say who leads", || {
+        events.has_said(&format!(" member {id:x} ({name}) leads in term "))
+            || events.has_said(&format!("=member {id:x} ({name}) leads in term "))
+    })
+    .await;
+    assert!(events.has_said(&format!("this member {id:x} ({name}) leads in term ")));
+    assert!(!events.has_said("the leader is lost"));
+    for other in (0..3).filter(|number| *number != leader) {
+        three.stop(other).await;
+    }
+    eventually("the loss is said", || {
+        events.has_said(&format!(
+            "the leader is lost: member {id:x} ({name}) led in term "
+        ))
+    })
+    .await;
+}
