@@ -15,6 +15,7 @@ mod heaps;
 pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod maintenance;
+pub(crate) mod manual;
 pub(crate) mod members;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
