@@ -22,6 +22,15 @@ fix:
 tour:
     cargo run --release -- tour
 
+# The program as one static file, for any Linux: target/…-musl/release/bowline.
+static:
+    checks/static
+
+# The Debian package of a release build, in dist.
+deb:
+    cargo build --release --locked
+    packaging/build-deb
+
 # Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
     cargo run --release -p bowline-bench --features peers -- {{ ARGS }}
