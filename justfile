@@ -31,6 +31,12 @@ deb:
     cargo build --release --locked
     packaging/build-deb
 
+# The container image of the static program, and a try of its files without a container tool.
+image:
+    checks/static
+    checks/image
+    packaging/build-image
+
 # Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
     cargo run --release -p bowline-bench --features peers -- {{ ARGS }}
