@@ -37,6 +37,11 @@ image:
     checks/image
     packaging/build-image
 
+# The bill of materials of the program (CycloneDX): dist/bowline.cdx.json.
+sbom:
+    mkdir -p dist
+    checks/sbom dist/bowline.cdx.json
+
 # Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
     cargo run --release -p bowline-bench --features peers -- {{ ARGS }}

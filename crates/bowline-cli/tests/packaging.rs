@@ -49,3 +49,48 @@ fn the_variables_of_the_service_are_settings_of_the_server() {
     let line = "data-dir = \"/var/lib/bowline/data\" # BOWLINE_DATA_DIR\n";
     assert!(printed.contains(line), "{printed}");
 }
+
+/// The bill of materials names every crate of the program, with the checksum of its source, and no other.
+#[test]
+fn the_bill_of_materials_is_that_of_the_program() {
+    let root = packaging("..");
+    let output = match Command::new("python3")
+        .arg(root.join("checks/sbom"))
+        .args(["--target", "x86_64-unknown-linux-gnu"])
+        .env("CARGO_NET_OFFLINE", "true")
+        .output()
+    {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return bowline_testing::skip("python3 is missing, which writes the bill of materials");
+        }
+        output => output.unwrap(),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let bill: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(bill["bomFormat"], "CycloneDX");
+    let components = bill["components"].as_array().unwrap();
+    let with = |name: &str| components.iter().find(|one| one["name"] == name);
+    for (name, scope) in [
+        ("tokio", "required"),
+        ("bowline", "required"),
+        ("tonic-prost-build", "excluded"),
+    ] {
+        assert_eq!(with(name).unwrap()["scope"], scope, "{name}");
+    }
+    // Of the tests, and of an optional feature.
+    for name in ["proptest", "zstd-sys", "bowline-testing"] {
+        assert!(with(name).is_none(), "{name}");
+    }
+    for one in components {
+        let name = one["name"].as_str().unwrap();
+        let is_ours = name.starts_with("bowline");
+        assert_eq!(one["hashes"][0]["content"].is_null(), is_ours, "{one}");
+        assert!(one["licenses"][0]["expression"].is_string(), "{one}");
+    }
+    let references: std::collections::BTreeSet<_> = components
+        .iter()
+        .map(|one| one["bom-ref"].as_str().unwrap())
+        .collect();
+    assert_eq!(references.len(), components.len(), "each once");
+}
