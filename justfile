@@ -42,6 +42,10 @@ sbom:
     mkdir -p dist
     checks/sbom dist/bowline.cdx.json
 
+# Two builds of this commit are equal bit by bit. OPTIONS: `--deb` compares the packages, too.
+reproducible *OPTIONS:
+    checks/reproducible {{ OPTIONS }}
+
 # Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
     cargo run --release -p bowline-bench --features peers -- {{ ARGS }}
