@@ -24,6 +24,30 @@ fix:
 tour:
     cargo run --release -- tour
 
+# The program as one static file, for any Linux: target/…-musl/release/bowline.
+static:
+    checks/static
+
+# The Debian package of a release build, in dist.
+deb:
+    cargo build --release --locked
+    packaging/build-deb
+
+# The container image of the static program, and a try of its files without a container tool.
+image:
+    checks/static
+    checks/image
+    packaging/build-image
+
+# The bill of materials of the program (CycloneDX): dist/bowline.cdx.json.
+sbom:
+    mkdir -p dist
+    checks/sbom dist/bowline.cdx.json
+
+# Two builds of this commit are equal bit by bit. OPTIONS: `--deb` compares the packages, too.
+reproducible *OPTIONS:
+    checks/reproducible {{ OPTIONS }}
+
 # Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
     cargo run --release -p bowline-bench --features peers -- {{ ARGS }}

@@ -3,8 +3,8 @@
 use crate::args::cluster::ClusterCommand;
 use crate::args::{Cli, Command};
 use crate::commands::{
-    bench, blocks, cluster, endpoints, graph, keys, leases, maintenance, members, serve, snapshot,
-    tour, transfer,
+    bench, blocks, cluster, endpoints, graph, keys, leases, maintenance, manual, members, serve,
+    snapshot, tour, transfer,
 };
 use crate::context::Context;
 use crate::exit::Failure;
@@ -40,6 +40,7 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Tour(args) => tour::run(context, &args),
         Command::Bench(args) => bench::run(context, &args),
         Command::Completions(args) => maintenance::completions(context, &args),
+        Command::Man(args) => manual::write(&args),
         Command::Remote(args) => match args {
             ClusterCommand::Member(args) => members::run(context, &args),
             ClusterCommand::Endpoint(args) => endpoints::run(context, &args),

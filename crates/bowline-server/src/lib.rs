@@ -12,6 +12,7 @@
 //!
 //! ```text
 //!  run, server          the node and its ports
+//!  notify               the service manager
 //!  transport            connections and calls
 //!  gateway, http        JSON, checks, metrics
 //!  service              the gRPC services
@@ -41,6 +42,7 @@ mod hosts;
 mod http;
 mod memory;
 mod metrics;
+mod notify;
 mod open_files;
 mod read_threads;
 mod restore;

@@ -1,6 +1,7 @@
-//! The server as a process: its log, threads and signals.
+//! The server as a process: its log, threads, signals and service manager.
 
 use std::io;
+use std::sync::Arc;
 
 use bowline::text;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,6 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::Config;
+use crate::notify::ServiceManager;
 use crate::open_files;
 use crate::server::{ServeError, Server};
 
@@ -47,6 +49,7 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     };
     let mut terminated = signal(SignalKind::terminate()).map_err(refused)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(refused)?;
+    let manager = Arc::new(ServiceManager::from_environment());
     let mut signaled = async || {
         tokio::select! {
             _ = terminated.recv() => "SIGTERM",
@@ -62,6 +65,8 @@ async fn serve(config: Config) -> Result<(), ServeError> {
         }
     };
     tracing::info!("ready");
+    manager.ready(&status(&server));
+    tokio::spawn(manager.clone().keep_watchdog());
     tokio::select! {
         signal = signaled() => tracing::info!("the server stops: it received {signal}"),
         // For example, its disk failed. Another process may succeed; this one would only refuse.
@@ -70,12 +75,19 @@ async fn serve(config: Config) -> Result<(), ServeError> {
             return Err(ServeError::NodeStopped { reason });
         }
     }
+    manager.stopping();
     tokio::select! {
         stopped = server.shutdown() => stopped?,
         _ = signaled() => return Ok(()),
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What a service manager shows of a server that runs.
+fn status(server: &Server) -> String {
+    let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+    format!("clients are served on {}", addresses.join(", "))
 }
 
 /// The events logged at `level`.
@@ -162,7 +174,7 @@ impl<W: io::Write> io::Write for PlainJson<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use tracing::Level;
 

@@ -144,3 +144,11 @@ pub struct Completions {
     #[arg(value_enum)]
     pub shell: Shell,
 }
+
+/// `bowline man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The directory to write the pages into; made where there is none
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub directory: PathBuf,
+}

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use files::{
-    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Tour,
+    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Man, Tour,
 };
 pub use global::ClusterOptions;
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
@@ -265,6 +265,13 @@ pub enum Command {
   bowline completions zsh > ~/.zfunc/_bowline
   bowline completions fish > ~/.config/fish/completions/bowline.fish")]
     Completions(Completions),
+    /// Write the manual pages into a directory
+    ///
+    /// One page for each command, from what `--help` shows: bowline.1, bowline-get.1 and so on.
+    #[command(after_help = "Examples:
+  bowline man ~/.local/share/man/man1
+  bowline man ./pages")]
+    Man(Man),
 }
 
 impl Command {

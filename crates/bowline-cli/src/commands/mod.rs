@@ -16,6 +16,7 @@ mod heaps;
 pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod maintenance;
+pub(crate) mod manual;
 pub(crate) mod members;
 pub(crate) mod serve;
 pub(crate) mod snapshot;

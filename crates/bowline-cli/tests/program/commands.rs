@@ -336,6 +336,29 @@ fn upkeep_compacts_checks_and_copies() {
 }
 
 #[test]
+fn manual_pages_are_written_and_are_the_same_each_time() {
+    let place = Place::new();
+    assert_eq!(place.ok("man share/man1"), "");
+    place.ok("man again");
+    let pages = super::files_in(&place.path("share/man1"));
+    assert!(pages.len() > 50, "{}", pages.len());
+    for page in &pages {
+        let name = page.file_name().unwrap();
+        let text = std::fs::read_to_string(page).unwrap();
+        assert!(
+            text.contains("\n.SH NAME\nbowline"),
+            "{}: {text}",
+            page.display()
+        );
+        let again = std::fs::read_to_string(place.path("again").join(name)).unwrap();
+        assert_eq!(text, again, "{}", page.display());
+    }
+    place.write("file", "");
+    let said = place.fails("man file/pages", 7);
+    assert!(said.contains("cannot create file/pages"), "{said}");
+}
+
+#[test]
 fn the_tour_needs_no_argument_and_leaves_nothing() {
     let place = Place::new();
     let text = place.ok("tour");

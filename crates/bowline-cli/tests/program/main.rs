@@ -11,6 +11,7 @@ mod hostile_crowd;
 mod kill;
 mod kill_calls;
 mod long_range;
+mod notify;
 mod raw_http2;
 mod serve;
 mod store_remote;
