@@ -12,6 +12,7 @@ use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
     KindId, NeighborRef, Precedence, components, order, path, reach, stats, traverse,
@@ -274,6 +275,7 @@ impl Graph {
             direction: Direction::Out,
             kinds: Vec::new(),
             weight: None,
+            default_weight: None,
             max_depth: None,
         }
     }
@@ -697,6 +699,7 @@ pub struct ShortestPath {
     direction: Direction,
     kinds: Vec<String>,
     weight: Option<String>,
+    default_weight: Option<f64>,
     max_depth: Option<u32>,
 }
 
@@ -713,10 +716,17 @@ impl ShortestPath {
         self
     }
 
-    /// Minimizes the sum of this numeric edge attribute instead of the number of edges. An edge without
-    /// the attribute counts 1.
+    /// Minimizes the sum of this numeric edge attribute instead of the number of edges. An edge on the
+    /// way without the attribute is an error, unless there is a default weight.
     pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
         self.weight = Some(attribute.into());
+        self
+    }
+
+    /// What an edge without the attribute weighs: a finite number of at least 0. Only together with
+    /// [`weight`](ShortestPath::weight).
+    pub fn default_weight(mut self, weight: f64) -> ShortestPath {
+        self.default_weight = Some(weight);
         self
     }
 
@@ -730,11 +740,23 @@ impl ShortestPath {
     ///
     /// # Errors
     /// `MissingBlock`, `UnknownKind`, `InvalidWeight`; `NotSupported` for a depth bound on a
-    /// weighted path.
+    /// weighted path, for a default weight on an unweighted one, and for one that is no weight.
     pub fn find(self) -> Result<Option<Path>> {
         let graph = &self.graph;
         let filter = graph.filter(&self.kinds)?;
         let (from, to, direction) = (self.from, self.to, self.direction);
+        if self.default_weight.is_some() && self.weight.is_none() {
+            return Err(Error::NotSupported {
+                what: "a default weight without a weight",
+                why: "it stands in for an attribute: name the attribute",
+            });
+        }
+        if self.default_weight.is_some_and(|number| !is_weight(number)) {
+            return Err(Error::NotSupported {
+                what: "this default weight",
+                why: "a weight is a finite number not below 0",
+            });
+        }
         let found = match &self.weight {
             None => path::unweighted::shortest_path(
                 graph,
@@ -750,8 +772,10 @@ impl ShortestPath {
                     why: "the cheapest path may need more edges; leave one of the two out",
                 });
             }
-            Some(weight) => {
-                path::weighted::lightest_path(graph, from, to, direction, &filter, weight)?
+            Some(attribute) => {
+                let default = self.default_weight;
+                let weight = Weight { attribute, default };
+                lightest_path(graph, from, to, direction, &filter, weight)?
             }
         };
         let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));

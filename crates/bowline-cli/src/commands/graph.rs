@@ -51,11 +51,16 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             from,
             to,
             weight,
+            default_weight,
             edges,
             bounds,
         } => {
             let ends = (find(graph, from)?, find(graph, to)?);
-            match graph.path(ends, weight.as_deref(), edges, bounds.max_depth)? {
+            let weight = (weight.as_deref(), *default_weight);
+            let found = graph
+                .path(ends, weight, edges, bounds.max_depth)
+                .map_err(|failure| with_names(graph, &failure))?;
+            match found {
                 Some(found) => path(context, graph, &found),
                 None => Err(not_found(format!("no path leads from {from} to {to}"))),
             }
@@ -141,6 +146,23 @@ fn reached(
     };
     let edges = found.edges_touched;
     context.remark(&format!("{count} blocks over {edges} edges: {stop}"))
+}
+
+/// A failure about an edge, with the names of its blocks in the place of their ids.
+fn with_names(graph: &View<'_>, failure: &Failure) -> Failure {
+    let named = || {
+        let (from, rest) = failure.message.strip_prefix("edge ")?.split_once(" -> ")?;
+        let (to, rest) = rest.split_once(" has ")?;
+        let (BlockRef::Id(from), BlockRef::Id(to)) = (BlockRef::parse(from), BlockRef::parse(to))
+        else {
+            return None;
+        };
+        let ids = [BlockId(from), BlockId(to)];
+        let names = Labels::of(graph, ids).ok()?.all(&ids).ok()?;
+        Some(format!("edge {} -> {} has {rest}", names[0], names[1]))
+    };
+    let message = named().unwrap_or_else(|| failure.message.clone());
+    Failure::new(failure.exit, message)
 }
 
 fn path(context: &mut Context<'_, '_>, graph: &View<'_>, found: &Path) -> Result<(), Failure> {

@@ -209,22 +209,32 @@ impl View<'_> {
     pub(crate) fn path(
         &self,
         (from, to): (BlockId, BlockId),
-        weight: Option<&str>,
+        (weight, default_weight): (Option<&str>, Option<f64>),
         edges: &EdgeFilter,
         max_depth: Option<u32>,
     ) -> Result<Option<Path>, Failure> {
         let kinds = &edges.scope.kinds;
+        macro_rules! set_all {
+            ($search:expr) => {
+                set!(
+                    $search,
+                    weight(weight),
+                    default_weight(default_weight),
+                    max_depth(max_depth)
+                )
+            };
+        }
         match self {
             View::Local(snapshot) => {
                 let search = snapshot.graph().shortest_path(from, to);
                 let search = search.direction(direction(edges.direction)).kinds(kinds);
-                Ok(set!(search, weight(weight), max_depth(max_depth)).find()?)
+                Ok(set_all!(search).find()?)
             }
             View::Remote(view) => {
                 let graph = &view.remote.graph;
                 let search = graph.shortest_path(from, to);
                 let search = search.direction(direction(edges.direction)).kinds(kinds);
-                let reply = ask!(view, set!(search, weight(weight), max_depth(max_depth)));
+                let reply = ask!(view, set_all!(search));
                 Ok(reply.path)
             }
         }

@@ -424,6 +424,19 @@ async fn what_is_asked_of_the_neighbourhood_is_what_is_answered() {
     assert!(text.contains("km = \"much\""), "{text}");
     let (code, _) = refused(graph.shortest_path(search(&[], "km", Some(2))).await);
     assert_eq!(code, Code::InvalidArgument);
+    // An edge that does not have the attribute, and what stands in for it.
+    let (code, text) = refused(graph.shortest_path(search(&["next"], "miles", None)).await);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(text.contains("has no attribute \"miles\""), "{text}");
+    for (default_weight, cost) in [(Some(0.5), Some(1.5)), (Some(-1.0), None)] {
+        let mut asked = search(&["next"], "miles", None);
+        asked.default_weight = default_weight;
+        match (graph.shortest_path(asked).await, cost) {
+            (Ok(found), Some(cost)) => assert_eq!(found.into_inner().path.unwrap().cost, cost),
+            (Err(refused), None) => assert_eq!(refused.code(), Code::InvalidArgument),
+            (found, _) => panic!("{found:?}"),
+        }
+    }
 
     // A cycle is an answer.
     let asked = pb::OrderRequest {
