@@ -303,3 +303,31 @@ fn a_weight_that_no_edge_has_is_an_error_that_names_the_edge() {
         served.both(line, 2);
     }
 }
+
+/// A block of an edge list was counted again for each mention that the reader of the file did not
+/// remember: 4,363 blocks of 4,039.
+#[test]
+fn an_edge_list_counts_each_block_once() {
+    const BLOCKS: usize = 3_000;
+    let served = Served::start();
+    // Each block is mentioned six times, far apart, and in several transactions.
+    let edges: String = [1, 7, 11]
+        .iter()
+        .flat_map(|factor| (0..BLOCKS).map(move |n| format!("{n} {}\n", (n * factor + 1) % BLOCKS)))
+        .collect();
+    served.place.write("many.txt", edges);
+    let first = served.both("-o json import many.txt --batch 500", 0);
+    let first: serde_json::Value = serde_json::from_str(first.trim()).unwrap();
+    assert_eq!(
+        (&first["blocks"], &first["refused"]),
+        (&3_000.into(), &0.into())
+    );
+    let stats = served.both("-o json graph stats", 0);
+    assert!(stats.contains("\"blocks\":3000"), "{stats}");
+    let again = served.both("-o json import many.txt", 0);
+    assert!(
+        again.contains("\"blocks\":0"),
+        "nothing is created anew: {again}"
+    );
+    assert!(again.contains("\"changed\":0"), "{again}");
+}
