@@ -168,6 +168,34 @@ fn what_was_saved_is_restored_and_served() {
     assert!(!place.path("other").exists());
 }
 
+/// Both ended with exit code 8, "a bug in bowline".
+#[test]
+fn what_a_member_owns_and_a_peer_that_is_down_are_no_bugs_of_the_program() {
+    let place = Place::new();
+    with_server(&place, "member", |at| {
+        place.ok(&format!("put k v --endpoints {at}"))
+    });
+    for line in ["put k w", "get k", "compact", "export -"] {
+        let said = place.fails(&format!("{line} --data-dir member"), 4);
+        assert!(said.contains("member belongs to a member"), "{said}");
+        assert!(said.contains("`bowline serve`"), "{said}");
+    }
+
+    let port = free_ports(8);
+    let (own, other) = (
+        format!("http://127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{}", port + 1),
+    );
+    let line = format!(
+        "serve --name b --data-dir joining --initial-cluster a={other},b={own} \
+         --initial-cluster-state existing --listen-peer-urls {own} --initial-advertise-peer-urls {own} \
+         --listen-client-urls http://127.0.0.1:0 --request-timeout 1s"
+    );
+    let said = place.fails(&line, 9);
+    assert!(said.contains(&format!("member at {other}: ")), "{said}");
+    assert!(said.contains("start that member"), "{said}");
+}
+
 #[test]
 fn members_within_the_program_are_measured() {
     let place = Place::new();

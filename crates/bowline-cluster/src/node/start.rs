@@ -343,6 +343,9 @@ async fn join(config: &NodeConfig, incarnation: u64) -> Result<Identity> {
                 Ok(Err(status)) => status.message().to_owned(),
                 Err(_) => "it does not answer in time".to_owned(),
             };
+            let reason = format!(
+                "{reason}; to join its cluster, start that member or mend its URL in --initial-cluster"
+            );
             last_error = Error::Peer {
                 url: url.clone(),
                 reason,
