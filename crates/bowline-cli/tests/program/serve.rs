@@ -248,3 +248,41 @@ fn a_cluster_starts_and_takes_its_data_with_it() {
     let left = std::fs::read_dir(place.path("")).unwrap().count();
     assert_eq!(left, 0, "the data is gone");
 }
+
+/// The quota was looked at four times a second: ten puts of 500 kB went in beyond one of 4 MB.
+#[test]
+fn a_quota_holds_for_puts_that_come_at_once() {
+    const QUOTA: usize = 4_000_000;
+    const VALUE: usize = 500_000;
+    let place = Place::new();
+    let settings = format!("--quota-backend-bytes {QUOTA}");
+    with_server_of(&place, "full", &settings, |at, _| {
+        let put = |number| {
+            let line = format!("put k{number} --endpoints {at}");
+            place.run_with_input(&line, &vec![b'x'; VALUE])
+        };
+        let runs: Vec<_> = std::thread::scope(|scope| {
+            let puts: Vec<_> = (0..20)
+                .map(|number| scope.spawn(move || put(number)))
+                .collect();
+            puts.into_iter().map(|put| put.join().unwrap()).collect()
+        });
+        let accepted = runs.iter().filter(|run| run.code == 0).count();
+        assert!((5..=QUOTA / VALUE).contains(&accepted), "{accepted} puts");
+        for run in runs.iter().filter(|run| run.code != 0) {
+            assert_eq!(run.code, 7, "{}", run.stderr);
+            assert!(
+                run.stderr.contains("the database is full"),
+                "{}",
+                run.stderr
+            );
+        }
+        let alarms = || place.ok(&format!("alarm list --endpoints {at}"));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !alarms().contains("NOSPACE") {
+            assert!(std::time::Instant::now() < deadline, "{}", alarms());
+        }
+        // What frees space goes on.
+        place.ok(&format!("del k0 --endpoints {at}"));
+    });
+}

@@ -39,6 +39,7 @@ mod proposer;
 mod reads;
 mod restore;
 mod service;
+mod space;
 mod start;
 mod suspension;
 #[cfg(test)]

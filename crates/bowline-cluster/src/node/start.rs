@@ -646,6 +646,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         suspensions,
         read_floor: AtomicU64::new(0),
         renewals: Renewals::default(),
+        space: super::space::Space::default(),
         long_work: tokio::sync::Semaphore::new(long_work_max()),
         vouching: tokio::sync::Semaphore::new(1),
         changing: Arc::default(),
