@@ -9,8 +9,9 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
-    let (layers, config) = configure(args).map_err(|error| config_failure(&error))?;
+    let (mut layers, config) = configure(args).map_err(|error| config_failure(&error))?;
     if args.print_config {
+        layers.resolve(&config);
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
     heaps::keep_few();

@@ -54,6 +54,25 @@ fn the_configuration_in_effect_says_where_each_value_came_from() {
         printed.contains("data-dir = \"d\" # --data-dir\n"),
         "{printed}"
     );
+    // What follows from other settings was printed as an empty value, and the quota as 0.
+    let place = Place::new();
+    let mut command = place.command(&["serve", "--name", "n", "--print-config"]);
+    let printed = command.env_remove("BOWLINE_DATA_DIR").output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    for line in [
+        "data-dir = \"n.bowline\" # default",
+        "advertise-client-urls = \"http://localhost:2379\" # default",
+        "# listen-metrics-urls is not set",
+        "initial-cluster = \"n=http://localhost:2380\" # default",
+        "quota-backend-bytes = 2147483648 # default",
+    ] {
+        let found = printed.lines().any(|printed| printed == line);
+        assert!(found, "{line}: {printed}");
+    }
+    assert!(!printed.contains("\"\""), "{printed}");
+    place.write("printed.toml", &printed);
+    let again = place.ok("serve --config-file printed.toml --print-config");
+    assert!(again.contains("n=http://localhost:2380"), "{again}");
 }
 
 #[test]
