@@ -71,8 +71,8 @@ pub enum Member {
     #[command(after_help = "Examples:
   bowline member add http://10.0.0.4:2380 --learner")]
     Add {
-        /// Where other members will reach it
-        #[arg(required = true, value_delimiter = ',')]
+        /// The addresses at which other members reach it, as in http://10.0.0.4:2380
+        #[arg(required = true, value_delimiter = ',', value_parser = parse_peer_url)]
         peer_urls: Vec<String>,
         /// Let it catch up first; `member promote` lets it vote
         #[arg(long)]
@@ -104,8 +104,8 @@ pub enum Member {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
         id: u64,
-        /// Where other members will reach it
-        #[arg(required = true, value_delimiter = ',')]
+        /// The addresses at which other members reach it, as in http://10.0.0.4:2380
+        #[arg(required = true, value_delimiter = ',', value_parser = parse_peer_url)]
         peer_urls: Vec<String>,
     },
 }
@@ -222,9 +222,25 @@ fn parse_id(text: &str) -> Result<u64, String> {
         .map_err(|_| "expected up to 16 hexadecimal digits, as member list shows them".to_owned())
 }
 
+/// Reads the URL of a member for other members. A cluster would wait for one that it cannot reach.
+fn parse_peer_url(text: &str) -> Result<String, String> {
+    match text.strip_prefix("http://") {
+        Some(rest) if !rest.is_empty() => Ok(text.to_owned()),
+        _ => Err("peer URLs must start with http://, as TLS is not supported yet".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_are_reached_by_http() {
+        assert_eq!(parse_peer_url("http://a:1"), Ok("http://a:1".to_owned()));
+        for text in ["https://a:1", "a:1", "http://", ""] {
+            assert!(parse_peer_url(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn members_are_named_in_hexadecimal() {

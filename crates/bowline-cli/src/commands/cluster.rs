@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bowline_cluster::member_file::MemberFile;
+use bowline_storage::vfs::OsVfs;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,6 +37,7 @@ fn up(context: &mut Context<'_, '_>, args: &ClusterUp) -> Result<(), Failure> {
             temporary.path()
         }
     };
+    refuse_another_size(directory, args.nodes)?;
     // Before any child: from here on, a signal is asked for and does not end this process.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -81,6 +84,32 @@ fn up(context: &mut Context<'_, '_>, args: &ClusterUp) -> Result<(), Failure> {
     };
     children.stop();
     ended
+}
+
+/// Refuses a directory whose cluster has another number of nodes: the nodes that are there would keep their
+/// membership, and more of them would wait for a cluster that does not know them.
+fn refuse_another_size(directory: &Path, nodes: u16) -> Result<(), Failure> {
+    /// As many as the command line takes.
+    const NODES_MAX: u16 = 9;
+    for number in 1..=NODES_MAX {
+        let node = directory.join(format!("node{number}"));
+        // What cannot be read is told by the server that is started on it.
+        let Ok(Some(member)) = MemberFile::read(&OsVfs, &node) else {
+            continue;
+        };
+        let founders = member.founders.map(|founders| founders.nodes().count());
+        let (Some(founders), directory) = (founders, directory.display()) else {
+            continue;
+        };
+        if founders != usize::from(nodes) {
+            let text = format!(
+                "{directory} has a cluster of {founders} nodes: start it with --nodes {founders}, or name an empty \
+                 directory for one of {nodes}; `bowline member add` adds a member to a cluster that runs"
+            );
+            return Err(Failure::new(Exit::Invalid, text));
+        }
+    }
+    Ok(())
 }
 
 /// One server.

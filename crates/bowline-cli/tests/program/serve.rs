@@ -305,3 +305,42 @@ fn a_quota_holds_for_puts_that_come_at_once() {
         place.ok(&format!("del k0 --endpoints {at}"));
     });
 }
+
+#[test]
+fn a_cluster_is_not_started_with_another_number_of_nodes() {
+    let place = Place::new();
+    let port = free_ports(16);
+    let up = |nodes: u16| {
+        let line = format!("cluster up --nodes {nodes} --base-port {port} --data-dir kept");
+        let words: Vec<_> = line.split_whitespace().collect();
+        let mut command = place.command(&words);
+        command.stderr(Stdio::null()).stdout(Stdio::piped());
+        Server(command.spawn().unwrap())
+    };
+    let mut three = up(3);
+    let told = BufReader::new(three.0.stdout.take().unwrap()).lines();
+    assert!(told.map(Result::unwrap).any(|line| line == "ready"));
+    terminate(&three.0);
+    assert!(three.0.wait().unwrap().success());
+    for nodes in [1, 5] {
+        let line = format!("cluster up --nodes {nodes} --base-port {port} --data-dir kept");
+        let said = place.fails(&line, 4);
+        assert!(said.contains("kept has a cluster of 3 nodes"), "{said}");
+        assert!(said.contains("--nodes 3"), "{said}");
+    }
+    assert!(!place.path("kept/node4").exists());
+}
+
+/// A member that others cannot reach was added, and the cluster waited for it.
+#[test]
+fn peer_urls_without_http_are_refused() {
+    let place = Place::new();
+    for line in [
+        "member add https://10.0.0.4:2380",
+        "member add 10.0.0.4:2380",
+        "member update 1 http://10.0.0.4:2380,https://10.0.0.4:2380",
+    ] {
+        let said = place.fails(&format!("{line} --endpoints 127.0.0.1:1"), 2);
+        assert!(said.contains("peer URLs must start with http://"), "{said}");
+    }
+}
