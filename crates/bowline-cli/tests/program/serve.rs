@@ -208,7 +208,7 @@ fn what_a_member_owns_and_a_peer_that_is_down_are_no_bugs_of_the_program() {
     let line = format!(
         "serve --name b --data-dir joining --initial-cluster a={other},b={own} \
          --initial-cluster-state existing --listen-peer-urls {own} --initial-advertise-peer-urls {own} \
-         --listen-client-urls http://127.0.0.1:0 --request-timeout 1s"
+         --listen-client-urls http://127.0.0.1:0"
     );
     let said = place.fails(&line, 9);
     assert!(said.contains(&format!("member at {other}: ")), "{said}");
