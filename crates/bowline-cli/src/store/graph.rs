@@ -1,13 +1,10 @@
 //! The graph of a view: each question once, for a directory and for a cluster.
 
-use std::collections::BTreeMap;
-
 use bowline::{
     Attributes, Block, BlockId, Edge, EdgeKey, Error, GraphStats, Neighbor, Path, Precedence,
     Revision, Traversal,
 };
 use bowline_client::graph as wire;
-use bowline_load::units::show_size;
 
 use super::view::{RemoteView, View, Visit};
 use crate::args::{Bounds, Direction, EdgeFilter, Scope};
@@ -52,8 +49,11 @@ fn named(revision: Revision, stats: &GraphStats) -> Vec<(&'static str, Field)> {
         ("revision", revision.into()),
         ("blocks", stats.blocks.into()),
         ("edges", stats.edges.into()),
-        ("blocks_by_kind", counts(&stats.blocks_by_kind)),
-        ("edges_by_kind", counts(&stats.edges_by_kind)),
+        (
+            "blocks_by_kind",
+            Field::Counts(stats.blocks_by_kind.clone()),
+        ),
+        ("edges_by_kind", Field::Counts(stats.edges_by_kind.clone())),
         ("self_loops", stats.self_loops.into()),
         ("out_degree_max", stats.out_degree_max.into()),
         ("in_degree_max", stats.in_degree_max.into()),
@@ -62,13 +62,8 @@ fn named(revision: Revision, stats: &GraphStats) -> Vec<(&'static str, Field)> {
         ("weak_components", stats.weak_components.into()),
         ("triangles", stats.triangles.into()),
         ("average_clustering", Field::Real(stats.average_clustering)),
-        ("view_memory", show_size(stats.view_memory_bytes).into()),
+        ("view_memory", Field::Size(stats.view_memory_bytes)),
     ]
-}
-
-fn counts(counts: &BTreeMap<String, u64>) -> Field {
-    let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
-    Field::Attributes(counts.iter().map(text).collect())
 }
 
 fn direction(direction: Direction) -> bowline::Direction {

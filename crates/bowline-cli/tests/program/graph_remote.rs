@@ -324,6 +324,7 @@ fn an_edge_list_counts_each_block_once() {
     );
     let stats = served.both("-o json graph stats", 0);
     assert!(stats.contains("\"blocks\":3000"), "{stats}");
+    assert!(stats.contains("{\"node\":3000}"), "a number: {stats}");
     let again = served.both("-o json import many.txt", 0);
     assert!(
         again.contains("\"blocks\":0"),
