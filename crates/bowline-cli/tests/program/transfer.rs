@@ -147,6 +147,14 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
     std::fs::write(place.path("noise.txt"), [0xff, 0xfe, b'\n', 0xfd, b'\n']).unwrap();
     let refused = place.fails("import noise.txt", 4);
     assert!(refused.contains("--format edge-list"), "{refused}");
+    let because = "because its name ends like that of an edge list";
+    assert!(refused.contains(because), "{refused}");
+    // Before anything else: the first line that is refused.
+    for (file, line) in [("Cargo.lock", "line 1,"), ("noise.txt", "line 1,")] {
+        let refused = place.fails(&format!("import {file} --strict"), 4);
+        assert!(refused.contains(line), "{refused}");
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+    }
     std::fs::write(place.path("edges.txt"), "ann bob\nalone\n").unwrap();
     // What is there already is taken, too.
     for changed in [3, 0] {
@@ -159,7 +167,14 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
             &imported["changed"],
         );
         assert_eq!(found, (&"edge-list".into(), &1.into(), &changed.into()));
+        let because = &imported["format_because"];
+        assert_eq!(because, "its first line has two columns");
     }
+    let run = place.run("-o json import edges.txt --format edge-list");
+    assert!(run.stdout.contains("--format says so"), "{}", run.stdout);
+    let run = place.run("import edges.txt --strict");
+    assert_eq!(run.code, 4, "{}", run.stdout);
+    assert!(run.stderr.contains("line 2,"), "{}", run.stderr);
 }
 
 /// A device, a pipe or a link that was named as the file was replaced by one.
