@@ -11,7 +11,7 @@ use clap::CommandFactory;
 use super::members::member_id;
 use crate::args::cluster::Alarm;
 use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
-use crate::context::{Context, usage};
+use crate::context::{Context, counted, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
 use crate::store::remote::{KEYS_TIMEOUT, Remote};
@@ -116,7 +116,8 @@ pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
 }
 
 fn damaged(count: usize) -> Failure {
-    let text = format!("{count} problems found; restore from a checkpoint or an export");
+    let problems = counted(count, "problem");
+    let text = format!("{problems} found; restore from a checkpoint or an export");
     Failure::new(Exit::Corrupt, text)
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::open::missing_tables;
 use crate::blob::{BlobFile, BlobReader};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -114,6 +115,11 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
     );
     report.add(manifest_path, Ok(summary));
 
+    let tables = layout.tables();
+    let found = vfs.metadata(&tables);
+    if found.map_err(|e| Error::io("stat", &tables, e))?.is_none() {
+        report.add(tables, Err(missing_tables(&layout, &state)));
+    }
     let counters = Arc::new(Counters::default());
     let cache = Arc::new(PageCache::new(1 << 20, counters.clone()));
     let mut blobs: BTreeMap<u64, Arc<BlobFile>> = BTreeMap::new();

@@ -253,7 +253,15 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
     let (state, position) = Manifest::read(vfs, layout, &identity)?;
     let list = |path: &std::path::Path| vfs.read_dir(path).map_err(|e| Error::io("list", path, e));
     let names = list(layout.root())?;
-    let table_names = list(&layout.tables())?;
+    let tables = layout.tables();
+    let has_tables = vfs.metadata(&tables);
+    if has_tables
+        .map_err(|e| Error::io("stat", &tables, e))?
+        .is_none()
+    {
+        return Err(missing_tables(layout, &state));
+    }
+    let table_names = list(&tables)?;
     Ok(Scanned {
         identity,
         state,
@@ -261,6 +269,17 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
         names,
         table_names,
     })
+}
+
+/// The error for a database whose directory of tables is gone.
+pub(super) fn missing_tables(layout: &Layout, state: &State) -> Error {
+    let count = state.tables.len() + state.blobs.len();
+    let reason = match count {
+        0 => "it was empty, so an empty directory in its place will do".to_owned(),
+        count => format!("{count} files of the database were in it"),
+    };
+    let path = layout.tables();
+    Error::MissingFile { path, reason }
 }
 
 fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
