@@ -9,7 +9,7 @@
 //!   block_id     ids of blocks
 //!   lease_id     ids of leases
 //!   graph        blocks, edges, directions, writes of the graph
-//!   answer       neighbours, traversals, paths, figures
+//!   answer       neighbors, traversals, paths, figures
 //!   expected     what a compare-and-swap expects
 //!   isolation    what a transaction rests on
 //!   touched      what a conflict names

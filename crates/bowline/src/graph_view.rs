@@ -1,7 +1,7 @@
 //! Graph queries at one revision, with kinds by name.
 //!
 //! Queries read the trees of a [`Snapshot`] directly. Each edge is stored under both of its ends, so the
-//! neighbours of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
+//! neighbors of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
 //! read through [`GraphSource`] and do not depend on trees.
 
 use std::ops::Bound;
@@ -200,7 +200,7 @@ impl Graph {
         })?
     }
 
-    /// The neighbours of a block, sorted by the edge's kind and the neighbour's id; for `Both`, the targets
+    /// The neighbors of a block, sorted by the edge's kind and the neighbor's id; for `Both`, the targets
     /// of its edges come before the sources. No kinds means every kind.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Graph {
         self.first_neighbors(id, direction, kinds, usize::MAX)
     }
 
-    /// The first `limit` neighbours of [`Graph::neighbors`]; the others are not read.
+    /// The first `limit` neighbors of [`Graph::neighbors`]; the others are not read.
     ///
     /// # Errors
     /// Those of [`Graph::neighbors`].
@@ -414,7 +414,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds the neighbours in one direction to `out`, until `out` has `limit` elements.
+    /// Adds the neighbors in one direction to `out`, until `out` has `limit` elements.
     fn one_direction(
         &self,
         tree: TreeId,

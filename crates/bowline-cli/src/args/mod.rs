@@ -176,7 +176,7 @@ pub enum Command {
   bowline edge del ann knows bob"
     )]
     Edge(Edge),
-    /// Ask the graph: neighbours, reach, paths, order, components
+    /// Query the graph: neighbors, reach, paths, order, components
     #[command(
         subcommand,
         after_help = "Examples:

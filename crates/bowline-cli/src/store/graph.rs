@@ -158,7 +158,7 @@ impl View<'_> {
         let count = reply.neighbors.len();
         if reply.more && asked.is_none_or(|asked| (count as u64) < asked) {
             let text = format!(
-                "the block has more neighbours than the {count} that the server tells at once: \
+                "the block has more neighbors than the {count} that the server tells at once: \
                  give --limit, or raise the server's --max-traversal-blocks"
             );
             return Err(Failure::new(Exit::Invalid, text));

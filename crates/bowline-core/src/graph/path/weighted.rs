@@ -6,7 +6,7 @@
 //! end. An edge to a settled block is not read, so its weight is not checked.
 //!
 //! Among paths of equal weight it returns one with the fewest edges, and among those the one whose blocks
-//! were found first, with neighbours in key order.
+//! were found first, with neighbors in key order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -143,7 +143,7 @@ impl PartialEq for Rank {
 
 impl Eq for Rank {}
 
-/// The weight of the edge between `from` and its neighbour: finite and not below 0.
+/// The weight of the edge between `from` and its neighbor: finite and not below 0.
 fn edge_weight(
     graph: &impl GraphSource,
     from: BlockId,
