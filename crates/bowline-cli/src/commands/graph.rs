@@ -7,7 +7,7 @@ use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
 use super::transfer::{block_item, edge_item};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph};
-use crate::context::{Context, at_most, not_found};
+use crate::context::{Context, at_most, counted, not_found};
 use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::BlockRef;
@@ -87,7 +87,8 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             found.truncate(at_most(*limit));
             components(context, graph, &found)?;
             let what = if *strong { "strongly" } else { "weakly" };
-            context.remark(&format!("{count} {what} connected components"))
+            let count = counted(count, &format!("{what} connected component"));
+            context.remark(&count)
         }
         Graph::Stats { scope } => context.record(&graph.statistics(scope)?),
         Graph::Dot {
@@ -144,8 +145,9 @@ fn reached(
         Stop::MaxBytes => "stopped by --max-bytes; there is more",
         Stop::LimitOfServer => "stopped by the server's --max-traversal-blocks; there is more",
     };
-    let edges = found.edges_touched;
-    context.remark(&format!("{count} blocks over {edges} edges: {stop}"))
+    let edges = usize::try_from(found.edges_touched).unwrap_or(usize::MAX);
+    let (blocks, edges) = (counted(count, "block"), counted(edges, "edge"));
+    context.remark(&format!("{blocks} over {edges}: {stop}"))
 }
 
 /// A failure about an edge, with the names of its blocks in the place of their ids.
@@ -178,7 +180,8 @@ fn path(context: &mut Context<'_, '_>, graph: &View<'_>, found: &Path) -> Result
         ])
     });
     context.rows(&["step", "block", "over", "id"], rows)?;
-    context.remark(&format!("{} edges, cost {}", found.kinds.len(), found.cost))
+    let edges = counted(found.kinds.len(), "edge");
+    context.remark(&format!("{edges}, cost {}", found.cost))
 }
 
 fn order(context: &mut Context<'_, '_>, graph: &View<'_>, ids: &[BlockId]) -> Result<(), Failure> {

@@ -45,8 +45,8 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
             ]
         }
         (Target::Remote(_), None) => {
-            let text = "say up to which revision the cluster is to give up its history; defrag \
-                        gives space back to the disks";
+            let text = "give a revision: `compact REVISION` trims the history of a cluster; `defrag` gives space \
+                        back to the disks";
             return Err(usage(text.to_owned()));
         }
     };
@@ -193,8 +193,8 @@ pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Re
             )
         })?;
     }
-    let revision = db.checkpoint(&args.path)?;
     let _locked = claim(&args.path)?;
+    let revision = db.checkpoint(&args.path)?;
     db.close()?;
     context.record(&[
         ("path", args.path.display().to_string().into()),
@@ -202,7 +202,6 @@ pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Re
     ])
 }
 
-pub(crate) fn completions(
 /// Makes the directory of a checkpoint ready: creates it, and takes away what an interrupted one left in it. The directory
 /// stays locked while the result lives, so that a checkpoint that is being written is not taken for an interrupted one.
 fn claim(path: &Path) -> Result<Option<File>, Failure> {
@@ -247,6 +246,7 @@ fn claim(path: &Path) -> Result<Option<File>, Failure> {
     Ok(Some(directory))
 }
 
+pub(crate) fn completions(
     context: &mut Context<'_, '_>,
     args: &Completions,
 ) -> Result<(), Failure> {

@@ -206,7 +206,20 @@ fn members_endpoints_and_alarms_are_shown() {
             .any(|one| one["peer_urls"][0] == "http://127.0.0.1:2")
     );
     assert_eq!(place.json(&format!("member remove {id}")).len(), 1);
-    place.fails("member remove 1", 1);
+    for line in [
+        "member remove abc",
+        "member promote abc",
+        "member update abc http://127.0.0.1:1",
+        "move-leader abc",
+    ] {
+        let said = place.fails(line, 1);
+        assert!(said.contains("no member `abc` in this cluster"), "{said}");
+    }
+    let said = place.fails("compact", 2);
+    assert!(
+        said.contains("give a revision: `compact REVISION`"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn a_weight_that_no_edge_has_is_an_error_that_names_the_edge() {
     );
     assert!(found.contains("2 edges, cost 1230.5"), "{found}");
     let found = served.both("graph path bonn cologne --weight km", 0);
-    assert!(found.contains("1 edges, cost 30"), "{found}");
+    assert!(found.contains("1 edge, cost 30"), "{found}");
 
     for line in [
         "graph path bonn rome --default-weight 1",

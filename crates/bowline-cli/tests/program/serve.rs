@@ -173,12 +173,12 @@ fn what_was_saved_is_restored_and_served() {
     bytes[100] ^= 1;
     place.write("damaged", &bytes);
     let said = place.fails("snapshot restore damaged --data-dir other", 6);
-    assert!(
-        said.contains("damaged, or no snapshot of Bowline: at byte "),
-        "{said}"
-    );
+    assert!(said.contains("damaged is damaged: at byte "), "{said}");
     assert!(!place.path("other").exists());
     place.fails("snapshot status damaged", 6);
+    place.write("other-file", "# notes\n");
+    let said = place.fails("snapshot status other-file", 4);
+    assert!(said.contains("this is not a Bowline snapshot"), "{said}");
     place.fails("snapshot restore none --data-dir other", 7);
     place.fails(
         "snapshot restore saved --data-dir other --name a --initial-cluster b=http://h:1",
