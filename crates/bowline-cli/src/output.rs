@@ -312,24 +312,31 @@ impl<'f, I: Iterator<Item = (&'f str, &'f Field)> + Clone> Serialize for Object<
 /// A time span as people say it, rounded down to two units: `250ms`, `59.9s`, `1m 30s`, `23d 3h`. The second is left
 /// out where nothing is left over, as in `1m`.
 fn show_about(duration: Duration) -> String {
+    const SECOND: u128 = 1_000;
+    const MINUTE: u128 = 60 * SECOND;
+    const HOUR: u128 = 60 * MINUTE;
+    const DAY: u128 = 24 * HOUR;
     let ms = duration.as_millis();
-    let (minutes, hours, days) = (ms / 60_000, ms / 3_600_000, ms / 86_400_000);
-    let (large, small) = match ms {
-        ..1_000 => return format!("{ms}ms"),
-        ..60_000 if ms % 1_000 == 0 => return format!("{}s", ms / 1_000),
-        ..60_000 => return format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
-        ..3_600_000 => (format!("{minutes}m"), format!("{}s", ms / 1_000 % 60)),
-        ..86_400_000 => (format!("{hours}h"), format!("{}m", minutes % 60)),
-        _ => (format!("{days}d"), format!("{}h", hours % 24)),
+    if ms < SECOND {
+        return format!("{ms}ms");
+    }
+    if ms < MINUTE {
+        return match ms % SECOND {
+            0 => format!("{}s", ms / SECOND),
+            rest => format!("{}.{}s", ms / SECOND, rest / 100),
+        };
+    }
+    let (large, large_name, small, small_name) = if ms < HOUR {
+        (MINUTE, "m", SECOND, "s")
+    } else if ms < DAY {
+        (HOUR, "h", MINUTE, "m")
+    } else {
+        (DAY, "d", HOUR, "h")
     };
-    let unit = match ms {
-        ..3_600_000 => 60_000,
-        ..86_400_000 => 3_600_000,
-        _ => 86_400_000,
-    };
-    match ms % unit {
-        0 => large,
-        _ => format!("{large} {small}"),
+    let count = ms / large;
+    match ms % large {
+        0 => format!("{count}{large_name}"),
+        rest => format!("{count}{large_name} {}{small_name}", rest / small),
     }
 }
 

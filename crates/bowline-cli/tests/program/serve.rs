@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use bowline_testing::ports::free_ports;
 use rustix::process::{Pid, Signal, kill_process};
@@ -297,9 +298,9 @@ fn a_quota_holds_for_puts_that_come_at_once() {
             );
         }
         let alarms = || place.ok(&format!("alarm list --endpoints {at}"));
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while !alarms().contains("NOSPACE") {
-            assert!(std::time::Instant::now() < deadline, "{}", alarms());
+            assert!(Instant::now() < deadline, "{}", alarms());
         }
         // What frees space goes on.
         place.ok(&format!("del k0 --endpoints {at}"));
@@ -323,6 +324,23 @@ fn a_cluster_is_not_started_with_another_number_of_nodes() {
     terminate(&three.0);
     assert!(three.0.wait().unwrap().success());
     for nodes in [1, 5] {
+        // One that is not refused runs until it is told to end.
+        let mut other = up(nodes);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let ended = loop {
+            match other.0.try_wait().unwrap() {
+                Some(ended) => break ended.code(),
+                None if Instant::now() > deadline => {
+                    // It ends its servers, which outlive it otherwise.
+                    terminate(&other.0);
+                    other.0.wait().unwrap();
+                    panic!("{nodes} nodes were started");
+                }
+                None => {}
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(ended, Some(4));
         let line = format!("cluster up --nodes {nodes} --base-port {port} --data-dir kept");
         let said = place.fails(&line, 4);
         assert!(said.contains("kept has a cluster of 3 nodes"), "{said}");
