@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bowline_replica::{AlarmKind, Command};
+use bowline_replica::{AlarmKind, Command, Refusal};
 
 use super::core::Core;
 use super::leader_request::LeaderRequest;
+use super::space::Reserved;
+use crate::error::Result;
 use crate::types::NodeId;
 
 const TICK: Duration = Duration::from_millis(250);
@@ -226,6 +228,25 @@ impl Core {
     /// to.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.replica.is_out_of_space() || self.log.is_short_of_space()
+    }
+
+    /// Admits a request that takes space: its bytes are reserved until the result is dropped.
+    ///
+    /// # Errors
+    /// `Refused` while an alarm is raised, and where the request would exceed the quota.
+    pub(crate) fn reserve_space(&self, bytes: u64) -> Result<Reserved<'_>> {
+        if self.is_out_of_space() {
+            // As in applying commands: the alarm about differing data comes first.
+            let mut alarms = self.replica.alarms().into_iter();
+            return Err(match alarms.any(|(_, kind)| kind == AlarmKind::Corrupt) {
+                true => Refusal::Corrupt.into(),
+                false => Refusal::NoSpace.into(),
+            });
+        }
+        let quota = self.options.quota_bytes;
+        let data_bytes = || self.replica.db().data_bytes();
+        let reserved = self.space.reserve(bytes, quota, data_bytes);
+        reserved.ok_or_else(|| Refusal::NoSpace.into())
     }
 }
 

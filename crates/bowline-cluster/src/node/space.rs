@@ -10,11 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bowline_replica::{AlarmKind, Refusal};
 use tokio::sync::Notify;
-
-use super::core::Core;
-use crate::error::Result;
 
 /// The space that requests of this member's clients are about to take.
 #[derive(Debug, Default)]
@@ -39,13 +35,13 @@ impl Drop for Reserved<'_> {
 
 impl Space {
     /// Waits until a request was refused for the quota.
-    pub(crate) async fn refused(&self) {
+    pub(super) async fn refused(&self) {
         self.refused.notified().await;
     }
 
-    /// Reserves `bytes` of what a database of `data_bytes` leaves of the quota; `None` where that is less. A
-    /// quota of 0 is no limit.
-    fn reserve(
+    /// Reserves `bytes` of what a database of `data_bytes` leaves of the quota; `None`, which the maintenance
+    /// task hears of, where that is less. A quota of 0 is no limit.
+    pub(super) fn reserve(
         &self,
         bytes: u64,
         quota: u64,
@@ -54,31 +50,11 @@ impl Space {
         let before = self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
         let reserved = Reserved { space: self, bytes };
         let fits = || before.saturating_add(bytes).saturating_add(data_bytes()) <= quota;
-        (quota == 0 || fits()).then_some(reserved)
-    }
-}
-
-impl Core {
-    /// Admits a request that takes space.
-    ///
-    /// # Errors
-    /// `Refused` while an alarm is raised, and where the request would exceed the quota.
-    pub(crate) fn reserve_space(&self, bytes: u64) -> Result<Reserved<'_>> {
-        if self.is_out_of_space() {
-            // As in applying commands: the alarm about differing data comes first.
-            let mut alarms = self.replica.alarms().into_iter();
-            return Err(match alarms.any(|(_, kind)| kind == AlarmKind::Corrupt) {
-                true => Refusal::Corrupt.into(),
-                false => Refusal::NoSpace.into(),
-            });
+        if quota == 0 || fits() {
+            return Some(reserved);
         }
-        let quota = self.options.quota_bytes;
-        let data_bytes = || self.replica.db().data_bytes();
-        let reserved = self.space.reserve(bytes, quota, data_bytes);
-        reserved.ok_or_else(|| {
-            self.space.refused.notify_one();
-            Refusal::NoSpace.into()
-        })
+        self.refused.notify_one();
+        None
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::open::missing_tables;
 use crate::blob::{BlobFile, BlobReader};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -204,6 +203,17 @@ pub(super) fn verify_pointers(
         return damaged("it refers to other bytes of blob files than the manifest says".to_owned());
     }
     Ok(())
+}
+
+/// The error for a database whose directory of tables is gone.
+pub(super) fn missing_tables(layout: &Layout, state: &State) -> Error {
+    let count = state.tables.len() + state.blobs.len();
+    let reason = match count {
+        0 => "it was empty, so an empty directory in its place will do".to_owned(),
+        count => format!("{count} files of the database were in it"),
+    };
+    let path = layout.tables();
+    Error::MissingFile { path, reason }
 }
 
 /// Whether a directory without `BOWLINE` has files that only a database has.

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use replay::{Replayed, replay};
 
 use super::ballast::Ballast;
+use super::check::missing_tables;
 use super::core::Core;
 use super::files::FileSet;
 use super::group_commit::CommitState;
@@ -269,17 +270,6 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
         names,
         table_names,
     })
-}
-
-/// The error for a database whose directory of tables is gone.
-pub(super) fn missing_tables(layout: &Layout, state: &State) -> Error {
-    let count = state.tables.len() + state.blobs.len();
-    let reason = match count {
-        0 => "it was empty, so an empty directory in its place will do".to_owned(),
-        count => format!("{count} files of the database were in it"),
-    };
-    let path = layout.tables();
-    Error::MissingFile { path, reason }
 }
 
 fn plan(scanned: &Scanned, layout: &Layout) -> Result<Plan> {
