@@ -134,6 +134,14 @@ pub(crate) fn at_most(limit: Option<u64>) -> usize {
     })
 }
 
+/// A number of things: `1 edge`, `2 edges`.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
+    }
+}
+
 pub(crate) fn usage(message: String) -> Failure {
     Failure::new(Exit::Usage, message)
 }

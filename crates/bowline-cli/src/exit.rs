@@ -116,7 +116,7 @@ impl Exit {
     }
 
     /// How an error of the engine below ends the program.
-    fn of_storage(error: &bowline_storage::Error) -> Exit {
+    pub(crate) fn of_storage(error: &bowline_storage::Error) -> Exit {
         use bowline_storage::Error as E;
         match error {
             E::Io { .. } | E::NoSpace { .. } | E::TooManyFiles { .. } | E::Poisoned { .. } => {
@@ -125,6 +125,7 @@ impl Exit {
             E::Corrupt { .. } | E::MissingFile { .. } => Exit::Corrupt,
             E::Locked { .. } => Exit::Locked,
             E::NotADatabase { .. }
+            | E::Member { .. }
             | E::NewerFormat { .. }
             | E::Unsupported { .. }
             | E::BatchTooLarge { .. } => Exit::Invalid,
@@ -308,6 +309,8 @@ mod tests {
         assert_eq!(Exit::of_database(&locked.into()), Exit::Locked);
         let damaged = bowline_storage::Error::corrupt(Path::new("d/1.table"), 7, "bad checksum");
         assert_eq!(Exit::of_database(&damaged.into()), Exit::Corrupt);
+        let member = bowline_storage::Error::Member { path: "d".into() };
+        assert_eq!(Exit::of_database(&member.into()), Exit::Invalid);
     }
 
     #[test]

@@ -56,7 +56,7 @@ where
         }
         Err(error) => Err(Failure::new(
             Exit::Usage,
-            error.render().to_string().trim_end(),
+            in_plain_words(error.render().to_string().trim_end()),
         )),
     };
     let done = done.and_then(|()| streams.stdout.flush().map_err(Failure::from));
@@ -82,6 +82,23 @@ where
         let _ = writeln!(streams.stderr, "{shown}").and_then(|()| streams.stderr.flush());
     }
     failure.exit
+}
+
+/// A text of the parser. It quotes what the standard library says of numbers, which is about digits and types.
+fn in_plain_words(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (says, means) in [
+        ("invalid digit found in string", "not a number"),
+        ("cannot parse integer from empty string", "not a number"),
+        (
+            "number too large to fit in target type",
+            "the number is too large",
+        ),
+    ] {
+        // At the end of a line, where the parser puts it: what the user typed is before that.
+        text = text.replace(&format!("': {says}"), &format!("': {means}"));
+    }
+    text
 }
 
 /// Reads the command line. A directory on it counts, and not a cluster of the environment; both on it are an error.
@@ -159,6 +176,26 @@ mod tests {
             stderr.starts_with("error: ") && stderr.contains("<KEY>"),
             "{stderr}"
         );
+    }
+
+    /// It said "invalid digit found in string".
+    #[test]
+    fn what_is_no_number_is_called_that() {
+        for (line, means) in [
+            ("get k --rev x", "not a number"),
+            ("range --limit -1", "error: "),
+            (
+                "get k --rev 99999999999999999999",
+                "the number is too large",
+            ),
+            ("cluster up --nodes three", "not a number"),
+            ("import f --batch x", "not a number"),
+        ] {
+            let (exit, _, stderr) = bowline(line);
+            assert_eq!(exit, Exit::Usage, "{line}");
+            assert!(stderr.contains(means), "{line}: {stderr}");
+            assert!(!stderr.contains("digit"), "{line}: {stderr}");
+        }
     }
 
     #[test]

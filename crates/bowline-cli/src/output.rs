@@ -18,12 +18,15 @@
 //! direction characters are escaped ([`bowline::text`]). In a table that is reversible, as a backslash is escaped
 //! too; in JSON they are written as `\\u202e`, which is the same text to who reads it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::time::Duration;
 
 pub use bowline::text::escape;
 use bowline::{Revision, text};
 use bowline_load::Figure;
+use bowline_load::units::show_size;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -55,6 +58,12 @@ pub enum Field {
     Attributes(Attributes),
     /// Several texts: with commas in a table, an array in JSON.
     List(Vec<String>),
+    /// Counts by name: as attributes, with numbers in JSON.
+    Counts(BTreeMap<String, u64>),
+    /// A time span: rounded down for people, `NAME_ms` in JSON.
+    Duration(Duration),
+    /// A size: with a unit for people, `NAME_bytes` in JSON.
+    Size(u64),
 }
 
 impl From<&str> for Field {
@@ -117,6 +126,13 @@ impl Field {
                 escape(pairs.join(" ").as_bytes()).into_owned()
             }
             Field::List(texts) => escape(texts.join(", ").as_bytes()).into_owned(),
+            Field::Counts(counts) => {
+                let pair = |(name, count): (&String, &u64)| format!("{name}={count}");
+                let pairs: Vec<String> = counts.iter().map(pair).collect();
+                escape(pairs.join(" ").as_bytes()).into_owned()
+            }
+            Field::Duration(duration) => show_about(*duration),
+            Field::Size(bytes) => show_size(*bytes),
         }
     }
 
@@ -287,9 +303,46 @@ impl<'f, I: Iterator<Item = (&'f str, &'f Field)> + Clone> Serialize for Object<
                 Field::Flag(flag) => map.serialize_entry(name, flag)?,
                 Field::Attributes(attributes) => map.serialize_entry(name, attributes)?,
                 Field::List(texts) => map.serialize_entry(name, texts)?,
+                Field::Counts(counts) => map.serialize_entry(name, counts)?,
+                Field::Duration(duration) => {
+                    let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+                    map.serialize_entry(&format!("{name}_ms"), &ms)?;
+                }
+                Field::Size(bytes) => map.serialize_entry(&format!("{name}_bytes"), bytes)?,
             }
         }
         map.end()
+    }
+}
+
+/// A time span as people say it, rounded down to two units: `250ms`, `59.9s`, `1m 30s`, `23d 3h`. The second is left
+/// out where nothing is left over, as in `1m`.
+fn show_about(duration: Duration) -> String {
+    const SECOND: u128 = 1_000;
+    const MINUTE: u128 = 60 * SECOND;
+    const HOUR: u128 = 60 * MINUTE;
+    const DAY: u128 = 24 * HOUR;
+    let ms = duration.as_millis();
+    if ms < SECOND {
+        return format!("{ms}ms");
+    }
+    if ms < MINUTE {
+        return match ms % SECOND {
+            0 => format!("{}s", ms / SECOND),
+            rest => format!("{}.{}s", ms / SECOND, rest / 100),
+        };
+    }
+    let (large, large_name, small, small_name) = if ms < HOUR {
+        (MINUTE, "m", SECOND, "s")
+    } else if ms < DAY {
+        (HOUR, "h", MINUTE, "m")
+    } else {
+        (DAY, "d", HOUR, "h")
+    };
+    let count = ms / large;
+    match ms % large {
+        0 => format!("{count}{large_name}"),
+        rest => format!("{count}{large_name} {}{small_name}", rest / small),
     }
 }
 
@@ -383,6 +436,49 @@ mod tests {
             "{\"name\":\"é\",\"lease_id\":1,\"ratio\":1.5,\"ok\":true,\"attributes\":{\"a\":\"1\",\
              \"b\":\"x\\ty\"},\"kinds\":[\"x\",\"y\"],\"none\":null}\n"
         );
+    }
+
+    /// Counts, durations and sizes were text in JSON: `"node":"4039"`, `"remaining":"1999825911ns"`.
+    #[test]
+    fn json_has_numbers_where_people_read_units() {
+        let record = |printer: &mut Printer<'_>| {
+            printer.record(&[
+                ("kinds", Field::Counts([("node".into(), 4_039)].into())),
+                (
+                    "remaining",
+                    Field::Duration(Duration::from_nanos(1_999_825_911)),
+                ),
+                ("view", Field::Size(1_536)),
+            ])
+        };
+        assert_eq!(
+            printed(Output::Table, false, record),
+            "kinds      node=4039\nremaining  1.9s\nview       1.5 KiB\n"
+        );
+        assert_eq!(
+            printed(Output::Json, false, record),
+            "{\"kinds\":{\"node\":4039},\"remaining_ms\":1999,\"view_bytes\":1536}\n"
+        );
+    }
+
+    #[test]
+    fn time_spans_read_as_people_say_them() {
+        for (ms, expected) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_000, "1s"),
+            (59_996, "59.9s"),
+            (60_000, "1m"),
+            (60_004, "1m 0s"),
+            (90_000, "1m 30s"),
+            (3_599_999, "59m 59s"),
+            (7_200_000, "2h"),
+            (7_260_000, "2h 1m"),
+            (86_400_000, "1d"),
+            (1_999_825_911, "23d 3h"),
+        ] {
+            assert_eq!(show_about(Duration::from_millis(ms)), expected);
+        }
     }
 
     #[test]

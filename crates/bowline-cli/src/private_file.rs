@@ -20,7 +20,8 @@
 //!
 //! - Until it is complete nobody but the owner can read the file.
 //! - The file beside the target is created, never opened: a link in its place is not followed.
-//! - Unless it is [committed](PrivateFile::commit), the file is removed.
+//! - Unless it is [committed](PrivateFile::commit), the file is removed. What a command that was killed left is
+//!   removed by the next one with the same target: a file that is being written is locked.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -28,6 +29,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
+
+/// How the name of a file ends while it is written.
+const UNFINISHED: &str = ".unfinished";
 
 /// See the module. Its errors name the file.
 pub(crate) struct PrivateFile {
@@ -107,10 +111,14 @@ impl Sink {
 
     fn beside(target: PathBuf, mode: Option<u32>) -> io::Result<Sink> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let prefix = format!(".{name}.");
+        remove_leftovers(folder_of(&target), &prefix);
         let file = tempfile::Builder::new()
-            .prefix(&format!(".{name}."))
-            .suffix(".unfinished")
+            .prefix(&prefix)
+            .suffix(UNFINISHED)
             .tempfile_in(folder_of(&target))?;
+        // Where the file system has no locks, nobody gets one, and leftovers stay.
+        let _ = file.as_file().try_lock();
         Ok(Sink::Unfinished { file, target, mode })
     }
 
@@ -156,6 +164,29 @@ fn named(file: &Path, error: &io::Error) -> io::Error {
 /// Whether a file is this user's, or root's.
 fn is_trusted(file: &Metadata) -> bool {
     file.uid() == 0 || file.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Removes the files that commands were writing for the same target when they were killed. Best effort.
+fn remove_leftovers(folder: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name();
+        let is_unfinished = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(prefix) && name.ends_with(UNFINISHED));
+        let is_own =
+            |found: Metadata| found.is_file() && found.uid() == rustix::process::geteuid().as_raw();
+        // The metadata is that of the entry itself: a link is none of ours.
+        if !is_unfinished || !entry.metadata().is_ok_and(is_own) {
+            continue;
+        }
+        let path = entry.path();
+        if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = fs::remove_file(&path);
+        }
+    }
 }
 
 fn of_another_user(what: &str) -> io::Error {
@@ -275,6 +306,26 @@ mod tests {
         symlink("/dev/null", &link).unwrap();
         write(&link).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    /// A command that was killed left its file, as large as the database, for ever.
+    #[test]
+    fn what_a_killed_command_left_is_removed_and_what_is_being_written_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("backup");
+        let left = folder.path().join(".backup.aB3dE6.unfinished");
+        let other = folder.path().join(".other.aB3dE6.unfinished");
+        for path in [&left, &other] {
+            fs::write(path, "half").unwrap();
+        }
+        let mut begun = PrivateFile::create(&target).unwrap();
+        assert!(!left.exists());
+        assert!(other.exists(), "it is for another target");
+        write(&target).unwrap();
+        begun.write_all(b"slow").unwrap();
+        begun.commit().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"slow");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

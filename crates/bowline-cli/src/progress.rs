@@ -36,7 +36,7 @@ impl Progress {
     #[must_use]
     pub fn operations(title: &str, total: Option<u64>, quiet: bool) -> Progress {
         let template = match total {
-            Some(_) => "{prefix} {bar:32} {human_pos}/{human_len} {per_sec:.0} {eta} left {msg}",
+            Some(_) => "{prefix} {wide_bar} {human_pos}/{human_len} {per_sec:.0} {eta} left {msg}",
             None => "{prefix} {spinner} {human_pos} {per_sec:.0} {msg}",
         };
         Progress::drawn_as(template, target(quiet), title, total)
@@ -45,7 +45,7 @@ impl Progress {
     fn drawn_to(target: ProgressDrawTarget, title: &str, total: Option<u64>) -> Progress {
         let template = match total {
             Some(_) => {
-                "{prefix} {bar:32} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} \
+                "{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} \
                  {eta} left {msg}"
             }
             None => "{prefix} {spinner} {binary_bytes} {binary_bytes_per_sec} {msg}",
@@ -53,6 +53,8 @@ impl Progress {
         Progress::drawn_as(template, target, title, total)
     }
 
+    /// The bar of a template takes what the rest leaves of the line (`wide_bar`): a line that is longer than the
+    /// terminal wraps, and each step then prints a new one.
     fn drawn_as(
         template: &str,
         target: ProgressDrawTarget,
@@ -111,6 +113,10 @@ impl Drop for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
     use super::*;
 
     #[test]
@@ -125,6 +131,76 @@ mod tests {
         assert_eq!((text.as_str(), progress.done_bytes()), ("12345", 7));
     }
 
+    /// A terminal that remembers what was written to it.
+    #[derive(Debug, Clone)]
+    struct Terminal {
+        width: u16,
+        written: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl TermLike for Terminal {
+        fn width(&self) -> u16 {
+            self.width
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.written.lock().unwrap().push(text.to_owned());
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The bar of an import wrapped at 80 columns, and left a line behind for each step.
+    #[test]
+    fn a_bar_fits_into_the_terminal() {
+        for width in [80, 140] {
+            let terminal = Terminal {
+                width,
+                written: Arc::default(),
+            };
+            let written = terminal.written.clone();
+            let target = ProgressDrawTarget::term_like(Box::new(terminal));
+            let progress = Progress::drawn_to(target, "import", Some(123_456_789_000));
+            progress.remark("12345 refused");
+            progress.add(45_678_901_234);
+            progress.bar.tick();
+            drop(progress);
+            let written = written.lock().unwrap();
+            let lines = written.iter().flat_map(|text| text.lines());
+            let widths: Vec<_> = lines.map(|line| line.trim_end().chars().count()).collect();
+            let widest = *widths.iter().max().unwrap();
+            assert!(widest > 60, "it was drawn: {written:?}");
+            assert!(widest <= usize::from(width), "{written:?}");
+        }
+    }
+
     #[test]
     fn both_templates_are_understood() {
         for total in [Some(5), None] {
@@ -134,7 +210,7 @@ mod tests {
             assert_eq!(progress.bar.message(), "2 refused");
         }
         for template in [
-            "{prefix} {bar:32} {binary_bytes}/{binary_total_bytes}",
+            "{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes}",
             "{spinner}",
         ] {
             assert!(ProgressStyle::with_template(template).is_ok());

@@ -152,10 +152,8 @@ pub enum Error {
         /// The blocks of one cycle, the first repeated at the end.
         cycle: Vec<crate::BlockId>,
     },
-    /// An edge weight is not a number that a shortest path can use.
-    #[error(
-        "edge {from} -> {to} has {attribute} = {value:?}: a weight is a finite number not below 0"
-    )]
+    /// An edge has no weight that a shortest path can add up.
+    #[error("edge {from} -> {to} has {}", unweighable(attribute, value.as_deref()))]
     InvalidWeight {
         /// The edge's source.
         from: crate::BlockId,
@@ -163,8 +161,9 @@ pub enum Error {
         to: crate::BlockId,
         /// The attribute read as weight.
         attribute: String,
-        /// The value of the attribute.
-        value: String,
+        /// The value of the attribute; `None` where the edge does not have it, and no default weight
+        /// was given.
+        value: Option<String>,
     },
     /// No lease has this id.
     #[error("lease {id} does not exist: it expired, was revoked, or was never granted")]
@@ -217,5 +216,18 @@ impl Error {
             Error::Storage(error) => error.is_retryable(),
             _ => false,
         }
+    }
+}
+
+/// What an edge without a usable weight has instead, and what to do about it.
+fn unweighable(attribute: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => {
+            format!("{attribute} = {value:?}: a weight is a finite number not below 0")
+        }
+        None => format!(
+            "no attribute {attribute:?} to weigh it by: name one that every edge has, choose the edges by kind, \
+             or give a default weight"
+        ),
     }
 }

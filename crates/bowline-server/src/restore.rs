@@ -47,8 +47,14 @@ pub enum RestoreError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file does not begin as a snapshot does.
+    #[error("{}: this is not a Bowline snapshot; `bowline snapshot save` makes one", path.display())]
+    NotASnapshot {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is not a complete snapshot.
-    #[error("{} is damaged, or no snapshot of Bowline: {bad}; take another copy", path.display())]
+    #[error("{} is damaged: {bad}; take another copy", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -172,6 +178,9 @@ fn check(path: &Path) -> Result<Checked, RestoreError> {
     let bytes = file.metadata().map_err(unreadable)?.len();
     let (head, head_bytes) = read_head(&mut file, bytes).map_err(|error| match error {
         Unread::System(source) => unreadable(source),
+        Unread::Bad(BadSnapshot { offset: 0, .. }) => RestoreError::NotASnapshot {
+            path: path.to_owned(),
+        },
         Unread::Bad(bad) => damaged(bad),
     })?;
     let tables = head.tables.iter().map(|(_, bytes)| *bytes);

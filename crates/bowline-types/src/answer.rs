@@ -15,7 +15,7 @@ pub struct Neighbor {
     pub id: BlockId,
     /// The kind of the edge between them.
     pub kind: Arc<str>,
-    /// `Out` when the edge goes to the neighbour, `In` when it comes from it.
+    /// `Out` when the edge goes to the neighbor, `In` when it comes from it.
     pub direction: Direction,
 }
 
@@ -95,7 +95,7 @@ pub struct GraphStats<K: Ord = String> {
     /// The number of triples of blocks of which each two are tied, directions ignored.
     pub triangles: u64,
     /// The mean clustering coefficient of all blocks, directions ignored: of a block, the share of pairs of its
-    /// neighbours that are tied to each other; 0 for fewer than two neighbours.
+    /// neighbors that are tied to each other; 0 for fewer than two neighbors.
     pub average_clustering: f64,
     /// The memory of the view from which this was computed.
     pub view_memory_bytes: u64,

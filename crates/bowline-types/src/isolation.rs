@@ -9,7 +9,7 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// Everything the transaction read (keys, absent keys, ranges, blocks, edges, neighbours) must be unchanged
+    /// Everything the transaction read (keys, absent keys, ranges, blocks, edges, neighbors) must be unchanged
     /// at commit. Equivalent to running transactions one after the other.
     #[default]
     Serializable,

@@ -10,7 +10,7 @@
 //!   lease_id     ids of leases
 //!   revision     numbers of committed transactions
 //!   graph        blocks, edges, directions, writes of the graph
-//!   answer       neighbours, traversals, paths, figures
+//!   answer       neighbors, traversals, paths, figures
 //!   expected     what a compare-and-swap expects
 //!   isolation    what a transaction rests on
 //!   touched      what a conflict names

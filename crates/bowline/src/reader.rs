@@ -462,6 +462,13 @@ impl DbReader {
         }
     }
 
+    /// Bytes of tables, blob files and memtables: the size of the database without its log. Cheaper than
+    /// [`stats`](DbReader::stats).
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.handle.engine.data_bytes()
+    }
+
     /// The random id of the database, chosen at its creation.
     #[must_use]
     pub fn id(&self) -> u128 {

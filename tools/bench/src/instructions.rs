@@ -51,7 +51,7 @@ const PATHS: [(&str, Path); 9] = [
     ("transaction of a read and a write", transaction),
     ("snapshot", snapshot),
     ("edge insert", put_edge),
-    ("1-hop, 10 neighbours", one_hop),
+    ("1-hop, 10 neighbors", one_hop),
 ];
 
 /// Counts all paths. Nothing where there is no valgrind.
@@ -214,7 +214,7 @@ fn one_hop(db: &Db, operations: u64) -> Fallible<()> {
     let mut rng = Rng::with_seed(SEED);
     for _ in 0..operations {
         let found = graph.neighbors(id(rng.u64(..KEYS)), Direction::Out, ["before"])?;
-        check(found.len() == 10, "not the neighbours that were written")?;
+        check(found.len() == 10, "not the neighbors that were written")?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Takes turns: every round takes one sample of every row by every contestant, in order, so that a
-//! disturbance of the machine meets neighbours alike.
+//! disturbance of the machine meets neighbors alike.
 //!
 //! A ratio is taken between two samples of one round; shown are the median over rounds, the
 //! smallest and the largest. A first round warms up and is not counted, but for rows that are long.

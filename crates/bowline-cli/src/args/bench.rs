@@ -41,7 +41,7 @@ pub enum Bench {
         #[arg(long = "txn-ops", value_name = "N", default_value_t = 4)]
         operations: u32,
     },
-    /// Put keys that many watchers watch, and count what they are told
+    /// Put keys that many watchers watch, and count the events they receive
     #[command(after_help = "Examples:
   bowline bench watch --watchers 1000 --total 1000
   bowline bench watch --watchers 10000 --conns 100 --rate 50 --duration 20s --json")]

@@ -19,7 +19,7 @@ pub enum ClusterCommand {
   bowline member promote 8e9e05c52164694d"
     )]
     Member(Member),
-    /// Ask each endpoint how it is
+    /// Show status, health and hashes of endpoints
     #[command(
         subcommand,
         after_help = "Examples:
@@ -28,11 +28,11 @@ pub enum ClusterCommand {
   bowline endpoint hashkv"
     )]
     Endpoint(Endpoint),
-    /// Hand leadership to another member
+    /// Move leadership to another member
     #[command(after_help = "Examples:
   bowline move-leader 8e9e05c52164694d")]
     MoveLeader {
-        /// The member that is to lead, in hexadecimal digits as `member list` shows it
+        /// The new leader, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
         id: u64,
     },
@@ -45,7 +45,7 @@ pub enum ClusterCommand {
   bowline snapshot restore backup.db --data-dir ./restored"
     )]
     Snapshot(Snapshot),
-    /// List and take back alarms
+    /// List and clear alarms
     #[command(
         subcommand,
         after_help = "Examples:
@@ -53,7 +53,7 @@ pub enum ClusterCommand {
   bowline alarm disarm"
     )]
     Alarm(Alarm),
-    /// Let each endpoint give the space of deleted entries back to its disk
+    /// Return the space of deleted entries to the disk, on each endpoint
     #[command(after_help = "Examples:
   bowline defrag
   bowline defrag --endpoints 10.0.0.1:2379")]
@@ -72,10 +72,10 @@ pub enum Member {
     #[command(after_help = "Examples:
   bowline member add http://10.0.0.4:2380 --learner")]
     Add {
-        /// Where other members will reach it
-        #[arg(required = true, value_delimiter = ',')]
+        /// The addresses at which other members reach it, as in http://10.0.0.4:2380
+        #[arg(required = true, value_delimiter = ',', value_parser = parse_peer_url)]
         peer_urls: Vec<String>,
-        /// Let it catch up first; `member promote` lets it vote
+        /// Add it as a learner, which has no vote; `member promote` makes it a voter
         #[arg(long)]
         learner: bool,
         /// Its name in the command that is printed to start it; `member-ID` if absent
@@ -90,7 +90,7 @@ pub enum Member {
         #[arg(value_parser = parse_id)]
         id: u64,
     },
-    /// Let a learner that has caught up vote
+    /// Make a learner that has caught up a voter
     #[command(after_help = "Examples:
   bowline member promote 8e9e05c52164694d")]
     Promote {
@@ -98,15 +98,15 @@ pub enum Member {
         #[arg(value_parser = parse_id)]
         id: u64,
     },
-    /// Change where other members reach a member
+    /// Change the peer URLs of a member
     #[command(after_help = "Examples:
   bowline member update 8e9e05c52164694d http://10.0.0.5:2380")]
     Update {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
         id: u64,
-        /// Where other members will reach it
-        #[arg(required = true, value_delimiter = ',')]
+        /// The addresses at which other members reach it, as in http://10.0.0.4:2380
+        #[arg(required = true, value_delimiter = ',', value_parser = parse_peer_url)]
         peer_urls: Vec<String>,
     },
 }
@@ -123,7 +123,7 @@ pub enum Endpoint {
         #[arg(long)]
         cluster: bool,
     },
-    /// See whether each endpoint can commit; the exit code is 9 if one cannot
+    /// Check whether each endpoint can commit; the exit code is 9 if one cannot
     #[command(after_help = "Examples:
   bowline endpoint health
   bowline endpoint health --cluster")]
@@ -158,7 +158,7 @@ pub enum Snapshot {
         #[arg(value_hint = clap::ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Verify a file, and show what is in it
+    /// Verify a file, and show its contents
     #[command(after_help = "Examples:
   bowline snapshot status backup.db
   bowline -o json snapshot status backup.db")]
@@ -192,13 +192,13 @@ pub struct Restore {
     /// All members of the new cluster [default: this one]
     #[arg(long, value_name = "NAME=URL,...")]
     pub initial_cluster: Option<String>,
-    /// Where other members find this one [default: http://localhost:2380]
+    /// Addresses at which other members reach this one [default: http://localhost:2380]
     #[arg(long, value_name = "URLS")]
     pub initial_advertise_peer_urls: Option<String>,
-    /// Sets clusters apart that are made of the same file and addresses [default: bowline-cluster]
+    /// Distinguishes clusters that are made of the same file and addresses [default: bowline-cluster]
     #[arg(long, value_name = "TOKEN")]
     pub initial_cluster_token: Option<String>,
-    /// The directory to be made.
+    /// The directory to create.
     #[command(flatten)]
     pub data_dir: RestoredDir,
 }
@@ -206,7 +206,7 @@ pub struct Restore {
 /// `bowline alarm`.
 #[derive(Debug, Subcommand)]
 pub enum Alarm {
-    /// List what is wrong with members
+    /// List raised alarms
     #[command(after_help = "Examples:
   bowline alarm list")]
     List,
@@ -223,9 +223,25 @@ fn parse_id(text: &str) -> Result<u64, String> {
         .map_err(|_| "expected up to 16 hexadecimal digits, as member list shows them".to_owned())
 }
 
+/// Reads the URL of a member for other members. A cluster would wait for one that it cannot reach.
+fn parse_peer_url(text: &str) -> Result<String, String> {
+    match text.strip_prefix("http://") {
+        Some(rest) if !rest.is_empty() => Ok(text.to_owned()),
+        _ => Err("peer URLs must start with http://, as TLS is not supported yet".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_are_reached_by_http() {
+        assert_eq!(parse_peer_url("http://a:1"), Ok("http://a:1".to_owned()));
+        for text in ["https://a:1", "a:1", "http://", ""] {
+            assert!(parse_peer_url(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn members_are_named_in_hexadecimal() {

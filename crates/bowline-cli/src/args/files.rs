@@ -19,8 +19,8 @@ pub struct Import {
     /// What the file is
     #[arg(long, value_enum, default_value_t = ImportFormat::Auto)]
     pub format: ImportFormat,
-    /// Stop at the first malformed part, which is refused with its line and column. What stands
-    /// before it may have been written
+    /// Stop at the first malformed part, which is reported with its line and column. What precedes it
+    /// may have been written
     #[arg(long)]
     pub strict: bool,
     /// How many items go into one transaction
@@ -117,7 +117,7 @@ pub enum ExportFormat {
 /// `bowline compact`.
 #[derive(Debug, Args)]
 pub struct Compact {
-    /// Give up the history before this revision first; only merge the tables if absent
+    /// Trim the history before this revision first; only merge the tables if absent
     pub revision: Option<Revision>,
 }
 

@@ -150,6 +150,7 @@ pub enum Graph {
     #[command(after_help = "Examples:
   bowline graph path ann dan
   bowline graph path bonn rome --weight km
+  bowline graph path bonn rome --weight km --default-weight 10
   bowline graph path app@0.1.0 libc@0.2.180 --kind depends_on --max-depth 5")]
     Path {
         /// Where it starts, by name or id
@@ -161,6 +162,9 @@ pub enum Graph {
         /// Add up this attribute of the edges, a number not below 0, instead of counting edges
         #[arg(long, value_name = "ATTRIBUTE")]
         weight: Option<String>,
+        /// The weight of an edge without the attribute, which is refused otherwise
+        #[arg(long, value_name = "W", requires = "weight", value_parser = parse_weight)]
+        default_weight: Option<f64>,
         /// Which edges count.
         #[command(flatten)]
         edges: EdgeFilter,
@@ -271,6 +275,14 @@ fn parse_block(text: &str) -> Result<BlockRef, String> {
         return Err("a block has a name of at least one byte, or an id".to_owned());
     }
     Ok(BlockRef::parse(text))
+}
+
+/// Reads a weight.
+fn parse_weight(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err("a weight is a finite number not below 0".to_owned()),
+    }
 }
 
 /// Reads an attribute.

@@ -102,7 +102,7 @@ pub struct Put {
     /// The value; read from standard input if absent or `-`
     #[arg(allow_negative_numbers = true)]
     pub value: Option<String>,
-    /// Delete the key when the lease with this id, in hexadecimal, ends
+    /// Delete the key when the lease with this id, in hexadecimal, expires
     #[arg(long, value_name = "ID")]
     pub lease: Option<LeaseId>,
     /// How the key and the value are written.
@@ -237,19 +237,19 @@ pub struct Cas {
 /// `bowline lease`.
 #[derive(Debug, Subcommand)]
 pub enum Lease {
-    /// Grant a lease; keys attached to it are deleted when it ends
+    /// Grant a lease; keys attached to it are deleted when it expires
     #[command(after_help = "Examples:
   bowline lease grant 30s
   bowline lease grant 500ms --id 7")]
     Grant {
-        /// How long it lives without being kept alive, as in 500ms or 30s
+        /// Its time to live, as in 500ms or 30s; each renewal starts it anew
         #[arg(value_parser = parse_duration)]
         ttl: Duration,
         /// Its id, in hexadecimal; chosen if absent
         #[arg(long)]
         id: Option<LeaseId>,
     },
-    /// Start a lease's time over, again and again until interrupted
+    /// Renew a lease, again and again until interrupted
     #[command(after_help = "Examples:
   bowline lease keep-alive 7
   bowline lease keep-alive 7 --once")]
@@ -260,14 +260,14 @@ pub enum Lease {
         #[arg(long)]
         once: bool,
     },
-    /// End a lease and delete its keys
+    /// Revoke a lease and delete its keys
     #[command(after_help = "Examples:
   bowline lease revoke 7")]
     Revoke {
         /// Its id, in hexadecimal
         id: LeaseId,
     },
-    /// List leases with their time left and their keys
+    /// List leases with their remaining time and their keys
     #[command(after_help = "Examples:
   bowline lease list
   bowline -o json lease list")]

@@ -176,7 +176,7 @@ pub enum Command {
   bowline edge del ann knows bob"
     )]
     Edge(Edge),
-    /// Ask the graph: neighbours, reach, paths, order, components
+    /// Query the graph: neighbors, reach, paths, order, components
     #[command(
         subcommand,
         after_help = "Examples:
@@ -187,7 +187,7 @@ pub enum Command {
     Graph(Graph),
     /// Read a Cargo.lock, an edge list or JSON Lines into the database
     ///
-    /// What is malformed is skipped, counted and reported with its line and column. Importing the
+    /// Malformed parts are skipped, counted and reported with line and column. Importing the
     /// same file twice changes nothing.
     #[command(after_help = "Examples:
   bowline import Cargo.lock
@@ -201,7 +201,7 @@ pub enum Command {
   bowline export - --rev 5 | bowline --data-dir other import - --format jsonl
   bowline export graph.dot --format dot")]
     Export(Export),
-    /// Give up old history and merge the tables
+    /// Trim old history and merge the tables
     #[command(after_help = "Examples:
   bowline compact
   bowline compact 1000")]
@@ -218,7 +218,7 @@ pub enum Command {
   bowline stats
   bowline -o json stats")]
     Stats,
-    /// Make a copy of the database that can be opened on its own
+    /// Copy the database to another directory, as a database of its own
     #[command(after_help = "Examples:
   bowline checkpoint backup/monday
   bowline --data-dir backup/monday check")]

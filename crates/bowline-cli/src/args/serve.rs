@@ -36,13 +36,13 @@ impl Args for Serve {
                     .env("BOWLINE_CONFIG_FILE")
                     .value_parser(clap::value_parser!(PathBuf))
                     .value_hint(clap::ValueHint::FilePath)
-                    .help("A TOML file with settings; flags and BOWLINE_* variables beat it"),
+                    .help("TOML file with settings; flags and BOWLINE_* variables take precedence"),
             )
             .arg(
                 Arg::new("print-config")
                     .long("print-config")
                     .action(ArgAction::SetTrue)
-                    .help("Print the settings in effect, and where each came from; do not serve"),
+                    .help("Print the settings in effect and the source of each, and exit"),
             );
         command = command.arg(
             // For programs that start servers, as `cluster up` does.
@@ -153,14 +153,14 @@ given_dirs! {
     /// A directory that is to be kept, if one was given.
     KeptDir: data_dir("Keep the data in this directory [default: a temporary one]");
     /// A directory that is to be restored, if one was given.
-    RestoredDir: data_dir("The directory to be made [default: NAME.bowline]")
+    RestoredDir: data_dir("The directory to create [default: NAME.bowline]")
         .env("BOWLINE_DATA_DIR");
 }
 
 /// `bowline cluster`.
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
-    /// Run several servers on this machine, as a cluster to try things with
+    /// Run several servers on this machine, as a cluster for trials
     ///
     /// Each has a client and a peer port on the loopback address, from --base-port on. Their data
     /// is gone when the command ends, unless --data-dir says where to keep it.

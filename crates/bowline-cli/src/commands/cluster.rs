@@ -1,15 +1,18 @@
 //! `cluster up`: servers as child processes on the loopback address.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
+use bowline_cluster::member_file::MemberFile;
+use bowline_storage::vfs::OsVfs;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::children::{Children, Member};
 use crate::args::{Cluster, ClusterUp};
 use crate::context::Context;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Cluster) -> Result<(), Failure> {
     match args {
@@ -28,6 +31,7 @@ fn up(context: &mut Context<'_, '_>, args: &ClusterUp) -> Result<(), Failure> {
             temporary.path()
         }
     };
+    refuse_another_size(directory, args.nodes)?;
     // Before any child: from here on, a signal is asked for and does not end this process.
     let mut signals = Signals::new()?;
     let members = members(args);
@@ -75,6 +79,32 @@ fn what_to_try(
         ))?;
     }
     context.remark("")
+}
+
+/// Refuses a directory whose cluster has another number of nodes: the nodes that are there would keep their
+/// membership, and more of them would wait for a cluster that does not know them.
+fn refuse_another_size(directory: &Path, nodes: u16) -> Result<(), Failure> {
+    /// As many as the command line takes.
+    const NODES_MAX: u16 = 9;
+    for number in 1..=NODES_MAX {
+        let node = directory.join(format!("node{number}"));
+        // What cannot be read is told by the server that is started on it.
+        let Ok(Some(member)) = MemberFile::read(&OsVfs, &node) else {
+            continue;
+        };
+        let founders = member.founders.map(|founders| founders.nodes().count());
+        let (Some(founders), directory) = (founders, directory.display()) else {
+            continue;
+        };
+        if founders != usize::from(nodes) {
+            let text = format!(
+                "{directory} has a cluster of {founders} nodes: start it with --nodes {founders}, or name an empty \
+                 directory for one of {nodes}; `bowline member add` adds a member to a cluster that runs"
+            );
+            return Err(Failure::new(Exit::Invalid, text));
+        }
+    }
+    Ok(())
 }
 
 /// Stops the servers like any other: a signal that they may answer to in their time.

@@ -7,7 +7,7 @@ use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
 use super::transfer::{block_item, edge_item};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph};
-use crate::context::{Context, at_most, not_found};
+use crate::context::{Context, at_most, counted, not_found};
 use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::BlockRef;
@@ -51,11 +51,16 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             from,
             to,
             weight,
+            default_weight,
             edges,
             bounds,
         } => {
             let ends = (find(graph, from)?, find(graph, to)?);
-            match graph.path(ends, weight.as_deref(), edges, bounds.max_depth)? {
+            let weight = (weight.as_deref(), *default_weight);
+            let found = graph
+                .path(ends, weight, edges, bounds.max_depth)
+                .map_err(|failure| with_names(graph, &failure))?;
+            match found {
                 Some(found) => path(context, graph, &found),
                 None => Err(not_found(format!("no path leads from {from} to {to}"))),
             }
@@ -82,7 +87,8 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             found.truncate(at_most(*limit));
             components(context, graph, &found)?;
             let what = if *strong { "strongly" } else { "weakly" };
-            context.remark(&format!("{count} {what} connected components"))
+            let count = counted(count, &format!("{what} connected component"));
+            context.remark(&count)
         }
         Graph::Stats { scope } => context.record(&graph.statistics(scope)?),
         Graph::Dot {
@@ -139,8 +145,26 @@ fn reached(
         Stop::MaxBytes => "stopped by --max-bytes; there is more",
         Stop::LimitOfServer => "stopped by the server's --max-traversal-blocks; there is more",
     };
-    let edges = found.edges_touched;
-    context.remark(&format!("{count} blocks over {edges} edges: {stop}"))
+    let edges = usize::try_from(found.edges_touched).unwrap_or(usize::MAX);
+    let (blocks, edges) = (counted(count, "block"), counted(edges, "edge"));
+    context.remark(&format!("{blocks} over {edges}: {stop}"))
+}
+
+/// A failure about an edge, with the names of its blocks in the place of their ids.
+fn with_names(graph: &View<'_>, failure: &Failure) -> Failure {
+    let named = || {
+        let (from, rest) = failure.message.strip_prefix("edge ")?.split_once(" -> ")?;
+        let (to, rest) = rest.split_once(" has ")?;
+        let (BlockRef::Id(from), BlockRef::Id(to)) = (BlockRef::parse(from), BlockRef::parse(to))
+        else {
+            return None;
+        };
+        let ids = [BlockId(from), BlockId(to)];
+        let names = Labels::of(graph, ids).ok()?.all(&ids).ok()?;
+        Some(format!("edge {} -> {} has {rest}", names[0], names[1]))
+    };
+    let message = named().unwrap_or_else(|| failure.message.clone());
+    Failure::new(failure.exit, message)
 }
 
 fn path(context: &mut Context<'_, '_>, graph: &View<'_>, found: &Path) -> Result<(), Failure> {
@@ -156,7 +180,8 @@ fn path(context: &mut Context<'_, '_>, graph: &View<'_>, found: &Path) -> Result
         ])
     });
     context.rows(&["step", "block", "over", "id"], rows)?;
-    context.remark(&format!("{} edges, cost {}", found.kinds.len(), found.cost))
+    let edges = counted(found.kinds.len(), "edge");
+    context.remark(&format!("{edges}, cost {}", found.cost))
 }
 
 fn order(context: &mut Context<'_, '_>, graph: &View<'_>, ids: &[BlockId]) -> Result<(), Failure> {

@@ -1,7 +1,5 @@
 //! `lease grant`, `keep-alive`, `revoke`, `list`.
 
-use bowline_load::units::show_duration;
-
 use crate::args::{Durability, Lease};
 use crate::context::Context;
 use crate::exit::Failure;
@@ -15,15 +13,17 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
             let target = Target::open_to_write(context, Durability::Sync, KEYS_TIMEOUT)?;
             let (id, ttl) = target.grant_lease(*id, *ttl)?;
             target.close()?;
-            let ttl = show_duration(ttl).into();
-            context.record(&[("lease", id.to_string().into()), ("ttl", ttl)])
+            context.record(&[
+                ("lease", id.to_string().into()),
+                ("ttl", Field::Duration(ttl)),
+            ])
         }
         Lease::KeepAlive { id, once } => {
             let target = Target::open(context, KEYS_TIMEOUT)?;
             let mut printer = context.printer(false);
             let mut rows = printer.rows(&["lease", "ttl"]);
             target.keep_alive(*id, *once, &mut |ttl| {
-                rows.push(vec![id.to_string().into(), show_duration(ttl).into()])?;
+                rows.push(vec![id.to_string().into(), Field::Duration(ttl)])?;
                 Ok(rows.flush()?)
             })
         }
@@ -42,8 +42,8 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
                 let keys = keys.iter().map(|key| escape(key).into_owned());
                 Ok(vec![
                     lease.id.to_string().into(),
-                    show_duration(lease.ttl).into(),
-                    show_duration(lease.remaining).into(),
+                    Field::Duration(lease.ttl),
+                    Field::Duration(lease.remaining),
                     Field::List(keys.collect()),
                 ])
             });

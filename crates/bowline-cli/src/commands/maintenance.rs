@@ -1,12 +1,17 @@
 //! Maintenance: `compact` on a directory or a cluster, `check`, `stats` and `checkpoint` on a directory, `defrag` and
 //! `alarm` on a cluster, and `completions`.
 
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use bowline_storage::version::Layout;
 use clap::CommandFactory;
 
 use super::members::member_id;
 use crate::args::cluster::Alarm;
 use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
-use crate::context::{Context, usage};
+use crate::context::{Context, counted, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
 use crate::store::remote::{KEYS_TIMEOUT, Remote};
@@ -40,8 +45,8 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
             ]
         }
         (Target::Remote(_), None) => {
-            let text = "say up to which revision the cluster is to give up its history; defrag \
-                        gives space back to the disks";
+            let text = "give a revision: `compact REVISION` trims the history of a cluster; `defrag` gives space \
+                        back to the disks";
             return Err(usage(text.to_owned()));
         }
     };
@@ -111,7 +116,8 @@ pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
 }
 
 fn damaged(count: usize) -> Failure {
-    let text = format!("{count} problems found; restore from a checkpoint or an export");
+    let problems = counted(count, "problem");
+    let text = format!("{problems} found; restore from a checkpoint or an export");
     Failure::new(Exit::Corrupt, text)
 }
 
@@ -180,19 +186,64 @@ pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Re
     let db = context.open()?;
     if let Some(parent) = args.path.parent() {
         // `checkpoint backup/monday` is not to fail for want of `backup`.
-        std::fs::create_dir_all(parent).map_err(|error| {
+        fs::create_dir_all(parent).map_err(|error| {
             Failure::new(
                 Exit::Io,
                 format!("cannot create {}: {error}", parent.display()),
             )
         })?;
     }
+    let _locked = claim(&args.path)?;
     let revision = db.checkpoint(&args.path)?;
     db.close()?;
     context.record(&[
         ("path", args.path.display().to_string().into()),
         ("revision", revision.into()),
     ])
+}
+
+/// Makes the directory of a checkpoint ready: creates it, and takes away what an interrupted one left in it. The directory
+/// stays locked while the result lives, so that a checkpoint that is being written is not taken for an interrupted one.
+fn claim(path: &Path) -> Result<Option<File>, Failure> {
+    let failed = |error: io::Error| {
+        let text = format!(
+            "cannot prepare {} for a checkpoint: {error}",
+            path.display()
+        );
+        Failure::new(Exit::Io, text)
+    };
+    match fs::create_dir(path) {
+        // Other things than directories are refused by the library.
+        Err(_) if path.exists() && !path.is_dir() => return Ok(None),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let directory = File::open(path).map_err(failed)?;
+    if let Err(TryLockError::WouldBlock) = directory.try_lock() {
+        let path = path.display();
+        let text =
+            format!("another checkpoint is being written into {path}: name another directory");
+        return Err(Failure::new(Exit::Locked, text));
+    }
+    let layout = Layout::new(path);
+    if layout.unfinished().exists() && !layout.identity().exists() {
+        let tables = layout.tables();
+        if tables.is_dir() {
+            fs::remove_dir_all(&tables).map_err(failed)?;
+        }
+        // The mark is the last: without it the rest would look like a database whose creation was interrupted.
+        for file in [
+            layout.manifest(1),
+            path.join("BOWLINE.new"),
+            layout.unfinished(),
+        ] {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+    }
+    Ok(Some(directory))
 }
 
 pub(crate) fn completions(

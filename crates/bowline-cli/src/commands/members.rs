@@ -1,9 +1,9 @@
 //! `member list`, `add`, `remove`, `promote`, `update`, and `move-leader`.
 
-use bowline_client::Member;
+use bowline_client::{Error, Member, ReadLevel};
 
 use crate::args::cluster::Member as Args;
-use crate::context::Context;
+use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::output::Field;
 use crate::store::remote::{KEYS_TIMEOUT, Remote};
@@ -34,11 +34,11 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
             context.remark(&format!("added {id}; start it with:\n\n{start}\n"))?;
             added.members
         }
-        Args::Remove { id } => remote.wait(remote.client.remove_member(*id))?.members,
-        Args::Promote { id } => remote.wait(remote.client.promote_member(*id))?.members,
+        Args::Remove { id } => about(&remote, *id, remote.client.remove_member(*id))?.members,
+        Args::Promote { id } => about(&remote, *id, remote.client.promote_member(*id))?.members,
         Args::Update { id, peer_urls } => {
             let urls = peer_urls.iter().map(String::as_str);
-            remote.wait(remote.client.update_member(*id, urls))?.members
+            about(&remote, *id, remote.client.update_member(*id, urls))?.members
         }
     };
     let columns = &[
@@ -60,6 +60,34 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
         ])
     });
     context.rows(columns, rows)
+}
+
+/// Waits for the reply to a request about a member; says so where there is no such member.
+fn about<T>(
+    remote: &Remote,
+    id: u64,
+    request: impl Future<Output = bowline_client::Result<T>>,
+) -> Result<T, Failure> {
+    let error = match remote.runtime.block_on(request) {
+        Ok(reply) => return Ok(reply),
+        Err(error) => error,
+    };
+    let is_missing = match error {
+        Error::MemberNotFound => true,
+        // It is said of what is no voter, and of what is no member.
+        Error::BadTransferee => {
+            let members = remote.wait(remote.client.members(ReadLevel::Linearizable))?;
+            members.members.iter().all(|member| member.id != id)
+        }
+        _ => false,
+    };
+    if !is_missing {
+        return Err(error.into());
+    }
+    let id = member_id(id);
+    Err(not_found(format!(
+        "no member `{id}` in this cluster: `bowline member list` shows its members"
+    )))
 }
 
 /// The command that starts a member that was added. It listens for clients on the port below that for members, as the
@@ -97,6 +125,6 @@ fn port_below(url: &str) -> Option<String> {
 
 pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
     let remote = Remote::of(context, KEYS_TIMEOUT)?;
-    remote.wait(remote.client.move_leader(id))?;
+    about(&remote, id, remote.client.move_leader(id))?;
     context.record(&[("leader", member_id(id).into())])
 }

@@ -14,8 +14,9 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
-    let (layers, config) = configure(args).map_err(|error| config_failure(&error))?;
+    let (mut layers, config) = configure(args).map_err(|error| config_failure(&error))?;
     if args.print_config {
+        layers.resolve(&config);
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
     heaps::keep_few();
@@ -75,10 +76,20 @@ fn serve_failure(error: &ServeError) -> Failure {
 /// How an error of a node ends the program.
 pub(super) fn of_node(error: &bowline_cluster::Error) -> Exit {
     use bowline_cluster::Error as E;
+    use bowline_cluster::error::LogStoreError as L;
     match error {
         E::Storage(error) | E::Damaged { source: error, .. } => Exit::of_database(error),
-        E::Config { .. } => Exit::Invalid,
-        E::Bind { .. } => Exit::Io,
+        E::Log(L::Storage(error)) => Exit::of_storage(error),
+        E::Log(L::Record { .. } | L::Contradiction(_) | L::Hole { .. }) => Exit::Corrupt,
+        E::Config { .. }
+        | E::Directory { .. }
+        | E::PlaceTaken { .. }
+        | E::MemberNotFound { .. }
+        | E::PeerUrlExists => Exit::Invalid,
+        E::Peer { .. } | E::NoLeader | E::NotLeader | E::LeaderChanged | E::Timeout => {
+            Exit::Unreachable
+        }
+        E::Bind { .. } | E::Stopped { .. } | E::Log(L::Stopped(_)) => Exit::Io,
         _ => Exit::Internal,
     }
 }

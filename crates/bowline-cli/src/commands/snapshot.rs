@@ -82,7 +82,7 @@ fn failure(error: &RestoreError) -> Failure {
     let exit = match error {
         RestoreError::Unreadable { .. } => Exit::Io,
         RestoreError::Damaged { .. } => Exit::Corrupt,
-        RestoreError::NotEmpty { .. } => Exit::Invalid,
+        RestoreError::NotEmpty { .. } | RestoreError::NotASnapshot { .. } => Exit::Invalid,
         RestoreError::Node(error) => serve::of_node(error),
         _ => Exit::Internal,
     };

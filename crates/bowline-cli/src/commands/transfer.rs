@@ -17,7 +17,7 @@ use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::{
-    self, Block, BlockRef, Edge, Event, Format, Item, KeyValue, Position, Refusal,
+    self, Block, BlockRef, Detected, Edge, Event, Item, KeyValue, Position, Refusal,
 };
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
@@ -43,20 +43,22 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         Some((file, _)) => Box::new(progress.reading(file)),
         None => Box::new(progress.reading(&mut context.streams.stdin)),
     };
-    let (format, imported) = read_into(&target, input, path, args, &progress)?;
+    let (Detected { format, because }, imported) =
+        read_into(&target, input, path, args, &progress)?;
     drop(progress);
     let revision = target.revision()?;
     target.close()?;
     if imported.refused > 0 && imported.blocks + imported.edges + imported.keys == 0 {
         let refused = imported.refused;
         let text = format!(
-            "nothing was imported: the file was taken for --format {format}, and each of its {refused} items is \
-             refused; name another format, or mend the file"
+            "nothing was imported: the file was read as --format {format} because {because}, and each of its \
+             {refused} items was refused; name another format, or mend the file"
         );
         return Err(Failure::new(Exit::Invalid, text));
     }
     context.record(&[
         ("format", format.to_string().into()),
+        ("format_because", because.into()),
         ("blocks", imported.blocks.into()),
         ("edges", imported.edges.into()),
         ("keys", imported.keys.into()),
@@ -89,10 +91,13 @@ fn read_into(
     path: Option<&Path>,
     args: &Import,
     progress: &Progress,
-) -> Result<(Format, Imported), Failure> {
+) -> Result<(Detected, Imported), Failure> {
     let mut input = BufReader::with_capacity(1 << 16, input);
-    let format = match args.format.fixed() {
-        Some(format) => format,
+    let detected = match args.format.fixed() {
+        Some(format) => Detected {
+            format,
+            because: "--format says so",
+        },
         None => {
             let head = input.fill_buf()?;
             import::detect(path, head)
@@ -100,7 +105,7 @@ fn read_into(
         }
     };
     let mut batch = Batch::new(target, args.batch as usize, args.batch_bytes, args.strict);
-    for event in import::read(input, format, &args.options()) {
+    for event in import::read(input, detected.format, &args.options()) {
         let refused = match event? {
             Event::Item { at, item } => batch.add(at, item)?,
             Event::Refused(refusal) => vec![refusal],
@@ -109,7 +114,7 @@ fn read_into(
     }
     let refused = batch.write()?;
     batch.refuse(refused, progress)?;
-    Ok((format, batch.imported))
+    Ok((detected, batch.imported))
 }
 
 /// Items on their way into the database.

@@ -45,8 +45,23 @@ const COMPRESSED: &[(&[u8], &str, &str)] = &[
     (b"PK\x03\x04", "zip", "unzip -p"),
 ];
 
+/// A format, and what it was told from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Detected {
+    /// The format.
+    pub format: Format,
+    /// What it was told from, as the end of a sentence that begins with "because".
+    pub because: &'static str,
+}
+
+impl Detected {
+    fn new(format: Format, because: &'static str) -> Detected {
+        Detected { format, because }
+    }
+}
+
 /// The format of a file, from its `name` (if it has one) and its first bytes.
-pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Format, DetectError> {
+pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Detected, DetectError> {
     for (magic, name, command) in COMPRESSED {
         if head.starts_with(magic) {
             return Err(DetectError::Compressed { name, command });
@@ -58,16 +73,23 @@ pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Format, DetectError> {
         .to_string_lossy();
     let file_name = file_name.to_ascii_lowercase();
     if file_name == "cargo.lock" {
-        return Ok(Format::CargoLock);
+        let because = "its name is Cargo.lock";
+        return Ok(Detected::new(Format::CargoLock, because));
     }
-    if file_name.ends_with(".jsonl") || file_name.ends_with(".ndjson") {
-        return Ok(Format::JsonLines);
+    for (suffix, because) in [
+        (".jsonl", "its name ends with .jsonl"),
+        (".ndjson", "its name ends with .ndjson"),
+    ] {
+        if file_name.ends_with(suffix) {
+            return Ok(Detected::new(Format::JsonLines, because));
+        }
     }
     by_content(head).or_else(|refused| {
         let known = [".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el"];
         let is_named = known.iter().any(|suffix| file_name.ends_with(suffix));
         if is_named && refused == DetectError::Unknown {
-            Ok(Format::EdgeList)
+            let because = "its name ends like that of an edge list";
+            Ok(Detected::new(Format::EdgeList, because))
         } else {
             Err(refused)
         }
@@ -75,7 +97,7 @@ pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Format, DetectError> {
 }
 
 /// The format that the first line with content has.
-fn by_content(head: &[u8]) -> Result<Format, DetectError> {
+fn by_content(head: &[u8]) -> Result<Detected, DetectError> {
     let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
     // The head may end within a character.
     let is_text = std::str::from_utf8(head).map_or_else(|bad| bad.error_len().is_none(), |_| true);
@@ -90,9 +112,11 @@ fn by_content(head: &[u8]) -> Result<Format, DetectError> {
         return if line == b"{" {
             Err(DetectError::WholeJson)
         } else if line.starts_with(b"{") {
-            Ok(Format::JsonLines)
+            let because = "its first line begins as a JSON object";
+            Ok(Detected::new(Format::JsonLines, because))
         } else if line == b"[[package]]" || line == b"[root]" || is_version(line) {
-            Ok(Format::CargoLock)
+            let because = "its first line is that of a Cargo.lock";
+            Ok(Detected::new(Format::CargoLock, because))
         } else if line.starts_with(b"[") {
             Err(DetectError::WholeJson)
         } else {
@@ -100,14 +124,16 @@ fn by_content(head: &[u8]) -> Result<Format, DetectError> {
                 .split(|byte| matches!(byte, b' ' | b'\t' | b','))
                 .filter(|field| !field.is_empty())
                 .count();
-            if matches!(fields, 2 | 3) {
-                Ok(Format::EdgeList)
-            } else {
-                Err(DetectError::Unknown)
-            }
+            let because = match fields {
+                2 => "its first line has two columns",
+                3 => "its first line has three columns",
+                _ => return Err(DetectError::Unknown),
+            };
+            Ok(Detected::new(Format::EdgeList, because))
         };
     }
-    Ok(Format::EdgeList)
+    let because = "it has no line with content";
+    Ok(Detected::new(Format::EdgeList, because))
 }
 
 /// Whether the line is `version = N`, with which lock files since version 3 begin.
@@ -120,6 +146,10 @@ fn is_version(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn detect(name: Option<&Path>, head: &[u8]) -> Result<Format, DetectError> {
+        super::detect(name, head).map(|found| found.format)
+    }
 
     fn named(name: &str, head: &[u8]) -> Result<Format, DetectError> {
         detect(Some(Path::new(name)), head)

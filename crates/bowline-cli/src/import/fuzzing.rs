@@ -17,7 +17,7 @@ pub fn import(data: &[u8]) -> Vec<Item> {
     };
     let format = match flags & 3 {
         3 => match detect(None, file) {
-            Ok(format) => format,
+            Ok(found) => found.format,
             Err(_) => return Vec::new(),
         },
         which => FORMATS[usize::from(which)],

@@ -33,7 +33,7 @@ mod lines;
 
 use std::io::{self, BufRead};
 
-pub use detect::{DetectError, detect};
+pub use detect::{DetectError, Detected, detect};
 pub use item::{
     Attributes, Block, BlockRef, Edge, Event, Format, Item, KIND_SIZE_MAX_BYTES, KeyValue,
     LABEL_ATTRIBUTE, NAME_ATTRIBUTE, Options, Position, Refusal, label, parse_uuid, show_uuid,

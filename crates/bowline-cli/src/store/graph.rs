@@ -1,13 +1,10 @@
 //! Graph queries of a view, each for a directory and for a cluster.
 
-use std::collections::BTreeMap;
-
 use bowline::{
     Attributes, Block, BlockId, Edge, EdgeKey, Error, GraphStats, Neighbor, Path, Precedence,
     Revision, Traversal,
 };
 use bowline_client::graph as wire;
-use bowline_load::units::show_size;
 
 use super::view::{RemoteView, View, Visit};
 use crate::args::{Bounds, Direction, EdgeFilter, Scope};
@@ -52,8 +49,11 @@ fn named(revision: Revision, stats: &GraphStats) -> Vec<(&'static str, Field)> {
         ("revision", revision.into()),
         ("blocks", stats.blocks.into()),
         ("edges", stats.edges.into()),
-        ("blocks_by_kind", counts(&stats.blocks_by_kind)),
-        ("edges_by_kind", counts(&stats.edges_by_kind)),
+        (
+            "blocks_by_kind",
+            Field::Counts(stats.blocks_by_kind.clone()),
+        ),
+        ("edges_by_kind", Field::Counts(stats.edges_by_kind.clone())),
         ("self_loops", stats.self_loops.into()),
         ("out_degree_max", stats.out_degree_max.into()),
         ("in_degree_max", stats.in_degree_max.into()),
@@ -62,13 +62,8 @@ fn named(revision: Revision, stats: &GraphStats) -> Vec<(&'static str, Field)> {
         ("weak_components", stats.weak_components.into()),
         ("triangles", stats.triangles.into()),
         ("average_clustering", Field::Real(stats.average_clustering)),
-        ("view_memory", show_size(stats.view_memory_bytes).into()),
+        ("view_memory", Field::Size(stats.view_memory_bytes)),
     ]
-}
-
-fn counts(counts: &BTreeMap<String, u64>) -> Field {
-    let text = |(kind, count): (&String, &u64)| (kind.clone(), count.to_string());
-    Field::Attributes(counts.iter().map(text).collect())
 }
 
 fn direction(direction: Direction) -> bowline::Direction {
@@ -163,7 +158,7 @@ impl View<'_> {
         let count = reply.neighbors.len();
         if reply.more && asked.is_none_or(|asked| (count as u64) < asked) {
             let text = format!(
-                "the block has more neighbours than the {count} that the server tells at once: \
+                "the block has more neighbors than the {count} that the server tells at once: \
                  give --limit, or raise the server's --max-traversal-blocks"
             );
             return Err(Failure::new(Exit::Invalid, text));
@@ -209,22 +204,32 @@ impl View<'_> {
     pub(crate) fn path(
         &self,
         (from, to): (BlockId, BlockId),
-        weight: Option<&str>,
+        (weight, default_weight): (Option<&str>, Option<f64>),
         edges: &EdgeFilter,
         max_depth: Option<u32>,
     ) -> Result<Option<Path>, Failure> {
         let kinds = &edges.scope.kinds;
+        macro_rules! set_all {
+            ($search:expr) => {
+                set!(
+                    $search,
+                    weight(weight),
+                    default_weight(default_weight),
+                    max_depth(max_depth)
+                )
+            };
+        }
         match self {
             View::Local(snapshot) => {
                 let search = snapshot.graph().shortest_path(from, to);
                 let search = search.direction(direction(edges.direction)).kinds(kinds);
-                Ok(set!(search, weight(weight), max_depth(max_depth)).find()?)
+                Ok(set_all!(search).find()?)
             }
             View::Remote(view) => {
                 let graph = &view.remote.graph;
                 let search = graph.shortest_path(from, to);
                 let search = search.direction(direction(edges.direction)).kinds(kinds);
-                let reply = ask!(view, set!(search, weight(weight), max_depth(max_depth)));
+                let reply = ask!(view, set_all!(search));
                 Ok(reply.path)
             }
         }

@@ -12,6 +12,8 @@ use crate::import::{Block, Edge, Item, KeyValue, Position, Refusal};
 /// What an import did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Imported {
+    /// Those that the file describes, and those that its edges mention and that did not exist. An
+    /// edge list mentions a block many times, and creates it once.
     pub(crate) blocks: u64,
     pub(crate) edges: u64,
     pub(crate) keys: u64,
@@ -33,7 +35,9 @@ pub(super) fn write_each<E>(
             Ok(changed) => {
                 imported.changed += u64::from(changed);
                 match item {
-                    Item::Block(_) => imported.blocks += 1,
+                    Item::Block(block) => {
+                        imported.blocks += u64::from(changed || !block.if_absent);
+                    }
                     Item::Edge(_) => imported.edges += 1,
                     Item::KeyValue(_) => imported.keys += 1,
                 }

@@ -172,14 +172,15 @@ fn leases_are_granted_kept_and_revoked() {
     let Some(place) = Place::start() else { return };
     let granted = &place.json("lease grant 60s --id 1f")[0];
     assert_eq!(
-        (&granted["lease"], &granted["ttl"]),
-        (&"1f".into(), &"1m".into())
+        (&granted["lease"], &granted["ttl_ms"]),
+        (&"1f".into(), &60_000.into())
     );
     place.fails("lease grant 60s --id 1f", 3);
     place.ok("put a 1 --lease 1f");
     assert_eq!(place.json("get a")[0]["lease"], "1f");
     assert_eq!(place.json("lease list")[0]["keys"][0], "a");
-    assert_eq!(place.json("lease keep-alive 1f --once")[0]["ttl"], "1m");
+    let renewed = &place.json("lease keep-alive 1f --once")[0];
+    assert_eq!(renewed["ttl_ms"], 60_000);
     assert_eq!(place.json("lease revoke 1f")[0]["deleted"], 1);
     place.fails("get a", 1);
     for line in [
@@ -228,7 +229,20 @@ fn members_endpoints_and_alarms_are_shown() {
             .any(|one| one["peer_urls"][0] == "http://127.0.0.1:2")
     );
     assert_eq!(place.json(&format!("member remove {id}")).len(), 1);
-    place.fails("member remove 1", 1);
+    for line in [
+        "member remove abc",
+        "member promote abc",
+        "member update abc http://127.0.0.1:1",
+        "move-leader abc",
+    ] {
+        let said = place.fails(line, 1);
+        assert!(said.contains("no member `abc` in this cluster"), "{said}");
+    }
+    let said = place.fails("compact", 2);
+    assert!(
+        said.contains("give a revision: `compact REVISION`"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -146,6 +146,12 @@ fn leases_are_granted_listed_and_revoked() {
     let leases = place.json("lease list");
     assert_eq!(leases[0]["lease"], "1f");
     assert_eq!(leases[0]["keys"][0], "svc/a");
+    // In JSON a number with its unit in the name, as in `"ttl_ms":60000`, and in a table what people say.
+    let remaining = leases[0]["remaining_ms"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&remaining), "{remaining}");
+    assert_eq!(leases[0]["ttl_ms"], 60_000);
+    let shown = place.ok("lease list");
+    assert!(!shown.contains("ms") && !shown.contains("ns"), "{shown}");
     assert_eq!(place.json("get svc/a")[0]["lease"], "1f");
     assert_eq!(place.json("lease keep-alive 1f --once")[0]["lease"], "1f");
     assert!(

@@ -219,3 +219,34 @@ fn every_usage_error_begins_with_error() {
         assert!(!refused.starts_with("error: error"), "{line}: {refused}");
     }
 }
+
+/// It ended with exit code 7 and `check` printed no report.
+#[test]
+fn a_missing_folder_of_tables_is_damage_that_check_reports() {
+    let place = Place::new();
+    place.ok("put k v");
+    // Nothing was flushed: nothing is lost but the folder.
+    std::fs::rename(place.data().join("tables"), place.path("away")).unwrap();
+    let said = place.fails("get k", 6);
+    assert!(said.contains("tables is missing"), "{said}");
+    assert!(said.contains("an empty directory"), "{said}");
+    let run = place.run("check");
+    assert_eq!(run.code, 6, "{}", run.stderr);
+    assert!(run.stdout.contains("tables is missing"), "{}", run.stdout);
+    assert!(run.stderr.contains("1 problem found"), "{}", run.stderr);
+    std::fs::rename(place.path("away"), place.data().join("tables")).unwrap();
+    place.check_is_clean();
+
+    place.ok("block put a --kind k");
+    place.ok("compact");
+    std::fs::remove_dir_all(place.data().join("tables")).unwrap();
+    let said = place.fails("get k", 6);
+    assert!(said.contains("files of the database were in it"), "{said}");
+    let run = place.run("check");
+    assert_eq!(run.code, 6, "{}", run.stderr);
+    assert!(
+        run.stdout.contains("restore it from a checkpoint"),
+        "{}",
+        run.stdout
+    );
+}

@@ -133,6 +133,8 @@ fn graph_commands_print_the_same_for_a_directory_and_a_server() {
         ("graph path eva ann", 1),
         ("graph path ann dan --weight km --max-depth 2", 4),
         ("graph path cem bob --weight km", 4),
+        ("graph path ann dan --weight miles", 4),
+        ("graph path ann dan --weight miles --default-weight 2.5", 0),
         ("graph order", 4),
     ] {
         served.both(line, code);
@@ -264,4 +266,69 @@ fn every_load_on_the_graph_runs_without_errors() {
         served.remote("bench graph --operation neighbors --no-fill --blocks 9000 --total 50");
     let said = missing.stdout + &missing.stderr;
     assert!(said.contains("NOT_FOUND"), "{said}");
+}
+
+/// `--weight km` gave a cost though no edge had the attribute `km`: each edge counted 1.
+#[test]
+fn a_weight_that_no_edge_has_is_an_error_that_names_the_edge() {
+    let served = Served::start();
+    for line in [
+        "block put bonn --kind city",
+        "block put cologne --kind city",
+        "block put rome --kind city",
+        "edge put bonn road cologne --attr km=30",
+        "edge put cologne road rome",
+    ] {
+        served.both(line, 0);
+    }
+    let refused = served.both("graph path bonn rome --weight miles", 4);
+    let expected = "edge bonn -> cologne has no attribute \"miles\"";
+    assert!(refused.contains(expected), "{refused}");
+    let refused = served.both("graph path bonn rome --weight km", 4);
+    let expected = "edge cologne -> rome has no attribute \"km\"";
+    assert!(refused.contains(expected), "{refused}");
+    let found = served.both(
+        "graph path bonn rome --weight km --default-weight 1200.5",
+        0,
+    );
+    assert!(found.contains("2 edges, cost 1230.5"), "{found}");
+    let found = served.both("graph path bonn cologne --weight km", 0);
+    assert!(found.contains("1 edge, cost 30"), "{found}");
+
+    for line in [
+        "graph path bonn rome --default-weight 1",
+        "graph path bonn rome --weight km --default-weight=-1",
+        "graph path bonn rome --weight km --default-weight much",
+    ] {
+        served.both(line, 2);
+    }
+}
+
+/// A block of an edge list was counted again for each mention that the reader of the file did not
+/// remember: 4,363 blocks of 4,039.
+#[test]
+fn an_edge_list_counts_each_block_once() {
+    const BLOCKS: usize = 3_000;
+    let served = Served::start();
+    // Each block is mentioned six times, far apart, and in several transactions.
+    let edges: String = [1, 7, 11]
+        .iter()
+        .flat_map(|factor| (0..BLOCKS).map(move |n| format!("{n} {}\n", (n * factor + 1) % BLOCKS)))
+        .collect();
+    served.place.write("many.txt", edges);
+    let first = served.both("-o json import many.txt --batch 500", 0);
+    let first: serde_json::Value = serde_json::from_str(first.trim()).unwrap();
+    assert_eq!(
+        (&first["blocks"], &first["refused"]),
+        (&3_000.into(), &0.into())
+    );
+    let stats = served.both("-o json graph stats", 0);
+    assert!(stats.contains("\"blocks\":3000"), "{stats}");
+    assert!(stats.contains("{\"node\":3000}"), "a number: {stats}");
+    let again = served.both("-o json import many.txt", 0);
+    assert!(
+        again.contains("\"blocks\":0"),
+        "nothing is created anew: {again}"
+    );
+    assert!(again.contains("\"changed\":0"), "{again}");
 }

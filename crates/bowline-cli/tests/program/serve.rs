@@ -58,6 +58,25 @@ fn the_configuration_in_effect_says_where_each_value_came_from() {
         printed.contains("data-dir = \"d\" # --data-dir\n"),
         "{printed}"
     );
+    // What follows from other settings was printed as an empty value, and the quota as 0.
+    let place = Place::new();
+    let mut command = place.command(&["serve", "--name", "n", "--print-config"]);
+    let printed = command.env_remove("BOWLINE_DATA_DIR").output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    for line in [
+        "data-dir = \"n.bowline\" # default",
+        "advertise-client-urls = \"http://localhost:2379\" # default",
+        "# listen-metrics-urls is not set",
+        "initial-cluster = \"n=http://localhost:2380\" # default",
+        "quota-backend-bytes = 2147483648 # default",
+    ] {
+        let found = printed.lines().any(|printed| printed == line);
+        assert!(found, "{line}: {printed}");
+    }
+    assert!(!printed.contains("\"\""), "{printed}");
+    place.write("printed.toml", &printed);
+    let again = place.ok("serve --config-file printed.toml --print-config");
+    assert!(again.contains("n=http://localhost:2380"), "{again}");
 }
 
 #[test]
@@ -198,18 +217,46 @@ fn what_was_saved_is_restored_and_served() {
     bytes[100] ^= 1;
     place.write("damaged", &bytes);
     let said = place.fails("snapshot restore damaged --data-dir other", 6);
-    assert!(
-        said.contains("damaged, or no snapshot of Bowline: at byte "),
-        "{said}"
-    );
+    assert!(said.contains("damaged is damaged: at byte "), "{said}");
     assert!(!place.path("other").exists());
     place.fails("snapshot status damaged", 6);
+    place.write("other-file", "# notes\n");
+    let said = place.fails("snapshot status other-file", 4);
+    assert!(said.contains("this is not a Bowline snapshot"), "{said}");
     place.fails("snapshot restore none --data-dir other", 7);
     place.fails(
         "snapshot restore saved --data-dir other --name a --initial-cluster b=http://h:1",
         4,
     );
     assert!(!place.path("other").exists());
+}
+
+/// Both ended with exit code 8, "a bug in bowline".
+#[test]
+fn what_a_member_owns_and_a_peer_that_is_down_are_no_bugs_of_the_program() {
+    let place = Place::new();
+    with_server(&place, "member", |at| {
+        place.ok(&format!("put k v --endpoints {at}"))
+    });
+    for line in ["put k w", "get k", "compact", "export -"] {
+        let said = place.fails(&format!("{line} --data-dir member"), 4);
+        assert!(said.contains("member belongs to a member"), "{said}");
+        assert!(said.contains("`bowline serve`"), "{said}");
+    }
+
+    let port = free_ports(8);
+    let (own, other) = (
+        format!("http://127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{}", port + 1),
+    );
+    let line = format!(
+        "serve --name b --data-dir joining --initial-cluster a={other},b={own} \
+         --initial-cluster-state existing --listen-peer-urls {own} --initial-advertise-peer-urls {own} \
+         --listen-client-urls http://127.0.0.1:0"
+    );
+    let said = place.fails(&line, 9);
+    assert!(said.contains(&format!("member at {other}: ")), "{said}");
+    assert!(said.contains("start that member"), "{said}");
 }
 
 #[test]
@@ -554,4 +601,98 @@ fn ends_well(server: &mut Server) {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(status.success(), "{status}");
+}
+
+/// The quota was looked at four times a second: ten puts of 500 kB went in beyond one of 4 MB.
+#[test]
+fn a_quota_holds_for_puts_that_come_at_once() {
+    const QUOTA: usize = 4_000_000;
+    const VALUE: usize = 500_000;
+    let place = Place::new();
+    let settings = format!("--quota-backend-bytes {QUOTA}");
+    with_server_of(&place, "full", &settings, |at, _| {
+        let put = |number| {
+            let line = format!("put k{number} --endpoints {at}");
+            place.run_with_input(&line, &vec![b'x'; VALUE])
+        };
+        let runs: Vec<_> = std::thread::scope(|scope| {
+            let puts: Vec<_> = (0..20)
+                .map(|number| scope.spawn(move || put(number)))
+                .collect();
+            puts.into_iter().map(|put| put.join().unwrap()).collect()
+        });
+        let accepted = runs.iter().filter(|run| run.code == 0).count();
+        assert!((5..=QUOTA / VALUE).contains(&accepted), "{accepted} puts");
+        for run in runs.iter().filter(|run| run.code != 0) {
+            assert_eq!(run.code, 7, "{}", run.stderr);
+            assert!(
+                run.stderr.contains("the database is full"),
+                "{}",
+                run.stderr
+            );
+        }
+        let alarms = || place.ok(&format!("alarm list --endpoints {at}"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !alarms().contains("NOSPACE") {
+            assert!(Instant::now() < deadline, "{}", alarms());
+        }
+        // What frees space goes on.
+        place.ok(&format!("del k0 --endpoints {at}"));
+    });
+}
+
+#[test]
+fn a_cluster_is_not_started_with_another_number_of_nodes() {
+    let place = Place::new();
+    let port = free_ports(16);
+    let up = |nodes: u16| {
+        let line = format!("cluster up --nodes {nodes} --base-port {port} --data-dir kept");
+        let words: Vec<_> = line.split_whitespace().collect();
+        let mut command = place.command(&words);
+        command.stderr(Stdio::null()).stdout(Stdio::piped());
+        Server(command.spawn().unwrap())
+    };
+    let mut three = up(3);
+    let told = BufReader::new(three.0.stdout.take().unwrap()).lines();
+    assert!(told.map(Result::unwrap).any(|line| line == "ready"));
+    terminate(&three.0);
+    assert!(three.0.wait().unwrap().success());
+    for nodes in [1, 5] {
+        // One that is not refused runs until it is told to end.
+        let mut other = up(nodes);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let ended = loop {
+            match other.0.try_wait().unwrap() {
+                Some(ended) => break ended.code(),
+                None if Instant::now() > deadline => {
+                    // It ends its servers, which outlive it otherwise.
+                    terminate(&other.0);
+                    other.0.wait().unwrap();
+                    panic!("{nodes} nodes were started");
+                }
+                None => {}
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(ended, Some(4));
+        let line = format!("cluster up --nodes {nodes} --base-port {port} --data-dir kept");
+        let said = place.fails(&line, 4);
+        assert!(said.contains("kept has a cluster of 3 nodes"), "{said}");
+        assert!(said.contains("--nodes 3"), "{said}");
+    }
+    assert!(!place.path("kept/node4").exists());
+}
+
+/// A member that others cannot reach was added, and the cluster waited for it.
+#[test]
+fn peer_urls_without_http_are_refused() {
+    let place = Place::new();
+    for line in [
+        "member add https://10.0.0.4:2380",
+        "member add 10.0.0.4:2380",
+        "member update 1 http://10.0.0.4:2380,https://10.0.0.4:2380",
+    ] {
+        let said = place.fails(&format!("{line} --endpoints 127.0.0.1:1"), 2);
+        assert!(said.contains("peer URLs must start with http://"), "{said}");
+    }
 }

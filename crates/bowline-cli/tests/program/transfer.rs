@@ -147,6 +147,14 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
     std::fs::write(place.path("noise.txt"), [0xff, 0xfe, b'\n', 0xfd, b'\n']).unwrap();
     let refused = place.fails("import noise.txt", 4);
     assert!(refused.contains("--format edge-list"), "{refused}");
+    let because = "because its name ends like that of an edge list";
+    assert!(refused.contains(because), "{refused}");
+    // Before anything else: the first line that is refused.
+    for (file, line) in [("Cargo.lock", "line 1,"), ("noise.txt", "line 1,")] {
+        let refused = place.fails(&format!("import {file} --strict"), 4);
+        assert!(refused.contains(line), "{refused}");
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+    }
     std::fs::write(place.path("edges.txt"), "ann bob\nalone\n").unwrap();
     // What is there already is taken, too.
     for changed in [3, 0] {
@@ -159,7 +167,14 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
             &imported["changed"],
         );
         assert_eq!(found, (&"edge-list".into(), &1.into(), &changed.into()));
+        let because = &imported["format_because"];
+        assert_eq!(because, "its first line has two columns");
     }
+    let run = place.run("-o json import edges.txt --format edge-list");
+    assert!(run.stdout.contains("--format says so"), "{}", run.stdout);
+    let run = place.run("import edges.txt --strict");
+    assert_eq!(run.code, 4, "{}", run.stdout);
+    assert!(run.stderr.contains("line 2,"), "{}", run.stderr);
 }
 
 /// A device, a pipe or a link that was named as the file was replaced by one.
@@ -193,4 +208,55 @@ fn an_export_leaves_devices_pipes_and_links_what_they_are() {
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o640
     );
+}
+
+/// An export that was killed left its file for ever, as large as the database.
+#[test]
+fn an_interrupted_export_is_in_nobodys_way() {
+    let place = Place::new();
+    place.ok("put k v");
+    let left = place.write(".all.jsonl.aB3dE6.unfinished", "half");
+    let being_written = place.write(".all.jsonl.cD4fG7.unfinished", "half");
+    let writer = std::fs::File::open(&being_written).unwrap();
+    writer.lock().unwrap();
+    place.ok("export all.jsonl");
+    assert!(!left.exists());
+    assert!(being_written.exists(), "another export writes it");
+    let other = Place::new();
+    other.write("all.jsonl", std::fs::read(place.path("all.jsonl")).unwrap());
+    other.ok("import all.jsonl");
+    assert_eq!(other.ok("get k --raw"), "v");
+}
+
+/// A checkpoint that was killed left a directory that the next one refused as not empty.
+#[test]
+fn an_interrupted_checkpoint_is_made_again() {
+    let place = Place::new();
+    place.ok("put k v");
+    place.ok("block put a --kind k");
+    place.ok("checkpoint copy");
+    // As it is before its last two steps.
+    let copy = place.path("copy");
+    std::fs::rename(copy.join("BOWLINE"), copy.join("BOWLINE.new")).unwrap();
+    std::fs::write(copy.join("CHECKPOINT-UNFINISHED"), "").unwrap();
+    let said = place.fails("get k --data-dir copy", 4);
+    assert!(
+        said.contains("a checkpoint that was not finished"),
+        "{said}"
+    );
+
+    let writer = std::fs::File::open(&copy).unwrap();
+    writer.lock().unwrap();
+    let said = place.fails("checkpoint copy", 5);
+    assert!(
+        said.contains("another checkpoint is being written"),
+        "{said}"
+    );
+    writer.unlock().unwrap();
+    place.ok("checkpoint copy");
+    assert_eq!(place.ok("get k --raw --data-dir copy"), "v");
+    assert_eq!(place.run("check --data-dir copy").code, 0);
+    // A finished one is not replaced.
+    place.fails("checkpoint copy", 7);
+    assert_eq!(place.ok("get k --raw --data-dir copy"), "v");
 }

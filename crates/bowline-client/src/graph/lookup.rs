@@ -1,4 +1,4 @@
-//! Blocks, edges and neighbours.
+//! Blocks, edges and neighbors.
 
 use std::sync::Arc;
 
@@ -250,7 +250,7 @@ impl Neighbors {
     }
 }
 
-/// The neighbours of a block.
+/// The neighbors of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NeighborsReply {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Client::graph ──▶ GraphClient ──▶ write     one request, one revision, sent once
 //!                          │
-//!                          ├────────▶ lookup    blocks, edges, neighbours
+//!                          ├────────▶ lookup    blocks, edges, neighbors
 //!                          ├────────▶ walk      traversals, shortest paths
 //!                          └────────▶ whole     order, components, figures; every block, every edge
 //! ```

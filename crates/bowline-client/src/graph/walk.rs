@@ -189,10 +189,17 @@ impl ShortestPath {
         self
     }
 
-    /// Minimizes the sum of this edge attribute (a number; 1 where an edge has none) instead of the number
-    /// of edges.
+    /// Minimizes the sum of this numeric edge attribute instead of the number of edges. An edge on the
+    /// way without the attribute is an error, unless there is a default weight.
     pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
         self.request.weight = Some(attribute.into());
+        self
+    }
+
+    /// What an edge without the attribute weighs: a finite number of at least 0. Only together with
+    /// [`weight`](ShortestPath::weight).
+    pub fn default_weight(mut self, weight: f64) -> ShortestPath {
+        self.request.default_weight = Some(weight);
         self
     }
 

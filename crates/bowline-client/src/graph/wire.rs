@@ -78,7 +78,7 @@ impl FromWire for Neighbor {
             Ok(pb::Direction::Out) => Direction::Out,
             Ok(pb::Direction::In) => Direction::In,
             Ok(pb::Direction::Both) | Err(_) => {
-                return Err(senseless("a neighbour is in no direction that is known"));
+                return Err(senseless("a neighbor is in no direction that is known"));
             }
         };
         Ok(Neighbor {

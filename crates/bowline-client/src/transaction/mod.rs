@@ -12,7 +12,7 @@
 //!
 //! | isolation | checked at commit | allows |
 //! |---|---|---|
-//! | serializable | all reads: keys, absent keys, ranges, blocks, edges, neighbours | nothing |
+//! | serializable | all reads: keys, absent keys, ranges, blocks, edges, neighbors | nothing |
 //! | snapshot | all written keys, blocks and edges | write skew |
 //!
 //! A serializable execution is equivalent to a serial order, the commit order. Both levels also check
@@ -416,7 +416,7 @@ impl Transaction {
     /// kinds means every kind. All edges of the block in that direction count as read.
     ///
     /// # Errors
-    /// `NotFound` when there is no such block. `Refused` when it has more neighbours than the server tells at
+    /// `NotFound` when there is no such block. `Refused` when it has more neighbors than the server tells at
     /// once.
     pub async fn neighbors<N: Into<String>>(
         &self,
@@ -454,7 +454,7 @@ impl Transaction {
             });
             let (neighbors, more) = found.await?;
             if more {
-                let message = "the block has more neighbours than the server tells at once";
+                let message = "the block has more neighbors than the server tells at once";
                 return Err(Error::Refused {
                     message: format!("{message}: raise --max-traversal-blocks there"),
                 });

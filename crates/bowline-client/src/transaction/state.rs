@@ -128,7 +128,7 @@ impl State {
         self.graph.push(GraphWrite::DeleteBlock(id));
     }
 
-    /// The neighbours of a block, with its own writes on what is stored.
+    /// The neighbors of a block, with its own writes on what is stored.
     pub(super) fn neighbors(
         &self,
         id: BlockId,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_follow_own_edges_and_deleted_blocks() {
+    fn neighbors_follow_own_edges_and_deleted_blocks() {
         let (a, b, c, d) = (BlockId(1), BlockId(2), BlockId(3), BlockId(4));
         let neighbor = |id, direction| Neighbor {
             id,

@@ -122,14 +122,11 @@ impl LocalClient {
         if size > limit {
             return Err(Error::RequestTooLarge { size, limit });
         }
-        if command.takes_space() && self.core.is_out_of_space() {
-            // As in applying commands: the alarm about differing data comes first.
-            let mut alarms = self.alarms().into_iter();
-            return Err(match alarms.any(|(_, kind)| kind == AlarmKind::Corrupt) {
-                true => Refusal::Corrupt.into(),
-                false => Refusal::NoSpace.into(),
-            });
-        }
+        // Counted until the command is applied, when the size of the database includes it.
+        let _reserved = match command.takes_space() {
+            true => Some(self.core.reserve_space(size)?),
+            false => None,
+        };
         // Work beyond the bound is refused here: this member alone does it, once.
         if let Command::Txn(txn) = &command
             && Replica::may_exceed(txn)

@@ -55,6 +55,7 @@ pub(crate) struct Core {
     pub(crate) long_work: tokio::sync::Semaphore,
     /// Held while other members are asked about an unknown candidate.
     pub(crate) vouching: tokio::sync::Semaphore,
+    pub(crate) space: super::space::Space,
     /// Held during a change of the membership, from its first check to its end.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     /// Why the node stopped by itself, if it did.

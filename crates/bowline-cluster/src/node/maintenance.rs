@@ -1,8 +1,8 @@
 //! The maintenance tasks of a member: they report the flushed index to the log, watch its size, publish the
 //! member's name; on the leader, they promote learners that have caught up.
 //!
-//! *Space.* A member raises the alarm for all when its database exceeds the quota, when a flush or a merge
-//! found no room, or when the log cannot allocate a spare segment. The last comes first, while the log still
+//! *Space.* A member raises the alarm for all when its database exceeds the quota, when it refused a request for
+//! which the quota has no room ([`space`](super::space)), when a flush or a merge found no room, or when the log cannot allocate a spare segment. The last comes first, while the log still
 //! has a segment or more, which deletions, compactions and the alarm itself are written to. From then on each
 //! member refuses requests that take space before they reach any log, so that clients that retry do not use
 //! up the reserve. The same member clears the alarm when all three are over, or the leader does once that
@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bowline_replica::{AlarmKind, Command};
+use bowline_replica::{AlarmKind, Command, Refusal};
 
 use super::core::Core;
 use super::leader_request::LeaderRequest;
+use super::space::Reserved;
+use crate::error::Result;
 use crate::types::NodeId;
 
 const TICK: Duration = Duration::from_millis(250);
@@ -41,17 +43,19 @@ async fn keep_space(core: &Core) {
     let mut looked_for_space = Instant::now();
     let mut shortage = core.log.shortage();
     loop {
+        let mut has_refused = false;
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
             // The remaining space may be used up fast.
             _ = shortage.changed() => {}
+            () = core.space.refused() => has_refused = true,
         }
         core.log.set_flushed(core.replica.flushed_index());
         if core.log.is_short_of_space() && looked_for_space.elapsed() >= LOOK_FOR_SPACE_EVERY {
             core.log.look_for_space();
             looked_for_space = Instant::now();
         }
-        watch_space(core).await;
+        watch_space(core, has_refused).await;
     }
 }
 
@@ -225,13 +229,33 @@ impl Core {
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.replica.is_out_of_space() || self.log.is_short_of_space()
     }
+
+    /// Admits a request that takes space: its bytes are reserved until the result is dropped.
+    ///
+    /// # Errors
+    /// `Refused` while an alarm is raised, and where the request would exceed the quota.
+    pub(crate) fn reserve_space(&self, bytes: u64) -> Result<Reserved<'_>> {
+        if self.is_out_of_space() {
+            // As in applying commands: the alarm about differing data comes first.
+            let mut alarms = self.replica.alarms().into_iter();
+            return Err(match alarms.any(|(_, kind)| kind == AlarmKind::Corrupt) {
+                true => Refusal::Corrupt.into(),
+                false => Refusal::NoSpace.into(),
+            });
+        }
+        let quota = self.options.quota_bytes;
+        let data_bytes = || self.replica.db().data_bytes();
+        let reserved = self.space.reserve(bytes, quota, data_bytes);
+        reserved.ok_or_else(|| Refusal::NoSpace.into())
+    }
 }
 
-/// Raises the alarm when the space is used up, and clears it when there is room again.
-async fn watch_space(core: &Core) {
+/// Raises the alarm when the space is used up, and clears it when there is room again. With `has_refused` a
+/// request did not fit.
+async fn watch_space(core: &Core, has_refused: bool) {
     let quota = core.options.quota_bytes;
     let stats = core.replica.db().stats().engine;
-    let size = stats.table_bytes + stats.blob_bytes + stats.memtable_bytes;
+    let size = core.replica.db().data_bytes();
     let has_failed = matches!(
         stats.background_error,
         Some(bowline_storage::Error::NoSpace { .. })
@@ -239,9 +263,10 @@ async fn watch_space(core: &Core) {
     let is_disk_full = has_failed || core.log.is_short_of_space();
     let alarm = (core.member_id, AlarmKind::NoSpace);
     let is_raised = core.replica.alarms().contains(&alarm);
-    let is_full = is_disk_full || (quota > 0 && size > quota);
     // With a margin, or the alarm would flap.
     let has_room = !is_disk_full && (quota == 0 || size < quota - quota / 10);
+    // A request that is refused for its own size while there is room for others is no alarm.
+    let is_full = is_disk_full || (quota > 0 && size > quota) || (has_refused && !has_room);
     let change = match is_raised {
         false if is_full => true,
         true if has_room => false,

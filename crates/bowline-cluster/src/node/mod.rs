@@ -18,6 +18,7 @@
 //! | `reads` | the three read levels |
 //! | `abdication`, `suspension` | when the leader's lease is not valid |
 //! | `leader`, `leader_request`, `service` | requests to the leader, from this member and from others |
+//! | `space` | the quota, before a request reaches the log |
 //! | `lessor`, `maintenance` | background tasks: leases, membership, the log |
 
 mod abdication;
@@ -39,6 +40,7 @@ mod proposer;
 mod reads;
 mod restore;
 mod service;
+mod space;
 mod start;
 mod suspension;
 #[cfg(test)]

@@ -343,6 +343,9 @@ async fn join(config: &NodeConfig, incarnation: u64) -> Result<Identity> {
                 Ok(Err(status)) => status.message().to_owned(),
                 Err(_) => "it does not answer in time".to_owned(),
             };
+            let reason = format!(
+                "{reason}; to join its cluster, start that member or mend its URL in --initial-cluster"
+            );
             last_error = Error::Peer {
                 url: url.clone(),
                 reason,
@@ -643,6 +646,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         suspensions,
         read_floor: AtomicU64::new(0),
         renewals: Renewals::default(),
+        space: super::space::Space::default(),
         long_work: tokio::sync::Semaphore::new(long_work_max()),
         vouching: tokio::sync::Semaphore::new(1),
         changing: Arc::default(),

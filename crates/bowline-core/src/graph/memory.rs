@@ -23,7 +23,7 @@ pub(crate) struct MemoryGraph {
     edge_in: BTreeSet<[u8; 36]>,
     /// How often a block's size was asked for.
     pub sizes_asked: Cell<u64>,
-    /// How often neighbours were asked for.
+    /// How often neighbors were asked for.
     pub neighbors_asked: Cell<u64>,
 }
 

@@ -8,9 +8,9 @@ use bowline_types::{Attributes, BlockId, Direction};
 
 /// A snapshot of a graph. Every call sees the same revision.
 pub trait GraphSource {
-    /// Appends the neighbours of `id` in `direction` over edges whose kind passes, in key order
+    /// Appends the neighbors of `id` in `direction` over edges whose kind passes, in key order
     /// (kind, then id). For [`Direction::Both`]: those over leaving edges, then those over
-    /// arriving ones, so a block tied to itself is its own neighbour twice. Clears nothing.
+    /// arriving ones, so a block tied to itself is its own neighbor twice. Clears nothing.
     fn neighbors(
         &self,
         id: BlockId,
@@ -50,7 +50,7 @@ pub struct NeighborRef {
 }
 
 impl NeighborRef {
-    /// The edge between `from`, the queried block, and this neighbour: (source, target).
+    /// The edge between `from`, the queried block, and this neighbor: (source, target).
     pub fn ends(&self, from: BlockId) -> (BlockId, BlockId) {
         match self.direction {
             Direction::In => (self.id, from),

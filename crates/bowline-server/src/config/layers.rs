@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::origin::{Origin, variable_of};
-use super::{ConfigError, SETTINGS, file};
+use super::{Config, ConfigError, SETTINGS, file};
 
 /// Each setting's value and its source.
 #[derive(Debug, Clone)]
@@ -103,7 +103,32 @@ impl Layers {
         }
     }
 
-    /// The effective configuration as TOML, with the source of each value; it is valid as a file.
+    /// Fills in the defaults that follow from other settings, as `config` has them, so that what is printed is
+    /// in effect.
+    pub fn resolve(&mut self, config: &Config) {
+        let node = &config.node;
+        let members = node.initial_cluster.iter();
+        let members: Vec<String> = members.map(|(name, url)| format!("{name}={url}")).collect();
+        for (key, unset, value) in [
+            ("data-dir", "", node.data_dir.display().to_string()),
+            (
+                "advertise-client-urls",
+                "",
+                node.advertise_client_urls.join(","),
+            ),
+            ("initial-cluster", "", members.join(",")),
+            ("quota-backend-bytes", "0", config.quota_bytes.to_string()),
+        ] {
+            if let Some((text, _)) = self.values.get_mut(key)
+                && text.trim() == unset
+            {
+                *text = value;
+            }
+        }
+    }
+
+    /// The effective configuration as TOML, with the source of each value; it is valid as a file. A setting that
+    /// has no value is a comment.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut out = String::new();
@@ -116,6 +141,11 @@ impl Layers {
                 Origin::File { path, line } => format!("{}:{line}", path.display()),
                 Origin::Default => "default".to_owned(),
             };
+            if text.is_empty() && setting.default.is_empty() {
+                // Writing into a string does not fail.
+                let _ = writeln!(out, "# {} is not set", setting.key);
+                continue;
+            }
             let value = match text.parse::<i64>() {
                 // A member's name may consist of digits, even with leading zeros or a sign.
                 Ok(number) if number.to_string() == *text => text.clone(),

@@ -24,81 +24,81 @@ macro_rules! settings {
 
 settings! {
     "name" "NAME" = "default":
-        "The name of this member";
+        "Name of this member";
     "data-dir" "DIR" = "":
-        "The directory of its files [default: NAME.bowline]";
+        "Directory of its files [default: NAME.bowline]";
     "listen-client-urls" "URLS" = "http://localhost:2379":
-        "Where clients are listened to, separated by commas";
+        "Addresses to listen on for clients, separated by commas";
     "advertise-client-urls" "URLS" = "":
-        "Where clients find this member [default: where they are listened to]";
+        "Addresses at which clients reach this member [default: those it listens on]";
     "listen-metrics-urls" "URLS" = "":
-        "Where /metrics and the paths of health are served besides, and nothing else is";
+        "More addresses that serve /metrics and health, and nothing else";
     "host-whitelist" "NAMES" = "":
-        "Names of hosts, besides its own, by which HTTP requests may call this server; * is any";
+        "Host names, besides its own, that HTTP requests may name; * is any";
     "reflection" "true|false" = "false":
-        "Whether tools like grpcurl may ask what is served";
+        "Serve gRPC reflection, for tools such as grpcurl";
     "listen-peer-urls" "URLS" = "http://localhost:2380":
-        "Where other members are listened to";
+        "Addresses to listen on for other members";
     "initial-advertise-peer-urls" "URLS" = "http://localhost:2380":
-        "Where other members find this one";
+        "Addresses at which other members reach this one";
     "initial-cluster" "NAME=URL,..." = "":
         "All members of a new cluster [default: this one]";
     "initial-cluster-state" "new|existing" = "new":
-        "Whether this member makes a cluster with the others, or joins one";
+        "Found a new cluster with the others, or join an existing one";
     "initial-cluster-token" "TOKEN" = "bowline-cluster":
-        "Sets clusters apart that are made of the same addresses";
+        "Distinguishes clusters that were founded with the same addresses";
     "quota-backend-bytes" "BYTES" = "0":
-        "The most the database may take; 0 is 2 GiB";
+        "Largest size of the database; 0 is 2 GiB";
     "auto-compaction-mode" "periodic|revision" = "periodic":
         "Whether the retention of history is a time or a number of revisions";
     "auto-compaction-retention" "HOURS|TIME|N" = "0":
         "How much history the leader keeps: hours (8) or a time (30m), or revisions; 0 keeps all";
     "heartbeat-interval" "MS" = "100":
-        "How often a leader shows that it is there";
+        "Interval between the heartbeats of a leader";
     "election-timeout" "MS" = "1000":
-        "How long the others wait for it";
+        "Time without a heartbeat after which a member stands for election";
     "lease-checkpoint-interval" "TIME" = "1m":
-        "How much longer than they have left leases may live after a change of leader";
+        "Leases may outlive their TTL by this after failover";
     "snapshot-count" "ENTRIES" = "10000":
-        "After how many entries the log is trimmed";
+        "Number of entries after which the log is truncated";
     "snapshot-catchup-entries" "ENTRIES" = "5000":
-        "How many entries more the log keeps for members that are behind; one that needs others gets a snapshot";
+        "Entries that the log keeps for members that lag; one that lags further receives a snapshot";
     "max-learners" "N" = "1":
-        "The most members that are added as learners";
+        "Largest number of learners";
     "max-request-bytes" "BYTES" = "1572864":
-        "The largest request";
+        "Largest request";
     "max-txn-ops" "N" = "128":
-        "The most operations in one list of a transaction";
+        "Most operations in one list of a transaction";
     "max-traversal-blocks" "N" = "1000000":
-        "The most blocks a traversal of the graph visits, whatever it asks for";
+        "Most blocks that a traversal of the graph visits, whatever the request allows";
     "max-concurrent-streams" "N" = "4294967295":
-        "The most calls under way on one connection";
+        "Most concurrent calls on one connection";
     "max-connections" "N" = "16384":
-        "The most connections; one more is closed at once";
+        "Most connections; any further one is closed at once";
     "max-header-bytes" "BYTES" = "65536":
-        "The largest head of a request";
+        "Largest header of a request";
     "partial-request-timeout" "TIME" = "30s":
-        "How long a client may take to send what it has begun: the first bytes, a head, a message";
+        "Time for a client to finish what it began to send: the first bytes, a header, a message";
     "unread-reply-timeout" "TIME" = "1m":
-        "After what time a call is ended of whose reply its client reads nothing";
+        "Time after which a call ends if its client reads nothing of the reply";
     "max-client-memory" "BYTES" = "536870912":
-        "The most that clients may make the server hold: requests under way, unread replies, watches";
+        "Memory for clients: requests in progress, unread replies, watches";
     "max-connection-memory" "BYTES" = "134217728":
         "The same for one connection";
     "max-resets" "N" = "10000":
-        "The most calls that are reset on one connection within ten seconds";
+        "Most calls that are reset on one connection within ten seconds";
     "grpc-keepalive-interval" "TIME" = "2h":
-        "How often a silent connection is asked whether it is there";
+        "Interval between pings on an idle connection";
     "grpc-keepalive-timeout" "TIME" = "20s":
-        "How long the answer may take";
+        "Time to wait for the reply to a ping";
     "watch-progress-notify-interval" "TIME" = "10m":
-        "How often an idle watch that asked for it is told how far it is";
+        "Interval between progress notifications of an idle watch that asked for them";
     "watch-queue-bytes" "BYTES" = "4194304":
-        "How much waits for a client that reads slowly, before its watches read history";
+        "Bytes that are queued for a slow client before its watches read history";
     "drain-timeout" "TIME" = "5s":
-        "How long requests may take to end when the server stops";
+        "Time for requests to finish when the server stops";
     "log-level" "LEVEL" = "info":
-        "What is logged: off, error, warn, info, debug or trace";
+        "Log level: off, error, warn, info, debug or trace";
     "log-format" "text|json" = "text":
-        "Whether the log is for people or for programs";
+        "Format of the log: text for people, json for programs";
 }

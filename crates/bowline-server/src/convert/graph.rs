@@ -178,7 +178,7 @@ pub(crate) fn size_of(attributes: &Attributes) -> usize {
     pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
 }
 
-/// A neighbour.
+/// A neighbor.
 pub(crate) fn neighbor(neighbor: &Neighbor) -> pb::Neighbor {
     let direction = match neighbor.direction {
         Direction::Out => pb::Direction::Out,

@@ -299,6 +299,9 @@ impl Graph for GraphService {
             if let Some(weight) = asked.weight {
                 search = search.weight(weight);
             }
+            if let Some(weight) = asked.default_weight {
+                search = search.default_weight(weight);
+            }
             if let Some(depth) = asked.max_depth {
                 search = search.max_depth(depth);
             }

@@ -20,7 +20,7 @@ use crate::status::{Fault, status};
 
 /// How long a query waits for its turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The most visits, neighbours, ids or entries in a part of a reply.
+/// The most visits, neighbors, ids or entries in a part of a reply.
 pub(super) const PART_ITEMS: usize = 1_000;
 /// A part, or a reply that can be requested in parts, ends at so many bytes.
 const PART_BYTES: usize = 1 << 20;

@@ -251,9 +251,9 @@ async fn a_traversal_says_which_bound_stopped_it_and_whose_it_was() {
     running.server.shutdown().await.unwrap();
 }
 
-/// Of a block with very many neighbours no more is read than is told.
+/// Of a block with very many neighbors no more is read than is told.
 #[tokio::test]
-async fn neighbours_are_told_up_to_the_servers_bound() {
+async fn neighbors_are_told_up_to_the_servers_bound() {
     let running = start(&[("max-traversal-blocks", "8")]).await;
     let mut graph = graph(&running).await;
     let spokes = (2..=12).flat_map(|far| [block(far), edge(1, "next", far)]);
@@ -363,7 +363,7 @@ async fn answers_longer_than_a_part_come_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_is_asked_of_the_neighbourhood_is_what_is_answered() {
+async fn what_is_asked_of_the_neighborhood_is_what_is_answered() {
     let running = start(&[]).await;
     let mut graph = graph(&running).await;
     path(&mut graph, 4).await;
@@ -424,6 +424,19 @@ async fn what_is_asked_of_the_neighbourhood_is_what_is_answered() {
     assert!(text.contains("km = \"much\""), "{text}");
     let (code, _) = refused(graph.shortest_path(search(&[], "km", Some(2))).await);
     assert_eq!(code, Code::InvalidArgument);
+    // An edge that does not have the attribute, and what stands in for it.
+    let (code, text) = refused(graph.shortest_path(search(&["next"], "miles", None)).await);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(text.contains("has no attribute \"miles\""), "{text}");
+    for (default_weight, cost) in [(Some(0.5), Some(1.5)), (Some(-1.0), None)] {
+        let mut asked = search(&["next"], "miles", None);
+        asked.default_weight = default_weight;
+        match (graph.shortest_path(asked).await, cost) {
+            (Ok(found), Some(cost)) => assert_eq!(found.into_inner().path.unwrap().cost, cost),
+            (Err(refused), None) => assert_eq!(refused.code(), Code::InvalidArgument),
+            (found, _) => panic!("{found:?}"),
+        }
+    }
 
     // A cycle is an answer.
     let asked = pb::OrderRequest {

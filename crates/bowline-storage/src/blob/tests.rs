@@ -189,7 +189,7 @@ fn a_pointer_leads_to_its_own_value_or_to_an_error() {
     let (key, revision, value, pointer) = &bench.values[1];
     assert_eq!(file.read(pointer, key, *revision).unwrap()[..], value[..]);
     let end = bench.meta.file_bytes - FOOTER_BYTES as u64;
-    let neighbour = bench.values[2].3;
+    let neighbor = bench.values[2].3;
     let wrong = [
         BlobPointer {
             offset: 0,
@@ -243,7 +243,7 @@ fn a_pointer_leads_to_its_own_value_or_to_an_error() {
             file_id: 8,
             ..*pointer
         },
-        neighbour,
+        neighbor,
     ];
     let counters = Counters::default();
     for wrong in wrong {

@@ -114,6 +114,11 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
     );
     report.add(manifest_path, Ok(summary));
 
+    let tables = layout.tables();
+    let found = vfs.metadata(&tables);
+    if found.map_err(|e| Error::io("stat", &tables, e))?.is_none() {
+        report.add(tables, Err(missing_tables(&layout, &state)));
+    }
     let counters = Arc::new(Counters::default());
     let cache = Arc::new(PageCache::new(1 << 20, counters.clone()));
     let mut blobs: BTreeMap<u64, Arc<BlobFile>> = BTreeMap::new();
@@ -198,6 +203,17 @@ pub(super) fn verify_pointers(
         return damaged("it refers to other bytes of blob files than the manifest says".to_owned());
     }
     Ok(())
+}
+
+/// The error for a database whose directory of tables is gone.
+pub(super) fn missing_tables(layout: &Layout, state: &State) -> Error {
+    let count = state.tables.len() + state.blobs.len();
+    let reason = match count {
+        0 => "it was empty, so an empty directory in its place will do".to_owned(),
+        count => format!("{count} files of the database were in it"),
+    };
+    let path = layout.tables();
+    Error::MissingFile { path, reason }
 }
 
 /// Whether a directory without `BOWLINE` has files that only a database has.

@@ -263,6 +263,12 @@ impl Engine {
         self.core.stats()
     }
 
+    /// Bytes of tables, blob files and memtables: what counts toward a quota. Cheaper than all statistics.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.core.data_bytes()
+    }
+
     /// Runs `look` while no flush and no compaction creates or removes a file. Writes go on.
     pub fn while_files_rest<R>(&self, look: impl FnOnce() -> R) -> R {
         let _flushing = self.flusher.lock();

@@ -102,6 +102,18 @@ pub struct LevelStats {
 }
 
 impl Core {
+    /// Bytes of tables, blob files and memtables. Takes no lock, so that it can be asked for before each write.
+    pub(super) fn data_bytes(&self) -> u64 {
+        let super_version = self.view.load_full();
+        let version = &super_version.version;
+        let tables = version.tables().map(|table| table.meta().file_bytes);
+        let blobs = version.blobs.values();
+        let blobs = blobs.map(|blob| blob.file.meta().file_bytes);
+        let memtables = super_version.memtables();
+        let memtables = memtables.map(|memtable| memtable.used_bytes() as u64);
+        tables.chain(blobs).chain(memtables).sum()
+    }
+
     pub(super) fn stats(&self) -> EngineStats {
         let super_version = self.view.load_full();
         let levels = super_version.version.trees.iter().map(|tree| {

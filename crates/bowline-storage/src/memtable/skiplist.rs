@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn seeking_finds_the_neighbours_of_present_and_absent_keys() {
+    fn seeking_finds_the_neighbors_of_present_and_absent_keys() {
         let mut fixture = Fixture::new();
         const SPAN: u32 = if cfg!(miri) { 10 } else { 1000 };
         let keys: BTreeSet<Vec<u8>> = (0..SPAN * 3 / 10)

@@ -309,7 +309,7 @@ fn a_graph_transaction_that_changes_nothing_takes_no_revision() -> Result<()> {
 }
 
 #[test]
-fn neighbours_follow_direction_and_kinds() {
+fn neighbors_follow_direction_and_kinds() {
     in_every_stage(
         manual(),
         |db| {

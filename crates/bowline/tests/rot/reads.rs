@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
             return Err(format!("each edge: {edge:?} before the error is wrong"));
         }
         for id in wanted.blocks.keys() {
-            let what = format!("neighbours of {id}");
+            let what = format!("neighbors of {id}");
             let found = graph.neighbors(BlockId(*id), Direction::Both, [""; 0]);
             let Some(found) = self.answer(&what, found)? else {
                 continue;

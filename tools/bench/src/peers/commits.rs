@@ -123,7 +123,7 @@ impl Flushed {
         {
             return Err(Void(format!("counts {flushes} flushes for {commits} commits")).into());
         }
-        // The kernel may join flushes of different files, such as a neighbour's, into one: half
+        // The kernel may join flushes of different files, such as a neighbor's, into one: half
         // is allowed for that. A store that does not flush makes next to none.
         if let Some(flushes) = self.by_disk
             && 2 * flushes * threads < commits

@@ -13,9 +13,9 @@
 //!   from --- forward: in order of discovery ---> m ... backward: distances only ... to
 //! ```
 //!
-//! A breadth-first search that reads neighbours in order finds blocks of one layer in the order of
+//! A breadth-first search that reads neighbors in order finds blocks of one layer in the order of
 //! their first paths. So the first meeting block `m` found forward begins the first path, and from
-//! there each step takes the first neighbour that is one nearer to `to`.
+//! there each step takes the first neighbor that is one nearer to `to`.
 
 use super::Path;
 use crate::Result;

@@ -6,7 +6,7 @@
 //! end. An edge to a settled block is not read, so its weight is not checked.
 //!
 //! Among paths of equal weight it returns one with the fewest edges, and among those the one whose blocks
-//! were found first, with neighbours in key order.
+//! were found first, with neighbors in key order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -19,18 +19,28 @@ use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge,
 use crate::{Error, Result};
 use bowline_types::{BlockId, Direction};
 
-/// The weight of an edge without the attribute.
-const WEIGHT_DEFAULT: f64 = 1.0;
+/// Which number an edge weighs.
+#[derive(Debug, Clone, Copy)]
+pub struct Weight<'a> {
+    /// The attribute that is read as a number.
+    pub attribute: &'a str,
+    /// The weight of an edge without the attribute; with `None` such an edge is an error. It is a
+    /// finite number of at least 0.
+    pub default: Option<f64>,
+}
 
-/// The path whose edges' attribute `weight`, read as a number, sums up to the least; an edge without
-/// it counts 1. `None` when there is no path. Both blocks must exist.
+/// The path whose edges weigh least in sum. `None` when there is no path. Both blocks must exist.
+///
+/// An edge without the attribute is an error unless there is a default: a path over edges that say
+/// nothing of their length would have a cost that means nothing, and a misspelled attribute would
+/// go unnoticed.
 pub fn lightest_path(
     graph: &impl GraphSource,
     from: BlockId,
     to: BlockId,
     direction: Direction,
     kinds: &KindFilter,
-    weight: &str,
+    weight: Weight<'_>,
 ) -> Result<Option<Path>> {
     require_block(graph, from)?;
     require_block(graph, to)?;
@@ -133,29 +143,35 @@ impl PartialEq for Rank {
 
 impl Eq for Rank {}
 
-/// The weight of the edge between `from` and its neighbour: finite and not below 0.
+/// The weight of the edge between `from` and its neighbor: finite and not below 0.
 fn edge_weight(
     graph: &impl GraphSource,
     from: BlockId,
     neighbor: &NeighborRef,
-    attribute: &str,
+    weight: Weight<'_>,
 ) -> Result<f64> {
     let (source, target) = neighbor.ends(from);
     let attributes = graph
         .edge_attributes(source, neighbor.kind, target)?
         .ok_or_else(|| one_sided_edge(&edge_out_key(source, neighbor.kind, target)))?;
-    let Some(value) = attributes.get(attribute) else {
-        return Ok(WEIGHT_DEFAULT);
+    let invalid = |value| Error::InvalidWeight {
+        from: source,
+        to: target,
+        attribute: weight.attribute.to_owned(),
+        value,
+    };
+    let Some(value) = attributes.get(weight.attribute) else {
+        return weight.default.ok_or_else(|| invalid(None));
     };
     match value.parse::<f64>() {
-        Ok(weight) if weight.is_finite() && weight >= 0.0 => Ok(weight),
-        _ => Err(Error::InvalidWeight {
-            from: source,
-            to: target,
-            attribute: attribute.to_owned(),
-            value: value.clone(),
-        }),
+        Ok(number) if is_weight(number) => Ok(number),
+        _ => Err(invalid(Some(value.clone()))),
     }
+}
+
+/// Whether a number can be a weight: finite and not below 0.
+pub fn is_weight(number: f64) -> bool {
+    number.is_finite() && number >= 0.0
 }
 
 fn path_to(found: &[Found], end: usize) -> Path {
@@ -184,6 +200,12 @@ mod tests {
         Attributes::from([("w".to_owned(), value.into())])
     }
 
+    /// The attribute `w`, and 1 where there is none.
+    const W: Weight<'_> = Weight {
+        attribute: "w",
+        default: Some(1.0),
+    };
+
     fn lightest(graph: &MemoryGraph, from: u128, to: u128) -> Result<Option<Path>> {
         lightest_path(
             graph,
@@ -191,7 +213,7 @@ mod tests {
             BlockId(to),
             Direction::Out,
             &KindFilter::All,
-            "w",
+            W,
         )
     }
 
@@ -226,12 +248,16 @@ mod tests {
         );
 
         let all = &KindFilter::All;
-        let back = lightest_path(&graph, BlockId(2), BlockId(0), Direction::In, all, "w");
+        let back = lightest_path(&graph, BlockId(2), BlockId(0), Direction::In, all, W);
         assert_eq!(
             outline(back.expect("reads")),
             Some((vec![2, 1, 0], vec![1, 2], 1.25))
         );
-        let other = lightest_path(&graph, BlockId(0), BlockId(2), Direction::Out, all, "other");
+        let weight = Weight {
+            attribute: "other",
+            default: Some(1.0),
+        };
+        let other = lightest_path(&graph, BlockId(0), BlockId(2), Direction::Out, all, weight);
         assert_eq!(
             outline(other.expect("reads")),
             Some((vec![0, 2], vec![1], 1.0))
@@ -252,6 +278,41 @@ mod tests {
         assert!(found.cost.is_sign_positive());
     }
 
+    /// A path with `--weight km` had a cost though no edge had the attribute `km`: each counted 1.
+    #[test]
+    fn an_edge_without_the_attribute_is_named_unless_there_is_a_default() {
+        for direction in [Direction::Out, Direction::In] {
+            let mut graph = MemoryGraph::new(3, []);
+            let ends = |from: u128, to: u128| match direction {
+                Direction::In => (to, from),
+                _ => (from, to),
+            };
+            let (source, target) = ends(0, 1);
+            graph.add_edge(source, 1, target, &weighing("2"));
+            let (source, target) = ends(1, 2);
+            graph.add_edge(source, 1, target, &Attributes::new());
+            let search = |default| {
+                let weight = Weight { default, ..W };
+                let all = &KindFilter::All;
+                lightest_path(&graph, BlockId(0), BlockId(2), direction, all, weight)
+            };
+            let found = search(None);
+            let Err(Error::InvalidWeight {
+                from,
+                to,
+                attribute,
+                value: None,
+            }) = found
+            else {
+                panic!("{direction:?}: {found:?}");
+            };
+            assert_eq!((from, to), (BlockId(source), BlockId(target)));
+            assert_eq!(attribute, "w");
+            let found = search(Some(0.5)).expect("reads").expect("a path");
+            assert_eq!(found.cost, 2.5);
+        }
+    }
+
     #[test]
     fn weights_that_are_no_weights_are_named() {
         for value in [
@@ -266,12 +327,12 @@ mod tests {
                 };
                 graph.add_edge(source, 1, target, &weighing(value));
                 let all = &KindFilter::All;
-                let found = lightest_path(&graph, BlockId(0), BlockId(1), direction, all, "w");
+                let found = lightest_path(&graph, BlockId(0), BlockId(1), direction, all, W);
                 let Err(Error::InvalidWeight {
                     from,
                     to,
                     attribute,
-                    value: named,
+                    value: Some(named),
                 }) = found
                 else {
                     panic!("{value:?} {direction:?}: {found:?}");
@@ -294,7 +355,7 @@ mod tests {
         }
         graph.damage_edge(0, 0, 1);
         let all = &KindFilter::All;
-        let result = lightest_path(&graph, BlockId(1), BlockId(0), Direction::In, all, "w");
+        let result = lightest_path(&graph, BlockId(1), BlockId(0), Direction::In, all, W);
         assert!(
             matches!(result, Err(Error::InvalidRecord { what: "edge", .. })),
             "{result:?}"
@@ -341,7 +402,7 @@ mod tests {
                             format!("seed {seed}: {from} to {to} {direction:?} {kinds:?}");
                         let (from, to) = (BlockId(from as u128), BlockId(to as u128));
                         let found =
-                            lightest_path(&graph, from, to, direction, &kinds, "w").expect("reads");
+                            lightest_path(&graph, from, to, direction, &kinds, W).expect("reads");
                         assert_eq!(found.as_ref().map(|path| path.cost), distance, "{context}");
                         let Some(path) = found else { continue };
                         assert_eq!(path.blocks.first(), Some(&from), "{context}");

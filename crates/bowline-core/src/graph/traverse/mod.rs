@@ -8,7 +8,7 @@
 //!
 //! # Depth-first
 //!
-//! Preorder with an explicit stack, neighbours in key order. The neighbours still to be tried of
+//! Preorder with an explicit stack, neighbors in key order. The neighbors still to be tried of
 //! all blocks on the stack share one buffer, whose tail belongs to the top. O(blocks + edges of
 //! the current path) memory.
 //!
@@ -24,7 +24,7 @@
 //! again. The result is the preorder of the tree that remains: every block within `max_depth` edges
 //! of a start is in it exactly once, at a depth not above the bound, one below its parent's.
 //! A block moves at most `max_depth` times, so the cost is O(max_depth * edges) at worst. As long
-//! as nothing was cut off, nothing needs to move: a finished block has all its neighbours
+//! as nothing was cut off, nothing needs to move: a finished block has all its neighbors
 //! visited, and those still on the stack lie above the block that found it again. A bound that is
 //! never met therefore costs nothing.
 //!
@@ -52,7 +52,7 @@ pub enum TraverseOrder {
     /// Nearest first.
     #[default]
     BreadthFirst,
-    /// A block, then all that is reached from its first neighbour, then from its second, …
+    /// A block, then all that is reached from its first neighbor, then from its second, …
     DepthFirst,
 }
 
@@ -211,7 +211,7 @@ struct DepthFirst<'a, G> {
     nodes: Vec<Node>,
     index: IdMap<usize>,
     stack: Vec<Frame>,
-    /// The neighbours of all frames, those of the top frame last.
+    /// The neighbors of all frames, those of the top frame last.
     pending: Vec<NeighborRef>,
     /// How often a node was given a parent.
     attachments: u64,
@@ -234,7 +234,7 @@ struct Node {
 /// A block being expanded. Its depth is less than that of every frame above it.
 struct Frame {
     node: usize,
-    /// Where its neighbours start in `pending`.
+    /// Where its neighbors start in `pending`.
     start: usize,
     /// The next of them to try.
     next: usize,
@@ -336,7 +336,7 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
         Ok(None)
     }
 
-    /// Whether a block at the depth bound has a neighbour that was not visited.
+    /// Whether a block at the depth bound has a neighbor that was not visited.
     fn has_more_beyond(&mut self) -> Result<bool> {
         for node in &self.nodes {
             if self.budget.spec.max_depth == Some(node.depth) {

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use replay::{Replayed, replay};
 
 use super::ballast::Ballast;
+use super::check::missing_tables;
 use super::core::Core;
 use super::files::FileSet;
 use super::group_commit::CommitState;
@@ -253,7 +254,15 @@ fn scan(vfs: &dyn Vfs, layout: &Layout) -> Result<Scanned> {
     let (state, position) = Manifest::read(vfs, layout, &identity)?;
     let list = |path: &std::path::Path| vfs.read_dir(path).map_err(|e| Error::io("list", path, e));
     let names = list(layout.root())?;
-    let table_names = list(&layout.tables())?;
+    let tables = layout.tables();
+    let has_tables = vfs.metadata(&tables);
+    if has_tables
+        .map_err(|e| Error::io("stat", &tables, e))?
+        .is_none()
+    {
+        return Err(missing_tables(layout, &state));
+    }
+    let table_names = list(&tables)?;
     Ok(Scanned {
         identity,
         state,

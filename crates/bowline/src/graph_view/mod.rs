@@ -1,8 +1,10 @@
 //! Graph queries at one revision, with kinds by name.
 //!
 //! Queries read the trees of a [`Snapshot`] directly. Each edge is stored under both of its ends, so the
-//! neighbours of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
+//! neighbors of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
 //! read through [`GraphSource`] and do not depend on trees.
+
+mod search;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,12 +16,14 @@ use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
-    KindId, NeighborRef, Precedence, components, order, path, reach, stats, traverse,
+    KindId, NeighborRef, Precedence, components, order, reach, stats,
 };
 use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
-use bowline_types::{GraphStats, Neighbor, Path, Traversal};
+use bowline_types::{GraphStats, Neighbor};
+
+pub use search::{ShortestPath, Traverse};
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///
@@ -216,7 +220,7 @@ impl Graph {
         })?
     }
 
-    /// The neighbours of a block, sorted by the edge's kind and the neighbour's id; for `Both`, the targets
+    /// The neighbors of a block, sorted by the edge's kind and the neighbor's id; for `Both`, the targets
     /// of its edges come before the sources. No kinds means every kind.
     ///
     /// # Errors
@@ -230,7 +234,7 @@ impl Graph {
         self.first_neighbors(id, direction, kinds, usize::MAX)
     }
 
-    /// The first `limit` neighbours of [`Graph::neighbors`]; the others are not read.
+    /// The first `limit` neighbors of [`Graph::neighbors`]; the others are not read.
     ///
     /// # Errors
     /// Those of [`Graph::neighbors`].
@@ -260,12 +264,7 @@ impl Graph {
 
     /// Describes a traversal from `start`; [`Traverse::run`] runs it.
     pub fn traverse(&self, start: BlockId) -> Traverse {
-        Traverse {
-            graph: self.clone(),
-            starts: vec![start],
-            kinds: Vec::new(),
-            spec: traverse::TraverseSpec::default(),
-        }
+        Traverse::new(self.clone(), start)
     }
 
     /// Whether a path leads from `from` to `to`.
@@ -284,15 +283,7 @@ impl Graph {
 
     /// Describes the search for a shortest path from `from` to `to`; [`ShortestPath::find`] runs it.
     pub fn shortest_path(&self, from: BlockId, to: BlockId) -> ShortestPath {
-        ShortestPath {
-            graph: self.clone(),
-            from,
-            to,
-            direction: Direction::Out,
-            kinds: Vec::new(),
-            weight: None,
-            max_depth: None,
-        }
+        ShortestPath::new(self.clone(), from, to)
     }
 
     /// All blocks in topological order: with `SourceFirst`, the source of each edge comes before its target,
@@ -439,7 +430,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds the neighbours in one direction to `out`, until `out` has `limit` elements.
+    /// Adds the neighbors in one direction to `out`, until `out` has `limit` elements.
     fn one_direction(
         &self,
         tree: TreeId,
@@ -613,175 +604,5 @@ impl GraphSource for Graph {
             visit(source, kind, target);
             Ok(())
         })
-    }
-}
-
-/// The settings of a traversal. Made by [`Graph::traverse`].
-///
-/// ```
-/// # use bowline::{Block, BlockId, Direction};
-/// # let db = bowline::Db::in_memory()?;
-/// # let id = BlockId::from_name("x");
-/// # db.transact(|tx| tx.put_block(&Block::new(id, "k")))?;
-/// let graph = db.snapshot().graph();
-/// let traverse = graph.traverse(id).direction(Direction::In).depth_first();
-/// let found = traverse.max_depth(3).limit(10_000).max_bytes(1 << 20).run()?;
-/// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
-/// # Ok::<(), bowline::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-#[must_use = "a traversal begins with `run`"]
-pub struct Traverse {
-    graph: Graph,
-    starts: Vec<BlockId>,
-    kinds: Vec<String>,
-    spec: traverse::TraverseSpec,
-}
-
-impl Traverse {
-    /// Which way edges are followed. Default: `Out`.
-    pub fn direction(mut self, direction: Direction) -> Traverse {
-        self.spec.direction = direction;
-        self
-    }
-
-    /// Follows only edges of these kinds. Default: every kind.
-    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> Traverse {
-        self.kinds.extend(kinds.into_iter().map(Into::into));
-        self
-    }
-
-    /// Adds a start block.
-    pub fn also_from(mut self, start: BlockId) -> Traverse {
-        self.starts.push(start);
-        self
-    }
-
-    /// Visits the nearest blocks first. The default.
-    pub fn breadth_first(mut self) -> Traverse {
-        self.spec.order = traverse::TraverseOrder::BreadthFirst;
-        self
-    }
-
-    /// Follows each path to its end before the next path.
-    pub fn depth_first(mut self) -> Traverse {
-        self.spec.order = traverse::TraverseOrder::DepthFirst;
-        self
-    }
-
-    /// Bounds the number of edges from the start. Default: no bound.
-    pub fn max_depth(mut self, depth: u32) -> Traverse {
-        self.spec.max_depth = Some(depth);
-        self
-    }
-
-    /// Bounds the number of blocks. Default: no bound.
-    pub fn limit(mut self, blocks: u64) -> Traverse {
-        self.spec.limit = Some(blocks);
-        self
-    }
-
-    /// Bounds the size of the visited blocks as stored, in bytes. Default: no bound.
-    pub fn max_bytes(mut self, bytes: u64) -> Traverse {
-        self.spec.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Runs the traversal; returns the visited blocks and the bound that stopped it.
-    ///
-    /// # Errors
-    /// `MissingBlock` for a start, `UnknownKind`; `InvalidRecord`, `Storage`.
-    pub fn run(mut self) -> Result<Traversal> {
-        let graph = &self.graph;
-        self.spec.kinds = graph.filter(&self.kinds)?;
-        let found = traverse::traverse(graph, &self.starts, &self.spec)?;
-        found.try_map_kinds(|kind| graph.kind_name(kind))
-    }
-}
-
-/// The settings of a search for a shortest path. Made by [`Graph::shortest_path`].
-///
-/// ```
-/// # use bowline::{Block, BlockId, Edge};
-/// # let db = bowline::Db::in_memory()?;
-/// # let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
-/// # db.transact(|tx| {
-/// #     tx.put_block(&Block::new(a, "host"))?;
-/// #     tx.put_block(&Block::new(b, "host"))?;
-/// #     tx.put_edge(&Edge::new(a, "link", b))
-/// # })?;
-/// let graph = db.snapshot().graph();
-/// let path = graph.shortest_path(a, b).kinds(["link"]).weight("latency_ms").find()?;
-/// assert_eq!(path.expect("a path").blocks, [a, b]);
-/// # Ok::<(), bowline::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-#[must_use = "a search begins with `find`"]
-pub struct ShortestPath {
-    graph: Graph,
-    from: BlockId,
-    to: BlockId,
-    direction: Direction,
-    kinds: Vec<String>,
-    weight: Option<String>,
-    max_depth: Option<u32>,
-}
-
-impl ShortestPath {
-    /// Which way edges are followed. Default: `Out`.
-    pub fn direction(mut self, direction: Direction) -> ShortestPath {
-        self.direction = direction;
-        self
-    }
-
-    /// Follows only edges of these kinds. Default: every kind.
-    pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> ShortestPath {
-        self.kinds.extend(kinds.into_iter().map(Into::into));
-        self
-    }
-
-    /// Minimizes the sum of this numeric edge attribute instead of the number of edges. An edge without
-    /// the attribute counts 1.
-    pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
-        self.weight = Some(attribute.into());
-        self
-    }
-
-    /// Bounds the number of edges, for unweighted paths only. Default: no bound.
-    pub fn max_depth(mut self, depth: u32) -> ShortestPath {
-        self.max_depth = Some(depth);
-        self
-    }
-
-    /// Runs the search; returns the path, or `None` when there is none.
-    ///
-    /// # Errors
-    /// `MissingBlock`, `UnknownKind`, `InvalidWeight`; `NotSupported` for a depth bound on a
-    /// weighted path.
-    pub fn find(self) -> Result<Option<Path>> {
-        let graph = &self.graph;
-        let filter = graph.filter(&self.kinds)?;
-        let (from, to, direction) = (self.from, self.to, self.direction);
-        let found = match &self.weight {
-            None => path::unweighted::shortest_path(
-                graph,
-                from,
-                to,
-                direction,
-                &filter,
-                self.max_depth,
-            )?,
-            Some(_) if self.max_depth.is_some() => {
-                return Err(Error::NotSupported {
-                    what: "a depth bound on a weighted path",
-                    why: "the cheapest path may need more edges; leave one of the two out",
-                });
-            }
-            Some(weight) => {
-                path::weighted::lightest_path(graph, from, to, direction, &filter, weight)?
-            }
-        };
-        let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));
-        named.transpose()
     }
 }
