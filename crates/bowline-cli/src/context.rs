@@ -107,6 +107,12 @@ impl Context<'_, '_> {
 
     /// All of standard input, for a value.
     pub(crate) fn read_input(&mut self) -> Result<Vec<u8>, Failure> {
+        if self.streams.terminal.is_input && !self.global.quiet {
+            let text =
+                "waiting for the value on the terminal; Ctrl-D at the start of a line ends it";
+            writeln!(self.streams.stderr, "{text}")?;
+            self.streams.stderr.flush()?;
+        }
         let mut bytes = Vec::new();
         let input: &mut dyn BufRead = self.streams.stdin;
         input.read_to_end(&mut bytes)?;

@@ -40,6 +40,7 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Tour(args) => tour::run(context, &args),
         Command::Bench(args) => bench::run(context, &args),
         Command::Completions(args) => maintenance::completions(context, &args),
+        Command::Version => maintenance::version(context),
         Command::Remote(args) => match args {
             ClusterCommand::Member(args) => members::run(context, &args),
             ClusterCommand::Endpoint(args) => endpoints::run(context, &args),

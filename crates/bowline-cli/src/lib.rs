@@ -40,7 +40,7 @@ use clap::{CommandFactory, FromArgMatches};
 use args::Cli;
 use exit::{Exit, Failure};
 
-pub use streams::Streams;
+pub use streams::{Streams, Terminal};
 
 /// Runs the program with its arguments, of which the first is its own name.
 pub fn run<A>(arguments: A, streams: &mut Streams<'_>) -> Exit
@@ -113,6 +113,7 @@ pub fn run_process() -> Exit {
         stdin: &mut stdin,
         stdout: &mut stdout,
         stderr: &mut stderr,
+        terminal: Terminal::of_process(),
     };
     run(std::env::args_os(), &mut streams)
 }
@@ -130,6 +131,7 @@ mod tests {
             stdin: &mut io::empty(),
             stdout: &mut stdout,
             stderr: &mut stderr,
+            terminal: Terminal::default(),
         };
         let exit = run(format!("bowline {line}").split_whitespace(), &mut streams);
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -206,6 +208,7 @@ mod tests {
             stdin: &mut io::empty(),
             stdout: &mut Gone,
             stderr: &mut stderr,
+            terminal: Terminal::default(),
         };
         assert_eq!(run(["bowline", "--help"], &mut streams), Exit::Done);
         assert!(stderr.is_empty());

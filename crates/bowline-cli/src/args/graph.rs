@@ -47,6 +47,21 @@ pub enum Block {
         #[arg(long, value_name = "REVISION")]
         rev: Option<u64>,
     },
+    /// List blocks in the order of their ids
+    #[command(after_help = "Examples:
+  bowline block list
+  bowline block list --kind person --limit 10")]
+    List {
+        /// Only blocks of this kind; may be given several times
+        #[arg(long = "kind", value_name = "KIND")]
+        kinds: Vec<String>,
+        /// As it was at this revision
+        #[arg(long, value_name = "REVISION")]
+        rev: Option<u64>,
+        /// At most this many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
     /// Delete a block and all of its edges
     #[command(after_help = "Examples:
   bowline block del ann")]
@@ -77,6 +92,39 @@ pub enum Edge {
         /// How the write is acknowledged.
         #[command(flatten)]
         write: Write,
+    },
+    /// Print an edge
+    #[command(after_help = "Examples:
+  bowline edge get ann knows bob
+  bowline -o json edge get ann knows bob --rev 5")]
+    Get {
+        /// The two blocks and the kind.
+        #[command(flatten)]
+        edge: EdgeKey,
+        /// As it was at this revision
+        #[arg(long, value_name = "REVISION")]
+        rev: Option<u64>,
+    },
+    /// List all edges, or those of a block
+    ///
+    /// In JSON with the ids of the blocks, too.
+    #[command(after_help = "Examples:
+  bowline edge list
+  bowline edge list --kind knows --limit 10
+  bowline edge list ann --direction both")]
+    List {
+        /// Only edges of this block, by name or id
+        #[arg(value_parser = parse_block)]
+        block: Option<BlockRef>,
+        /// With a block: which of its edges
+        #[arg(long, value_enum, default_value_t = Direction::Out, requires = "block")]
+        direction: Direction,
+        /// Which kinds and when.
+        #[command(flatten)]
+        scope: Scope,
+        /// At most this many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
     },
     /// Delete an edge
     #[command(after_help = "Examples:

@@ -105,16 +105,21 @@ pub enum Output {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Set a key to a value
-    #[command(after_help = "Examples:
+    #[command(
+        visible_alias = "set",
+        after_help = "Examples:
   bowline put greeting hello
+  bowline put config --file config.json
   bowline put config < config.json
   bowline put svc/a up --lease 7
-  bowline put --hex 00ff cafe")]
+  bowline put --hex 00ff cafe"
+    )]
     Put(Put),
     /// Print the value of a key
     #[command(after_help = "Examples:
   bowline get greeting
   bowline get greeting --rev 5
+  bowline get --prefix svc/
   bowline get config --raw > config.json
   bowline -o json get greeting")]
     Get(Get),
@@ -125,11 +130,14 @@ pub enum Command {
   bowline del --range a b")]
     Del(Del),
     /// List keys and values in order
-    #[command(after_help = "Examples:
+    #[command(
+        visible_aliases = ["list", "ls"],
+        after_help = "Examples:
   bowline range
   bowline range a b --limit 10
   bowline range svc/ --prefix --keys-only
-  bowline range svc/ --prefix --rev 5 --reverse")]
+  bowline range svc/ --prefix --rev 5 --reverse"
+    )]
     Range(Range),
     /// List every kept version of a key
     #[command(after_help = "Examples:
@@ -159,20 +167,23 @@ pub enum Command {
   bowline lease keep-alive 7"
     )]
     Lease(Lease),
-    /// Put, get and delete blocks: the nodes of the graph
+    /// Put, get, list and delete blocks: the nodes of the graph
     #[command(
         subcommand,
         after_help = "Examples:
   bowline block put ann --kind person
   bowline block get ann
+  bowline block list
   bowline block del ann"
     )]
     Block(Block),
-    /// Put and delete edges between blocks
+    /// Put, get, list and delete edges between blocks
     #[command(
         subcommand,
         after_help = "Examples:
   bowline edge put ann knows bob
+  bowline edge get ann knows bob
+  bowline edge list ann
   bowline edge del ann knows bob"
     )]
     Edge(Edge),
@@ -265,6 +276,11 @@ pub enum Command {
   bowline completions zsh > ~/.zfunc/_bowline
   bowline completions fish > ~/.config/fish/completions/bowline.fish")]
     Completions(Completions),
+    /// Print the version of the program, and of what it speaks
+    #[command(after_help = "Examples:
+  bowline version
+  bowline -o json version")]
+    Version,
 }
 
 impl Command {

@@ -1,5 +1,5 @@
 //! Maintenance: `compact` on a directory or a cluster, `check`, `stats` and `checkpoint` on a directory, `defrag` and
-//! `alarm` on a cluster, and `completions`.
+//! `alarm` on a cluster, `completions` and `version`.
 
 use clap::CommandFactory;
 
@@ -203,4 +203,11 @@ pub(crate) fn completions(
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "bowline", &mut script);
     Ok(context.streams.stdout.write_all(&script)?)
+}
+
+pub(crate) fn version(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    context.record(&[
+        ("bowline", env!("CARGO_PKG_VERSION").into()),
+        ("etcd_api", bowline_server::ETCD_VERSION.into()),
+    ])
 }

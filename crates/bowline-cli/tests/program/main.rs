@@ -13,7 +13,9 @@ mod long_range;
 mod raw_http2;
 mod serve;
 mod store_remote;
+mod terminal;
 mod transfer;
+mod verbs;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
