@@ -72,7 +72,16 @@ impl Context<'_, '_> {
     }
 
     pub(crate) fn printer(&mut self, hex: bool) -> Printer<'_> {
-        Printer::new(self.streams.stdout, self.global.output, hex)
+        let width = self.width();
+        Printer::new(self.streams.stdout, self.global.output, hex).fitting(width)
+    }
+
+    /// How many columns a table may have; `None` is any number.
+    fn width(&self) -> Option<usize> {
+        match self.global.width {
+            Some(columns) => Some(columns).filter(|columns| *columns > 0),
+            None => self.streams.terminal.columns,
+        }
     }
 
     /// Prints one result.

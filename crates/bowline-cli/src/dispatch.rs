@@ -33,7 +33,7 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Export(args) => transfer::export(context, &args),
         Command::Compact(args) => maintenance::compact(context, &args),
         Command::Check => maintenance::check(context),
-        Command::Stats => maintenance::stats(context),
+        Command::Stats(args) => maintenance::stats(context, &args),
         Command::Checkpoint(args) => maintenance::checkpoint(context, &args),
         Command::Serve(args) => serve::run(context, &args),
         Command::Cluster(args) => cluster::run(context, &args),

@@ -8,6 +8,7 @@
 //!       context                       the options and streams of a run
 //!       import, export                formats, without the database
 //!       output, progress              results on standard output, the rest on standard error
+//!       table                         rows as aligned lines that fit
 //!       args, exit, streams           words, the one table of exit codes
 //! ```
 //!
@@ -28,6 +29,7 @@ mod private_file;
 pub mod progress;
 mod store;
 mod streams;
+mod table;
 
 use std::ffi::OsString;
 use std::io;

@@ -14,11 +14,16 @@ pub struct Streams<'a> {
     pub terminal: Terminal,
 }
 
-/// Which of the streams are a terminal. By default none is.
+/// Which of the streams are a terminal, and how wide it is. By default none is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terminal {
     /// Standard input.
     pub is_input: bool,
+    /// Standard output.
+    pub is_output: bool,
+    /// How many columns what is printed is to fit, if it is: as many as `COLUMNS` in the environment says, or as the
+    /// terminal has that standard output is.
+    pub columns: Option<usize>,
 }
 
 impl Terminal {
@@ -26,6 +31,18 @@ impl Terminal {
     pub(crate) fn of_process() -> Terminal {
         Terminal {
             is_input: io::stdin().is_terminal(),
+            is_output: io::stdout().is_terminal(),
+            columns: columns(),
         }
     }
+}
+
+fn columns() -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok();
+    let said = said.and_then(|columns| columns.parse().ok());
+    let measured = || {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        Some(usize::from(size.ws_col))
+    };
+    said.or_else(measured).filter(|columns| *columns > 0)
 }

@@ -120,6 +120,14 @@ pub struct Compact {
     pub revision: Option<u64>,
 }
 
+/// `bowline stats`.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Show every counter, too
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// `bowline checkpoint`.
 #[derive(Debug, Args)]
 pub struct Checkpoint {

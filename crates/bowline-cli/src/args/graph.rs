@@ -172,7 +172,7 @@ pub enum Graph {
     },
     /// List every block that can be reached, with its distance
     ///
-    /// Says which bound stopped it, if one did.
+    /// Says which bound stopped it, if one did: in JSON by a last object `{"stopped_by":"--limit"}`.
     #[command(after_help = "Examples:
   bowline graph reach ann
   bowline graph reach libc@0.2.180 --direction in --max-depth 3

@@ -17,9 +17,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use files::{
-    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Tour,
+    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Stats, Tour,
 };
 pub use global::ClusterOptions;
+use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
@@ -84,6 +85,14 @@ pub(crate) struct Global {
         value_name = "FORMAT"
     )]
     pub output: Output,
+    /// Cut tables to this many columns; 0 cuts nothing [default: those of the terminal, or COLUMNS]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "COLUMNS"
+    )]
+    pub width: Option<usize>,
     /// Which cluster, and how it is read.
     #[command(flatten)]
     pub cluster: ClusterOptions,
@@ -220,40 +229,59 @@ pub enum Command {
     /// Read every byte of the database and verify it
     ///
     /// The exit code is 6 if anything is damaged or missing.
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline check
-  bowline -o json check")]
+  bowline -o json check"
+    )]
     Check,
-    /// Show revisions, sizes, counts and amplification
-    #[command(after_help = "Examples:
+    /// Show revisions and sizes, or everything that is counted
+    ///
+    /// JSON always has everything.
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline stats
-  bowline -o json stats")]
-    Stats,
+  bowline stats --all
+  bowline -o json stats"
+    )]
+    Stats(Stats),
     /// Make a copy of the database that can be opened on its own
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline checkpoint backup/monday
-  bowline --data-dir backup/monday check")]
+  bowline --data-dir backup/monday check"
+    )]
     Checkpoint(Checkpoint),
     /// See what Bowline does, on a real dependency graph, in one minute
     ///
     /// Takes the Cargo.lock of the current directory, or else the one that this program was built
     /// from. Works in a temporary directory and leaves nothing behind, unless --keep says where.
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER]),
+        after_help = "Examples:
   bowline tour
-  bowline tour --keep ./tour-data")]
+  bowline tour --keep ./tour-data"
+    )]
     Tour(Tour),
     /// Serve a database to clients of etcd v3, alone or as a member of a cluster
     ///
     /// The flags are those of etcd. Each can also be given as an environment variable
     /// (--listen-client-urls as BOWLINE_LISTEN_CLIENT_URLS) or in a TOML file (--config-file).
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline serve
   bowline serve --name a --data-dir ./a --listen-client-urls http://127.0.0.1:2379
-  bowline serve --config-file bowline.toml --print-config")]
+  bowline serve --config-file bowline.toml --print-config"
+    )]
     Serve(Serve),
     /// Run a cluster on this machine
     #[command(
         subcommand,
+        args = without(&[CLUSTER]),
         after_help = "Examples:
   bowline cluster up"
     )]
@@ -264,6 +292,7 @@ pub enum Command {
     /// Put load on a cluster and measure it, or compare Bowline with etcd
     #[command(
         subcommand,
+        args = without(&[DIRECTORY]),
         after_help = "Examples:
   bowline bench put --conns 10 --clients 100 --total 100000
   bowline bench range --fill --consistency e
@@ -271,15 +300,21 @@ pub enum Command {
     )]
     Bench(bench::Bench),
     /// Print a script that completes commands and options in a shell
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER, PRINTED]),
+        after_help = "Examples:
   bowline completions bash > ~/.local/share/bash-completion/completions/bowline
   bowline completions zsh > ~/.zfunc/_bowline
-  bowline completions fish > ~/.config/fish/completions/bowline.fish")]
+  bowline completions fish > ~/.config/fish/completions/bowline.fish"
+    )]
     Completions(Completions),
     /// Print the version of the program, and of what it speaks
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER]),
+        after_help = "Examples:
   bowline version
-  bowline -o json version")]
+  bowline -o json version"
+    )]
     Version,
 }
 

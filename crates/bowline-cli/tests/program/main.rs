@@ -16,6 +16,7 @@ mod store_remote;
 mod terminal;
 mod transfer;
 mod verbs;
+mod width;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,7 @@ impl Place {
         let mut command = Command::new(program);
         command
             .current_dir(self.directory.path())
+            .env_remove("COLUMNS")
             .env("BOWLINE_DATA_DIR", self.data());
         command
     }
