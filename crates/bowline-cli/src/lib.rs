@@ -1,15 +1,21 @@
 //! The `bowline` program: words in, calls out.
 //!
 //! ```text
-//!   lib::run ──▶ dispatch
+//!   lib::run ──▶ shell            a session of many commands
+//!       │           │
+//!       └─────────▶ dispatch
 //!                   │
 //!       commands                      the commands, on a directory, on a cluster, or on both
 //!       store                         what a command works on: a directory or a cluster
 //!       context                       the options and streams of a run
+//!       session                       what a session keeps open between commands
+//!       store::remote                 a client of a cluster
 //!       import, export                formats, without the database
 //!       output, progress              results on standard output, the rest on standard error
 //!       table                         rows as aligned lines that fit
+//!       command_line                  words to commands, failures to text
 //!       args, exit, streams           words, the one table of exit codes
+//!       interrupt                     Ctrl-C in a session
 //! ```
 //!
 //! Arrows only point down.
@@ -18,15 +24,19 @@
 //! `bowline-load`.
 
 pub mod args;
+mod command_line;
 mod commands;
 mod context;
 mod dispatch;
 pub mod exit;
 pub mod export;
 pub mod import;
+mod interrupt;
 pub mod output;
 mod private_file;
 pub mod progress;
+mod session;
+mod shell;
 mod store;
 mod streams;
 mod table;
@@ -34,12 +44,8 @@ mod table;
 use std::ffi::OsString;
 use std::io;
 
-use bowline::text;
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
-
-use args::Cli;
+use args::Command;
+use command_line::Parsed;
 use exit::{Exit, Failure};
 
 pub use streams::{Streams, Terminal};
@@ -50,60 +56,23 @@ where
     A: IntoIterator,
     A::Item: Into<OsString> + Clone,
 {
-    let done = match parse(arguments) {
-        Ok(cli) => dispatch::execute(cli, streams),
-        // Help and the version are errors to the parser, and results to the user.
-        Err(error) if !error.use_stderr() => {
-            write!(streams.stdout, "{}", error.render()).map_err(Failure::from)
-        }
-        Err(error) => Err(Failure::new(
-            Exit::Usage,
-            error.render().to_string().trim_end(),
-        )),
+    let done = match command_line::parse(arguments) {
+        Ok(Parsed::Run(cli)) => match cli.command {
+            Command::Shell(args) => shell::run(cli.global, &args, streams),
+            _ => dispatch::execute(*cli, streams, None),
+        },
+        Ok(Parsed::Show(text)) => streams
+            .stdout
+            .write_all(text.as_bytes())
+            .map_err(Failure::from),
+        Err(failure) => Err(failure),
     };
     let done = done.and_then(|()| streams.stdout.flush().map_err(Failure::from));
     let Err(failure) = done else {
         return Exit::Done;
     };
-    if !failure.message.is_empty() {
-        // Usage has lines, and is about words that the user has typed. Everything else is one line: it may quote a
-        // server, which is not to write on this terminal.
-        let shown: String = match failure.exit {
-            Exit::Usage => {
-                let lines: Vec<_> = failure.message.split('\n').map(text::line).collect();
-                let shown = lines.join("\n");
-                // The parser's texts begin with it.
-                match shown.starts_with("error: ") {
-                    true => shown,
-                    false => format!("error: {shown}"),
-                }
-            }
-            _ => format!("error: {}", text::line(&failure.message)),
-        };
-        // If even standard error is gone, the exit code is all there is left to say.
-        let _ = writeln!(streams.stderr, "{shown}").and_then(|()| streams.stderr.flush());
-    }
+    command_line::report(&failure, streams.stderr);
     failure.exit
-}
-
-/// Reads the command line. A directory on it counts, and not a cluster of the environment; both on it are an error.
-fn parse<A>(arguments: A) -> Result<Cli, clap::Error>
-where
-    A: IntoIterator,
-    A::Item: Into<OsString> + Clone,
-{
-    let mut command = Cli::command();
-    let matches = command.try_get_matches_from_mut(arguments)?;
-    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-    if is_typed("data_dir") && is_typed("endpoints") {
-        let text = "--data-dir names a directory and --endpoints a cluster: give one of them";
-        return Err(command.error(ErrorKind::ArgumentConflict, text));
-    }
-    if is_typed("data_dir") && !cli.command.is_about_servers() {
-        cli.global.cluster.endpoints.clear();
-    }
-    Ok(cli)
 }
 
 /// Runs the program on the process's own streams.
@@ -123,6 +92,8 @@ pub fn run_process() -> Exit {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use bowline::text;
 
     use super::*;
 

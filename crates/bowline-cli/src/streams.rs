@@ -27,6 +27,14 @@ pub struct Terminal {
 }
 
 impl Terminal {
+    /// Whether a person types and reads, on a terminal that can be edited on.
+    pub(crate) fn is_person(&self) -> bool {
+        /// Terminals that cannot move their cursor.
+        const SIMPLE: [&str; 3] = ["dumb", "cons25", "emacs"];
+        let kind = std::env::var("TERM").unwrap_or_default();
+        self.is_input && self.is_output && !SIMPLE.contains(&kind.as_str())
+    }
+
     /// The terminal of this process.
     pub(crate) fn of_process() -> Terminal {
         Terminal {

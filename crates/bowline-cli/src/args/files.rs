@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use clap_complete::Shell;
 
 use super::Write;
 use crate::import;
@@ -144,10 +143,18 @@ pub struct Tour {
     pub keep: Option<PathBuf>,
 }
 
+/// `bowline shell`.
+#[derive(Debug, Args)]
+pub struct Shell {
+    /// From a pipe: run the lines after one that fails, too; the exit code is that of the first that failed
+    #[arg(long)]
+    pub keep_going: bool,
+}
+
 /// `bowline completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell
     #[arg(value_enum)]
-    pub shell: Shell,
+    pub shell: clap_complete::Shell,
 }

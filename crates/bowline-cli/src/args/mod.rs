@@ -17,7 +17,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use files::{
-    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Stats, Tour,
+    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Shell, Stats,
+    Tour,
 };
 pub use global::ClusterOptions;
 use global::{CLUSTER, DIRECTORY, PRINTED, without};
@@ -299,6 +300,15 @@ pub enum Command {
   bowline bench compare --quick"
     )]
     Bench(bench::Bench),
+    /// Run many commands in one session, with history and completion
+    ///
+    /// The directory is opened once, or the cluster connected to. A line is a command without `bowline`. From a pipe,
+    /// the first line that fails ends the session with its exit code.
+    #[command(after_help = "Examples:
+  bowline shell
+  bowline shell --endpoints 127.0.0.1:2379
+  bowline -q shell --keep-going < commands.txt")]
+    Shell(Shell),
     /// Print a script that completes commands and options in a shell
     #[command(
         args = without(&[DIRECTORY, CLUSTER, PRINTED]),
@@ -319,6 +329,23 @@ pub enum Command {
 }
 
 impl Command {
+    /// Commands that have no use for what a session has open, by their names.
+    pub(crate) const NOT_FOR_SESSIONS: [&str; 6] =
+        ["serve", "cluster", "tour", "bench", "shell", "completions"];
+
+    /// Whether a session has it.
+    pub(crate) fn is_for_sessions(&self) -> bool {
+        !matches!(
+            self,
+            Command::Serve(_)
+                | Command::Cluster(_)
+                | Command::Tour(_)
+                | Command::Bench(_)
+                | Command::Shell(_)
+                | Command::Completions(_)
+        )
+    }
+
     /// Whether it works on servers and never on a directory that `--data-dir` names for it to open.
     pub(crate) fn is_about_servers(&self) -> bool {
         matches!(

@@ -65,7 +65,7 @@ pub(crate) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
 }
 
 pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), Failure> {
-    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let remote = context.remote(KEYS_TIMEOUT)?;
     let alarms = match args {
         Alarm::List => remote.wait(remote.client.alarms())?,
         Alarm::Disarm => remote.wait(remote.client.disarm())?,

@@ -12,6 +12,7 @@ mod kill_calls;
 mod long_range;
 mod raw_http2;
 mod serve;
+mod shell;
 mod store_remote;
 mod terminal;
 mod transfer;
@@ -66,6 +67,8 @@ impl Place {
         command
             .current_dir(self.directory.path())
             .env_remove("COLUMNS")
+            .env_remove("BOWLINE_HISTORY")
+            .env("XDG_STATE_HOME", self.path("state"))
             .env("BOWLINE_DATA_DIR", self.data());
         command
     }

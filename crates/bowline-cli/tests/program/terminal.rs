@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -28,6 +29,16 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts the program on a terminal of this many columns.
     pub(crate) fn start(place: &Place, words: &[&str], columns: u16) -> Terminal {
+        Terminal::start_with(place, words, columns, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_with(
+        place: &Place,
+        words: &[&str],
+        columns: u16,
+        variables: &[(&str, &str)],
+    ) -> Terminal {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
         unlockpt(&keyboard).unwrap();
@@ -45,7 +56,7 @@ impl Terminal {
         let child = place
             .command(words)
             .env("TERM", "xterm")
-            .env_remove("COLUMNS")
+            .envs(variables.iter().copied())
             .stdin(open())
             .stdout(open())
             .stderr(open())
@@ -78,6 +89,12 @@ impl Terminal {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => panic!("{error}"),
             _ => {}
         }
+    }
+
+    /// Does what Ctrl-C does where the program has the terminal for itself.
+    pub(crate) fn interrupt(&self) {
+        let id = Pid::from_child(&self.child);
+        kill_process(id, Signal::INT).unwrap();
     }
 
     /// Waits until a text is shown, and takes everything up to its end off the screen.
