@@ -60,11 +60,11 @@ impl<'a> Editor<'a> {
     ) -> Result<Editor<'a>, Failure> {
         let config = Config::builder()
             .max_history_size(HISTORY_LINES_MAX)
-            .map_err(failure)?
+            .map_err(|error| failure(&error))?
             .history_ignore_space(true)
             .completion_type(CompletionType::List)
             .build();
-        let mut editor = rustyline::Editor::with_config(config).map_err(failure)?;
+        let mut editor = rustyline::Editor::with_config(config).map_err(|error| failure(&error))?;
         let mut tree = Cli::command();
         tree.build();
         editor.set_helper(Some(Words {
@@ -92,7 +92,10 @@ impl<'a> Editor<'a> {
     pub(super) fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
         match self.editor.readline(prompt) {
             Ok(line) => {
-                let is_kept = self.editor.add_history_entry(&line).map_err(failure)?;
+                let is_kept = self
+                    .editor
+                    .add_history_entry(&line)
+                    .map_err(|error| failure(&error))?;
                 if let (true, Some(path)) = (is_kept, &self.history) {
                     // At once: the next line may be the last. A full disk is no reason to end the session.
                     let _ = self.editor.append_history(path);
@@ -101,12 +104,12 @@ impl<'a> Editor<'a> {
             }
             Err(ReadlineError::Interrupted) => Ok(Line::Canceled),
             Err(ReadlineError::Eof) => Ok(Line::End),
-            Err(error) => Err(failure(error)),
+            Err(error) => Err(failure(&error)),
         }
     }
 }
 
-fn failure(error: ReadlineError) -> Failure {
+fn failure(error: &ReadlineError) -> Failure {
     Failure::new(Exit::Io, format!("cannot read the terminal: {error}"))
 }
 
@@ -172,7 +175,7 @@ impl Words<'_> {
             ..Scan::default()
         };
         let mut keys = Vec::new();
-        let range = Range::prefix(prefix.as_bytes().to_vec());
+        let range = Range::prefix(prefix.as_bytes());
         target
             .at(None)?
             .for_each_entry(&range, scan, &mut |entry| {
