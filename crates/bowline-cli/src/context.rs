@@ -3,12 +3,18 @@
 
 use std::io::{BufRead, Write};
 
+use std::rc::Rc;
+use std::time::Duration;
+
 use bowline::text::line;
 use bowline::{Db, DbBuilder, History};
+use bowline_client::ReadLevel;
 
 use crate::args::{Durability, Global, Output};
 use crate::exit::{Exit, Failure};
 use crate::output::{Field, Printer};
+use crate::session::{Directory, Session};
+use crate::store::remote::Remote;
 use crate::streams::Streams;
 
 /// Where a cluster is looked for if nobody says.
@@ -18,22 +24,53 @@ const DEFAULT_ENDPOINT: &str = "127.0.0.1:2379";
 pub(crate) struct Context<'a, 's> {
     pub(crate) global: Global,
     pub(crate) streams: &'a mut Streams<'s>,
+    /// The session that the command is a line of.
+    pub(crate) session: Option<&'a Session>,
 }
 
 impl Context<'_, '_> {
     /// Opens an existing database in a directory.
-    pub(crate) fn open(&self) -> Result<Db, Failure> {
+    pub(crate) fn open(&self) -> Result<Directory, Failure> {
         if self.is_remote() {
             let text =
                 "this command works on a directory: leave --endpoints out, and say --data-dir";
             return Err(usage(text.to_owned()));
         }
-        Ok(builder().create(false).open(&self.global.data_dir)?)
+        self.open_by(builder().create(false))
     }
 
     /// Opens the database to write, creating it when there is none.
-    pub(crate) fn open_to_write(&self, durability: Durability) -> Result<Db, Failure> {
-        Ok(with_durability(builder(), durability).open(&self.global.data_dir)?)
+    pub(crate) fn open_to_write(&self, durability: Durability) -> Result<Directory, Failure> {
+        if self.session.is_some() && durability != Durability::Sync {
+            let text = "a session flushes every write: leave --durability out";
+            return Err(usage(text.to_owned()));
+        }
+        self.open_by(with_durability(builder(), durability))
+    }
+
+    fn open_by(&self, builder: DbBuilder) -> Result<Directory, Failure> {
+        let path = &self.global.data_dir;
+        match self.session {
+            Some(session) => session.open(builder, path),
+            None => Ok(Directory::of_command(builder.open(path)?)),
+        }
+    }
+
+    /// The cluster that the command line names.
+    pub(crate) fn remote(&self, timeout: Duration) -> Result<Rc<Remote>, Failure> {
+        self.remote_at(self.global.cluster.read, timeout)
+    }
+
+    /// The cluster that the command line names, read at a level.
+    pub(crate) fn remote_at(
+        &self,
+        level: ReadLevel,
+        timeout: Duration,
+    ) -> Result<Rc<Remote>, Failure> {
+        match self.session {
+            Some(session) => session.remote(self.endpoints(), level, timeout),
+            None => Ok(Rc::new(Remote::to(self.endpoints(), level, timeout)?)),
+        }
     }
 
     /// Whether the command line names a cluster.
@@ -48,10 +85,6 @@ impl Context<'_, '_> {
             return vec![DEFAULT_ENDPOINT.to_owned()];
         }
         given.clone()
-    }
-
-    pub(crate) fn read_level(&self) -> bowline_client::ReadLevel {
-        self.global.cluster.read
     }
 
     /// How results are printed; `json` overrules the rest.
@@ -72,7 +105,16 @@ impl Context<'_, '_> {
     }
 
     pub(crate) fn printer(&mut self, hex: bool) -> Printer<'_> {
-        Printer::new(self.streams.stdout, self.global.output, hex)
+        let width = self.width();
+        Printer::new(self.streams.stdout, self.global.output, hex).fitting(width)
+    }
+
+    /// How many columns a table may have; `None` is any number.
+    fn width(&self) -> Option<usize> {
+        match self.global.width {
+            Some(columns) => Some(columns).filter(|columns| *columns > 0),
+            None => self.streams.terminal.columns,
+        }
     }
 
     /// Prints one result.
@@ -107,10 +149,24 @@ impl Context<'_, '_> {
 
     /// All of standard input, for a value.
     pub(crate) fn read_input(&mut self) -> Result<Vec<u8>, Failure> {
+        if self.streams.terminal.is_input && !self.global.quiet {
+            let text =
+                "waiting for the value on the terminal; Ctrl-D at the start of a line ends it";
+            writeln!(self.streams.stderr, "{text}")?;
+            self.streams.stderr.flush()?;
+        }
         let mut bytes = Vec::new();
-        let input: &mut dyn BufRead = self.streams.stdin;
-        input.read_to_end(&mut bytes)?;
+        self.input()?.read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Standard input. A session that comes from a pipe has its lines there.
+    pub(crate) fn input(&mut self) -> Result<&mut dyn BufRead, Failure> {
+        if self.session.is_some() && !self.streams.terminal.is_input {
+            let text = "standard input has the lines of the session: name a file, or put the value on the line";
+            return Err(usage(text.to_owned()));
+        }
+        Ok(&mut *self.streams.stdin)
     }
 }
 

@@ -6,15 +6,21 @@ use crate::commands::{
     bench, blocks, cluster, endpoints, graph, keys, leases, maintenance, manual, members, serve,
     snapshot, tour, transfer,
 };
-use crate::context::Context;
+use crate::context::{Context, usage};
 use crate::exit::Failure;
+use crate::session::Session;
 use crate::streams::Streams;
 
-/// Does what the command line says.
-pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure> {
+/// Does what the command line says, or a line of a session.
+pub(crate) fn execute(
+    cli: Cli,
+    streams: &mut Streams<'_>,
+    session: Option<&Session>,
+) -> Result<(), Failure> {
     let mut context = Context {
         global: cli.global,
         streams,
+        session,
     };
     let context = &mut context;
     match cli.command {
@@ -33,7 +39,7 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Export(args) => transfer::export(context, &args),
         Command::Compact(args) => maintenance::compact(context, &args),
         Command::Check => maintenance::check(context),
-        Command::Stats => maintenance::stats(context),
+        Command::Stats(args) => maintenance::stats(context, &args),
         Command::Checkpoint(args) => maintenance::checkpoint(context, &args),
         Command::Serve(args) => serve::run(context, &args),
         Command::Cluster(args) => cluster::run(context, &args),
@@ -41,6 +47,8 @@ pub(crate) fn execute(cli: Cli, streams: &mut Streams<'_>) -> Result<(), Failure
         Command::Bench(args) => bench::run(context, &args),
         Command::Completions(args) => maintenance::completions(context, &args),
         Command::Man(args) => manual::write(&args),
+        Command::Shell(_) => Err(usage("a session has begun already".to_owned())),
+        Command::Version => maintenance::version(context),
         Command::Remote(args) => match args {
             ClusterCommand::Member(args) => members::run(context, &args),
             ClusterCommand::Endpoint(args) => endpoints::run(context, &args),

@@ -1,14 +1,21 @@
 //! The `bowline` program: it parses a command line and calls the library or the client.
 //!
 //! ```text
-//!   lib::run ──▶ dispatch
+//!   lib::run ──▶ shell            a session of many commands
+//!       │           │
+//!       └─────────▶ dispatch
 //!                   │
 //!       commands                      the commands, on a directory, on a cluster, or on both
 //!       store                         what a command works on: a directory or a cluster
 //!       context                       the options and streams of a run
+//!       session                       what a session keeps open between commands
+//!       store::remote                 a client of a cluster
 //!       import, export                formats, without the database
 //!       output, progress              results on standard output, the rest on standard error
+//!       table                         rows as aligned lines that fit
+//!       command_line                  words to commands, failures to text
 //!       args, exit, streams           words, the one table of exit codes
+//!       interrupt                     Ctrl-C in a session
 //! ```
 //!
 //! Arrows only point down.
@@ -17,30 +24,31 @@
 //! `bowline-load`.
 
 pub mod args;
+mod command_line;
 mod commands;
 mod context;
 mod dispatch;
 pub mod exit;
 pub mod export;
 pub mod import;
+mod interrupt;
 pub mod output;
 mod private_file;
 pub mod progress;
+mod session;
+mod shell;
 mod store;
 mod streams;
+mod table;
 
 use std::ffi::OsString;
 use std::io;
 
-use bowline::text;
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
-
-use args::Cli;
+use args::Command;
+use command_line::Parsed;
 use exit::{Exit, Failure};
 
-pub use streams::Streams;
+pub use streams::{Streams, Terminal};
 
 /// Runs the program with its arguments, of which the first is its own name.
 pub fn run<A>(arguments: A, streams: &mut Streams<'_>) -> Exit
@@ -48,77 +56,23 @@ where
     A: IntoIterator,
     A::Item: Into<OsString> + Clone,
 {
-    let done = match parse(arguments) {
-        Ok(cli) => dispatch::execute(cli, streams),
-        // Help and the version are errors to the parser, and results to the user.
-        Err(error) if !error.use_stderr() => {
-            write!(streams.stdout, "{}", error.render()).map_err(Failure::from)
-        }
-        Err(error) => Err(Failure::new(
-            Exit::Usage,
-            in_plain_words(error.render().to_string().trim_end()),
-        )),
+    let done = match command_line::parse(arguments) {
+        Ok(Parsed::Run(cli)) => match cli.command {
+            Command::Shell(args) => shell::run(cli.global, &args, streams),
+            _ => dispatch::execute(*cli, streams, None),
+        },
+        Ok(Parsed::Show(text)) => streams
+            .stdout
+            .write_all(text.as_bytes())
+            .map_err(Failure::from),
+        Err(failure) => Err(failure),
     };
     let done = done.and_then(|()| streams.stdout.flush().map_err(Failure::from));
     let Err(failure) = done else {
         return Exit::Done;
     };
-    if !failure.message.is_empty() {
-        // Usage has lines, and is about words that the user has typed. Everything else is one line: it may quote a
-        // server, which is not to write on this terminal.
-        let shown: String = match failure.exit {
-            Exit::Usage => {
-                let lines: Vec<_> = failure.message.split('\n').map(text::line).collect();
-                let shown = lines.join("\n");
-                // The parser's texts begin with it.
-                match shown.starts_with("error: ") {
-                    true => shown,
-                    false => format!("error: {shown}"),
-                }
-            }
-            _ => format!("error: {}", text::line(&failure.message)),
-        };
-        // If even standard error is gone, the exit code is all there is left to say.
-        let _ = writeln!(streams.stderr, "{shown}").and_then(|()| streams.stderr.flush());
-    }
+    command_line::report(&failure, streams.stderr);
     failure.exit
-}
-
-/// A text of the parser. It quotes what the standard library says of numbers, which is about digits and types.
-fn in_plain_words(text: &str) -> String {
-    let mut text = text.to_owned();
-    for (says, means) in [
-        ("invalid digit found in string", "not a number"),
-        ("cannot parse integer from empty string", "not a number"),
-        (
-            "number too large to fit in target type",
-            "the number is too large",
-        ),
-    ] {
-        // At the end of a line, where the parser puts it: what the user typed is before that.
-        text = text.replace(&format!("': {says}"), &format!("': {means}"));
-    }
-    text
-}
-
-/// Reads the command line. A directory on it counts, and not a cluster of the environment; both on it are an error.
-fn parse<A>(arguments: A) -> Result<Cli, clap::Error>
-where
-    A: IntoIterator,
-    A::Item: Into<OsString> + Clone,
-{
-    let mut command = Cli::command();
-    let matches = command.try_get_matches_from_mut(arguments)?;
-    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-    if is_typed("data_dir") && is_typed("endpoints") {
-        let text = "--data-dir names a directory and --endpoints a cluster: give one of them";
-        return Err(command.error(ErrorKind::ArgumentConflict, text));
-    }
-    if is_typed("data_dir") && !cli.command.is_about_servers() {
-        cli.global.cluster.endpoints.clear();
-    }
-    Ok(cli)
 }
 
 /// Runs the program on the process's own streams.
@@ -130,6 +84,7 @@ pub fn run_process() -> Exit {
         stdin: &mut stdin,
         stdout: &mut stdout,
         stderr: &mut stderr,
+        terminal: Terminal::of_process(),
     };
     run(std::env::args_os(), &mut streams)
 }
@@ -137,6 +92,8 @@ pub fn run_process() -> Exit {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use bowline::text;
 
     use super::*;
 
@@ -147,6 +104,7 @@ mod tests {
             stdin: &mut io::empty(),
             stdout: &mut stdout,
             stderr: &mut stderr,
+            terminal: Terminal::default(),
         };
         let exit = run(format!("bowline {line}").split_whitespace(), &mut streams);
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -243,6 +201,7 @@ mod tests {
             stdin: &mut io::empty(),
             stdout: &mut Gone,
             stderr: &mut stderr,
+            terminal: Terminal::default(),
         };
         assert_eq!(run(["bowline", "--help"], &mut streams), Exit::Done);
         assert!(stderr.is_empty());

@@ -1,8 +1,10 @@
 //! Results on standard output: aligned columns for people, JSON for programs.
 //!
 //! JSON is one object per line, written as soon as it is known, so that a long range or a watch
-//! streams. A table is laid out in chunks of `CHUNK_ROWS` rows, so memory is bounded there too;
-//! columns never get narrower from one chunk to the next.
+//! streams. A table is laid out in chunks of `CHUNK_ROWS` rows, so memory is bounded there too.
+//!
+//! JSON is whole. A table is for people: it fits the terminal (`table`), and of a list it shows the first `LISTED_MAX`
+//! texts and how many more there are.
 //!
 //! Keys and values are bytes. How they are shown depends on what they hold:
 //!
@@ -30,11 +32,15 @@ use bowline_load::units::show_size;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use comfy_table::{CellAlignment, ColumnConstraint, Table, Width, presets};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use unicode_width::UnicodeWidthStr;
 
 use crate::args::Output;
 use crate::import::Attributes;
+use crate::table::Layout;
+
+/// How many texts of a list a table shows.
+const LISTED_MAX: usize = 10;
 
 /// How many rows of a table are laid out at once.
 pub(crate) const CHUNK_ROWS: usize = 1_000;
@@ -56,7 +62,7 @@ pub enum Field {
     Flag(bool),
     /// Attributes: `key=value` pairs in a table, an object in JSON.
     Attributes(Attributes),
-    /// Several texts: with commas in a table, an array in JSON.
+    /// Several texts: the first of them with commas in a table, an array of all in JSON.
     List(Vec<String>),
     /// Counts by name: as attributes, with numbers in JSON.
     Counts(BTreeMap<String, u64>),
@@ -125,7 +131,7 @@ impl Field {
                 let pairs: Vec<String> = attributes.iter().map(pair).collect();
                 escape(pairs.join(" ").as_bytes()).into_owned()
             }
-            Field::List(texts) => escape(texts.join(", ").as_bytes()).into_owned(),
+            Field::List(texts) => list(texts, LISTED_MAX),
             Field::Counts(counts) => {
                 let pair = |(name, count): (&String, &u64)| format!("{name}={count}");
                 let pairs: Vec<String> = counts.iter().map(pair).collect();
@@ -136,9 +142,46 @@ impl Field {
         }
     }
 
+    /// As a cell of at most `width` columns, where that can be had without a cut through its middle.
+    fn narrow_cell(&self, hex: bool, width: usize) -> String {
+        let whole = self.cell(hex);
+        match self {
+            Field::List(texts) if whole.width() > width => (1..=LISTED_MAX.min(texts.len()))
+                .rev()
+                .map(|shown| list(texts, shown))
+                .find(|cell| cell.width() <= width)
+                .unwrap_or(whole),
+            _ => whole,
+        }
+    }
+
     fn is_number(&self) -> bool {
         matches!(self, Field::Number(_) | Field::Real(_))
     }
+}
+
+/// The first texts of a list, and how many more there are.
+fn list(texts: &[String], shown_max: usize) -> String {
+    let shown = texts.len().min(shown_max);
+    let mut list = escape(texts[..shown].join(", ").as_bytes()).into_owned();
+    let more = texts.len() - shown;
+    if more > 0 {
+        list.push_str(&format!(", and {} more", grouped(more)));
+    }
+    list
+}
+
+/// A number with commas between thousands.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
 }
 
 /// Prints results.
@@ -146,12 +189,24 @@ pub(crate) struct Printer<'a> {
     out: &'a mut dyn Write,
     output: Output,
     hex: bool,
+    /// How many columns a table may have.
+    width: Option<usize>,
 }
 
 impl<'a> Printer<'a> {
     /// Prints to `out` as `output`; bytes in hexadecimal if `hex`.
     pub fn new(out: &'a mut dyn Write, output: Output, hex: bool) -> Printer<'a> {
-        Printer { out, output, hex }
+        Printer {
+            out,
+            output,
+            hex,
+            width: None,
+        }
+    }
+
+    /// Fits tables into so many columns of a terminal.
+    pub fn fitting(self, width: Option<usize>) -> Printer<'a> {
+        Printer { width, ..self }
     }
 
     /// Prints many results of one shape.
@@ -160,7 +215,7 @@ impl<'a> Printer<'a> {
             printer: self,
             columns,
             rows: Vec::new(),
-            widths: Vec::new(),
+            layout: None,
             count: 0,
         }
     }
@@ -201,8 +256,8 @@ pub struct Rows<'p, 'a> {
     columns: &'static [&'static str],
     /// Rows of a table that are not laid out yet.
     rows: Vec<Vec<Field>>,
-    /// The widest content of each column so far; empty before the first chunk.
-    widths: Vec<u16>,
+    /// None before the first chunk.
+    layout: Option<Layout>,
     count: u64,
 }
 
@@ -245,34 +300,35 @@ impl Rows<'_, '_> {
             return Ok(());
         };
         let numeric: Vec<bool> = first.iter().map(Field::is_number).collect();
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        let is_first_chunk = self.widths.is_empty();
+        let Printer {
+            out, hex, width, ..
+        } = &mut *self.printer;
+        let header = |name: &&str| name.to_uppercase().replace('_', " ");
+        let headers: Vec<String> = self.columns.iter().map(header).collect();
+        let is_first_chunk = self.layout.is_none();
+        let layout = self
+            .layout
+            .get_or_insert_with(|| Layout::new(*width, &headers));
+        layout.set_numeric(numeric);
+        let mut cells: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|field| field.cell(*hex)).collect())
+            .collect();
+        cells.iter().for_each(|cells| layout.measure(cells));
+        let widths = layout.widths();
         if is_first_chunk {
-            table.set_header(
-                self.columns
-                    .iter()
-                    .map(|name| name.to_uppercase().replace('_', " ")),
-            );
+            writeln!(out, "{}", layout.line(&widths, &headers))?;
         }
-        for row in self.rows.drain(..) {
-            table.add_row(row.iter().map(|field| field.cell(self.printer.hex)));
-        }
-        let mut widths = table.column_max_content_widths();
-        for (width, before) in widths.iter_mut().zip(&self.widths) {
-            *width = (*width).max(*before);
-        }
-        for (column, (width, numeric)) in table.column_iter_mut().zip(widths.iter().zip(numeric)) {
-            column.set_padding((0, 2));
-            // The constraint includes the padding.
-            let width = Width::Fixed(width.saturating_add(2));
-            column.set_constraint(ColumnConstraint::LowerBoundary(width));
-            if numeric {
-                column.set_cell_alignment(CellAlignment::Right);
+        for (row, cells) in self.rows.drain(..).zip(&mut cells) {
+            if width.is_some() {
+                for ((field, cell), width) in row.iter().zip(&mut *cells).zip(&widths) {
+                    *cell = field.narrow_cell(*hex, *width);
+                }
             }
+            writeln!(out, "{}", layout.line(&widths, cells))?;
         }
-        self.widths = widths;
-        writeln!(self.printer.out, "{}", table.trim_fmt())
+        Ok(())
     }
 }
 

@@ -61,3 +61,4 @@ pub use run::run;
 pub use server::{ServeError, Server};
 pub use snapshot_file::{BadSnapshot, SnapshotFile};
 pub use status::Fault;
+pub use version::VERSION as ETCD_VERSION;

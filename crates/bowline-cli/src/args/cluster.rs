@@ -6,6 +6,7 @@ use bowline::Revision;
 use clap::{Args, Subcommand};
 
 use super::RestoredDir;
+use super::global::{CLUSTER, DIRECTORY, without};
 
 /// Commands that only a cluster has.
 #[derive(Debug, Subcommand)]
@@ -13,6 +14,7 @@ pub enum ClusterCommand {
     /// List, add, remove, promote and update members of a cluster
     #[command(
         subcommand,
+        args = without(&[DIRECTORY]),
         after_help = "Examples:
   bowline member list
   bowline member add http://10.0.0.4:2380 --learner
@@ -22,6 +24,7 @@ pub enum ClusterCommand {
     /// Show status, health and hashes of endpoints
     #[command(
         subcommand,
+        args = without(&[DIRECTORY]),
         after_help = "Examples:
   bowline endpoint status
   bowline endpoint health --endpoints 10.0.0.1:2379,10.0.0.2:2379
@@ -29,8 +32,11 @@ pub enum ClusterCommand {
     )]
     Endpoint(Endpoint),
     /// Move leadership to another member
-    #[command(after_help = "Examples:
-  bowline move-leader 8e9e05c52164694d")]
+    #[command(
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
+  bowline move-leader 8e9e05c52164694d"
+    )]
     MoveLeader {
         /// The new leader, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
@@ -48,15 +54,19 @@ pub enum ClusterCommand {
     /// List and clear alarms
     #[command(
         subcommand,
+        args = without(&[DIRECTORY]),
         after_help = "Examples:
   bowline alarm list
   bowline alarm disarm"
     )]
     Alarm(Alarm),
     /// Return the space of deleted entries to the disk, on each endpoint
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
   bowline defrag
-  bowline defrag --endpoints 10.0.0.1:2379")]
+  bowline defrag --endpoints 10.0.0.1:2379"
+    )]
     Defrag,
 }
 
@@ -150,18 +160,24 @@ pub enum Endpoint {
 #[derive(Debug, Subcommand)]
 pub enum Snapshot {
     /// Save the database of a member to a file, and verify it
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
   bowline snapshot save backup.db
-  bowline snapshot save backup.db --endpoints 10.0.0.1:2379")]
+  bowline snapshot save backup.db --endpoints 10.0.0.1:2379"
+    )]
     Save {
         /// The file; it appears under this name once it is complete
         #[arg(value_hint = clap::ValueHint::FilePath)]
         file: PathBuf,
     },
     /// Verify a file, and show its contents
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER]),
+        after_help = "Examples:
   bowline snapshot status backup.db
-  bowline -o json snapshot status backup.db")]
+  bowline -o json snapshot status backup.db"
+    )]
     Status {
         /// The file
         #[arg(value_hint = clap::ValueHint::FilePath)]
@@ -173,10 +189,13 @@ pub enum Snapshot {
     /// members of the old one. For a cluster of several members, restore the same file for each of
     /// them, with the same --initial-cluster and --initial-cluster-token; then serve each directory.
     /// Without --data-dir it is NAME.bowline, as of serve.
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline snapshot restore backup.db --data-dir ./restored
   bowline snapshot restore backup.db --name a --data-dir ./a --initial-advertise-peer-urls \
-http://10.0.0.1:2380 --initial-cluster a=http://10.0.0.1:2380,b=http://10.0.0.2:2380")]
+http://10.0.0.1:2380 --initial-cluster a=http://10.0.0.1:2380,b=http://10.0.0.2:2380"
+    )]
     Restore(Restore),
 }
 

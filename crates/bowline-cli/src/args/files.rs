@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use bowline::Revision;
 use clap::{Args, ValueEnum};
-use clap_complete::Shell;
 
 use super::Write;
 use crate::import;
@@ -121,6 +120,14 @@ pub struct Compact {
     pub revision: Option<Revision>,
 }
 
+/// `bowline stats`.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Show every counter, too
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// `bowline checkpoint`.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
@@ -137,12 +144,20 @@ pub struct Tour {
     pub keep: Option<PathBuf>,
 }
 
+/// `bowline shell`.
+#[derive(Debug, Args)]
+pub struct Shell {
+    /// From a pipe: run the lines after one that fails, too; the exit code is that of the first that failed
+    #[arg(long)]
+    pub keep_going: bool,
+}
+
 /// `bowline completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell
     #[arg(value_enum)]
-    pub shell: Shell,
+    pub shell: clap_complete::Shell,
 }
 
 /// `bowline man`.

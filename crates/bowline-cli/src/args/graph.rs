@@ -48,6 +48,21 @@ pub enum Block {
         #[arg(long, value_name = "REVISION")]
         rev: Option<Revision>,
     },
+    /// List blocks in the order of their ids
+    #[command(after_help = "Examples:
+  bowline block list
+  bowline block list --kind person --limit 10")]
+    List {
+        /// Only blocks of this kind; may be given several times
+        #[arg(long = "kind", value_name = "KIND")]
+        kinds: Vec<String>,
+        /// As it was at this revision
+        #[arg(long, value_name = "REVISION")]
+        rev: Option<Revision>,
+        /// At most this many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
     /// Delete a block and all of its edges
     #[command(after_help = "Examples:
   bowline block del ann")]
@@ -78,6 +93,39 @@ pub enum Edge {
         /// How the write is acknowledged.
         #[command(flatten)]
         write: Write,
+    },
+    /// Print an edge
+    #[command(after_help = "Examples:
+  bowline edge get ann knows bob
+  bowline -o json edge get ann knows bob --rev 5")]
+    Get {
+        /// The two blocks and the kind.
+        #[command(flatten)]
+        edge: EdgeKey,
+        /// As it was at this revision
+        #[arg(long, value_name = "REVISION")]
+        rev: Option<Revision>,
+    },
+    /// List all edges, or those of a block
+    ///
+    /// In JSON with the ids of the blocks, too.
+    #[command(after_help = "Examples:
+  bowline edge list
+  bowline edge list --kind knows --limit 10
+  bowline edge list ann --direction both")]
+    List {
+        /// Only edges of this block, by name or id
+        #[arg(value_parser = parse_block)]
+        block: Option<BlockRef>,
+        /// With a block: which of its edges
+        #[arg(long, value_enum, default_value_t = Direction::Out, requires = "block")]
+        direction: Direction,
+        /// Which kinds and when.
+        #[command(flatten)]
+        scope: Scope,
+        /// At most this many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
     },
     /// Delete an edge
     #[command(after_help = "Examples:
@@ -125,7 +173,7 @@ pub enum Graph {
     },
     /// List every block that can be reached, with its distance
     ///
-    /// Says which bound stopped it, if one did.
+    /// Says which bound stopped it, if one did: in JSON by a last object `{"stopped_by":"--limit"}`.
     #[command(after_help = "Examples:
   bowline graph reach ann
   bowline graph reach libc@0.2.180 --direction in --max-depth 3

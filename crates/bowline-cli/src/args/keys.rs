@@ -1,5 +1,6 @@
 //! The arguments of the commands about keys and leases, and how writes are acknowledged.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bowline::{LeaseId, Revision};
@@ -102,6 +103,9 @@ pub struct Put {
     /// The value; read from standard input if absent or `-`
     #[arg(allow_negative_numbers = true)]
     pub value: Option<String>,
+    /// Take the bytes of this file as the value
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "value")]
+    pub file: Option<PathBuf>,
     /// Delete the key when the lease with this id, in hexadecimal, expires
     #[arg(long, value_name = "ID")]
     pub lease: Option<LeaseId>,
@@ -116,8 +120,17 @@ pub struct Put {
 /// `bowline get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// The key
+    /// The key, or the prefix with --prefix
     pub key: String,
+    /// List every key that starts with KEY, as `range --prefix` does
+    #[arg(long, conflicts_with = "raw")]
+    pub prefix: bool,
+    /// With --prefix: at most this many keys
+    #[arg(long, value_name = "N", requires = "prefix")]
+    pub limit: Option<u64>,
+    /// With --prefix: leave out the values
+    #[arg(long, requires = "prefix")]
+    pub keys_only: bool,
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
     pub rev: Option<Revision>,

@@ -17,9 +17,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use files::{
-    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Man, Tour,
+    Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Man, Shell,
+    Stats, Tour,
 };
 pub use global::ClusterOptions;
+use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
@@ -84,6 +86,14 @@ pub(crate) struct Global {
         value_name = "FORMAT"
     )]
     pub output: Output,
+    /// Cut tables to this many columns; 0 cuts nothing [default: those of the terminal, or COLUMNS]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "COLUMNS"
+    )]
+    pub width: Option<usize>,
     /// Which cluster, and how it is read.
     #[command(flatten)]
     pub cluster: ClusterOptions,
@@ -105,16 +115,21 @@ pub enum Output {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Set a key to a value
-    #[command(after_help = "Examples:
+    #[command(
+        visible_alias = "set",
+        after_help = "Examples:
   bowline put greeting hello
+  bowline put config --file config.json
   bowline put config < config.json
   bowline put svc/a up --lease 7
-  bowline put --hex 00ff cafe")]
+  bowline put --hex 00ff cafe"
+    )]
     Put(Put),
     /// Print the value of a key
     #[command(after_help = "Examples:
   bowline get greeting
   bowline get greeting --rev 5
+  bowline get --prefix svc/
   bowline get config --raw > config.json
   bowline -o json get greeting")]
     Get(Get),
@@ -125,11 +140,14 @@ pub enum Command {
   bowline del --range a b")]
     Del(Del),
     /// List keys and values in order
-    #[command(after_help = "Examples:
+    #[command(
+        visible_aliases = ["list", "ls"],
+        after_help = "Examples:
   bowline range
   bowline range a b --limit 10
   bowline range svc/ --prefix --keys-only
-  bowline range svc/ --prefix --rev 5 --reverse")]
+  bowline range svc/ --prefix --rev 5 --reverse"
+    )]
     Range(Range),
     /// List every kept version of a key
     #[command(after_help = "Examples:
@@ -159,20 +177,23 @@ pub enum Command {
   bowline lease keep-alive 7"
     )]
     Lease(Lease),
-    /// Put, get and delete blocks: the nodes of the graph
+    /// Put, get, list and delete blocks: the nodes of the graph
     #[command(
         subcommand,
         after_help = "Examples:
   bowline block put ann --kind person
   bowline block get ann
+  bowline block list
   bowline block del ann"
     )]
     Block(Block),
-    /// Put and delete edges between blocks
+    /// Put, get, list and delete edges between blocks
     #[command(
         subcommand,
         after_help = "Examples:
   bowline edge put ann knows bob
+  bowline edge get ann knows bob
+  bowline edge list ann
   bowline edge del ann knows bob"
     )]
     Edge(Edge),
@@ -209,40 +230,59 @@ pub enum Command {
     /// Read every byte of the database and verify it
     ///
     /// The exit code is 6 if anything is damaged or missing.
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline check
-  bowline -o json check")]
+  bowline -o json check"
+    )]
     Check,
-    /// Show revisions, sizes, counts and amplification
-    #[command(after_help = "Examples:
+    /// Show revisions and sizes, or everything that is counted
+    ///
+    /// JSON always has everything.
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline stats
-  bowline -o json stats")]
-    Stats,
+  bowline stats --all
+  bowline -o json stats"
+    )]
+    Stats(Stats),
     /// Copy the database to another directory, as a database of its own
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline checkpoint backup/monday
-  bowline --data-dir backup/monday check")]
+  bowline --data-dir backup/monday check"
+    )]
     Checkpoint(Checkpoint),
     /// See what Bowline does, on a real dependency graph, in one minute
     ///
     /// Takes the Cargo.lock of the current directory, or else the one that this program was built
     /// from. Works in a temporary directory and leaves nothing behind, unless --keep says where.
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER]),
+        after_help = "Examples:
   bowline tour
-  bowline tour --keep ./tour-data")]
+  bowline tour --keep ./tour-data"
+    )]
     Tour(Tour),
     /// Serve a database to clients of etcd v3, alone or as a member of a cluster
     ///
     /// The flags are those of etcd. Each can also be given as an environment variable
     /// (--listen-client-urls as BOWLINE_LISTEN_CLIENT_URLS) or in a TOML file (--config-file).
-    #[command(after_help = "Examples:
+    #[command(
+        args = without(&[CLUSTER]),
+        after_help = "Examples:
   bowline serve
   bowline serve --name a --data-dir ./a --listen-client-urls http://127.0.0.1:2379
-  bowline serve --config-file bowline.toml --print-config")]
+  bowline serve --config-file bowline.toml --print-config"
+    )]
     Serve(Serve),
     /// Run a cluster on this machine
     #[command(
         subcommand,
+        args = without(&[CLUSTER]),
         after_help = "Examples:
   bowline cluster up"
     )]
@@ -253,17 +293,30 @@ pub enum Command {
     /// Put load on a cluster and measure it, or compare Bowline with etcd
     #[command(
         subcommand,
+        args = without(&[DIRECTORY]),
         after_help = "Examples:
   bowline bench put --conns 10 --clients 100 --total 100000
   bowline bench range --fill --consistency e
   bowline bench compare --quick"
     )]
     Bench(bench::Bench),
-    /// Print a script that completes commands and options in a shell
+    /// Run many commands in one session, with history and completion
+    ///
+    /// The directory is opened once, or the cluster connected to. A line is a command without `bowline`. From a pipe,
+    /// the first line that fails ends the session with its exit code.
     #[command(after_help = "Examples:
+  bowline shell
+  bowline shell --endpoints 127.0.0.1:2379
+  bowline -q shell --keep-going < commands.txt")]
+    Shell(Shell),
+    /// Print a script that completes commands and options in a shell
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER, PRINTED]),
+        after_help = "Examples:
   bowline completions bash > ~/.local/share/bash-completion/completions/bowline
   bowline completions zsh > ~/.zfunc/_bowline
-  bowline completions fish > ~/.config/fish/completions/bowline.fish")]
+  bowline completions fish > ~/.config/fish/completions/bowline.fish"
+    )]
     Completions(Completions),
     /// Write the manual pages into a directory
     ///
@@ -272,9 +325,34 @@ pub enum Command {
   bowline man ~/.local/share/man/man1
   bowline man ./pages")]
     Man(Man),
+    /// Print the version of the program, and of what it speaks
+    #[command(
+        args = without(&[DIRECTORY, CLUSTER]),
+        after_help = "Examples:
+  bowline version
+  bowline -o json version"
+    )]
+    Version,
 }
 
 impl Command {
+    /// Commands that have no use for what a session has open, by their names.
+    pub(crate) const NOT_FOR_SESSIONS: [&str; 6] =
+        ["serve", "cluster", "tour", "bench", "shell", "completions"];
+
+    /// Whether a session has it.
+    pub(crate) fn is_for_sessions(&self) -> bool {
+        !matches!(
+            self,
+            Command::Serve(_)
+                | Command::Cluster(_)
+                | Command::Tour(_)
+                | Command::Bench(_)
+                | Command::Shell(_)
+                | Command::Completions(_)
+        )
+    }
+
     /// Whether it works on servers and never on a directory that `--data-dir` names for it to open.
     pub(crate) fn is_about_servers(&self) -> bool {
         matches!(

@@ -27,7 +27,7 @@ fn endpoints(context: &Context<'_, '_>, cluster: bool) -> Result<Vec<String>, Fa
     if !cluster {
         return Ok(context.endpoints());
     }
-    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let remote = context.remote(KEYS_TIMEOUT)?;
     let members = remote
         .wait(remote.client.members(ReadLevel::Eventual))?
         .members;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
 use super::transfer::{block_item, edge_item};
-use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph};
+use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Output};
 use crate::context::{Context, at_most, counted, not_found};
 use crate::exit::{Exit, Failure};
 use crate::export;
@@ -138,13 +138,23 @@ fn reached(
         ])
     });
     context.rows(&["depth", "block", "from", "kind", "id"], rows)?;
-    let stop = match found.stop {
-        Stop::Exhausted => "everything reachable was visited",
-        Stop::MaxDepth => "stopped by --max-depth; there is more beyond",
-        Stop::Limit => "stopped by --limit; there is more",
-        Stop::MaxBytes => "stopped by --max-bytes; there is more",
-        Stop::LimitOfServer => "stopped by the server's --max-traversal-blocks; there is more",
+    let (stop, bound) = match found.stop {
+        Stop::Exhausted => ("everything reachable was visited", None),
+        Stop::MaxDepth => (
+            "stopped by --max-depth; there is more beyond",
+            Some("--max-depth"),
+        ),
+        Stop::Limit => ("stopped by --limit; there is more", Some("--limit")),
+        Stop::MaxBytes => ("stopped by --max-bytes; there is more", Some("--max-bytes")),
+        Stop::LimitOfServer => (
+            "stopped by the server's --max-traversal-blocks; there is more",
+            Some("--max-traversal-blocks"),
+        ),
     };
+    if let (Output::Json, Some(bound)) = (context.global.output, bound) {
+        // Who reads the blocks alone would take them for all there are.
+        context.record(&[("stopped_by", bound.into())])?;
+    }
     let edges = usize::try_from(found.edges_touched).unwrap_or(usize::MAX);
     let (blocks, edges) = (counted(count, "block"), counted(edges, "edge"));
     context.remark(&format!("{blocks} over {edges}: {stop}"))

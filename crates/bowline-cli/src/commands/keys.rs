@@ -1,10 +1,12 @@
 //! `put`, `get`, `del`, `range`, `history`, `watch`, `cas`.
 
+use std::path::Path;
+
 use bowline::{ChangeKind, Expected, Range, Revision};
 
 use crate::args::{self, Encoding};
 use crate::context::{Context, at_most, not_found, usage};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::output::{Field, escape};
 use crate::store::remote::KEYS_TIMEOUT;
 use crate::store::target::Target;
@@ -27,13 +29,24 @@ fn value(
     }
 }
 
+/// A value from a file, taken as it is.
+fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        let text = format!("cannot read {}: {error}", path.display());
+        Failure::new(Exit::Io, text)
+    })
+}
+
 fn bytes(bytes: &[u8]) -> Field {
     Field::Bytes(bytes.to_vec())
 }
 
 pub(crate) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
-    let value = value(context, args.encoding, args.value.as_deref())?;
+    let value = match &args.file {
+        Some(path) => read_file(path)?,
+        None => value(context, args.encoding, args.value.as_deref())?,
+    };
     let target = Target::open_to_write(context, args.write.durability, KEYS_TIMEOUT)?;
     let revision = target.put(key, value, args.lease)?;
     target.close()?;
@@ -41,6 +54,19 @@ pub(crate) fn put(context: &mut Context<'_, '_>, args: &args::Put) -> Result<(),
 }
 
 pub(crate) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(), Failure> {
+    if args.prefix {
+        let listed = args::Range {
+            start: Some(args.key.clone()),
+            end: None,
+            prefix: true,
+            reverse: false,
+            limit: args.limit,
+            keys_only: args.keys_only,
+            rev: args.rev,
+            encoding: args.encoding,
+        };
+        return range(context, &listed);
+    }
     let key = decode(args.encoding, &args.key)?;
     let target = Target::open(context, KEYS_TIMEOUT)?;
     let Some(entry) = target.at(args.rev)?.entry(&key)? else {

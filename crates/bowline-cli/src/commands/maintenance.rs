@@ -1,5 +1,5 @@
 //! Maintenance: `compact` on a directory or a cluster, `check`, `stats` and `checkpoint` on a directory, `defrag` and
-//! `alarm` on a cluster, and `completions`.
+//! `alarm` on a cluster, `completions` and `version`.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -10,7 +10,7 @@ use clap::CommandFactory;
 
 use super::members::member_id;
 use crate::args::cluster::Alarm;
-use crate::args::{Checkpoint, Cli, Compact, Completions, Output};
+use crate::args::{Checkpoint, Cli, Compact, Completions, Output, Stats};
 use crate::context::{Context, counted, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
@@ -70,7 +70,7 @@ pub(crate) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
 }
 
 pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), Failure> {
-    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let remote = context.remote(KEYS_TIMEOUT)?;
     let alarms = match args {
         Alarm::List => remote.wait(remote.client.alarms())?,
         Alarm::Disarm => remote.wait(remote.client.disarm())?,
@@ -136,7 +136,10 @@ fn print_files(
     context.rows(&["file", "verdict", "found"], rows)
 }
 
-pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+/// The first of the statistics, which a table shows.
+const SHOWN: usize = 10;
+
+pub(crate) fn stats(context: &mut Context<'_, '_>, args: &Stats) -> Result<(), Failure> {
     let db = context.open()?;
     let stats = db.stats();
     let id = db.id();
@@ -164,10 +167,10 @@ pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
         ("table_bytes", size(engine.table_bytes)),
         ("blob_bytes", size(engine.blob_bytes)),
         ("log_bytes", size(engine.log_bytes)),
-        ("manifest_bytes", size(engine.manifest_bytes)),
         ("memtable_bytes", size(engine.memtable_bytes)),
-        ("table_memory_bytes", size(engine.table_memory_bytes)),
         ("cache_bytes", size(engine.cache_bytes)),
+        ("manifest_bytes", size(engine.manifest_bytes)),
+        ("table_memory_bytes", size(engine.table_memory_bytes)),
         ("entries_key_table", entries(0).into()),
         ("entries_block_table", entries(1).into()),
         ("entries_edge_tables", (entries(2) + entries(3)).into()),
@@ -179,7 +182,15 @@ pub(crate) fn stats(context: &mut Context<'_, '_>) -> Result<(), Failure> {
             .map(|(name, value)| (name, Field::Number(value))),
     );
     db.close()?;
-    context.record(&fields)
+    let is_cut = is_table && !args.all;
+    if is_cut {
+        fields.truncate(SHOWN);
+    }
+    context.record(&fields)?;
+    match is_cut {
+        true => context.remark("every counter: bowline stats --all"),
+        false => Ok(()),
+    }
 }
 
 pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Result<(), Failure> {
@@ -254,4 +265,11 @@ pub(crate) fn completions(
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "bowline", &mut script);
     Ok(context.streams.stdout.write_all(&script)?)
+}
+
+pub(crate) fn version(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    context.record(&[
+        ("bowline", env!("CARGO_PKG_VERSION").into()),
+        ("etcd_api", bowline_server::ETCD_VERSION.into()),
+    ])
 }

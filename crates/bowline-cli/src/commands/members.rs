@@ -14,7 +14,7 @@ pub(super) fn member_id(id: u64) -> String {
 }
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
-    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let remote = context.remote(KEYS_TIMEOUT)?;
     let members = match args {
         Args::List => remote.wait(remote.client.members(remote.level))?.members,
         Args::Add {
@@ -124,7 +124,7 @@ fn port_below(url: &str) -> Option<String> {
 }
 
 pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
-    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let remote = context.remote(KEYS_TIMEOUT)?;
     about(&remote, id, remote.client.move_leader(id))?;
     context.record(&[("leader", member_id(id).into())])
 }

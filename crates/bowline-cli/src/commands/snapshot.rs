@@ -22,7 +22,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Snapshot) -> Result<(), 
         Snapshot::Status { file } => return status(context, file),
         Snapshot::Restore(args) => return restore(context, args),
     };
-    let remote = Remote::of(context, KEYS_TIMEOUT)?;
+    let remote = context.remote(KEYS_TIMEOUT)?;
     let (bytes, hash) = save(&remote, file)?;
     context.record(&[
         ("path", file.display().to_string().into()),

@@ -15,6 +15,7 @@ use crate::context::{Context, builder};
 use crate::exit::{Exit, Failure};
 use crate::import::{self, Event, Format, NAME_ATTRIBUTE};
 use crate::output::Field;
+use crate::session::Directory;
 use crate::store::resolve::Labels;
 use crate::store::target::Target;
 use crate::store::view::View;
@@ -118,7 +119,7 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
         Err(_) => (OWN_LOCK.to_owned(), "Cargo.lock (of this program)"),
     };
     let start = Instant::now();
-    let target = Target::Local(db.clone());
+    let target = Target::Local(Directory::kept(db));
     let mut batch = Batch::new(&target, BATCH_ITEMS, BATCH_BYTES, false);
     let mut refused = 0;
     for event in import::read(

@@ -41,7 +41,7 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
     let progress = Progress::bytes("import", total, context.global.quiet);
     let input: Box<dyn Read> = match file {
         Some((file, _)) => Box::new(progress.reading(file)),
-        None => Box::new(progress.reading(&mut context.streams.stdin)),
+        None => Box::new(progress.reading(context.input()?)),
     };
     let (Detected { format, because }, imported) =
         read_into(&target, input, path, args, &progress)?;

@@ -295,6 +295,33 @@ impl View<'_> {
         })
     }
 
+    /// Those of the edges that exist, in the order of the keys.
+    pub(crate) fn edges(&self, keys: Vec<EdgeKey>) -> Result<Vec<Edge>, Failure> {
+        match self {
+            View::Local(snapshot) => {
+                let graph = snapshot.graph();
+                let read = |key: &EdgeKey| graph.edge(key.source, &key.kind, key.target);
+                let found = keys.iter().map(read).filter_map(Result::transpose);
+                Ok(found.collect::<bowline::Result<_>>()?)
+            }
+            View::Remote(view) => view.edges(keys),
+        }
+    }
+
+    /// Visits every block, by id, perhaps without its content.
+    pub(crate) fn for_each_block_head(&self, visit: Visit<'_, Block>) -> Result<(), Failure> {
+        let view = match self {
+            View::Local(_) => return self.for_each_block(visit),
+            View::Remote(view) => view,
+        };
+        let list = view.remote.graph.list_blocks().without_content();
+        let mut stream = ask!(view, list, revision());
+        while let Some(part) = view.remote.wait(stream.next())? {
+            part.into_iter().try_for_each(&mut *visit)?;
+        }
+        Ok(())
+    }
+
     /// Visits every block, by id.
     pub(crate) fn for_each_block(&self, visit: Visit<'_, Block>) -> Result<(), Failure> {
         match self {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bowline::{Entry, Range};
 use bowline_client::graph::GraphClient;
 use bowline_client::{Client, Error, KeyRange, ReadLevel};
+use tokio::runtime::{Builder, Runtime};
 
-use crate::context::Context;
 use crate::exit::Failure;
 
 /// How long a request about keys or members may take.
@@ -19,18 +19,13 @@ pub(crate) const GRAPH_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A cluster.
 pub(crate) struct Remote {
-    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: Runtime,
     pub(crate) client: Client,
     pub(crate) graph: GraphClient,
     pub(crate) level: ReadLevel,
 }
 
 impl Remote {
-    /// The cluster that the command line names.
-    pub(crate) fn of(context: &Context<'_, '_>, timeout: Duration) -> Result<Remote, Failure> {
-        Remote::to(context.endpoints(), context.read_level(), timeout)
-    }
-
     /// One member by itself.
     pub(crate) fn member(endpoint: &str) -> Result<Remote, Failure> {
         let endpoints = vec![endpoint.to_owned()];
@@ -43,9 +38,27 @@ impl Remote {
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Remote::on(runtime, endpoints, level, timeout)
+    }
+
+    /// The cluster at these endpoints, for a session: a thread answers the servers while no command runs.
+    pub(crate) fn kept(
+        endpoints: Vec<String>,
+        level: ReadLevel,
+        timeout: Duration,
+    ) -> Result<Remote, Failure> {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build()?;
+        Remote::on(runtime, endpoints, level, timeout)
+    }
+
+    fn on(
+        runtime: Runtime,
+        endpoints: Vec<String>,
+        level: ReadLevel,
+        timeout: Duration,
+    ) -> Result<Remote, Failure> {
         let client = {
             let _entered = runtime.enter();
             let client = Client::builder()

@@ -5,9 +5,10 @@
 //!
 //! A directory has to exist to be read, and is created to be written.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use bowline::{Db, Expected, Lease, LeaseId, Range, Revision, Value, Version};
+use bowline::{Expected, Lease, LeaseId, Range, Revision, Value, Version};
 use bowline_client::graph::GraphWrite;
 use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel};
 
@@ -21,18 +22,19 @@ use crate::context::{Context, usage};
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
 use crate::output::escape;
+use crate::session::Directory;
 
 /// A directory or a cluster.
 pub(crate) enum Target {
-    Local(Db),
-    Remote(Remote),
+    Local(Directory),
+    Remote(Rc<Remote>),
 }
 
 impl Target {
     /// To read; a request to a cluster may take as long as `timeout`.
     pub(crate) fn open(context: &Context<'_, '_>, timeout: Duration) -> Result<Target, Failure> {
         if context.is_remote() {
-            return Ok(Target::Remote(Remote::of(context, timeout)?));
+            return Ok(Target::Remote(context.remote(timeout)?));
         }
         Ok(Target::Local(context.open()?))
     }
@@ -59,17 +61,19 @@ impl Target {
         context: &Context<'_, '_>,
         durability: Durability,
     ) -> Result<Target, Failure> {
-        let mut target = Target::open_to_write(context, durability, KEYS_TIMEOUT)?;
-        if let Target::Remote(remote) = &mut target {
-            remote.level = ReadLevel::Linearizable;
+        match Target::open_to_write(context, durability, KEYS_TIMEOUT)? {
+            Target::Remote(_) => {
+                let remote = context.remote_at(ReadLevel::Linearizable, KEYS_TIMEOUT)?;
+                Ok(Target::Remote(remote))
+            }
+            local => Ok(local),
         }
-        Ok(target)
     }
 
-    /// Closes a directory, which may fail to write what is left.
+    /// Closes a directory that no session keeps, which may fail to write what is left.
     pub(crate) fn close(self) -> Result<(), Failure> {
         match self {
-            Target::Local(db) => Ok(db.close()?),
+            Target::Local(db) => db.close(),
             Target::Remote(_) => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ use bowline_client::{Error, EventKind};
 
 use super::remote::{Remote, entry};
 use crate::exit::Failure;
+use crate::interrupt;
 
 /// A watch that has begun.
 pub(crate) enum Watcher<'a> {
@@ -15,28 +16,39 @@ pub(crate) enum Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// The next changes, with their revisions as `mod_revision`; `None` if there are none in time.
+    /// The next changes, with their revisions as `mod_revision`; `None` if there are none in time, or the user
+    /// interrupts a session.
     pub(crate) fn next(
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Option<Vec<Change>>, Failure> {
         /// How long a wait without a timeout lasts before it begins anew.
         const FOREVER: Duration = Duration::from_secs(3600);
+        let mut left = timeout.unwrap_or(FOREVER);
+        loop {
+            let wait = interrupt::wait_max(left);
+            if let Some(changes) = self.wait(wait)? {
+                return Ok(Some(changes));
+            }
+            left -= wait;
+            if interrupt::is_pressed() || (left.is_zero() && timeout.is_some()) {
+                return Ok(None);
+            }
+            if left.is_zero() {
+                left = FOREVER;
+            }
+        }
+    }
+
+    fn wait(&mut self, wait: Duration) -> Result<Option<Vec<Change>>, Failure> {
         match self {
-            Watcher::Local(watcher) => loop {
-                let found = watcher.recv_timeout(timeout.unwrap_or(FOREVER))?;
-                if found.is_some() || timeout.is_some() {
-                    return Ok(found.map(|found| found.changes));
-                }
-            },
+            Watcher::Local(watcher) => {
+                let found = watcher.recv_timeout(wait)?;
+                Ok(found.map(|found| found.changes))
+            }
             Watcher::Remote(remote, watcher) => {
-                let next = remote.runtime.block_on(async {
-                    match timeout {
-                        None => Ok(watcher.next().await),
-                        Some(timeout) => tokio::time::timeout(timeout, watcher.next()).await,
-                    }
-                });
-                let Ok(next) = next else {
+                let next = async { tokio::time::timeout(wait, watcher.next()).await };
+                let Ok(next) = remote.runtime.block_on(next) else {
                     return Ok(None);
                 };
                 let batch = next?.ok_or(Error::Stopped)?;

@@ -44,6 +44,11 @@ impl Served {
         }
     }
 
+    /// Where it is.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// Runs a line on the server.
     pub(super) fn remote(&self, line: &str) -> Run {
         self.place

@@ -14,8 +14,12 @@ mod long_range;
 mod notify;
 mod raw_http2;
 mod serve;
+mod shell;
 mod store_remote;
+mod terminal;
 mod transfer;
+mod verbs;
+mod width;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -64,6 +68,9 @@ impl Place {
         let mut command = Command::new(program);
         command
             .current_dir(self.directory.path())
+            .env_remove("COLUMNS")
+            .env_remove("BOWLINE_HISTORY")
+            .env("XDG_STATE_HOME", self.path("state"))
             .env("BOWLINE_DATA_DIR", self.data());
         command
     }

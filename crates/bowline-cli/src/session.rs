@@ -1,0 +1,116 @@
+//! What a session of several commands keeps open between them: the directory, or the clients of a cluster.
+//!
+//! A directory is opened by the first command that needs it, by the rules of that command: one that reads refuses a
+//! directory that does not exist, and one that writes creates it.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bowline::{Db, DbBuilder};
+use bowline_client::ReadLevel;
+
+use crate::exit::{Exit, Failure};
+use crate::store::remote::Remote;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Session {
+    db: RefCell<Option<Db>>,
+    clients: RefCell<Vec<Client>>,
+}
+
+/// A client of the session's cluster, with the settings that it was made with.
+struct Client {
+    level: ReadLevel,
+    timeout: Duration,
+    remote: Rc<Remote>,
+}
+
+/// An open directory: of one command, which closes it, or of a session, which keeps it.
+pub(crate) struct Directory {
+    db: Db,
+    is_kept: bool,
+}
+
+impl Directory {
+    /// A directory of one command.
+    pub(crate) fn of_command(db: Db) -> Directory {
+        Directory { db, is_kept: false }
+    }
+
+    /// A directory that stays open.
+    pub(crate) fn kept(db: &Db) -> Directory {
+        Directory {
+            db: db.clone(),
+            is_kept: true,
+        }
+    }
+
+    /// Closes it, which may fail to write what is left. A session keeps it open.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        match self.is_kept {
+            true => Ok(()),
+            false => Ok(self.db.close()?),
+        }
+    }
+}
+
+impl Deref for Directory {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.db
+    }
+}
+
+impl Session {
+    /// Opens the directory, unless it is open already.
+    pub(crate) fn open(&self, builder: DbBuilder, path: &Path) -> Result<Directory, Failure> {
+        let mut kept = self.db.borrow_mut();
+        Ok(Directory::kept(match &*kept {
+            Some(db) => db,
+            None => kept.insert(builder.open(path)?),
+        }))
+    }
+
+    /// A client of the cluster with these settings.
+    pub(crate) fn remote(
+        &self,
+        endpoints: Vec<String>,
+        level: ReadLevel,
+        timeout: Duration,
+    ) -> Result<Rc<Remote>, Failure> {
+        let mut clients = self.clients.borrow_mut();
+        let is_it = |client: &&Client| client.level == level && client.timeout == timeout;
+        if let Some(client) = clients.iter().find(is_it) {
+            return Ok(Rc::clone(&client.remote));
+        }
+        let remote = Rc::new(Remote::kept(endpoints, level, timeout)?);
+        clients.push(Client {
+            level,
+            timeout,
+            remote: Rc::clone(&remote),
+        });
+        Ok(remote)
+    }
+
+    /// Lets go of a directory in which a command failed so that the database may refuse everything after it. The next
+    /// command opens it again.
+    pub(crate) fn recover(&self, failure: &Failure) {
+        if matches!(failure.exit, Exit::Io | Exit::Corrupt | Exit::Internal) {
+            // What is wrong with it has been said.
+            let _ = self.close();
+        }
+    }
+
+    /// Closes the directory, which may fail to write what is left.
+    pub(crate) fn close(&self) -> Result<(), Failure> {
+        match self.db.take() {
+            Some(db) => Ok(db.close()?),
+            None => Ok(()),
+        }
+    }
+}
