@@ -34,5 +34,5 @@ pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
 pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};
-pub use revision::{ParseRevisionError, Revision};
+pub use revision::Revision;
 pub use touched::Touched;

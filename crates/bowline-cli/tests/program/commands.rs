@@ -286,7 +286,7 @@ fn graph_questions_are_answered() {
 
     let stats = &place.json("graph stats")[0];
     assert_eq!((&stats["blocks"], &stats["edges"]), (&5.into(), &5.into()));
-    assert_eq!(stats["edges_by_kind"]["avoids"], "1");
+    assert_eq!(stats["edges_by_kind"]["avoids"], 1);
 
     let dot = place.ok("graph dot");
     assert!(

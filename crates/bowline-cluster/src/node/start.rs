@@ -214,8 +214,11 @@ pub(super) fn make_parents(vfs: &dyn Vfs, data_dir: &Path) -> Result<()> {
         missing.push(path);
     }
     for path in missing.into_iter().rev() {
-        let made = vfs.create_dir(path);
-        made.map_err(|e| bowline_storage::Error::io("create", path, e))?;
+        match vfs.create_dir(path) {
+            // Members that start side by side in one directory make it at the same time.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(|e| bowline_storage::Error::io("create", path, e))?,
+        }
         bowline_storage::vfs::sync_parent(vfs, path)?;
     }
     Ok(())

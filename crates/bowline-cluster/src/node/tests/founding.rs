@@ -365,3 +365,28 @@ async fn a_member_that_was_restarted_does_not_vote_at_once() {
     drop(service);
     node.shutdown().await.unwrap();
 }
+
+/// Three members that started side by side made the directory above theirs at the same time: two of them ended with
+/// "cannot create".
+#[test]
+fn members_side_by_side_make_the_directory_above_them() {
+    use bowline_storage::vfs::OsVfs;
+
+    use crate::node::start::make_parents;
+
+    let place = tempfile::tempdir().unwrap();
+    for round in 0..300 {
+        let above = place.path().join(round.to_string()).join("kept");
+        let all = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c"] {
+                let (above, all) = (&above, &all);
+                scope.spawn(move || {
+                    all.wait();
+                    make_parents(&OsVfs, &above.join(name)).unwrap();
+                });
+            }
+        });
+        assert!(above.is_dir());
+    }
+}
