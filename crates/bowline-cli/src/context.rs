@@ -39,6 +39,18 @@ impl Context<'_, '_> {
         self.open_by(builder().create(false))
     }
 
+    /// Opens the database to read it, as it is at this moment: also beside the process that has it open, and without
+    /// a change of any file. A session reads by its own handle.
+    pub(crate) fn open_to_read(&self) -> Result<Directory, Failure> {
+        match self.session {
+            Some(_) => self.open(),
+            None => {
+                let reader = builder().open_read_only(&self.global.data_dir)?;
+                Ok(Directory::Read(reader))
+            }
+        }
+    }
+
     /// Opens the database to write, creating it when there is none.
     pub(crate) fn open_to_write(&self, durability: Durability) -> Result<Directory, Failure> {
         if self.session.is_some() && durability != Durability::Sync {
@@ -52,7 +64,7 @@ impl Context<'_, '_> {
         let path = &self.global.data_dir;
         match self.session {
             Some(session) => session.open(builder, path),
-            None => Ok(Directory::of_command(builder.open(path)?)),
+            None => Ok(Directory::Owned(builder.open(path)?)),
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bowline::{Db, DbBuilder};
+use bowline::{Db, DbBuilder, DbReader};
 use bowline_client::ReadLevel;
 
 use crate::exit::{Exit, Failure};
@@ -30,39 +30,44 @@ struct Client {
 }
 
 /// An open directory: of one command, which closes it, or of a session, which keeps it.
-pub(crate) struct Directory {
-    db: Db,
-    is_kept: bool,
+pub(crate) enum Directory {
+    /// Of a command that reads: nothing is written to it, and its owner is not disturbed.
+    Read(DbReader),
+    /// Of a command that may write.
+    Owned(Db),
+    /// Of a session.
+    Kept(Db),
 }
 
 impl Directory {
-    /// A directory of one command.
-    pub(crate) fn of_command(db: Db) -> Directory {
-        Directory { db, is_kept: false }
-    }
-
-    /// A directory that stays open.
-    pub(crate) fn kept(db: &Db) -> Directory {
-        Directory {
-            db: db.clone(),
-            is_kept: true,
+    /// The database to write to.
+    pub(crate) fn to_write(&self) -> Result<&Db, Failure> {
+        match self {
+            Directory::Owned(db) | Directory::Kept(db) => Ok(db),
+            Directory::Read(_) => Err(Failure::new(
+                Exit::Internal,
+                "the directory is open to be read, and the command writes",
+            )),
         }
     }
 
     /// Closes it, which may fail to write what is left. A session keeps it open.
     pub(crate) fn close(self) -> Result<(), Failure> {
-        match self.is_kept {
-            true => Ok(()),
-            false => Ok(self.db.close()?),
+        match self {
+            Directory::Read(_) | Directory::Kept(_) => Ok(()),
+            Directory::Owned(db) => Ok(db.close()?),
         }
     }
 }
 
 impl Deref for Directory {
-    type Target = Db;
+    type Target = DbReader;
 
-    fn deref(&self) -> &Db {
-        &self.db
+    fn deref(&self) -> &DbReader {
+        match self {
+            Directory::Read(reader) => reader,
+            Directory::Owned(db) | Directory::Kept(db) => db,
+        }
     }
 }
 
@@ -70,10 +75,11 @@ impl Session {
     /// Opens the directory, unless it is open already.
     pub(crate) fn open(&self, builder: DbBuilder, path: &Path) -> Result<Directory, Failure> {
         let mut kept = self.db.borrow_mut();
-        Ok(Directory::kept(match &*kept {
+        let db = match &*kept {
             Some(db) => db,
             None => kept.insert(builder.open(path)?),
-        }))
+        };
+        Ok(Directory::Kept(db.clone()))
     }
 
     /// A client of the cluster with these settings.

@@ -1,6 +1,6 @@
 //! [`DbBuilder`]: the settings of a database, and the construction of its engine, state and handle.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bowline_storage::engine::{Engine, EngineOptions, History, Replicated, SyncPolicy};
@@ -13,6 +13,7 @@ use crate::commit_queue::MEMBERS_MAX_BYTES;
 use crate::db::Db;
 use crate::expiry;
 use crate::handle::Handle;
+use crate::read_only;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
 use bowline_core::kv::Metadata;
@@ -39,7 +40,7 @@ pub struct DbBuilder {
     durability: Durability,
     pub(crate) limits: Limits,
     pub(crate) watch_ring_bytes: u64,
-    vfs: Arc<dyn Vfs>,
+    pub(crate) vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     engine: EngineOptions,
 }
@@ -348,6 +349,34 @@ impl DbBuilder {
             has_files,
         };
         (self.engine, around)
+    }
+
+    /// Opens the database in `path` to read it, and writes nothing there: also beside the process that has it open.
+    ///
+    /// The result shows the database of the moment at which it was opened, with every commit that was acknowledged
+    /// before the call; later commits are not seen. Commits that were being made may be among what is seen. What
+    /// opening has to write, it keeps in memory, and so are the leases that have expired ended there only.
+    ///
+    /// Where the owner removes a file that is still to be read, a read fails with `Storage`: then open it again.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::open(&path)?;
+    /// db.put("svc/api", "10.0.0.7")?;
+    ///
+    /// // As another process would, while this one has it open.
+    /// let reader = bowline::Db::builder().open_read_only(&path)?;
+    /// db.put("svc/api", "10.0.0.8")?;
+    /// assert_eq!(reader.get("svc/api")?.as_deref(), Some(&b"10.0.0.7"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`DbBuilder::open`] without `Locked`; `NotADatabase` where there is no database. `Corrupt` or
+    /// `MissingFile` also when the owner changed the files during every attempt.
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<DbReader> {
+        read_only::open(self, path.as_ref())
     }
 
     /// Opens the database in `path`, creating it when there is none.

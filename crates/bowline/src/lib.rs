@@ -56,6 +56,7 @@ mod expiry;
 mod graph_view;
 mod handle;
 mod ingest;
+mod read_only;
 mod reader;
 mod snapshot;
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
             context.record(&[("id", id.to_string().into()), ("revision", revision.into())])
         }
         Block::Get { block, rev } => {
-            let target = Target::open(context, GRAPH_TIMEOUT)?;
+            let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
             let graph = target.at(*rev)?;
             let id = find(&graph, block)?;
             let Some(found) = graph.block(id)? else {
@@ -63,7 +63,7 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
             ])
         }
         Block::List { kinds, rev, limit } => {
-            let target = Target::open(context, GRAPH_TIMEOUT)?;
+            let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
             let graph = target.at(*rev)?;
             let mut printer = context.printer(false);
             let mut rows = printer.rows(&["block", "kind", "attributes", "id"]);
@@ -151,7 +151,7 @@ pub(crate) fn edge(context: &mut Context<'_, '_>, args: &Edge) -> Result<(), Fai
             }
         }
         Edge::Get { edge, rev } => {
-            let target = Target::open(context, GRAPH_TIMEOUT)?;
+            let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
             let graph = target.at(*rev)?;
             let key = key_of(&graph, edge)?;
             let mut labels = Labels::of(&graph, [key.source, key.target])?;
@@ -174,7 +174,7 @@ pub(crate) fn edge(context: &mut Context<'_, '_>, args: &Edge) -> Result<(), Fai
             scope,
             limit,
         } => {
-            let target = Target::open(context, GRAPH_TIMEOUT)?;
+            let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
             let graph = target.at(scope.rev)?;
             match block {
                 None => list_edges(context, &graph, &scope.kinds, *limit),

@@ -25,7 +25,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
         | Graph::Dot { edges, .. } => &edges.scope,
         Graph::Order { scope } | Graph::Components { scope, .. } | Graph::Stats { scope } => scope,
     };
-    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
     let graph = &target.at(scope.rev)?;
     match args {
         Graph::Neighbors {

@@ -68,7 +68,7 @@ pub(crate) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(),
         return range(context, &listed);
     }
     let key = decode(args.encoding, &args.key)?;
-    let target = Target::open(context, KEYS_TIMEOUT)?;
+    let target = Target::open_to_read(context, KEYS_TIMEOUT)?;
     let Some(entry) = target.at(args.rev)?.entry(&key)? else {
         let at = args.rev.map(|revision| format!(" at revision {revision}"));
         let (key, at) = (escape(&key), at.unwrap_or_default());
@@ -123,7 +123,7 @@ pub(crate) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result
         limit: args.limit,
         keys_only: args.keys_only,
     };
-    let target = Target::open(context, KEYS_TIMEOUT)?;
+    let target = Target::open_to_read(context, KEYS_TIMEOUT)?;
     let view = target.at(args.rev)?;
     let mut printer = context.printer(args.encoding.hex);
     let mut rows = printer.rows(if args.keys_only {
@@ -145,7 +145,7 @@ pub(crate) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result
 
 pub(crate) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
-    let target = Target::open(context, KEYS_TIMEOUT)?;
+    let target = Target::open_to_read(context, KEYS_TIMEOUT)?;
     let versions = target.history(&key, args.limit)?;
     if versions.is_empty() {
         let key = escape(&key);

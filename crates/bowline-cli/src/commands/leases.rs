@@ -37,7 +37,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
             ])
         }
         Lease::List => {
-            let leases = Target::open(context, KEYS_TIMEOUT)?.leases()?;
+            let leases = Target::open_to_read(context, KEYS_TIMEOUT)?.leases()?;
             let rows = leases.into_iter().map(|(lease, keys)| {
                 let keys = keys.iter().map(|key| escape(key).into_owned());
                 Ok(vec![

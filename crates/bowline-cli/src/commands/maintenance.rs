@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use bowline_storage::version::Layout;
+use bowline_storage::vfs::{OsVfs, Vfs};
 use clap::CommandFactory;
 
 use super::members::member_id;
@@ -24,7 +25,7 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
         (Target::Local(db), revision) => {
             let before = db.stats().engine;
             if let Some(revision) = revision {
-                db.trim_history(revision)?;
+                db.to_write()?.trim_history(revision)?;
             }
             db.compact()?;
             let stats = db.stats();
@@ -109,10 +110,33 @@ pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
             return Err(damaged(check.files.errors().count() + problems.len()));
         }
         Err(failure) if failure.exit == Exit::Corrupt => bowline::check_files(&path)?,
+        Err(_) if path.join("MEMBER").exists() => return check_member(context, &path),
         Err(failure) => return Err(failure),
     };
     print_files(context, &files)?;
     Err(damaged(files.errors().count().max(1)))
+}
+
+/// Verifies the files of a member that is stopped. What they mean together the member checks as it starts.
+fn check_member(context: &mut Context<'_, '_>, path: &Path) -> Result<(), Failure> {
+    let lock = Layout::new(path).lock();
+    let held = OsVfs.lock(&lock).map_err(|error| {
+        let text = format!("cannot lock {}: {error}", lock.display());
+        Failure::new(Exit::Io, text)
+    })?;
+    let Some(_held) = held else {
+        let text = format!(
+            "{} belongs to a member that runs: stop it first, or compare the members with `bowline endpoint hashkv`",
+            path.display()
+        );
+        return Err(Failure::new(Exit::Invalid, text));
+    };
+    let files = bowline::check_files(path)?;
+    print_files(context, &files)?;
+    match files.errors().count() {
+        0 => context.remark("the directory of a member: every file is whole"),
+        count => Err(damaged(count)),
+    }
 }
 
 fn damaged(count: usize) -> Failure {
@@ -140,7 +164,7 @@ fn print_files(
 const SHOWN: usize = 10;
 
 pub(crate) fn stats(context: &mut Context<'_, '_>, args: &Stats) -> Result<(), Failure> {
-    let db = context.open()?;
+    let db = context.open_to_read()?;
     let stats = db.stats();
     let id = db.id();
     let is_table = context.global.output == Output::Table;
@@ -205,7 +229,7 @@ pub(crate) fn checkpoint(context: &mut Context<'_, '_>, args: &Checkpoint) -> Re
         })?;
     }
     let _locked = claim(&args.path)?;
-    let revision = db.checkpoint(&args.path)?;
+    let revision = db.to_write()?.checkpoint(&args.path)?;
     db.close()?;
     context.record(&[
         ("path", args.path.display().to_string().into()),

@@ -119,7 +119,7 @@ fn import_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
         Err(_) => (OWN_LOCK.to_owned(), "Cargo.lock (of this program)"),
     };
     let start = Instant::now();
-    let target = Target::Local(Directory::kept(db));
+    let target = Target::Local(Directory::Kept(db.clone()));
     let mut batch = Batch::new(&target, BATCH_ITEMS, BATCH_BYTES, false);
     let mut refused = 0;
     for event in import::read(

@@ -199,7 +199,7 @@ impl<'a> Batch<'a> {
 }
 
 pub(crate) fn export(context: &mut Context<'_, '_>, args: &Export) -> Result<(), Failure> {
-    let target = Target::open(context, GRAPH_TIMEOUT)?;
+    let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
     let source = target.at(args.rev)?;
     // Refused before anything is printed.
     let revision = source.revision()?;

@@ -32,6 +32,17 @@ pub(crate) enum Target {
 
 impl Target {
     /// To read; a request to a cluster may take as long as `timeout`.
+    pub(crate) fn open_to_read(
+        context: &Context<'_, '_>,
+        timeout: Duration,
+    ) -> Result<Target, Failure> {
+        match context.is_remote() {
+            true => Target::open(context, timeout),
+            false => Ok(Target::Local(context.open_to_read()?)),
+        }
+    }
+
+    /// To change what is there; a request to a cluster may take as long as `timeout`.
     pub(crate) fn open(context: &Context<'_, '_>, timeout: Duration) -> Result<Target, Failure> {
         if context.is_remote() {
             return Ok(Target::Remote(context.remote(timeout)?));
@@ -106,9 +117,9 @@ impl Target {
         lease: Option<LeaseId>,
     ) -> Result<Revision, Failure> {
         match self {
-            Target::Local(db) => Ok(match lease {
-                Some(lease) => db.put_with_lease(key, value, lease)?,
-                None => db.put(key, value)?,
+            Target::Local(db) => Ok(match (db.to_write()?, lease) {
+                (db, Some(lease)) => db.put_with_lease(key, value, lease)?,
+                (db, None) => db.put(key, value)?,
             }),
             Target::Remote(remote) => {
                 let put = remote.client.put(key, value);
@@ -129,7 +140,9 @@ impl Target {
         value: Vec<u8>,
     ) -> Result<Revision, Failure> {
         let remote = match self {
-            Target::Local(db) => return Ok(db.compare_and_swap(key, expected, value)?),
+            Target::Local(db) => {
+                return Ok(db.to_write()?.compare_and_swap(key, expected, value)?);
+            }
             Target::Remote(remote) => remote,
         };
         let range = KeyRange::key(key.clone());
@@ -161,6 +174,7 @@ impl Target {
     pub(crate) fn delete(&self, range: &Range) -> Result<(u64, Revision), Failure> {
         match self {
             Target::Local(db) => {
+                let db = db.to_write()?;
                 let deleted = match single_key(range) {
                     Some(key) => u64::from(db.delete(key)?.is_some()),
                     None => db.delete_range(range.clone())?,
@@ -207,9 +221,9 @@ impl Target {
         ttl: Duration,
     ) -> Result<(LeaseId, Duration), Failure> {
         match (self, id) {
-            (Target::Local(db), None) => Ok((db.grant_lease(ttl)?, ttl)),
+            (Target::Local(db), None) => Ok((db.to_write()?.grant_lease(ttl)?, ttl)),
             (Target::Local(db), Some(id)) => {
-                db.grant_lease_with_id(id, ttl)?;
+                db.to_write()?.grant_lease_with_id(id, ttl)?;
                 Ok((id, ttl))
             }
             (Target::Remote(remote), id) => {
@@ -238,7 +252,7 @@ impl Target {
     ) -> Result<(), Failure> {
         match self {
             Target::Local(db) => loop {
-                let ttl = db.keep_alive(id)?;
+                let ttl = db.to_write()?.keep_alive(id)?;
                 renewed(ttl)?;
                 if once {
                     return Ok(());
@@ -269,7 +283,7 @@ impl Target {
     /// Ends a lease; gives how many keys it deleted.
     pub(crate) fn revoke_lease(&self, id: LeaseId) -> Result<u64, Failure> {
         match self {
-            Target::Local(db) => Ok(db.revoke_lease(id)?),
+            Target::Local(db) => Ok(db.to_write()?.revoke_lease(id)?),
             Target::Remote(remote) => {
                 // The reply to a revocation does not say what went with it.
                 let keys = remote.wait(remote.client.time_to_live(id, true))?.keys;
@@ -322,7 +336,7 @@ impl Target {
         strict: bool,
     ) -> Result<(Vec<Refusal>, Imported), Failure> {
         match self {
-            Target::Local(db) => sink::write(db, items, strict),
+            Target::Local(db) => sink::write(db.to_write()?, items, strict),
             Target::Remote(remote) => remote_sink::write(remote, items, strict),
         }
     }
@@ -331,6 +345,7 @@ impl Target {
     pub(crate) fn write(&self, write: GraphWrite) -> Result<(bool, Revision), Failure> {
         match self {
             Target::Local(db) => {
+                let db = db.to_write()?;
                 let changed = db.transact(|tx| match write.clone() {
                     GraphWrite::PutBlock(new) => tx.put_block(&new).map(|()| true),
                     GraphWrite::DeleteBlock(id) => tx.delete_block(id),

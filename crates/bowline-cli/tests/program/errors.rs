@@ -39,7 +39,7 @@ fn a_second_program_is_told_that_the_directory_is_in_use() {
         .read_line(&mut line)
         .unwrap();
     assert!(line.contains("put"), "{line}");
-    let refused = place.run("get k");
+    let refused = place.run("put k w");
     first.kill().unwrap();
     first.wait().unwrap();
     assert_eq!(refused.code, 5);

@@ -13,6 +13,7 @@ mod kill_calls;
 mod long_range;
 mod notify;
 mod raw_http2;
+mod read_only;
 mod serve;
 mod shell;
 mod store_remote;

@@ -137,7 +137,7 @@ fn a_person_has_a_prompt_history_and_completion_and_errors_end_no_session() {
         "{shown}"
     );
     // It is open once, until the end.
-    assert!(place.fails("get greeting", 5).contains("another process"));
+    assert!(place.fails("put greeting x", 5).contains("another process"));
     terminal.keys(" put secret x\r");
     prompt(&mut terminal);
     terminal.keys(CTRL_D);

@@ -407,7 +407,8 @@ async fn what_is_asked_of_the_neighborhood_is_what_is_answered() {
         to: id(4),
         kinds: kinds.iter().map(ToString::to_string).collect(),
         weight: (!weight.is_empty()).then(|| weight.to_owned()),
-        default_weight: (!weight.is_empty()).then_some(1.0),
+        // Edges by kind `next` have no length.
+        default_weight: (weight == "km").then_some(1.0),
         max_depth,
         ..pb::ShortestPathRequest::default()
     };

@@ -140,7 +140,7 @@ impl Layout {
 
     /// The number in a manifest's name.
     #[must_use]
-    pub(crate) fn manifest_number(name: &str) -> Option<u64> {
+    pub fn manifest_number(name: &str) -> Option<u64> {
         u64::from_str_radix(name.strip_prefix("manifest-")?, 16).ok()
     }
 }

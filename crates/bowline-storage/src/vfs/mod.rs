@@ -15,6 +15,7 @@
 
 mod memory;
 mod os;
+mod overlay;
 mod uninterrupted;
 
 use std::fmt::Debug;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 pub use memory::MemoryVfs;
 pub use os::OsVfs;
+pub use overlay::OverlayVfs;
 pub use uninterrupted::UninterruptedVfs;
 
 use crate::error::{Error, Result};

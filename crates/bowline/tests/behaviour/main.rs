@@ -15,6 +15,7 @@ mod ingest;
 mod keys;
 mod leases;
 mod limits;
+mod read_only;
 mod regressions;
 mod support;
 mod transactions;

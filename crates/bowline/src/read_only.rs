@@ -1,0 +1,81 @@
+//! Opening a directory to read it, beside its owner if there is one.
+//!
+//! Recovery runs as ever, over an [`OverlayVfs`]: nothing is written to the directory, and its lock is left alone.
+//!
+//! The owner goes on meanwhile. It appends to the log and to the manifest, and after a flush it removes segments and
+//! tables that the manifest no longer needs. So what was read is one state only if the manifest was the same before and
+//! after: the owner removes nothing before the manifest says so. A frame of the log that was being written looks torn,
+//! or damaged if it was finished while its neighbors were read. Either way another attempt finds it whole.
+//!
+//! Invariants:
+//!
+//! - Nothing in the directory changes.
+//! - A commit that was acknowledged before the call is in the result: the log is read after the call began, and all of
+//!   it that the manifest of that time does not cover was there to be read.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bowline_storage::version::Layout;
+use bowline_storage::vfs::{self, OverlayVfs, Vfs};
+
+use crate::builder::DbBuilder;
+use crate::reader::DbReader;
+use bowline_core::error::{Error, Result};
+use bowline_core::options::Background;
+
+/// How often the files may change under the reader.
+const ATTEMPTS_MAX: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(5);
+/// No manifest is larger.
+const MANIFEST_MAX_BYTES: u64 = 1 << 30;
+
+/// See [`DbBuilder::open_read_only`].
+pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
+    let below = builder.vfs.clone();
+    let layout = Layout::new(path);
+    for attempt in 1.. {
+        let before = manifest(&*below, &layout).ok();
+        let opened = builder
+            .clone()
+            .vfs(Arc::new(OverlayVfs::new(below.clone())))
+            .background(Background::Manual)
+            .create(false)
+            .open(path);
+        let is_same = before == manifest(&*below, &layout).ok();
+        let is_last = attempt == ATTEMPTS_MAX;
+        match opened {
+            Ok(db) if is_same => {
+                // Nobody else does, without threads.
+                db.expire_leases()?;
+                return Ok(DbReader::clone(&db));
+            }
+            Err(Error::Storage(error)) if error.is_corruption() && !is_last => {}
+            Err(error) if is_same || is_last => return Err(error),
+            Ok(_) if is_last => break,
+            Ok(_) | Err(_) => {}
+        }
+        thread::sleep(PAUSE * attempt);
+    }
+    Err(Error::Storage(bowline_storage::Error::corrupt(
+        path,
+        0,
+        "its owner changed the files each time they were read: try again, or ask the owner",
+    )))
+}
+
+/// What the directory says about its state: the name file, and the manifests.
+fn manifest(vfs: &dyn Vfs, layout: &Layout) -> Result<Vec<(String, Vec<u8>)>> {
+    let root = layout.root();
+    let names = vfs.read_dir(root);
+    let names = names.map_err(|error| bowline_storage::Error::io("list", root, error))?;
+    let is_state = |name: &String| name == "BOWLINE" || Layout::manifest_number(name).is_some();
+    let mut found = Vec::new();
+    for name in names.into_iter().filter(is_state) {
+        let bytes = vfs::read_file(vfs, &root.join(&name), MANIFEST_MAX_BYTES)?;
+        found.push((name, bytes));
+    }
+    Ok(found)
+}
