@@ -13,11 +13,13 @@
 //! - A commit that was acknowledged before the call is in the result: the log is read after the call began, and all of
 //!   it that the manifest of that time does not cover was there to be read.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bowline_storage::Error as StorageError;
 use bowline_storage::version::Layout;
 use bowline_storage::vfs::{self, OverlayVfs, Vfs};
 
@@ -38,12 +40,16 @@ pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
     let layout = Layout::new(path);
     for attempt in 1.. {
         let before = manifest(&*below, &layout).ok();
-        let opened = builder
-            .clone()
-            .vfs(Arc::new(OverlayVfs::new(below.clone())))
-            .background(Background::Manual)
-            .create(false)
-            .open(path);
+        let overlay = OverlayVfs::new(below.clone(), path);
+        let opened = match overlay {
+            Ok(overlay) => builder
+                .clone()
+                .vfs(Arc::new(overlay))
+                .background(Background::Manual)
+                .create(false)
+                .open(path),
+            Err(error) => Err(StorageError::io("list", path, error).into()),
+        };
         let is_same = before == manifest(&*below, &layout).ok();
         let is_last = attempt == ATTEMPTS_MAX;
         match opened {
@@ -52,25 +58,33 @@ pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
                 db.expire_leases()?;
                 return Ok(DbReader::clone(&db));
             }
-            Err(Error::Storage(error)) if error.is_corruption() && !is_last => {}
+            Err(Error::Storage(error)) if may_pass(&error) && !is_last => {}
             Err(error) if is_same || is_last => return Err(error),
             Ok(_) if is_last => break,
             Ok(_) | Err(_) => {}
         }
         thread::sleep(PAUSE * attempt);
     }
-    Err(Error::Storage(bowline_storage::Error::corrupt(
+    Err(Error::Storage(StorageError::corrupt(
         path,
         0,
         "its owner changed the files each time they were read: try again, or ask the owner",
     )))
 }
 
+/// Whether an error may be due to what the owner did meanwhile: to a frame that it was writing, or to a file that it
+/// removed after it was listed.
+fn may_pass(error: &StorageError) -> bool {
+    let is_gone =
+        matches!(error, StorageError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+    is_gone || error.is_corruption()
+}
+
 /// What the directory says about its state: the name file, and the manifests.
 fn manifest(vfs: &dyn Vfs, layout: &Layout) -> Result<Vec<(String, Vec<u8>)>> {
     let root = layout.root();
     let names = vfs.read_dir(root);
-    let names = names.map_err(|error| bowline_storage::Error::io("list", root, error))?;
+    let names = names.map_err(|error| StorageError::io("list", root, error))?;
     let is_state = |name: &String| name == "BOWLINE" || Layout::manifest_number(name).is_some();
     let mut found = Vec::new();
     for name in names.into_iter().filter(is_state) {

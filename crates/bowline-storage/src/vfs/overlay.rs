@@ -4,13 +4,15 @@
 //! it is, the engine opens it through an overlay: recovery cuts, renames and creates files as ever, and all of that
 //! stays in memory.
 //!
-//! A file that is written to keeps the pages that changed; the others are read from below. Files, once open, are
-//! those of the moment they were opened, also when the owner removes their names. What the owner writes into them
-//! later is seen: a reader has to check what it read, as the log's and the tables' readers do by checksums.
+//! The names below the root are those of the moment the overlay was made: what the owner creates later is not there,
+//! so its new files and those of this recovery, which choose the same numbers, do not meet. A file that is written to
+//! keeps the pages that changed; the others are read from below. Files, once open, stay readable when the owner removes
+//! their names. What the owner writes into them later is seen: a reader has to check what it read, as the log's and the
+//! tables' readers do by checksums.
 //!
 //! Invariant: no call changes anything in the file system below, nor takes a lock there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +35,7 @@ const PAGE_BYTES: usize = 4096;
 /// below.create_dir(Path::new("d"))?;
 /// below.open(Path::new("d/f"), OpenMode::CreateNew)?.write_at(b"theirs", 0)?;
 ///
-/// let overlay = OverlayVfs::new(below.clone());
+/// let overlay = OverlayVfs::new(below.clone(), Path::new("d"))?;
 /// overlay.open(Path::new("d/f"), OpenMode::ReadWrite)?.write_at(b"ours!!", 0)?;
 /// let mut bytes = [0; 6];
 /// below.open(Path::new("d/f"), OpenMode::Read)?.read_at(&mut bytes, 0)?;
@@ -43,7 +45,10 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct OverlayVfs {
     below: Arc<dyn Vfs>,
-    /// The names that are not as they are below.
+    root: PathBuf,
+    /// The root and the names in it, when the overlay was made.
+    listed: Arc<BTreeSet<PathBuf>>,
+    /// The names that are not as they were listed.
     names: Arc<Mutex<BTreeMap<PathBuf, Node>>>,
 }
 
@@ -82,18 +87,40 @@ fn missing() -> io::Error {
 }
 
 impl OverlayVfs {
-    /// An overlay over a file system.
-    #[must_use]
-    pub fn new(below: Arc<dyn Vfs>) -> OverlayVfs {
-        OverlayVfs {
-            below,
-            names: Arc::default(),
+    /// An overlay over the directory `root`, which need not exist. What is outside of it is as it is below.
+    ///
+    /// # Errors
+    /// Those of listing the directories.
+    pub fn new(below: Arc<dyn Vfs>, root: &Path) -> io::Result<OverlayVfs> {
+        let mut listed = BTreeSet::new();
+        let mut left = vec![root.to_owned()];
+        while let Some(path) = left.pop() {
+            // One that is gone again was not there.
+            let Some(found) = below.metadata(&path)? else {
+                continue;
+            };
+            if found.is_dir {
+                let names = below.read_dir(&path)?.into_iter();
+                left.extend(names.map(|name| path.join(name)));
+            }
+            listed.insert(path);
         }
+        Ok(OverlayVfs {
+            below,
+            root: root.to_owned(),
+            listed: Arc::new(listed),
+            names: Arc::default(),
+        })
     }
 
-    /// What is here under a name: `None` when it is as it is below.
+    /// What is here under a name: `None` when it is as it was listed.
     fn own(&self, path: &Path) -> Option<Node> {
         self.names.lock().get(path).cloned()
+    }
+
+    /// Whether a name that is not an own one is there below.
+    fn is_listed(&self, path: &Path) -> bool {
+        !path.starts_with(&self.root) || self.listed.contains(path)
     }
 }
 
@@ -101,7 +128,7 @@ impl Vfs for OverlayVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
         let mut names = self.names.lock();
         let is_free = match names.get(path) {
-            None => self.below.metadata(path)?.is_none(),
+            None => !self.is_listed(path),
             Some(Node::Removed) => true,
             Some(Node::Directory) => return Err(io::ErrorKind::IsADirectory.into()),
             Some(Node::File(_)) => false,
@@ -130,6 +157,17 @@ impl Vfs for OverlayVfs {
     fn read_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut found: Vec<String> = match self.own(path) {
             Some(_) => Vec::new(),
+            None if !self.is_listed(path) => return Err(missing()),
+            None if path.starts_with(&self.root) => {
+                let names = self
+                    .listed
+                    .iter()
+                    .filter(|name| name.parent() == Some(path));
+                let names = names.filter_map(|name| name.file_name());
+                names
+                    .map(|name| name.to_string_lossy().into_owned())
+                    .collect()
+            }
             None => self.below.read_dir(path)?,
         };
         let names = self.names.lock();
@@ -149,6 +187,7 @@ impl Vfs for OverlayVfs {
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
         Ok(match self.own(path) {
+            None if !self.is_listed(path) => None,
             None => return self.below.metadata(path),
             Some(Node::Removed) => None,
             Some(Node::Directory) => Some(Metadata {
@@ -169,6 +208,7 @@ impl Vfs for OverlayVfs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let node = match self.own(from) {
+            None if !self.is_listed(from) => return Err(missing()),
             None => {
                 let below = self.below.open(from, OpenMode::Read)?;
                 Node::File(Arc::new(OverlayFile::over(Some(below))?))
@@ -183,10 +223,16 @@ impl Vfs for OverlayVfs {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        if self.metadata(path)?.is_none() {
+        let mut names = self.names.lock();
+        let is_there = match names.get(path) {
+            // Also when the owner has removed it meanwhile.
+            None => self.is_listed(path),
+            Some(node) => !matches!(node, Node::Removed),
+        };
+        if !is_there {
             return Err(missing());
         }
-        self.names.lock().insert(path.to_owned(), Node::Removed);
+        names.insert(path.to_owned(), Node::Removed);
         Ok(())
     }
 
@@ -357,7 +403,7 @@ mod tests {
                 }
             }
             let before = contents(&below);
-            let overlay = OverlayVfs::new(Arc::new(below.clone()));
+            let overlay = OverlayVfs::new(Arc::new(below.clone()), Path::new("d")).unwrap();
             let both: [&dyn Vfs; 2] = [&overlay, &copy];
             for _ in 0..30 {
                 let [path, other] = [0; 2].map(|_| *random.choice(&["d/a", "d/b", "d/c"]).unwrap());
@@ -390,11 +436,27 @@ mod tests {
         }
     }
 
+    /// A table that the owner was writing had the number that recovery chose for one of its own.
+    #[test]
+    fn what_appears_below_later_is_not_there() {
+        let below = MemoryVfs::default();
+        below.create_dir(Path::new("d")).unwrap();
+        let overlay = OverlayVfs::new(Arc::new(below.clone()), Path::new("d")).unwrap();
+        let theirs = below.open(Path::new("d/1"), OpenMode::CreateNew).unwrap();
+        write_all(&*theirs, b"theirs", 0);
+        assert!(overlay.metadata(Path::new("d/1")).unwrap().is_none());
+        assert!(overlay.open(Path::new("d/1"), OpenMode::Read).is_err());
+        let ours = overlay.open(Path::new("d/1"), OpenMode::CreateNew).unwrap();
+        write_all(&*ours, b"ours", 0);
+        assert_eq!(contents(&overlay), [("1".to_owned(), b"ours".to_vec())]);
+        assert_eq!(contents(&below), [("1".to_owned(), b"theirs".to_vec())]);
+    }
+
     #[test]
     fn the_lock_below_is_left_alone() {
         let below: Arc<dyn Vfs> = Arc::new(MemoryVfs::default());
         let held = below.lock(Path::new("LOCK")).unwrap();
-        let overlay = OverlayVfs::new(below.clone());
+        let overlay = OverlayVfs::new(below.clone(), Path::new("d")).unwrap();
         assert!(overlay.lock(Path::new("LOCK")).unwrap().is_some());
         assert!(below.lock(Path::new("LOCK")).unwrap().is_none());
         drop(held);
