@@ -251,8 +251,8 @@ fn list_edges(
     Ok(())
 }
 
-/// The edges of a block, in the order of its neighbours. There is no request for them on the wire, but one for the
-/// neighbours and one for edges by their keys.
+/// The edges of a block, in the order of its neighbors. There is no request for them on the wire, but one for the
+/// neighbors and one for edges by their keys.
 fn list_edges_of(
     context: &mut Context<'_, '_>,
     graph: &View<'_>,
