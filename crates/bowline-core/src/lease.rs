@@ -11,7 +11,7 @@
 //! - The library's record of a lease also has a deadline on the wall clock, which is never earlier than the
 //!   one in memory. An opened database goes on from it ([`LeaseTable::resume`]), so the time during which the
 //!   database was closed counts. The record of a grant has the exact deadline. A keep-alive that passes the
-//!   recorded deadline writes one that is [`slack`] later than needed, so few keep-alives write, and after a
+//!   recorded deadline writes one that is `slack` later than needed, so few keep-alives write, and after a
 //!   crash a lease lives longer by at most that.
 //! - In a cluster the leader records remaining times (`Command::LeaseRemaining`) for the next leader. A
 //!   recorded time is never less than the true remaining time. So while a lease has such a record, or one

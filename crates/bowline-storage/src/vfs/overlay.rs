@@ -24,6 +24,9 @@ use super::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
 /// The unit that is copied when a part of it changes.
 const PAGE_BYTES: usize = 4096;
 
+/// How deep directories are listed: the root and those in it, as of the log and the tables.
+const DEPTH_MAX: u32 = 2;
+
 /// See the module.
 ///
 /// ```
@@ -87,21 +90,23 @@ fn missing() -> io::Error {
 }
 
 impl OverlayVfs {
-    /// An overlay over the directory `root`, which need not exist. What is outside of it is as it is below.
+    /// An overlay over the directory `root`, which need not exist. What is outside of it is as it is below; what lies
+    /// deeper than a directory in it, where a database has nothing, is not there.
     ///
     /// # Errors
     /// Those of listing the directories.
     pub fn new(below: Arc<dyn Vfs>, root: &Path) -> io::Result<OverlayVfs> {
         let mut listed = BTreeSet::new();
-        let mut left = vec![root.to_owned()];
-        while let Some(path) = left.pop() {
+        let mut left = vec![(root.to_owned(), 0)];
+        while let Some((path, depth)) = left.pop() {
             // One that is gone again was not there.
             let Some(found) = below.metadata(&path)? else {
                 continue;
             };
-            if found.is_dir {
+            // A link to a directory may lead in a circle.
+            if found.is_dir && depth < DEPTH_MAX {
                 let names = below.read_dir(&path)?.into_iter();
-                left.extend(names.map(|name| path.join(name)));
+                left.extend(names.map(|name| (path.join(name), depth + 1)));
             }
             listed.insert(path);
         }
