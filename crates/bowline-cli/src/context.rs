@@ -31,17 +31,24 @@ pub(crate) struct Context<'a, 's> {
 impl Context<'_, '_> {
     /// Opens an existing database in a directory.
     pub(crate) fn open(&self) -> Result<Directory, Failure> {
-        if self.is_remote() {
-            let text =
-                "this command works on a directory: leave --endpoints out, and say --data-dir";
-            return Err(usage(text.to_owned()));
-        }
+        self.refuse_a_cluster()?;
         self.open_by(builder().create(false))
+    }
+
+    fn refuse_a_cluster(&self) -> Result<(), Failure> {
+        match self.is_remote() {
+            true => Err(usage(
+                "this command works on a directory: leave --endpoints out, and say --data-dir"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Opens the database to read it, as it is at this moment: also beside the process that has it open, and without
     /// a change of any file. A session reads by its own handle.
     pub(crate) fn open_to_read(&self) -> Result<Directory, Failure> {
+        self.refuse_a_cluster()?;
         match self.session {
             Some(_) => self.open(),
             None => {
