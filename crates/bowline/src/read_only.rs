@@ -3,9 +3,10 @@
 //! Recovery runs as ever, over an [`OverlayVfs`]: nothing is written to the directory, and its lock is left alone.
 //!
 //! The owner goes on meanwhile. It appends to the log and to the manifest, and after a flush it removes segments and
-//! tables that the manifest no longer needs. So what was read is one state only if the manifest was the same before and
-//! after: the owner removes nothing before the manifest says so. A frame of the log that was being written looks torn,
-//! or damaged if it was finished while its neighbors were read. Either way another attempt finds it whole.
+//! tables that the manifest no longer needs. The overlay lists the names first, and recovery reads the manifest after
+//! that. So a segment that is gone by then is either covered by that manifest, or the attempt fails and is repeated; and
+//! so it is where the manifest changed during the attempt. A frame of the log that was being written looks torn, or
+//! damaged if it was finished while its neighbors were read: another attempt finds it whole.
 //!
 //! Invariants:
 //!
