@@ -6,18 +6,21 @@
 //! | `hub` (internal lock) | the publisher of a commit | watchers |
 //! | `leases`, `kinds` | commits of grants, ends, registrations | all |
 //! | `lease_signal` | grants and the close of the database | the lease thread |
+//! | `graph_view` (internal locks) | commit groups, or a member's applier; the view's thread | graph queries |
+//! | `view_signal` | commit groups, graph queries and the close of the database | the view's thread |
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_storage::Clock;
-use bowline_storage::engine::Engine;
+use bowline_storage::engine::{Engine, SnapshotPin};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_storage::sync::{Condvar, Mutex};
 use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};
+use crate::graph::csr::{Begun, EdgeChange, GraphView};
 use crate::kinds::Kinds;
 use crate::lease::LeaseTable;
 use crate::options::Limits;
@@ -31,6 +34,8 @@ pub struct Surroundings {
     pub path: PathBuf,
     pub limits: Limits,
     pub watch_ring_bytes: u64,
+    /// How much memory the graph view may take; 0 for none.
+    pub graph_view_bytes: u64,
     /// False with `Durability::Memory`.
     pub has_files: bool,
 }
@@ -42,10 +47,13 @@ pub struct Core {
     pub hub: Hub,
     pub leases: LeaseTable,
     pub kinds: Kinds,
+    pub graph_view: GraphView,
     pub limits: Limits,
     pub around: Surroundings,
     is_closed: AtomicBool,
     lease_signal: Signal,
+    view_signal: Signal,
+    is_view_wanted: AtomicBool,
 }
 
 impl Core {
@@ -55,11 +63,14 @@ impl Core {
             kinds: Kinds::load(&engine)?,
             leases: LeaseTable::load(&engine, &*around.clock)?,
             hub: Hub::new(around.watch_ring_bytes),
+            graph_view: GraphView::new(around.graph_view_bytes),
             limits: around.limits,
             engine,
             around,
             is_closed: AtomicBool::new(false),
             lease_signal: Signal::default(),
+            view_signal: Signal::default(),
+            is_view_wanted: AtomicBool::new(false),
         })
     }
 
@@ -83,11 +94,63 @@ impl Core {
         self.is_closed.store(true, Ordering::Release);
         self.hub.close();
         self.lease_signal.notify();
+        self.view_signal.notify();
     }
 
     /// Wakes the lease thread after a grant: the next deadline may be earlier.
     pub fn signal_lease(&self) {
         self.lease_signal.notify();
+    }
+
+    /// Wakes the thread of the graph view: to build it, if `is_wanted`, or to apply and fold its changes.
+    pub fn signal_view(&self, is_wanted: bool) {
+        if is_wanted {
+            self.is_view_wanted.store(true, Ordering::Release);
+        }
+        self.view_signal.notify();
+    }
+
+    /// Hands over a group's changes of edges. Called in the commit order, once they are visible.
+    pub fn publish_edges(&self, changes: &mut Vec<EdgeChange>) {
+        if self.graph_view.publish(self.engine.visible(), changes) {
+            self.signal_view(false);
+        }
+    }
+
+    /// Builds the graph view, if there is none, and returns whether it is ready. `begin` begins it in the
+    /// commit order.
+    pub fn build_view(&self, begin: impl FnOnce(&Core) -> (SnapshotPin, Begun)) -> Result<bool> {
+        if self.graph_view.is_ready() {
+            self.graph_view.maintain();
+            return Ok(true);
+        }
+        if !self.graph_view.is_allowed() {
+            return Ok(false);
+        }
+        let (_pin, begun) = begin(self);
+        let is_cancelled = || self.is_closed();
+        let is_ready = self.graph_view.build(&self.engine, &begun, &is_cancelled)?;
+        if is_ready {
+            self.graph_view.maintain();
+        }
+        Ok(is_ready)
+    }
+
+    /// The body of the graph view's thread: builds it when it is wanted, applies and folds its changes.
+    pub fn keep_view(&self, begin: impl Fn(&Core) -> (SnapshotPin, Begun)) {
+        /// A state that few changes were applied to answers just as well.
+        const PAUSE_MAX: Duration = Duration::from_secs(60);
+        while !self.is_closed() {
+            if self.is_view_wanted.swap(false, Ordering::AcqRel)
+                && let Err(error) = self.build_view(&begin)
+            {
+                tracing::error!(%error, "the graph view cannot be built: queries read the trees");
+            }
+            self.graph_view.maintain();
+            let is_due = || self.is_closed() || self.is_view_wanted.load(Ordering::Acquire);
+            self.view_signal
+                .wait(|| if is_due() { Duration::ZERO } else { PAUSE_MAX });
+        }
     }
 
     /// Waits until the next lease expires, one is granted or the database is closed, `idle` at most and

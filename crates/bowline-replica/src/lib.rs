@@ -63,10 +63,12 @@ pub use bowline_types::{EdgeKey, GraphWrite, Touched};
 
 use bowline::{Db, DbBuilder, DbReader, TreeHashes};
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::csr::EdgeChange;
 use bowline_core::lease::{self, LeaseId};
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_core::watch::Change;
+use bowline_core::write::writer::Collect;
 use overlay::Overlay;
 use plan::{Effect, Known, LeaseEffect, Place, Plan, Planner};
 use range::refusal;
@@ -276,6 +278,7 @@ impl Replica {
             state,
             group: None,
             published: Vec::new(),
+            edges: Vec::new(),
             leases: Vec::new(),
             is_unrecorded: false,
         }
@@ -427,6 +430,8 @@ impl Replica {
     pub fn install(&self, frozen: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let mut state = self.state.lock();
         let core = self.core();
+        // Before the state is another: the applier is locked out, so nothing begins the view meanwhile.
+        core.graph_view.forget();
         let installed = core.engine.install(frozen, directory, keeps_log)?;
         core.kinds.reload(&core.engine)?;
         core.leases.reload(&core.engine, self.core().clock())?;
@@ -556,6 +561,8 @@ pub struct Applier<'a> {
     state: MutexGuard<'a, ApplyState>,
     group: Option<CommitGroup<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
+    /// The changes of edges, for the graph view.
+    edges: Vec<EdgeChange>,
     /// The effects on leases, applied when the group is visible.
     leases: Vec<(LeaseId, LeaseEffect)>,
     last: Revision,
@@ -626,7 +633,10 @@ impl<'a> Applier<'a> {
         wants_reply: bool,
     ) -> Result<Reply> {
         let core = self.core();
-        let is_watched = core.hub.is_watched();
+        let collect = Collect {
+            events: core.hub.is_watched(),
+            edges: core.graph_view.is_collecting(),
+        };
         let planner = Planner::new(
             &core.engine,
             &core.kinds,
@@ -634,13 +644,14 @@ impl<'a> Applier<'a> {
             self.last,
             Place { index, term },
             wants_reply,
-            is_watched,
+            collect,
         );
         let Plan {
             batch,
             operations,
             revision,
             changes,
+            mut edges,
             effects,
             reply,
         } = planner.plan(command)?;
@@ -660,7 +671,8 @@ impl<'a> Applier<'a> {
             // Until the entry is complete, the index is that of the one before.
             group.apply_at(self.state.index.min(index), &batch)?;
             self.is_unrecorded = true;
-            if is_watched && revision > self.last {
+            self.edges.append(&mut edges);
+            if collect.events && revision > self.last {
                 self.published.push((revision, changes));
             }
             self.last = revision;
@@ -763,6 +775,7 @@ impl<'a> Applier<'a> {
             core.hub.publish(revision, changes);
         }
         core.hub.wake();
+        core.publish_edges(&mut self.edges);
         Ok(())
     }
 

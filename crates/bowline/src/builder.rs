@@ -40,6 +40,7 @@ pub struct DbBuilder {
     durability: Durability,
     pub(crate) limits: Limits,
     pub(crate) watch_ring_bytes: u64,
+    pub(crate) graph_view_bytes: u64,
     pub(crate) vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     engine: EngineOptions,
@@ -65,6 +66,7 @@ impl DbBuilder {
             durability: Durability::default(),
             limits: Limits::default(),
             watch_ring_bytes: 16 << 20,
+            graph_view_bytes: 256 << 20,
             vfs: Arc::new(OsVfs),
             clock: Arc::new(SystemClock::new()),
             engine,
@@ -274,6 +276,23 @@ impl DbBuilder {
         self
     }
 
+    /// The memory for the graph view, in bytes. Default: 256 MiB; 0 for none. The view holds the edges of the
+    /// whole graph, about 10 bytes an edge and 30 a block, and makes traversals many times faster. It is built
+    /// in the background once queries have read some thousand blocks, or by [`Db::build_graph_view`]. Where the
+    /// graph does not fit, queries read the tables.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::builder().graph_view_bytes(1 << 30).open(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn graph_view_bytes(mut self, bytes: u64) -> DbBuilder {
+        self.graph_view_bytes = bytes;
+        self
+    }
+
     /// Where flushes, compaction and lease expiry run. Default: on background threads. With
     /// [`Background::Manual`], flushes and compaction run on the writing thread, and leases expire only
     /// in [`Db::expire_leases`]; this is deterministic, for tests and simulation.
@@ -346,6 +365,7 @@ impl DbBuilder {
             path,
             limits: self.limits,
             watch_ring_bytes: self.watch_ring_bytes,
+            graph_view_bytes: self.graph_view_bytes,
             has_files,
         };
         (self.engine, around)
@@ -422,6 +442,7 @@ impl DbBuilder {
                 tracing::error!(%error, "leases could not be expired; it is tried again");
             }
             handle.start_lease_thread(expiry::run)?;
+            handle.allow_view_thread();
         }
         Ok(Db::new(handle))
     }

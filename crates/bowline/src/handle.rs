@@ -1,23 +1,25 @@
 //! Reference-counted handles of an open database. Dropping the last handle closes the database.
 //!
 //! ```text
-//! Db, DbReader, Snapshot, Transaction, Watcher ──► Handle ──► Open ──► Shared ◄── lease thread
-//!                                                  (counted)   │         core, commit queue
+//! Db, DbReader, Snapshot, Transaction, Watcher ──► Handle ──► Open ──► Shared ◄── lease thread,
+//!                                                  (counted)   │         core, commit queue    view thread
 //!                                                              └─ closes and joins when dropped
 //! ```
 //!
-//! Invariant: the lease thread holds no handle, so it never keeps a database open.
+//! Invariant: no thread holds a handle, so none keeps a database open.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_storage::engine::SnapshotPin;
 use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Instant, Mutex};
 
 use crate::commit_queue::{CommitQueue, Committed, Request};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
+use bowline_core::graph::csr::Begun;
 use bowline_core::kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
@@ -44,11 +46,20 @@ impl Shared {
     #[inline]
     pub(crate) fn commit(&self, request: Request) -> Result<Committed> {
         self.check_open()?;
-        match self.queue.commit(&self.engine, &self.hub, request) {
+        match self.queue.commit(&self.core, request) {
             // Closed after the check above.
             Err(Error::Storage(bowline_storage::Error::Closed)) => Err(Error::Closed),
             result => result,
         }
+    }
+
+    /// Begins the graph view in the commit order.
+    pub(crate) fn begin_view(&self) -> (SnapshotPin, Begun) {
+        self.queue.lead_alone(|| {
+            let pin = self.engine.pin_newest();
+            let begun = self.graph_view.begin(pin.revision());
+            (pin, begun)
+        })
     }
 
     /// The number of a kind. Registers a new kind.
@@ -101,6 +112,17 @@ pub(crate) fn retry_conflicts<T>(mut attempt: impl FnMut() -> Result<T>) -> Resu
 struct Open {
     shared: Arc<Shared>,
     lease_thread: Mutex<Option<JoinHandle<()>>>,
+    view_thread: Mutex<ViewThread>,
+}
+
+/// The thread that builds and keeps the graph view, started when a view is wanted for the first time.
+#[derive(Debug, Default)]
+enum ViewThread {
+    /// None may be started: threads are not wanted, the view is another's to keep, or the database is closed.
+    #[default]
+    None,
+    Allowed,
+    Running(JoinHandle<()>),
 }
 
 /// Keeps a database open.
@@ -124,6 +146,7 @@ impl Handle {
         let open = Open {
             shared: Arc::new(Shared { core, queue }),
             lease_thread: Mutex::new(None),
+            view_thread: Mutex::default(),
         };
         Handle {
             open: Arc::new(open),
@@ -141,6 +164,26 @@ impl Handle {
         Ok(())
     }
 
+    /// Allows a thread for the graph view.
+    pub(crate) fn allow_view_thread(&self) {
+        *self.open.view_thread.lock() = ViewThread::Allowed;
+    }
+
+    /// Has the graph view built in the background, if there is a thread to do it.
+    #[cold]
+    pub(crate) fn want_view(&self) {
+        let mut thread = self.open.view_thread.lock();
+        if matches!(*thread, ViewThread::Allowed) {
+            let shared = self.open.shared.clone();
+            let named = thread::Builder::new().name("bowline-graph".to_owned());
+            match named.spawn(move || shared.keep_view(|_| shared.begin_view())) {
+                Ok(running) => *thread = ViewThread::Running(running),
+                Err(error) => tracing::warn!(%error, "no thread for the graph view"),
+            }
+        }
+        self.signal_view(true);
+    }
+
     pub(crate) fn close(&self) -> Result<()> {
         self.open.close()
     }
@@ -152,6 +195,12 @@ impl Open {
         let thread = self.lease_thread.lock().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the lease thread panicked");
+        }
+        let thread = std::mem::take(&mut *self.view_thread.lock());
+        if let ViewThread::Running(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the graph view panicked");
         }
         Ok(self.shared.engine.close()?)
     }

@@ -189,6 +189,7 @@ impl Ingest {
             let revision = ingestion.publish(vec![tables.keys, tables.attachments])?;
             // The changes may exceed the watch ring: watchers read them from the tables.
             core.hub.wake();
+            core.publish_edges(&mut Vec::new());
             Ok(Committed {
                 revision: Revision::new(revision),
                 deleted: 0,

@@ -66,6 +66,7 @@ mod tree_hashes;
 mod watcher;
 
 pub use bowline_core::error::{Error, Result};
+pub use bowline_core::graph::csr::GraphViewStats;
 pub use bowline_core::graph::{AttributesRef, BlockRef, EdgeRef, Precedence};
 pub use bowline_core::kv::{Entry, EntryRef, LeaseKeys, Range, RangeIter, Version};
 pub use bowline_core::lease::{Lease, LeaseId};

@@ -12,6 +12,7 @@ use crate::handle::Handle;
 use crate::snapshot::Snapshot;
 use crate::watcher::WatchBuilder;
 use bowline_core::error::{Error, Result};
+use bowline_core::graph::csr::GraphViewStats;
 use bowline_core::kv::{Entry, LeaseKeys, Range, RangeIter, Version, order, record};
 use bowline_core::lease::{Lease, LeaseId};
 use bowline_core::state::{Core, check_key};
@@ -39,6 +40,8 @@ pub struct Stats {
     pub watchers: u64,
     /// The names of block and edge kinds.
     pub kinds: Vec<String>,
+    /// The graph view.
+    pub graph_view: GraphViewStats,
     /// The statistics of the storage engine.
     pub engine: EngineStats,
 }
@@ -458,6 +461,7 @@ impl DbReader {
             leases: core.leases.list(core.clock().monotonic()).len() as u64,
             watchers: core.hub.watchers() as u64,
             kinds: core.kinds.all(),
+            graph_view: core.graph_view.status(),
             engine: core.engine.stats(),
         }
     }

@@ -6,12 +6,14 @@
 //!        |
 //!    source                the interface of a snapshot for algorithms
 //!        |          \
-//!        |         view    the whole graph with dense numbers as ids
+//!        |         view    the whole graph with dense numbers as ids, for one question
 //!        |            \
 //!    traverse        order
 //!    reach           components
 //!    path            stats
 //! ```
+//!
+//! `csr` keeps all edges in memory, with dense numbers, beside the trees; every commit changes it.
 //!
 //! Local algorithms start at a block (`traverse`, `reach`, `path`) and read only the part of the trees that
 //! they visit. Global algorithms (`order`, `components`, `stats`) first read the whole graph into a `view`.
@@ -21,6 +23,7 @@
 //! algorithm defines which of several results it gives.
 
 pub mod components;
+pub mod csr;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod id_map;

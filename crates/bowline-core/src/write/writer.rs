@@ -15,6 +15,8 @@ use bowline_storage::engine::BatchWriter;
 use bowline_storage::{TreeId, Value};
 use bowline_types::Revision;
 
+use crate::graph::csr::EdgeChange;
+use crate::graph::split_edge_key;
 use crate::kv::record::{self, Meta};
 use crate::lease::LeaseId;
 use crate::trees;
@@ -36,25 +38,36 @@ impl Journal for () {
     fn delete(&mut self, _: TreeId, _: &[u8]) {}
 }
 
+/// What a writer collects beside its batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Collect {
+    /// The events for watchers.
+    pub events: bool,
+    /// The changes of edges for the graph view.
+    pub edges: bool,
+}
+
 /// Encodes the writes of one transaction at one revision. Transactions reuse its buffers.
 #[derive(Debug, Default)]
 pub struct Writer<J> {
     batch: Vec<u8>,
     head: Vec<u8>,
     changes: Vec<Change>,
+    edges: Vec<EdgeChange>,
     revision: Revision,
-    is_watched: bool,
+    collect: Collect,
     pub journal: J,
 }
 
 impl<J: Journal> Writer<J> {
-    /// Begins a transaction. Events are collected when it `is_watched`.
+    /// Begins a transaction.
     #[inline]
-    pub fn begin(&mut self, revision: Revision, is_watched: bool) {
+    pub fn begin(&mut self, revision: Revision, collect: Collect) {
         BatchWriter::start(&mut self.batch, revision.get());
         self.changes.clear();
+        self.edges.clear();
         self.revision = revision;
-        self.is_watched = is_watched;
+        self.collect = collect;
     }
 
     /// The batch encoded so far.
@@ -66,6 +79,11 @@ impl<J: Journal> Writer<J> {
     /// Takes the collected events.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// The collected changes of edges.
+    pub fn edges(&mut self) -> &mut Vec<EdgeChange> {
+        &mut self.edges
     }
 
     /// Takes the batch.
@@ -93,7 +111,7 @@ impl<J: Journal> Writer<J> {
         let meta = meta_of_put(self.revision, lease, previous);
         record::encode_head(&meta, &mut self.head);
         self.put_head_and(key, value);
-        if self.is_watched {
+        if self.collect.events {
             let entry = meta.entry(key, value.clone());
             self.changes.push(Change::new(ChangeKind::Put, entry));
         }
@@ -119,7 +137,7 @@ impl<J: Journal> Writer<J> {
     #[inline]
     pub fn delete(&mut self, key: &[u8], lease: Option<LeaseId>) {
         self.delete_record(trees::KV, key);
-        if self.is_watched {
+        if self.collect.events {
             let change = Change::deletion(Value::copy_from(key), self.revision);
             self.changes.push(change);
         }
@@ -131,6 +149,7 @@ impl<J: Journal> Writer<J> {
     pub fn put_record(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         BatchWriter::resume(&mut self.batch).put(tree, key, value, &[]);
         self.journal.put(tree, key, value, &[], self.revision);
+        self.note_edge(tree, key, true);
     }
 
     /// Deletes a record outside the kv tree.
@@ -138,6 +157,24 @@ impl<J: Journal> Writer<J> {
     pub fn delete_record(&mut self, tree: TreeId, key: &[u8]) {
         BatchWriter::resume(&mut self.batch).delete(tree, key);
         self.journal.delete(tree, key);
+        self.note_edge(tree, key, false);
+    }
+
+    /// Collects the change of an edge. Every edge is in `edge_out`.
+    #[inline]
+    fn note_edge(&mut self, tree: TreeId, key: &[u8], is_put: bool) {
+        if self.collect.edges
+            && tree == trees::EDGE_OUT
+            && let Some((source, kind, target)) = split_edge_key(key)
+        {
+            self.edges.push(EdgeChange {
+                source,
+                target,
+                revision: self.revision.get(),
+                kind,
+                is_put,
+            });
+        }
     }
 
     /// Moves a key from one lease to another.

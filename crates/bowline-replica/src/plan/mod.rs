@@ -33,6 +33,7 @@ use super::records;
 use super::work::{self, Work};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::KindId;
+use bowline_core::graph::csr::EdgeChange;
 use bowline_core::kinds::{self, Kinds};
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
@@ -44,7 +45,7 @@ use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
 use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
-use bowline_core::write::writer::Writer;
+use bowline_core::write::writer::{Collect, Writer};
 use bowline_types::{GraphWrite, Revision};
 
 /// Replicated state outside the trees; loaded from them at the opening.
@@ -121,6 +122,8 @@ pub(crate) struct Plan {
     /// The revision after it.
     pub(crate) revision: Revision,
     pub(crate) changes: Vec<Change>,
+    /// The changes of edges, for the graph view.
+    pub(crate) edges: Vec<EdgeChange>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) reply: Reply,
 }
@@ -145,7 +148,7 @@ pub(crate) struct Planner<'a> {
     place: Place,
     /// Whether the reply has a waiter.
     wants_reply: bool,
-    is_watched: bool,
+    collect: Collect,
     work: Work,
     writer: Writer<Overlay>,
     effects: Vec<Effect>,
@@ -201,7 +204,7 @@ impl<'a> Planner<'a> {
         last: Revision,
         place: Place,
         wants_reply: bool,
-        is_watched: bool,
+        collect: Collect,
     ) -> Planner<'a> {
         Planner {
             engine,
@@ -210,7 +213,7 @@ impl<'a> Planner<'a> {
             last,
             place,
             wants_reply,
-            is_watched,
+            collect,
             work: Work::unlimited(),
             writer: Writer::default(),
             effects: Vec::new(),
@@ -220,7 +223,7 @@ impl<'a> Planner<'a> {
 
     /// Plans the command. An error is this member's, not the command's.
     pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
-        self.writer.begin(self.last + 1, self.is_watched);
+        self.writer.begin(self.last + 1, self.collect);
         let result = match self.command(command) {
             Ok(outcome) => self.check_size().map(|()| outcome),
             Err(Stop::Refused(refusal)) => Err(refusal),
@@ -236,6 +239,7 @@ impl<'a> Planner<'a> {
             operations: 0,
             revision: self.last,
             changes: Vec::new(),
+            edges: Vec::new(),
             effects: Vec::new(),
             reply: Reply {
                 revision: self.last,
@@ -249,6 +253,7 @@ impl<'a> Planner<'a> {
         if operations > 0 {
             plan.operations = operations;
             plan.changes = self.writer.take_changes();
+            plan.edges = std::mem::take(self.writer.edges());
             plan.batch = self.writer.take_batch();
             if is_numbered {
                 plan.revision = self.last + 1;

@@ -13,13 +13,14 @@ use super::request::{Prepared, Request};
 use super::{Committed, internal};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::KindId;
+use bowline_core::graph::csr::EdgeChange;
 use bowline_core::trees;
 use bowline_core::watch::Change;
 use bowline_core::write::lookup::{Lookup, Newest};
 use bowline_core::write::mutation::Action;
 use bowline_core::write::previous::Previous;
 use bowline_core::write::validate::{self, Violation};
-use bowline_core::write::writer::Writer;
+use bowline_core::write::writer::{Collect, Writer};
 
 /// The outcomes of a group's requests, in order.
 pub(super) type Outcomes = SmallVec<[Result<Committed>; 1]>;
@@ -30,7 +31,7 @@ type Decided = (Outcomes, bowline_storage::Result<u64>);
 /// The context in which a group is encoded.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
-    pub(super) is_watched: bool,
+    pub(super) collect: Collect,
     pub(super) has_leases: &'a AtomicBool,
 }
 
@@ -39,6 +40,8 @@ pub(super) struct Surroundings<'a> {
 pub(super) struct Scratch {
     writer: Writer<()>,
     pub(super) published: Vec<(Revision, Vec<Change>)>,
+    /// The changes of edges, for the graph view.
+    pub(super) edges: Vec<EdgeChange>,
 }
 
 impl Scratch {
@@ -70,7 +73,8 @@ pub(super) fn decide_all(
             Ok(committed) => match group.apply(scratch.writer.batch()) {
                 Ok(_) => {
                     // Published also without changes of keys, so watchers need not read the trees.
-                    if around.is_watched && committed.revision > newest {
+                    scratch.edges.append(scratch.writer.edges());
+                    if around.collect.events && committed.revision > newest {
                         newest = committed.revision.get();
                         let changes = scratch.writer.take_changes();
                         scratch.published.push((committed.revision, changes));
@@ -142,7 +146,6 @@ fn encode(
     around: Surroundings<'_>,
     writer: &mut Writer<()>,
 ) -> Result<Committed> {
-    let is_watched = around.is_watched;
     let found = look_up(engine, group, prepared, around)?;
     let (changed, is_numbered) = (found.changed, found.is_numbered);
     let revision = match changed && is_numbered {
@@ -151,7 +154,7 @@ fn encode(
     };
     let mut deleted = 0;
     if changed {
-        writer.begin(Revision::new(revision), is_watched);
+        writer.begin(Revision::new(revision), around.collect);
         deleted = write_all(&prepared.request, found, writer)?;
     }
     Ok(Committed {
@@ -192,7 +195,7 @@ fn look_up(
         }
         let previous = prefetched.next().copied().unwrap_or(Previous::UNKNOWN);
         // A watcher or a lease may have come since the look-up.
-        let must_know = around.is_watched || around.has_leases.load(Ordering::Relaxed);
+        let must_know = around.collect.events || around.has_leases.load(Ordering::Relaxed);
         let look_up = (looked_up_at, is_current);
         let previous = previous.refresh(engine, &write.key, &write.action, look_up, must_know)?;
         match (&write.action, previous) {

@@ -42,7 +42,6 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_storage::engine::Engine;
 use bowline_storage::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use bowline_storage::sync::thread::{self, Thread};
 use bowline_storage::sync::{Instant, Mutex};
@@ -50,7 +49,8 @@ use bowline_types::Revision;
 
 use bowline_core::error::{Error, Result};
 use bowline_core::options::Limits;
-use bowline_core::watch::Hub;
+use bowline_core::state::Core;
+use bowline_core::write::writer::Collect;
 use decide::{Outcomes, Scratch, Surroundings, decide_all};
 use request::Prepared;
 pub(crate) use request::{Request, TreeRange};
@@ -129,9 +129,9 @@ impl CommitQueue {
     }
 
     /// Commits a request. Returns when it is decided and, with the default durability, flushed.
-    pub(crate) fn commit(&self, engine: &Engine, hub: &Hub, request: Request) -> Result<Committed> {
-        let may_be_blind = !hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
-        let request = request.prepare(engine, may_be_blind)?;
+    pub(crate) fn commit(&self, core: &Core, request: Request) -> Result<Committed> {
+        let may_be_blind = !core.hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
+        let request = request.prepare(&core.engine, may_be_blind)?;
         let (size, limit) = (request.encoded_bytes, Limits::TRANSACTION_SIZE_BYTES);
         if size > limit {
             return Err(Error::TransactionTooLarge { size, limit });
@@ -141,7 +141,7 @@ impl CommitQueue {
             if !queue.is_led {
                 queue.is_led = true;
                 drop(queue);
-                return self.lead(engine, hub, request);
+                return self.lead(core, request);
             }
             let seat = Arc::new(Seat {
                 state: AtomicU8::new(WAITING),
@@ -160,7 +160,7 @@ impl CommitQueue {
                 LEAD => {
                     let own = seat.request.lock().take();
                     return match own {
-                        Some(request) => self.lead(engine, hub, request),
+                        Some(request) => self.lead(core, request),
                         None => Err(internal("a leader has no request")),
                     };
                 }
@@ -173,7 +173,7 @@ impl CommitQueue {
         }
     }
 
-    fn lead(&self, engine: &Engine, hub: &Hub, own: Prepared) -> Result<Committed> {
+    fn lead(&self, core: &Core, own: Prepared) -> Result<Committed> {
         // Hands over the lead also on a panic.
         let handover = Handover { queue: self };
         let cohort = self.last_group.load(Ordering::Relaxed);
@@ -183,7 +183,7 @@ impl CommitQueue {
         let members = Members(self.take_members());
         let outcomes = if members.0.is_empty() {
             self.last_group.store(1, Ordering::Relaxed);
-            self.run_group(engine, hub, &[&own])
+            self.run_group(core, &[&own])
         } else {
             let mut requests = Vec::with_capacity(members.0.len() + 1);
             requests.push(own);
@@ -192,7 +192,7 @@ impl CommitQueue {
             }
             let start = Instant::now();
             let all: Vec<&Prepared> = requests.iter().collect();
-            let outcomes = self.run_group(engine, hub, &all);
+            let outcomes = self.run_group(core, &all);
             self.note_group(requests.len(), start.elapsed());
             outcomes
         };
@@ -308,7 +308,8 @@ impl CommitQueue {
             .store(average - average / 8 + took / 8, Ordering::Relaxed);
     }
 
-    fn run_group(&self, engine: &Engine, hub: &Hub, requests: &[&Prepared]) -> Outcomes {
+    fn run_group(&self, core: &Core, requests: &[&Prepared]) -> Outcomes {
+        let (engine, hub) = (&core.engine, &core.hub);
         let mut bytes = 0;
         let mut operations = 0;
         for request in requests {
@@ -332,7 +333,7 @@ impl CommitQueue {
                     return all_failed(requests.len(), &error);
                 }
                 // On a full disk the deletions of the group still commit.
-                let mut freed = self.run_group(engine, hub, &freeing).into_iter();
+                let mut freed = self.run_group(core, &freeing).into_iter();
                 let outcome = |request: &&Prepared| match request.frees_space() {
                     true => freed.next().unwrap_or_else(|| Err(internal("no outcome"))),
                     false => Err(error.clone().into()),
@@ -342,8 +343,12 @@ impl CommitQueue {
         };
         let scratch = &mut *self.scratch.lock();
         scratch.published.clear();
+        scratch.edges.clear();
         let around = Surroundings {
-            is_watched: hub.is_watched(),
+            collect: Collect {
+                events: hub.is_watched(),
+                edges: core.graph_view.is_collecting(),
+            },
             has_leases: &self.has_leases,
         };
         let (outcomes, finished) = decide_all(engine, around, group, requests, scratch);
@@ -356,6 +361,9 @@ impl CommitQueue {
             hub.publish(revision, changes);
         }
         hub.wake();
+        if around.collect.edges {
+            core.publish_edges(&mut scratch.edges);
+        }
         scratch.shrink();
         if let Err(error) = engine.run_background_if_manual() {
             // The commits are durable; the next group reports the failure.

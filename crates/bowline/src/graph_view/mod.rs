@@ -6,14 +6,15 @@
 
 mod search;
 
-use std::ops::Bound;
-use std::sync::Arc;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, OnceLock};
 
 use bowline_storage::engine::ScanDirection;
 use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::csr::State;
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
     KindId, NeighborRef, Precedence, components, order, reach, stats,
@@ -63,6 +64,8 @@ pub use search::{ShortestPath, Traverse};
 #[derive(Debug, Clone)]
 pub struct Graph {
     snapshot: Snapshot,
+    /// The view of this revision, once it has answered.
+    view: OnceLock<Arc<State>>,
 }
 
 impl Snapshot {
@@ -75,7 +78,19 @@ impl Snapshot {
 
 impl Graph {
     pub(crate) fn new(snapshot: Snapshot) -> Graph {
-        Graph { snapshot }
+        Graph {
+            snapshot,
+            view: OnceLock::new(),
+        }
+    }
+
+    /// The view of this revision. Without one, the trees are read.
+    fn view(&self) -> Option<&State> {
+        if self.view.get().is_none() {
+            let found = self.core().graph_view.at(self.snapshot.revision().get())?;
+            let _ = self.view.set(found);
+        }
+        self.view.get().map(|view| &**view)
     }
 
     fn core(&self) -> &Core {
@@ -421,6 +436,27 @@ impl Graph {
         limit: usize,
         out: &mut Vec<NeighborRef>,
     ) -> Result<()> {
+        if let Some(view) = self.view() {
+            // A block that the view does not know has no edge.
+            if let Some(near) = view.ordinal(id) {
+                let at = self.snapshot.revision().get();
+                let _ = view.visit(near, direction, at, kinds, |far, kind, direction| {
+                    if out.len() >= limit {
+                        return ControlFlow::Break(());
+                    }
+                    out.push(NeighborRef {
+                        id: view.id(far),
+                        kind: kind.get(),
+                        direction,
+                    });
+                    ControlFlow::Continue(())
+                });
+            }
+            return Ok(());
+        }
+        if self.core().graph_view.note_tree_rows(1) {
+            self.snapshot.handle().want_view();
+        }
         if direction != Direction::In {
             self.one_direction(trees::EDGE_OUT, Direction::Out, id, kinds, limit, out)?;
         }

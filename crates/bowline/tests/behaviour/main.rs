@@ -10,6 +10,7 @@ mod concurrency;
 mod damage;
 mod disk_full;
 mod graph;
+mod graph_view;
 mod history;
 mod ingest;
 mod keys;

@@ -1,0 +1,101 @@
+//! Builds a [`Base`] from the trees: one scan of the blocks' heads, one of the edges.
+
+use std::ops::Bound;
+
+use bowline_storage::engine::{Engine, ScanDirection};
+use bowline_types::BlockId;
+
+use super::super::keys::split_edge_key;
+use super::super::source::dangling_edge;
+use super::ids::Ids;
+use super::rows::RowsBuilder;
+use super::state::Base;
+use crate::error::show_key;
+use crate::trees;
+use crate::{Error, Result};
+
+/// Between two looks at whether the build was cancelled, and at the budget.
+const STRIDE: u64 = 4096;
+
+/// How a build ended.
+#[derive(Debug)]
+pub(super) enum Built {
+    Done(Box<Base>),
+    /// The base would take more than this.
+    OverBudget,
+    Cancelled,
+}
+
+/// Reads the graph at a pinned revision.
+pub(super) fn build(
+    engine: &Engine,
+    revision: u64,
+    budget_bytes: u64,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Built> {
+    let mut steps = 0u64;
+    let mut is_stopped = || {
+        steps += 1;
+        steps.is_multiple_of(STRIDE) && is_cancelled()
+    };
+
+    let mut ids: Vec<BlockId> = Vec::new();
+    let all = || (Bound::Unbounded, Bound::Unbounded);
+    let (lower, upper) = all();
+    let scan = engine.scan(trees::BLOCK, lower, upper, revision, ScanDirection::Forward);
+    // Contents need not be read.
+    let mut scan = scan.heads();
+    while scan.advance()? {
+        if is_stopped() {
+            return Ok(Built::Cancelled);
+        }
+        let id = scan.key().try_into().map(BlockId::from_bytes);
+        ids.push(id.map_err(|_| invalid("block", scan.key(), "its key is not 16 bytes"))?);
+        if memory_bytes(ids.len(), 0) > budget_bytes || ids.len() >= u32::MAX as usize {
+            return Ok(Built::OverBudget);
+        }
+    }
+    drop(scan);
+    ids.shrink_to_fit();
+    let ids = Ids::new(ids);
+
+    let mut rows = RowsBuilder::new(ids.len());
+    let (lower, upper) = all();
+    let tree = trees::EDGE_OUT;
+    let mut scan = engine.scan(tree, lower, upper, revision, ScanDirection::Forward);
+    let mut near: Option<(BlockId, u32)> = None;
+    let mut edges = 0;
+    while scan.advance()? {
+        if is_stopped() {
+            return Ok(Built::Cancelled);
+        }
+        let (source, kind, target) = split_edge_key(scan.key())
+            .ok_or_else(|| invalid("edge", scan.key(), "its key is not 36 bytes"))?;
+        let from = match near {
+            Some((id, ordinal)) if id == source => Some(ordinal),
+            _ => ids.ordinal(source),
+        };
+        let (Some(from), Some(to)) = (from, ids.ordinal(target)) else {
+            return Err(dangling_edge(source, kind, target));
+        };
+        near = Some((source, from));
+        edges += 1;
+        if !rows.push(from, kind, to) || memory_bytes(ids.len(), edges) > budget_bytes {
+            return Ok(Built::OverBudget);
+        }
+    }
+    Ok(Built::Done(Box::new(Base::new(revision, ids, rows.finish()))))
+}
+
+/// What a base of so many blocks and edges takes where kinds are few.
+fn memory_bytes(blocks: usize, edges: usize) -> u64 {
+    blocks as u64 * 30 + edges as u64 * 10
+}
+
+fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
+    Error::InvalidRecord {
+        what,
+        key: show_key(key),
+        reason,
+    }
+}

@@ -1,0 +1,359 @@
+//! [`GraphView`]: the edges of the whole graph in memory, for traversals; kept up to date by every commit.
+//!
+//! The trees are the truth. The view is an index over them in compressed sparse rows: it changes how fast an
+//! answer comes, not the answer. It needs about 10 bytes an edge and 30 a block.
+//!
+//! # Algorithm
+//!
+//! ```text
+//!  commit group ── changes of edges ──► pending ──► State = base + deltas ──► fold: a new base
+//!                  (in commit order)    (bounded)   (by a reader, or the       when the deltas have
+//!                                                    view's thread)            grown to an eighth
+//! ```
+//!
+//! - *Begin*, in the commit order: from now on each group hands over its changes of edges. The visible revision
+//!   of that moment is the base's.
+//! - *Build*: scans the trees at that revision.
+//! - *Publish*: a group appends its changes to `pending` and then raises `published`.
+//! - *Drain*: takes `pending`, makes a new [`State`] that shares what did not change, and raises `applied`.
+//!   A reader that is ahead of `applied` drains by itself.
+//! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
+//!
+//! # Invariants
+//!
+//! - Every change of an edge in (base, published] is in the state or pending: collecting begins in the commit
+//!   order, and a view that cannot keep a change forgets itself.
+//! - A state is never changed after it was stored: a reader that holds one needs no lock.
+//! - `applied` is raised after the state that has these changes was stored, so who sees `applied` first and
+//!   then the state sees a state that is as new, or newer. A newer one answers too, as edges carry the
+//!   revisions that have them; only a newer base does not, and it says so by its revision.
+//! - `generation` changes under the lock of `pending` whenever the view is forgotten. Who computed a state
+//!   outside of that lock stores it only if the generation is the one that it began with.
+
+mod build;
+mod delta;
+mod ids;
+mod rows;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use bowline_storage::engine::Engine;
+use bowline_storage::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
+
+use crate::Result;
+use build::Built;
+pub use state::{EdgeChange, KindAt, State};
+
+/// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
+const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };
+/// A fold is not worth it for fewer changes.
+const FOLD_MIN: u64 = if cfg!(any(test, bowline_shuttle)) {
+    8
+} else {
+    16_384
+};
+/// The deltas may grow to this part of the base's edges.
+const FOLD_PART: u64 = 8;
+/// Rows that the trees are asked for before a view is worth its build.
+const WORTH_ROWS: u64 = 4096;
+
+/// Figures of the graph view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct GraphViewStats {
+    /// Blocks that it knows: at least those with an edge.
+    pub blocks: u64,
+    /// Edges of its base.
+    pub edges: u64,
+    /// Changes since the base.
+    pub changes: u64,
+    /// How much memory it takes.
+    pub memory_bytes: u64,
+    /// How often it was built from the trees.
+    pub builds: u64,
+    /// How often its changes were folded into a new base.
+    pub folds: u64,
+    /// Whether it answers.
+    pub is_ready: bool,
+    /// Whether the graph was too large for the budget.
+    pub is_over_budget: bool,
+}
+
+/// Changes that are not applied.
+#[derive(Debug, Default)]
+struct Pending {
+    changes: Vec<EdgeChange>,
+    generation: u64,
+}
+
+/// How the last build ended, and how many there were.
+#[derive(Debug, Default)]
+struct Work {
+    builds: u64,
+    folds: u64,
+    is_over_budget: bool,
+}
+
+/// The view of a database.
+#[derive(Debug)]
+pub struct GraphView {
+    budget_bytes: u64,
+    is_collecting: AtomicBool,
+    published: AtomicU64,
+    pending: Mutex<Pending>,
+    state: ArcSwapOption<State>,
+    applied: AtomicU64,
+    /// Held by who builds, drains or folds.
+    work: Mutex<Work>,
+    /// Rows that the trees were asked for.
+    tree_rows: AtomicU64,
+}
+
+/// The permission to build: changes after `revision` are collected.
+#[derive(Debug)]
+#[must_use]
+pub struct Begun {
+    pub revision: u64,
+    generation: u64,
+}
+
+impl GraphView {
+    /// A view that may take so much memory; none with 0.
+    pub fn new(budget_bytes: u64) -> GraphView {
+        GraphView {
+            budget_bytes,
+            is_collecting: AtomicBool::new(false),
+            published: AtomicU64::new(0),
+            pending: Mutex::new(Pending::default()),
+            state: ArcSwapOption::empty(),
+            applied: AtomicU64::new(0),
+            work: Mutex::new(Work::default()),
+            tree_rows: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a view may be built at all.
+    pub fn is_allowed(&self) -> bool {
+        self.budget_bytes > 0
+    }
+
+    /// Whether commits must hand over their changes of edges.
+    #[inline]
+    pub fn is_collecting(&self) -> bool {
+        self.is_collecting.load(Ordering::Acquire)
+    }
+
+    /// Whether it answers some revision.
+    pub fn is_ready(&self) -> bool {
+        self.is_collecting() && self.state.load().is_some()
+    }
+
+    /// Takes the changes of the commits up to `revision`, which is visible. Called in the commit order; after
+    /// a commit without changes of edges, too. Returns whether the changes should be drained soon.
+    #[inline]
+    pub fn publish(&self, revision: u64, changes: &mut Vec<EdgeChange>) -> bool {
+        if !self.is_collecting() {
+            changes.clear();
+            return false;
+        }
+        let mut is_due = false;
+        if !changes.is_empty() {
+            let mut pending = self.pending.lock();
+            if pending.changes.len() + changes.len() > PENDING_MAX {
+                self.forget_locked(&mut pending);
+                changes.clear();
+                return false;
+            }
+            pending.changes.append(changes);
+            is_due = pending.changes.len() > PENDING_MAX / 16;
+        }
+        self.published.store(revision, Ordering::Release);
+        is_due
+    }
+
+    /// Begins to collect changes. Called in the commit order, where `visible` is the newest revision.
+    pub fn begin(&self, visible: u64) -> Begun {
+        let mut pending = self.pending.lock();
+        self.forget_locked(&mut pending);
+        self.published.store(visible, Ordering::Release);
+        self.is_collecting.store(true, Ordering::Release);
+        Begun {
+            revision: visible,
+            generation: pending.generation,
+        }
+    }
+
+    /// Builds the view at the revision of `begun`, which must be pinned. Returns whether it is ready: not
+    /// when it was cancelled, is too large, or fell too far behind meanwhile.
+    pub fn build(
+        &self,
+        engine: &Engine,
+        begun: &Begun,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let mut work = self.work.lock();
+        self.tree_rows.store(0, Ordering::Relaxed);
+        let built = build::build(engine, begun.revision, self.budget_bytes, is_cancelled);
+        let mut pending = self.pending.lock();
+        if pending.generation != begun.generation {
+            return Ok(false);
+        }
+        match built {
+            Ok(Built::Done(base)) => {
+                work.builds += 1;
+                work.is_over_budget = false;
+                self.state.store(Some(Arc::new(State::new(*base))));
+                self.applied.store(begun.revision, Ordering::Release);
+                Ok(true)
+            }
+            Ok(Built::OverBudget) => {
+                work.is_over_budget = true;
+                self.forget_locked(&mut pending);
+                Ok(false)
+            }
+            Ok(Built::Cancelled) => {
+                self.forget_locked(&mut pending);
+                Ok(false)
+            }
+            Err(error) => {
+                self.forget_locked(&mut pending);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the view up; it may be built anew. For a state that was replaced.
+    pub fn forget(&self) {
+        self.forget_locked(&mut self.pending.lock());
+    }
+
+    fn forget_locked(&self, pending: &mut MutexGuard<'_, Pending>) {
+        pending.generation += 1;
+        pending.changes = Vec::new();
+        self.is_collecting.store(false, Ordering::Release);
+        self.state.store(None);
+    }
+
+    /// The state that answers a revision, if there is one.
+    #[inline]
+    pub fn at(&self, revision: u64) -> Option<Arc<State>> {
+        if !self.is_collecting() {
+            return None;
+        }
+        if self.applied.load(Ordering::Acquire) < revision
+            && (self.published.load(Ordering::Acquire) < revision || !self.try_drain())
+        {
+            return None;
+        }
+        let state = self.state.load_full()?;
+        (state.base.revision <= revision).then_some(state)
+    }
+
+    /// Applies what is pending; `false` when another thread works on the view.
+    pub fn try_drain(&self) -> bool {
+        let Some(_work) = self.work.try_lock() else {
+            return false;
+        };
+        self.drain();
+        true
+    }
+
+    /// Applies what is pending. The caller holds `work`.
+    fn drain(&self) {
+        let published = self.published.load(Ordering::Acquire);
+        let mut pending = self.pending.lock();
+        // Under the lock: the state and the changes are of one generation. Without a state the changes wait
+        // for the build.
+        let Some(state) = self.state.load_full() else {
+            return;
+        };
+        let changes = std::mem::take(&mut pending.changes);
+        let generation = pending.generation;
+        drop(pending);
+        // All changes of a group are appended at once: with the newest of them, all before are here.
+        let newest = changes.last().map_or(0, |change| change.revision);
+        let state = (!changes.is_empty()).then(|| {
+            let mut next = State::clone(&state);
+            changes.iter().for_each(|change| next.apply(change));
+            Arc::new(next)
+        });
+        let pending = self.pending.lock();
+        if pending.generation != generation {
+            return;
+        }
+        if state.is_some() {
+            self.state.store(state);
+        }
+        self.applied
+            .fetch_max(published.max(newest), Ordering::AcqRel);
+    }
+
+    /// Whether the changes should be folded into a new base.
+    pub fn is_fold_due(&self) -> bool {
+        let state = self.state.load();
+        let due =
+            |state: &Arc<State>| state.changes() > FOLD_MIN.max(state.edge_count() / FOLD_PART);
+        state.as_ref().is_some_and(due)
+    }
+
+    /// Drains, and folds if it is due.
+    pub fn maintain(&self) {
+        let mut work = self.work.lock();
+        self.drain();
+        if !self.is_fold_due() {
+            return;
+        }
+        let (generation, state) = {
+            let pending = self.pending.lock();
+            (pending.generation, self.state.load_full())
+        };
+        let Some(state) = state else {
+            return;
+        };
+        // The state has no change after `applied`, as draining raised it to the newest.
+        let revision = self.applied.load(Ordering::Acquire);
+        let next = State::new(state.folded(revision));
+        let is_over = next.memory_bytes() > self.budget_bytes;
+        let mut pending = self.pending.lock();
+        if pending.generation != generation {
+            return;
+        }
+        if is_over {
+            work.is_over_budget = true;
+            self.forget_locked(&mut pending);
+            return;
+        }
+        work.folds += 1;
+        self.state.store(Some(Arc::new(next)));
+    }
+
+    /// Counts rows that the trees were asked for. Returns whether a view is now worth its build.
+    #[inline]
+    pub fn note_tree_rows(&self, rows: u64) -> bool {
+        let before = self.tree_rows.fetch_add(rows, Ordering::Relaxed);
+        before < WORTH_ROWS && before + rows >= WORTH_ROWS && self.is_allowed()
+    }
+
+    /// Figures of the view.
+    pub fn status(&self) -> GraphViewStats {
+        let state = self.state.load_full();
+        let (builds, folds, is_over_budget) = match self.work.try_lock() {
+            Some(work) => (work.builds, work.folds, work.is_over_budget),
+            None => (0, 0, false),
+        };
+        GraphViewStats {
+            blocks: state.as_ref().map_or(0, |state| state.ordinals() as u64),
+            edges: state.as_ref().map_or(0, |state| state.edge_count()),
+            changes: state.as_ref().map_or(0, |state| state.changes()),
+            memory_bytes: state.as_ref().map_or(0, |state| state.memory_bytes()),
+            builds,
+            folds,
+            is_ready: state.is_some(),
+            is_over_budget,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! [`State`]: a base and the changes since, which together answer every revision from the base on.
+//!
+//! # Invariants
+//!
+//! - Ordinals of the base are ranks of ids; a block that got its first edge later has the next ordinal after
+//!   them, in order of appearance. An ordinal means the same block in a base and in all states on top of it.
+//! - Rows are given in the order (kind, id), as the trees give them.
+//! - A block that no ordinal stands for has no edge at any revision that the state answers.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::super::id_map::IdMap;
+use super::super::kind_id::KindId;
+use super::super::source::KindFilter;
+use super::delta::{Delta, DeltaRow, Spot};
+use super::ids::Ids;
+use super::rows::{Rows, RowsBuilder, named};
+use bowline_types::{BlockId, Direction};
+
+/// Ids in a chunk of [`Extra`].
+const CHUNK: usize = 1024;
+/// Maps of [`Extra`]: a change copies one of them.
+const SHARDS: usize = 64;
+
+/// All edges at one revision.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) revision: u64,
+    pub(super) ids: Ids,
+    pub(super) out: Rows,
+    pub(super) incoming: Rows,
+}
+
+impl Base {
+    pub(super) fn new(revision: u64, ids: Ids, out: Rows) -> Base {
+        Base {
+            incoming: out.transposed(ids.len()),
+            revision,
+            ids,
+            out,
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.ids.memory_bytes() + self.out.memory_bytes() + self.incoming.memory_bytes()
+    }
+}
+
+/// Blocks that the base does not know.
+#[derive(Clone, Debug, Default)]
+struct Extra {
+    ids: Vec<Arc<Vec<BlockId>>>,
+    ordinals: Vec<Arc<IdMap<u32>>>,
+}
+
+impl Extra {
+    fn len(&self) -> usize {
+        let full = self.ids.len().saturating_sub(1) * CHUNK;
+        full + self.ids.last().map_or(0, |last| last.len())
+    }
+
+    fn shard(id: BlockId) -> usize {
+        // Any bits do: the map inside hashes with a seed.
+        ((id.0 ^ (id.0 >> 64)) % SHARDS as u128) as usize
+    }
+
+    fn push(&mut self, id: BlockId, ordinal: u32) {
+        if self.ids.last().is_none_or(|last| last.len() == CHUNK) {
+            self.ids.push(Arc::default());
+        }
+        if let Some(last) = self.ids.last_mut() {
+            Arc::make_mut(last).push(id);
+        }
+        self.ordinals.resize_with(SHARDS, Arc::default);
+        Arc::make_mut(&mut self.ordinals[Extra::shard(id)]).insert(id, ordinal);
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.len() as u64 * 48
+    }
+}
+
+/// One change of an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EdgeChange {
+    pub source: BlockId,
+    pub target: BlockId,
+    /// The revision that changes it.
+    pub revision: u64,
+    pub kind: KindId,
+    /// Whether the edge is there afterwards.
+    pub is_put: bool,
+}
+
+/// The kind of a visited edge, read only when it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct KindAt<'a>(At<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum At<'a> {
+    Place(&'a Rows, usize),
+    Known(KindId),
+}
+
+impl KindAt<'_> {
+    /// The kind.
+    #[inline]
+    pub fn get(self) -> KindId {
+        match self.0 {
+            At::Place(rows, place) => rows.kind(place),
+            At::Known(kind) => kind,
+        }
+    }
+}
+
+/// The edges of every revision from its base to its newest change.
+#[derive(Clone)]
+pub struct State {
+    pub(super) base: Arc<Base>,
+    extra: Extra,
+    out: Delta,
+    incoming: Delta,
+    changes: u64,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("base", &self.base.revision)
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    pub(super) fn new(base: Base) -> State {
+        State {
+            base: Arc::new(base),
+            extra: Extra::default(),
+            out: Delta::default(),
+            incoming: Delta::default(),
+            changes: 0,
+        }
+    }
+
+    /// Ordinals are below.
+    pub fn ordinals(&self) -> usize {
+        self.base.ids.len() + self.extra.len()
+    }
+
+    /// How many edges the base has.
+    pub(super) fn edge_count(&self) -> u64 {
+        self.base.out.edge_count() as u64
+    }
+
+    /// How many changes came since the base.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let deltas = self.out.memory_bytes() + self.incoming.memory_bytes();
+        self.base.memory_bytes() + self.extra.memory_bytes() + deltas
+    }
+
+    /// The block of an ordinal.
+    #[inline]
+    pub fn id(&self, ordinal: u32) -> BlockId {
+        id_of(&self.base, &self.extra, ordinal)
+    }
+
+    /// The ordinal of a block; without one it has no edge.
+    #[inline]
+    pub fn ordinal(&self, id: BlockId) -> Option<u32> {
+        self.base.ids.ordinal(id).or_else(|| {
+            let shard = self.extra.ordinals.get(Extra::shard(id))?;
+            shard.get(&id).copied()
+        })
+    }
+
+    /// Visits the neighbors of an ordinal at a revision, in the order of [`GraphSource::neighbors`], until
+    /// `visit` breaks.
+    ///
+    /// [`GraphSource::neighbors`]: super::super::GraphSource::neighbors
+    #[inline]
+    pub fn visit<B>(
+        &self,
+        near: u32,
+        direction: Direction,
+        revision: u64,
+        filter: &KindFilter,
+        mut visit: impl FnMut(u32, KindAt<'_>, Direction) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        if direction != Direction::In {
+            let (rows, delta) = (&self.base.out, self.out.row(near));
+            let mut visit = |far, kind: KindAt<'_>| visit(far, kind, Direction::Out);
+            visit_row(rows, near, delta, revision, filter, &mut visit)?;
+        }
+        if direction != Direction::Out {
+            let (rows, delta) = (&self.base.incoming, self.incoming.row(near));
+            let mut visit = |far, kind: KindAt<'_>| visit(far, kind, Direction::In);
+            visit_row(rows, near, delta, revision, filter, &mut visit)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Applies a change; changes come in the order of revisions.
+    pub(super) fn apply(&mut self, change: &EdgeChange) {
+        let ends = match change.is_put {
+            true => (self.known(change.source), self.known(change.target)),
+            false => (self.ordinal(change.source), self.ordinal(change.target)),
+        };
+        let (Some(source), Some(target)) = ends else {
+            return;
+        };
+        let State {
+            base,
+            extra,
+            out,
+            incoming,
+            ..
+        } = self;
+        let spot = |rows, near, far| spot(base, extra, rows, near, change.kind, far);
+        let before = |left, right| id_of(base, extra, left) < id_of(base, extra, right);
+        let there = spot(&base.out, source, target);
+        let back = spot(&base.incoming, target, source);
+        let revision = change.revision;
+        let changed = match change.is_put {
+            true => {
+                out.put(source, there, revision, before)
+                    && incoming.put(target, back, revision, before)
+            }
+            false => out.delete(source, there, revision) && incoming.delete(target, back, revision),
+        };
+        self.changes += u64::from(changed);
+    }
+
+    /// The ordinal of a block, which gets one if it has none; `None` when all are given.
+    fn known(&mut self, id: BlockId) -> Option<u32> {
+        if let Some(ordinal) = self.ordinal(id) {
+            return Some(ordinal);
+        }
+        let next = u32::try_from(self.ordinals()).ok()?;
+        self.extra.push(id, next);
+        Some(next)
+    }
+
+    /// A base of the edges at `revision`, which no change is newer than. Blocks without edges are left out.
+    pub(super) fn folded(&self, revision: u64) -> Base {
+        let count = self.ordinals() as u32;
+        let none = KindFilter::All;
+        let mut kept: Vec<(BlockId, u32)> = Vec::new();
+        for ordinal in 0..count {
+            let stop = |_, _: KindAt<'_>, _| ControlFlow::Break(());
+            let found = self.visit(ordinal, Direction::Both, revision, &none, stop);
+            if found.is_break() {
+                kept.push((self.id(ordinal), ordinal));
+            }
+        }
+        // Only the blocks that came later are out of order.
+        kept.sort_unstable();
+        let mut ranks = vec![u32::MAX; count as usize];
+        for (rank, (_, ordinal)) in kept.iter().enumerate() {
+            ranks[*ordinal as usize] = rank as u32;
+        }
+        let mut rows = RowsBuilder::new(kept.len());
+        for (rank, (_, ordinal)) in kept.iter().enumerate() {
+            let _ = self.visit(
+                *ordinal,
+                Direction::Out,
+                revision,
+                &none,
+                |far, kind, _| match rows.push(rank as u32, kind.get(), ranks[far as usize]) {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                },
+            );
+        }
+        let ids = kept.into_iter().map(|(id, _)| id).collect();
+        Base::new(revision, Ids::new(ids), rows.finish())
+    }
+}
+
+#[inline]
+fn id_of(base: &Base, extra: &Extra, ordinal: u32) -> BlockId {
+    let known = base.ids.len();
+    match (ordinal as usize).checked_sub(known) {
+        None => base.ids.id(ordinal),
+        Some(later) => extra.ids[later / CHUNK][later % CHUNK],
+    }
+}
+
+/// Where an edge belongs in the row of `near`.
+fn spot(base: &Base, extra: &Extra, rows: &Rows, near: u32, kind: KindId, far: u32) -> Spot {
+    let row = rows.row(near);
+    let is_known = (far as usize) < base.ids.len();
+    let rank = match is_known {
+        true => far,
+        // Ordinals of the base are ranks: the edge stands where its id would.
+        false => {
+            let id = id_of(base, extra, far);
+            base.ids.all().partition_point(|other| *other < id) as u32
+        }
+    };
+    let place = rows.lower_bound(row.clone(), kind, rank);
+    let is_there = || rows.kind(place) == kind && rows.far(place..place + 1) == [far];
+    Spot {
+        at: (place - row.start) as u32,
+        is_base: is_known && place < row.end && is_there(),
+        kind,
+        far,
+    }
+}
+
+/// Visits one row at a revision.
+#[inline]
+fn visit_row<B>(
+    rows: &Rows,
+    near: u32,
+    delta: Option<&DeltaRow>,
+    revision: u64,
+    filter: &KindFilter,
+    visit: &mut impl FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let row = rows.row(near);
+    if let Some(delta) = delta {
+        return visit_changed(rows, row, delta, revision, filter, visit);
+    }
+    let mut part = |part: std::ops::Range<usize>| {
+        let first = part.start;
+        for (after, &far) in rows.far(part).iter().enumerate() {
+            visit(far, KindAt(At::Place(rows, first + after)))?;
+        }
+        ControlFlow::Continue(())
+    };
+    match named(filter) {
+        None => part(row),
+        Some(kinds) => {
+            for passing in rows.passing(row, kinds) {
+                part(passing)?;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// Merges the base's row with its changes.
+fn visit_changed<B>(
+    rows: &Rows,
+    row: std::ops::Range<usize>,
+    delta: &DeltaRow,
+    revision: u64,
+    filter: &KindFilter,
+    visit: &mut impl FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let mut added = delta.added().iter().peekable();
+    for (at, place) in row.enumerate() {
+        while let Some(edge) = added.next_if(|edge| edge.at as usize <= at) {
+            if edge.is_at(revision) && filter.passes(edge.kind) {
+                visit(edge.far, KindAt(At::Known(edge.kind)))?;
+            }
+        }
+        if delta.has_base(at as u32, revision) && filter.passes(rows.kind(place)) {
+            visit(
+                rows.far(place..place + 1)[0],
+                KindAt(At::Place(rows, place)),
+            )?;
+        }
+    }
+    for edge in added {
+        if edge.is_at(revision) && filter.passes(edge.kind) {
+            visit(edge.far, KindAt(At::Known(edge.kind)))?;
+        }
+    }
+    ControlFlow::Continue(())
+}

@@ -1,0 +1,198 @@
+//! A view against a model that keeps every edge with the revisions that have it.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use super::ids::Ids;
+use super::rows::RowsBuilder;
+use super::state::{Base, EdgeChange, KindAt, State};
+use crate::graph::{KindFilter, KindId};
+use bowline_types::{BlockId, Direction};
+
+type Edge = (BlockId, KindId, BlockId);
+
+/// The edges of each revision from 0 on.
+struct History(Vec<BTreeSet<Edge>>);
+
+impl History {
+    fn expected(
+        &self,
+        near: BlockId,
+        direction: Direction,
+        revision: u64,
+        filter: &KindFilter,
+    ) -> Vec<(BlockId, KindId, Direction)> {
+        let edges = &self.0[revision as usize];
+        let mut found = Vec::new();
+        let passing = || edges.iter().filter(|edge| filter.passes(edge.1));
+        if direction != Direction::In {
+            let out = passing().filter(|edge| edge.0 == near);
+            found.extend(out.map(|edge| (edge.2, edge.1, Direction::Out)));
+        }
+        if direction != Direction::Out {
+            let incoming = passing().filter(|edge| edge.2 == near);
+            let mut list: Vec<_> = incoming.map(|edge| (edge.1, edge.0)).collect();
+            list.sort_unstable();
+            found.extend(
+                list.into_iter()
+                    .map(|(kind, far)| (far, kind, Direction::In)),
+            );
+        }
+        found
+    }
+}
+
+fn visited(
+    state: &State,
+    near: BlockId,
+    direction: Direction,
+    revision: u64,
+    filter: &KindFilter,
+) -> Vec<(BlockId, KindId, Direction)> {
+    let mut found = Vec::new();
+    let Some(near) = state.ordinal(near) else {
+        return found;
+    };
+    let _ = state.visit(
+        near,
+        direction,
+        revision,
+        filter,
+        |far, kind: KindAt<'_>, direction| {
+            found.push((state.id(far), kind.get(), direction));
+            ControlFlow::<()>::Continue(())
+        },
+    );
+    found
+}
+
+fn base(blocks: &BTreeSet<BlockId>, edges: &BTreeSet<Edge>, revision: u64) -> Base {
+    let ids = Ids::new(blocks.iter().copied().collect());
+    let mut rows = RowsBuilder::new(ids.len());
+    for &(source, kind, target) in edges {
+        let (near, far) = (ids.ordinal(source), ids.ordinal(target));
+        assert!(rows.push(near.expect("a block"), kind, far.expect("a block")));
+    }
+    Base::new(revision, ids, rows.finish())
+}
+
+/// Random changes of few edges, so that each is put and deleted again and again, some twice in a row, with
+/// blocks that the base does not know and folds in between: every revision from the base on has its edges, in
+/// order, in both directions, through every filter.
+#[test]
+fn every_revision_from_the_base_on_has_its_edges() {
+    for seed in 0..120 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let ids: Vec<_> = (0..random.usize(2..9))
+            .map(|_| BlockId(random.u128(..)))
+            .collect();
+        let widest = if seed % 4 == 0 { 400 } else { 4 };
+        let edge = |random: &mut fastrand::Rng| {
+            let kind = KindId(random.u32(1..widest));
+            (
+                ids[random.usize(..ids.len())],
+                kind,
+                ids[random.usize(..ids.len())],
+            )
+        };
+        let first: BTreeSet<Edge> = (0..random.usize(..20)).map(|_| edge(&mut random)).collect();
+        let known: BTreeSet<_> = first.iter().flat_map(|edge| [edge.0, edge.2]).collect();
+        let mut history = History(vec![first.clone()]);
+        let mut state = State::new(base(&known, &first, 0));
+        let mut oldest = 0;
+        for revision in 1..40u64 {
+            let mut edges = history.0[revision as usize - 1].clone();
+            for _ in 0..random.usize(..4) {
+                // As a transaction does it, an edge changes once in a revision.
+                let (source, kind, target) = edge(&mut random);
+                let is_put = random.bool();
+                let edge = (source, kind, target);
+                let before = &history.0[revision as usize - 1];
+                if before.contains(&edge) != edges.contains(&edge) {
+                    continue;
+                }
+                match is_put {
+                    true => edges.insert(edge),
+                    false => edges.remove(&edge),
+                };
+                state.apply(&EdgeChange {
+                    source,
+                    target,
+                    revision,
+                    kind,
+                    is_put,
+                });
+            }
+            history.0.push(edges);
+            if random.u8(..12) == 0 {
+                state = State::new(state.folded(revision));
+                oldest = revision;
+                assert_eq!(state.changes(), 0);
+            }
+            for at in oldest..=revision {
+                for direction in [Direction::Out, Direction::In, Direction::Both] {
+                    let some = KindFilter::only([KindId(1), KindId(3), KindId(300)]);
+                    for filter in [KindFilter::All, some, KindFilter::only([])] {
+                        for &near in &ids {
+                            assert_eq!(
+                                visited(&state, near, direction, at, &filter),
+                                history.expected(near, direction, at, &filter),
+                                "seed {seed}: {near} {direction:?} {filter:?} at {at} of {revision}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A visit that breaks sees nothing more, neither of the row nor of the other direction.
+#[test]
+fn a_visit_ends_where_it_breaks() {
+    let ids = [1, 2, 3].map(BlockId);
+    let edges = BTreeSet::from([
+        (ids[0], KindId(1), ids[1]),
+        (ids[0], KindId(1), ids[2]),
+        (ids[2], KindId(1), ids[0]),
+    ]);
+    let mut state = State::new(base(&ids.into(), &edges, 5));
+    for is_changed in [false, true] {
+        if is_changed {
+            state.apply(&EdgeChange {
+                source: ids[0],
+                target: ids[0],
+                revision: 6,
+                kind: KindId(1),
+                is_put: true,
+            });
+        }
+        for stop in 1..=3 {
+            let mut seen = 0;
+            let ended = state.visit(0, Direction::Both, 6, &KindFilter::All, |_, _, _| {
+                seen += 1;
+                match seen == stop {
+                    true => ControlFlow::Break(stop),
+                    false => ControlFlow::Continue(()),
+                }
+            });
+            assert_eq!((ended, seen), (ControlFlow::Break(stop), stop));
+        }
+    }
+}
+
+/// G5: 10 bytes an edge and 40 a block, both directions together.
+#[test]
+fn memory_is_within_the_figure() {
+    let blocks: BTreeSet<_> = (0..1000).map(BlockId).collect();
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut any = || BlockId(random.u128(..1000));
+    let edges: BTreeSet<Edge> = (0..20_000).map(|_| (any(), KindId(7), any())).collect();
+    let base = base(&blocks, &edges, 1);
+    let most = 1000 * 40 + edges.len() as u64 * 10;
+    assert!(
+        base.memory_bytes() <= most,
+        "{} of {most}",
+        base.memory_bytes()
+    );
+}

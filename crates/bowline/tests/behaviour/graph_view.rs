@@ -1,0 +1,276 @@
+//! The graph view: it answers as the trees do, at every revision, whatever happens to it meanwhile.
+//!
+//! The trees are read by `Graph::for_each_edge` of the same snapshot, and by a second database without a view
+//! that gets the same writes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bowline::{Block, BlockId, Db, DbBuilder, Direction, Edge, Graph, History, Result, Snapshot};
+
+use crate::support::{Disk, manual};
+
+const NO_KINDS: [&str; 0] = [];
+const KINDS: [&str; 3] = ["calls", "needs", "owns"];
+
+fn id(number: u64) -> BlockId {
+    BlockId(u128::from(number) << 64 | 7)
+}
+
+/// All edges of a snapshot, by its trees.
+fn edges(graph: &Graph) -> Vec<(BlockId, String, BlockId)> {
+    let mut found = Vec::new();
+    graph
+        .for_each_edge(|edge| {
+            found.push((edge.source, edge.kind, edge.target));
+            Ok(())
+        })
+        .expect("reads");
+    found
+}
+
+/// Compares the neighbors of every block with the edges of the trees, in both directions.
+fn assert_as_trees(snapshot: &Snapshot, blocks: u64, context: &str) {
+    let graph = snapshot.graph();
+    let edges = edges(&graph);
+    for near in (0..blocks).map(id) {
+        if !graph.has_block(near).expect("reads") {
+            continue;
+        }
+        for direction in [Direction::Out, Direction::In] {
+            let is_out = direction == Direction::Out;
+            let found = graph.neighbors(near, direction, NO_KINDS).expect("reads");
+            let mut found: Vec<_> = found
+                .into_iter()
+                .map(|there| match is_out {
+                    true => (near, there.kind.to_string(), there.id),
+                    false => (there.id, there.kind.to_string(), near),
+                })
+                .collect();
+            // Kinds are in the order of their numbers, not of their names.
+            found.sort();
+            let mut wanted = edges.clone();
+            wanted.retain(|edge| near == if is_out { edge.0 } else { edge.2 });
+            wanted.sort();
+            assert_eq!(found, wanted, "{context}: {direction:?} of {near}");
+        }
+    }
+}
+
+/// One random write of blocks and edges.
+fn write(db: &Db, random: &mut fastrand::Rng, blocks: u64) -> Result<()> {
+    let (a, b) = (id(random.u64(..blocks)), id(random.u64(..blocks)));
+    let kind = KINDS[random.usize(..KINDS.len())];
+    let what = random.u8(..10);
+    db.transact(|tx| match what {
+        0 => tx.delete_block(a).map(drop),
+        1 | 2 => tx.put_block(&Block::new(a, "node")),
+        3 | 4 => tx.delete_edge(a, kind, b).map(drop),
+        5 => tx.put("key", "value"),
+        _ => {
+            for block in [a, b] {
+                if tx.block(block)?.is_none() {
+                    tx.put_block(&Block::new(block, "node"))?;
+                }
+            }
+            tx.put_edge(&Edge::new(a, kind, b))
+        }
+    })
+}
+
+fn without_view() -> DbBuilder {
+    manual().history(History::All).graph_view_bytes(0)
+}
+
+/// Random histories with blocks deleted and made again, kinds that come later, rebuilds and old snapshots. All
+/// queries give what a database without a view gives.
+#[test]
+fn every_query_answers_as_without_a_view() {
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let blocks = random.u64(2..12);
+        let db = Disk::new().open(manual().history(History::All));
+        let plain = Disk::new().open(without_view());
+        let mut snapshots = Vec::new();
+        for step in 0..80 {
+            let mut same = fastrand::Rng::with_seed(seed * 1000 + step);
+            write(&db, &mut same.clone(), blocks).expect("a write");
+            write(&plain, &mut same, blocks).expect("a write");
+            if random.u8(..20) == 0 {
+                assert!(db.build_graph_view().expect("builds"));
+            }
+            if random.u8(..4) == 0 {
+                snapshots.push((db.snapshot(), plain.snapshot()));
+            }
+            if random.u8(..6) == 0 {
+                snapshots.push((db.snapshot(), plain.snapshot()));
+                let (viewed, other) = &snapshots[random.usize(..snapshots.len())];
+                assert_eq!(viewed.revision(), other.revision());
+                let context = format!("seed {seed}, step {step}, at {}", viewed.revision());
+                assert_as_trees(viewed, blocks, &context);
+                assert_same_answers(viewed, other, blocks, &mut random, &context);
+            }
+        }
+        assert!(db.stats().graph_view.is_ready && !plain.stats().graph_view.is_ready);
+    }
+}
+
+fn assert_same_answers(
+    viewed: &Snapshot,
+    other: &Snapshot,
+    blocks: u64,
+    random: &mut fastrand::Rng,
+    context: &str,
+) {
+    let (a, b) = (id(random.u64(..blocks)), id(random.u64(..blocks)));
+    let direction = [Direction::Out, Direction::In, Direction::Both][random.usize(..3)];
+    let named = KINDS.into_iter().filter(|_| random.bool());
+    let known = other.graph();
+    // A kind that was never used is an error of both.
+    let kinds: Vec<&str> = named
+        .filter(|kind| known.neighbors(a, direction, [*kind]).is_ok())
+        .collect();
+    let (limit, depth) = (random.u64(1..20), random.u32(..5));
+    let answers = |snapshot: &Snapshot| {
+        let graph = snapshot.graph();
+        let walk = || {
+            let walk = graph.traverse(a).direction(direction).kinds(kinds.clone());
+            walk.max_depth(depth).limit(limit)
+        };
+        let path = graph
+            .shortest_path(a, b)
+            .direction(direction)
+            .kinds(kinds.clone());
+        (
+            format!("{:?}", graph.neighbors(a, direction, &kinds)),
+            format!("{:?}", graph.first_neighbors(a, direction, &kinds, 2)),
+            format!("{:?}", walk().run()),
+            format!("{:?}", walk().also_from(b).depth_first().run()),
+            format!("{:?}", walk().max_bytes(60).run()),
+            format!("{:?}", graph.is_reachable(a, b, direction, &kinds)),
+            format!("{:?}", path.find()),
+        )
+    };
+    assert_eq!(
+        answers(viewed),
+        answers(other),
+        "{context}: {a} {b} {direction:?} {kinds:?}"
+    );
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Readers beside writers, with folds and rebuilds in the background: each snapshot has the edges of its
+/// trees. Snapshots are of the newest revision, so readers drain what the commit just handed over.
+#[test]
+fn snapshots_beside_writers_answer_as_the_trees() {
+    const BLOCKS: u64 = 24;
+    let db = Disk::new().open(Db::builder().history(History::All));
+    assert!(db.build_graph_view().expect("builds"));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for seed in 0..2 {
+            let (db, is_over) = (&db, &is_over);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !is_over.load(Ordering::Relaxed) {
+                    write(db, &mut random, BLOCKS).expect("a write");
+                }
+            });
+        }
+        // Ends the writers also when an assertion fails.
+        let _over = Over(&is_over);
+        let mut seen = 0;
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end || seen < 50 {
+            let snapshot = db.snapshot();
+            assert_as_trees(&snapshot, BLOCKS, "beside writers");
+            seen += 1;
+        }
+    });
+    let stats = db.stats().graph_view;
+    assert!(
+        stats.is_ready && stats.changes + stats.folds > 0,
+        "{stats:?}"
+    );
+}
+
+/// A graph that does not fit is answered by the trees, and the figures say so.
+#[test]
+fn a_graph_over_the_budget_is_answered_by_the_trees() {
+    let db = Disk::new().open(manual().graph_view_bytes(100));
+    let ids: Vec<_> = (0..20).map(id).collect();
+    db.transact(|tx| {
+        for &id in &ids {
+            tx.put_block(&Block::new(id, "node"))?;
+        }
+        tx.put_edge(&Edge::new(ids[0], "calls", ids[1]))
+    })
+    .expect("a write");
+    assert!(!db.build_graph_view().expect("is told"));
+    let stats = db.stats().graph_view;
+    assert!(
+        stats.is_over_budget && !stats.is_ready && stats.memory_bytes == 0,
+        "{stats:?}"
+    );
+    assert_as_trees(&db.snapshot(), 20, "over the budget");
+    // Nothing is collected for a view that is not there.
+    db.transact(|tx| tx.put_edge(&Edge::new(ids[1], "calls", ids[2])))
+        .expect("a write");
+    assert_as_trees(&db.snapshot(), 20, "over the budget");
+}
+
+/// Queries that read much of the trees have the view built in the background.
+#[test]
+fn many_queries_build_the_view() {
+    let db = Disk::new().open(Db::builder());
+    db.transact(|tx| {
+        tx.put_block(&Block::new(id(1), "node"))?;
+        tx.put_edge(&Edge::new(id(1), "calls", id(1)))
+    })
+    .expect("a write");
+    let graph = db.snapshot().graph();
+    for _ in 0..4000 {
+        graph
+            .neighbors(id(1), Direction::Out, NO_KINDS)
+            .expect("reads");
+    }
+    assert!(
+        !db.stats().graph_view.is_ready,
+        "few queries are not worth it"
+    );
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !db.stats().graph_view.is_ready {
+        assert!(Instant::now() < deadline, "no view came");
+        graph
+            .neighbors(id(1), Direction::Out, NO_KINDS)
+            .expect("reads");
+    }
+    assert_eq!(db.stats().graph_view.edges, 1);
+}
+
+/// An ingestion takes a revision without an edge: the view answers the revisions after it.
+#[test]
+fn an_ingestion_does_not_end_the_view() {
+    let db = Disk::new().open(manual());
+    write(&db, &mut fastrand::Rng::with_seed(3), 4).expect("a write");
+    assert!(db.build_graph_view().expect("builds"));
+    let mut ingest = db.ingest().expect("begins");
+    ingest.put("a", "1").expect("a put");
+    ingest.commit().expect("commits");
+    db.transact(|tx| {
+        tx.put_block(&Block::new(id(0), "node"))?;
+        tx.put_edge(&Edge::new(id(0), "calls", id(0)))
+    })
+    .expect("a write");
+    assert_as_trees(&db.snapshot(), 4, "after an ingestion");
+    let stats = db.stats().graph_view;
+    assert_eq!((stats.builds, stats.changes), (1, 1), "{stats:?}");
+}
