@@ -8,9 +8,10 @@
 //!        |          \
 //!        |         view    the whole graph with dense numbers as ids, for one question
 //!        |            \
-//!    traverse        order
-//!    reach           components
-//!    path            stats
+//!      walk           order
+//!        |            components
+//!    traverse         stats
+//!    reach, path
 //! ```
 //!
 //! `csr` keeps all edges in memory, with dense numbers, beside the trees; every commit changes it.
@@ -40,6 +41,7 @@ mod source;
 pub mod stats;
 pub mod traverse;
 pub mod view;
+pub mod walk;
 
 pub use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
 pub use keys::{

@@ -6,8 +6,10 @@
 //!
 //! If `to` has no incoming path, its side ends at once, however much is reachable from `from`.
 
-use super::id_map::IdSet;
+use std::ops::ControlFlow;
+
 use super::source::{GraphSource, KindFilter, require_block};
+use super::walk::{ByIds, Marks, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction};
 
@@ -22,12 +24,22 @@ pub fn reachable(
 ) -> Result<bool> {
     require_block(graph, from)?;
     require_block(graph, to)?;
+    reaches(&ByIds::new(graph), from, to, direction, kinds)
+}
+
+/// As [`reachable`]. Both exist.
+pub fn reaches<W: Walk>(
+    graph: &W,
+    from: W::Node,
+    to: W::Node,
+    direction: Direction,
+    kinds: &KindFilter,
+) -> Result<bool> {
     if from == to {
         return Ok(true);
     }
-    let mut near = Side::new(from, direction);
-    let mut far = Side::new(to, direction.reversed());
-    let mut neighbors = Vec::new();
+    let mut near = Side::new(graph, from, direction);
+    let mut far = Side::new(graph, to, direction.reversed());
     loop {
         if far.frontier.len() < near.frontier.len() {
             std::mem::swap(&mut near, &mut far);
@@ -35,34 +47,38 @@ pub fn reachable(
         if near.frontier.is_empty() {
             return Ok(false);
         }
-        for id in std::mem::take(&mut near.frontier) {
-            neighbors.clear();
-            graph.neighbors(id, near.direction, kinds, &mut neighbors)?;
-            for neighbor in &neighbors {
-                if far.found.contains(&neighbor.id) {
-                    return Ok(true);
+        for node in std::mem::take(&mut near.frontier) {
+            let met = graph.visit(node, near.direction, kinds, |hop| {
+                if far.found.contains(hop.node) {
+                    return ControlFlow::Break(());
                 }
-                if near.found.insert(neighbor.id) {
-                    near.frontier.push(neighbor.id);
+                if near.found.insert(hop.node) {
+                    near.frontier.push(hop.node);
                 }
+                ControlFlow::Continue(())
+            })?;
+            if met.is_break() {
+                return Ok(true);
             }
         }
     }
 }
 
 /// One of the two searches.
-struct Side {
+struct Side<W: Walk> {
     direction: Direction,
-    found: IdSet,
+    found: W::Marks,
     /// The blocks that were found last and are not expanded.
-    frontier: Vec<BlockId>,
+    frontier: Vec<W::Node>,
 }
 
-impl Side {
-    fn new(start: BlockId, direction: Direction) -> Side {
+impl<W: Walk> Side<W> {
+    fn new(graph: &W, start: W::Node, direction: Direction) -> Side<W> {
+        let mut found = graph.marks();
+        found.insert(start);
         Side {
             direction,
-            found: IdSet::from_iter([start]),
+            found,
             frontier: vec![start],
         }
     }

@@ -84,7 +84,11 @@ pub(super) fn build(
             return Ok(Built::OverBudget);
         }
     }
-    Ok(Built::Done(Box::new(Base::new(revision, ids, rows.finish()))))
+    Ok(Built::Done(Box::new(Base::new(
+        revision,
+        ids,
+        rows.finish(),
+    ))))
 }
 
 /// What a base of so many blocks and edges takes where kinds are few.

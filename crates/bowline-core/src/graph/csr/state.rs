@@ -103,7 +103,13 @@ enum At<'a> {
     Known(KindId),
 }
 
-impl KindAt<'_> {
+impl<'a> KindAt<'a> {
+    /// A kind that was read.
+    #[inline]
+    pub(crate) fn known(kind: KindId) -> KindAt<'a> {
+        KindAt(At::Known(kind))
+    }
+
     /// The kind.
     #[inline]
     pub fn get(self) -> KindId {

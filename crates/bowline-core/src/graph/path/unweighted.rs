@@ -17,12 +17,14 @@
 //! their first paths. So the first meeting block `m` found forward begins the first path, and from
 //! there each step takes the first neighbor that is one nearer to `to`.
 
+use std::ops::ControlFlow;
+
 use super::Path;
 use crate::Result;
-use crate::graph::id_map::IdMap;
 use crate::graph::keys::edge_prefix;
 use crate::graph::kind_id::KindId;
-use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge, require_block};
+use crate::graph::source::{GraphSource, KindFilter, one_sided_edge, require_block};
+use crate::graph::walk::{ByIds, Places, Walk};
 use bowline_types::{BlockId, Direction};
 
 /// The first of the paths with the fewest edges; `None` when there is none of at most `max_depth`
@@ -37,26 +39,39 @@ pub fn shortest_path(
 ) -> Result<Option<Path>> {
     require_block(graph, from)?;
     require_block(graph, to)?;
+    walk(&ByIds::new(graph), from, to, direction, kinds, max_depth)
+}
+
+/// As [`shortest_path`]. Both blocks exist.
+pub fn walk<W: Walk>(
+    graph: &W,
+    from: W::Node,
+    to: W::Node,
+    direction: Direction,
+    kinds: &KindFilter,
+    max_depth: Option<u32>,
+) -> Result<Option<Path>> {
     if from == to {
-        return Ok(Some(Path::trivial(from)));
+        return Ok(Some(Path::trivial(graph.id(from))));
     }
     let mut search = Search {
         graph,
         direction,
         kinds,
         steps: vec![Step {
-            id: from,
+            node: from,
             parent: 0,
             kind: KindId(0),
         }],
-        index: IdMap::from_iter([(from, 0)]),
+        index: graph.places(),
         layer_start: 0,
         forward_depth: 0,
-        distance_to: IdMap::from_iter([(to, 0)]),
+        distance_to: graph.places(),
         backward_frontier: vec![to],
         backward_depth: 0,
-        neighbors: Vec::new(),
     };
+    search.index.insert(from, 0);
+    search.distance_to.insert(to, 0);
     loop {
         let forward_len = search.steps.len() - search.layer_start;
         let backward_len = search.backward_frontier.len();
@@ -75,52 +90,53 @@ pub fn shortest_path(
     }
 }
 
-struct Search<'a, G> {
-    graph: &'a G,
+struct Search<'a, W: Walk> {
+    graph: &'a W,
     direction: Direction,
     kinds: &'a KindFilter,
     /// What was found forward, in order of discovery; the last layer is the frontier.
-    steps: Vec<Step>,
-    index: IdMap<usize>,
+    steps: Vec<Step<W::Node>>,
+    index: W::Places,
     layer_start: usize,
     forward_depth: u32,
     /// What was found backward: how many edges from `to`.
-    distance_to: IdMap<u32>,
-    backward_frontier: Vec<BlockId>,
+    distance_to: W::Places,
+    backward_frontier: Vec<W::Node>,
     backward_depth: u32,
-    neighbors: Vec<NeighborRef>,
 }
 
 /// A block found forward, and how. The start is its own parent.
-struct Step {
-    id: BlockId,
+struct Step<N> {
+    node: N,
     parent: usize,
     kind: KindId,
 }
 
-impl<G: GraphSource> Search<'_, G> {
-    fn read_neighbors(&mut self, id: BlockId, direction: Direction) -> Result<()> {
-        self.neighbors.clear();
-        self.graph
-            .neighbors(id, direction, self.kinds, &mut self.neighbors)
-    }
-
+impl<W: Walk> Search<'_, W> {
     /// Finds the next layer from the start. `Some` is the first block that was found backward, too.
     fn forward(&mut self) -> Result<Option<usize>> {
         let layer = self.layer_start..self.steps.len();
         self.layer_start = layer.end;
         self.forward_depth += 1;
         for parent in layer {
-            self.read_neighbors(self.steps[parent].id, self.direction)?;
-            for &NeighborRef { id, kind, .. } in &self.neighbors {
-                if self.index.contains_key(&id) {
-                    continue;
+            let node = self.steps[parent].node;
+            let (steps, index) = (&mut self.steps, &mut self.index);
+            let met = self.graph.visit(node, self.direction, self.kinds, |hop| {
+                if !index.insert(hop.node, steps.len() as u32) {
+                    return ControlFlow::Continue(());
                 }
-                self.index.insert(id, self.steps.len());
-                self.steps.push(Step { id, parent, kind });
-                if self.distance_to.contains_key(&id) {
-                    return Ok(Some(self.steps.len() - 1));
+                steps.push(Step {
+                    node: hop.node,
+                    parent,
+                    kind: hop.kind.get(),
+                });
+                match self.distance_to.get(hop.node) {
+                    Some(_) => ControlFlow::Break(steps.len() - 1),
+                    None => ControlFlow::Continue(()),
                 }
+            })?;
+            if let ControlFlow::Break(meeting) = met {
+                return Ok(Some(meeting));
             }
         }
         Ok(None)
@@ -131,49 +147,53 @@ impl<G: GraphSource> Search<'_, G> {
     fn backward(&mut self) -> Result<Option<usize>> {
         let mut meeting = None;
         self.backward_depth += 1;
+        let (depth, direction) = (self.backward_depth, self.direction.reversed());
         for near in std::mem::take(&mut self.backward_frontier) {
-            self.read_neighbors(near, self.direction.reversed())?;
-            for neighbor in &self.neighbors {
-                if self.distance_to.contains_key(&neighbor.id) {
-                    continue;
+            let (frontier, distance_to) = (&mut self.backward_frontier, &mut self.distance_to);
+            let _ = self.graph.visit(near, direction, self.kinds, |hop| {
+                if distance_to.insert(hop.node, depth) {
+                    frontier.push(hop.node);
+                    if let Some(at) = self.index.get(hop.node) {
+                        let at = at as usize;
+                        meeting = Some(meeting.map_or(at, |first: usize| first.min(at)));
+                    }
                 }
-                self.distance_to.insert(neighbor.id, self.backward_depth);
-                self.backward_frontier.push(neighbor.id);
-                if let Some(&at) = self.index.get(&neighbor.id) {
-                    meeting = Some(meeting.map_or(at, |first: usize| first.min(at)));
-                }
-            }
+                ControlFlow::<()>::Continue(())
+            })?;
         }
         Ok(meeting)
     }
 
     /// Joins the way back from the meeting block to the start with the way on to the end.
-    fn path_through(mut self, meeting: usize) -> Result<Path> {
+    fn path_through(self, meeting: usize) -> Result<Path> {
         let mut blocks = Vec::new();
         let mut kinds = Vec::new();
         let mut at = meeting;
         while at != 0 {
-            blocks.push(self.steps[at].id);
+            blocks.push(self.graph.id(self.steps[at].node));
             kinds.push(self.steps[at].kind);
             at = self.steps[at].parent;
         }
-        blocks.push(self.steps[0].id);
+        blocks.push(self.graph.id(self.steps[0].node));
         blocks.reverse();
         kinds.reverse();
 
-        let mut here = self.steps[meeting].id;
-        for left in (0..self.distance_to[&here]).rev() {
-            self.read_neighbors(here, self.direction)?;
-            let nearer = |next: &&NeighborRef| self.distance_to.get(&next.id) == Some(&left);
+        let mut here = self.steps[meeting].node;
+        let left = self.distance_to.get(here).unwrap_or(0);
+        for left in (0..left).rev() {
+            let nearer = self.graph.visit(here, self.direction, self.kinds, |hop| {
+                match self.distance_to.get(hop.node) == Some(left) {
+                    true => ControlFlow::Break((hop.node, hop.kind.get())),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
             // The backward search came here over an edge that is not found in this direction.
-            let next = self
-                .neighbors
-                .iter()
-                .find(nearer)
-                .ok_or_else(|| one_sided_edge(&edge_prefix(here)))?;
-            here = next.id;
-            blocks.push(next.id);
-            kinds.push(next.kind);
+            let ControlFlow::Break((next, kind)) = nearer else {
+                return Err(one_sided_edge(&edge_prefix(self.graph.id(here))));
+            };
+            here = next;
+            blocks.push(self.graph.id(next));
+            kinds.push(kind);
         }
         let cost = kinds.len() as f64;
         Ok(Path {

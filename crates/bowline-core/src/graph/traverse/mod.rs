@@ -34,17 +34,80 @@
 //! the last block just fitted. To tell, the walk goes on after the last block that fits, until it
 //! finds one more or none.
 
-use super::id_map::IdMap;
-use super::id_map::IdSet;
+use std::ops::ControlFlow;
+
+use super::csr::KindAt;
 use super::kind_id::KindId;
-use super::source::{GraphSource, KindFilter, NeighborRef, dangling_edge, require_block};
+use super::source::{GraphSource, KindFilter, dangling_edge, require_block};
+use super::walk::{ByIds, Hop, Marks, Places, Walk};
 use crate::Result;
-use bowline_types::{BlockId, Direction, Stop};
+use bowline_types::{BlockId, Direction, Stop, Visit};
+
+/// The parent of a start.
+const NONE: u32 = u32::MAX;
 
 /// A traversal whose kinds are numbers.
 pub type Traversal = bowline_types::Traversal<KindId>;
-/// A visit whose kind is a number.
-pub type Visit = bowline_types::Visit<KindId>;
+
+/// The visits of a traversal in columns, in the order in which they were made.
+#[derive(Clone, Debug)]
+pub struct Visits<N> {
+    nodes: Vec<N>,
+    depths: Vec<u32>,
+    /// Places of parents; [`NONE`] for a start.
+    parents: Vec<u32>,
+    /// Kinds of the edges to the parents; 0 for a start.
+    kinds: Vec<KindId>,
+    /// Which bound ended the traversal.
+    pub stop: Stop,
+    /// How many ends of edges were read.
+    pub edges_touched: u64,
+}
+
+impl<N: Copy> Visits<N> {
+    fn new() -> Visits<N> {
+        Visits {
+            nodes: Vec::new(),
+            depths: Vec::new(),
+            parents: Vec::new(),
+            kinds: Vec::new(),
+            stop: Stop::Exhausted,
+            edges_touched: 0,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, node: N, depth: u32, parent: u32, kind: KindId) {
+        self.nodes.push(node);
+        self.depths.push(depth);
+        self.parents.push(parent);
+        self.kinds.push(kind);
+    }
+
+    /// The visited nodes.
+    pub fn nodes(&self) -> &[N] {
+        &self.nodes
+    }
+
+    /// The largest number of a kind.
+    pub fn kind_max(&self) -> KindId {
+        self.kinds.iter().copied().max().unwrap_or(KindId(0))
+    }
+
+    /// A visit by its place; `id` gives the block of a node.
+    #[inline]
+    pub fn get(&self, place: usize, id: impl Fn(N) -> BlockId) -> Option<Visit<KindId>> {
+        let node = *self.nodes.get(place)?;
+        let parent = self.parents[place];
+        let is_start = parent == NONE;
+        Some(Visit {
+            id: id(node),
+            depth: self.depths[place],
+            parent: (!is_start).then(|| id(self.nodes[parent as usize])),
+            kind: (!is_start).then(|| self.kinds[place]),
+        })
+    }
+}
 
 /// In which order blocks are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,6 +142,22 @@ pub fn traverse(
     for &start in starts {
         require_block(graph, start)?;
     }
+    let visits = walk(&ByIds::new(graph), starts, spec)?;
+    Ok(Traversal {
+        visits: (0..visits.nodes.len())
+            .filter_map(|place| visits.get(place, |id| id))
+            .collect(),
+        stop: visits.stop,
+        edges_touched: visits.edges_touched,
+    })
+}
+
+/// As [`traverse`], in columns. The starts exist.
+pub fn walk<W: Walk>(
+    graph: &W,
+    starts: &[W::Node],
+    spec: &TraverseSpec,
+) -> Result<Visits<W::Node>> {
     let budget = Budget {
         graph,
         spec,
@@ -92,32 +171,26 @@ pub fn traverse(
 }
 
 /// The remaining bounds.
-struct Budget<'a, G> {
-    graph: &'a G,
+struct Budget<'a, W> {
+    graph: &'a W,
     spec: &'a TraverseSpec,
     visited: u64,
     bytes: u64,
 }
 
-impl<G: GraphSource> Budget<'_, G> {
-    /// Charges for one more block; `Some` when it does not fit. `parent` is where it was found.
+impl<W: Walk> Budget<'_, W> {
+    /// Charges for one more block; `Some` when it does not fit. `found` is where it was found.
+    #[inline]
     fn admit(
         &mut self,
-        id: BlockId,
-        parent: Option<(BlockId, NeighborRef)>,
+        node: W::Node,
+        found: Option<(W::Node, Hop<'_, W::Node>)>,
     ) -> Result<Option<Stop>> {
         if self.spec.limit == Some(self.visited) {
             return Ok(Some(Stop::Limit));
         }
         if let Some(max_bytes) = self.spec.max_bytes {
-            let size = match (self.graph.block_size_bytes(id)?, parent) {
-                (Some(size), _) => size,
-                (None, Some((from, neighbor))) => {
-                    let (source, target) = neighbor.ends(from);
-                    return Err(dangling_edge(source, neighbor.kind, target));
-                }
-                (None, None) => return Err(crate::Error::MissingBlock { id }),
-            };
+            let size = self.size_bytes(node, found)?;
             if size > max_bytes - self.bytes {
                 return Ok(Some(Stop::MaxBytes));
             }
@@ -127,150 +200,141 @@ impl<G: GraphSource> Budget<'_, G> {
         Ok(None)
     }
 
-    fn neighbors(&self, id: BlockId, out: &mut Vec<NeighborRef>) -> Result<()> {
-        self.graph
-            .neighbors(id, self.spec.direction, &self.spec.kinds, out)
+    fn size_bytes(&self, node: W::Node, found: Option<(W::Node, Hop<'_, W::Node>)>) -> Result<u64> {
+        let id = self.graph.id(node);
+        match (self.graph.block_size_bytes(id)?, found) {
+            (Some(size), _) => Ok(size),
+            (None, Some((from, hop))) => {
+                let from = self.graph.id(from);
+                let (source, target) = match hop.direction {
+                    Direction::In => (id, from),
+                    Direction::Out | Direction::Both => (from, id),
+                };
+                Err(dangling_edge(source, hop.kind.get(), target))
+            }
+            (None, None) => Err(crate::Error::MissingBlock { id }),
+        }
     }
 }
 
-fn breadth_first<G: GraphSource>(
-    mut budget: Budget<'_, G>,
-    starts: &[BlockId],
-) -> Result<Traversal> {
-    let mut found = IdSet::default();
-    let mut visits: Vec<Visit> = Vec::new();
-    let mut edges_touched = 0;
-    let mut neighbors = Vec::new();
-
+fn breadth_first<W: Walk>(
+    mut budget: Budget<'_, W>,
+    starts: &[W::Node],
+) -> Result<Visits<W::Node>> {
+    let (graph, spec) = (budget.graph, budget.spec);
+    let mut found = graph.marks();
+    let mut visits = Visits::new();
     for &start in starts {
-        if found.contains(&start) {
+        if found.contains(start) {
             continue;
         }
         if let Some(stop) = budget.admit(start, None)? {
-            return Ok(Traversal {
-                visits,
-                stop,
-                edges_touched,
-            });
+            visits.stop = stop;
+            return Ok(visits);
         }
         found.insert(start);
-        visits.push(Visit {
-            id: start,
-            depth: 0,
-            parent: None,
-            kind: None,
-        });
+        visits.push(start, 0, NONE, KindId(0));
     }
 
     let mut cursor = 0;
-    while let Some(&Visit { id, depth, .. }) = visits.get(cursor) {
-        cursor += 1;
-        neighbors.clear();
-        budget.neighbors(id, &mut neighbors)?;
-        edges_touched += neighbors.len() as u64;
-        for &neighbor in &neighbors {
-            if found.contains(&neighbor.id) {
-                continue;
+    while let Some(&node) = visits.nodes.get(cursor) {
+        let depth = visits.depths[cursor];
+        // When the first block of the deepest layer is read, all of that layer was found: a block not
+        // found by now is beyond it.
+        let is_deepest = spec.max_depth == Some(depth);
+        let mut touched = 0;
+        let ended = graph.visit(node, spec.direction, &spec.kinds, |hop| {
+            touched += 1;
+            if is_deepest {
+                return match found.contains(hop.node) {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(Ok(Stop::MaxDepth)),
+                };
             }
-            // When the first block of the deepest layer is read, all of that layer was found: a
-            // block not found by now is beyond it.
-            if budget.spec.max_depth == Some(depth) {
-                return Ok(Traversal {
-                    visits,
-                    stop: Stop::MaxDepth,
-                    edges_touched,
-                });
+            if !found.insert(hop.node) {
+                return ControlFlow::Continue(());
             }
-            if let Some(stop) = budget.admit(neighbor.id, Some((id, neighbor)))? {
-                return Ok(Traversal {
-                    visits,
-                    stop,
-                    edges_touched,
-                });
+            match budget.admit(hop.node, Some((node, hop))) {
+                Ok(None) => {}
+                Ok(Some(stop)) => return ControlFlow::Break(Ok(stop)),
+                Err(error) => return ControlFlow::Break(Err(error)),
             }
-            found.insert(neighbor.id);
-            visits.push(Visit {
-                id: neighbor.id,
-                depth: depth + 1,
-                parent: Some(id),
-                kind: Some(neighbor.kind),
-            });
+            visits.push(hop.node, depth + 1, cursor as u32, hop.kind.get());
+            ControlFlow::Continue(())
+        })?;
+        visits.edges_touched += touched;
+        if let ControlFlow::Break(stop) = ended {
+            visits.stop = stop?;
+            return Ok(visits);
         }
+        cursor += 1;
     }
-    Ok(Traversal {
-        visits,
-        stop: Stop::Exhausted,
-        edges_touched,
-    })
+    Ok(visits)
 }
 
 /// The state of a depth-first traversal.
-struct DepthFirst<'a, G> {
-    budget: Budget<'a, G>,
+struct DepthFirst<'a, W: Walk> {
+    budget: Budget<'a, W>,
     /// In the order in which they were first found.
-    nodes: Vec<Node>,
-    index: IdMap<usize>,
+    found: Visits<W::Node>,
+    /// For each of them: orders the children of one parent.
+    attachments: Vec<u64>,
+    index: W::Places,
     stack: Vec<Frame>,
     /// The neighbors of all frames, those of the top frame last.
-    pending: Vec<NeighborRef>,
+    pending: Vec<Neighbor<W::Node>>,
     /// How often a node was given a parent.
-    attachments: u64,
+    attached: u64,
     /// Whether a block at the depth bound was left unexpanded.
     cut: bool,
     /// Whether a node was given another parent later.
     moved: bool,
-    edges_touched: u64,
 }
 
-struct Node {
-    id: BlockId,
-    depth: u32,
-    parent: Option<usize>,
-    kind: Option<KindId>,
-    /// Orders the children of one parent.
-    attachment: u64,
+/// A neighbor that is still to be tried.
+#[derive(Clone, Copy)]
+struct Neighbor<N> {
+    node: N,
+    kind: KindId,
+    direction: Direction,
 }
 
 /// A block being expanded. Its depth is less than that of every frame above it.
 struct Frame {
-    node: usize,
+    node: u32,
     /// Where its neighbors start in `pending`.
     start: usize,
     /// The next of them to try.
     next: usize,
 }
 
-impl<'a, G: GraphSource> DepthFirst<'a, G> {
-    fn new(budget: Budget<'a, G>) -> DepthFirst<'a, G> {
+impl<'a, W: Walk> DepthFirst<'a, W> {
+    fn new(budget: Budget<'a, W>) -> DepthFirst<'a, W> {
         DepthFirst {
+            found: Visits::new(),
+            attachments: Vec::new(),
+            index: budget.graph.places(),
             budget,
-            nodes: Vec::new(),
-            index: IdMap::default(),
             stack: Vec::new(),
             pending: Vec::new(),
-            attachments: 0,
+            attached: 0,
             cut: false,
             moved: false,
-            edges_touched: 0,
         }
     }
 
-    fn run(mut self, starts: &[BlockId]) -> Result<Traversal> {
+    fn run(mut self, starts: &[W::Node]) -> Result<Visits<W::Node>> {
         let stop = match self.walk(starts)? {
             Some(stop) => stop,
             None if self.cut && self.has_more_beyond()? => Stop::MaxDepth,
             None => Stop::Exhausted,
         };
-        let edges_touched = self.edges_touched;
-        Ok(Traversal {
-            visits: self.into_preorder(),
-            stop,
-            edges_touched,
-        })
+        self.found.stop = stop;
+        Ok(self.into_preorder())
     }
 
     /// Visits all that the bounds allow; `Some` when a block did not fit.
-    fn walk(&mut self, starts: &[BlockId]) -> Result<Option<Stop>> {
+    fn walk(&mut self, starts: &[W::Node]) -> Result<Option<Stop>> {
         for &start in starts {
             if let Some(stop) = self.find(start, None)? {
                 return Ok(Some(stop));
@@ -283,7 +347,7 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
                 };
                 frame.next += 1;
                 let parent = frame.node;
-                if let Some(stop) = self.find(neighbor.id, Some((parent, neighbor)))? {
+                if let Some(stop) = self.find(neighbor.node, Some((parent, neighbor)))? {
                     return Ok(Some(stop));
                 }
             }
@@ -292,41 +356,54 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
     }
 
     /// Deals with a block found from `parent`, or as a start; `Some` when it does not fit.
-    fn find(&mut self, id: BlockId, parent: Option<(usize, NeighborRef)>) -> Result<Option<Stop>> {
-        let depth = parent.map_or(0, |(parent, _)| self.nodes[parent].depth + 1);
-        let node = Node {
-            id,
-            depth,
-            parent: parent.map(|(parent, _)| parent),
-            kind: parent.map(|(_, neighbor)| neighbor.kind),
-            attachment: self.attachments,
+    fn find(
+        &mut self,
+        node: W::Node,
+        parent: Option<(u32, Neighbor<W::Node>)>,
+    ) -> Result<Option<Stop>> {
+        let depth = parent.map_or(0, |(parent, _)| self.found.depths[parent as usize] + 1);
+        let (from, kind) = match parent {
+            Some((parent, neighbor)) => (parent, neighbor.kind),
+            None => (NONE, KindId(0)),
         };
-        let at = match self.index.get(&id) {
-            Some(&at) => {
-                if !self.cut || self.nodes[at].depth <= depth {
+        let at = match self.index.get(node) {
+            Some(at) => {
+                let place = at as usize;
+                if !self.cut || self.found.depths[place] <= depth {
                     return Ok(None);
                 }
                 self.moved = true;
-                self.nodes[at] = node;
+                self.found.depths[place] = depth;
+                self.found.parents[place] = from;
+                self.found.kinds[place] = kind;
+                self.attachments[place] = self.attached;
                 at
             }
             None => {
-                let found_from = parent.map(|(parent, edge)| (self.nodes[parent].id, edge));
-                if let Some(stop) = self.budget.admit(id, found_from)? {
+                let found_from = parent.map(|(parent, neighbor)| {
+                    let hop = Hop {
+                        node,
+                        kind: KindAt::known(kind),
+                        direction: neighbor.direction,
+                    };
+                    (self.found.nodes[parent as usize], hop)
+                });
+                if let Some(stop) = self.budget.admit(node, found_from)? {
                     return Ok(Some(stop));
                 }
-                self.index.insert(id, self.nodes.len());
-                self.nodes.push(node);
-                self.nodes.len() - 1
+                let at = self.found.nodes.len() as u32;
+                self.index.insert(node, at);
+                self.found.push(node, depth, from, kind);
+                self.attachments.push(self.attached);
+                at
             }
         };
-        self.attachments += 1;
+        self.attached += 1;
         if self.budget.spec.max_depth == Some(depth) {
             self.cut = true;
         } else {
             let start = self.pending.len();
-            self.budget.neighbors(id, &mut self.pending)?;
-            self.edges_touched += (self.pending.len() - start) as u64;
+            self.read_neighbors(node)?;
             self.stack.push(Frame {
                 node: at,
                 start,
@@ -336,18 +413,31 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
         Ok(None)
     }
 
+    /// Adds the neighbors of a node to `pending`.
+    fn read_neighbors(&mut self, node: W::Node) -> Result<()> {
+        let (graph, spec) = (self.budget.graph, self.budget.spec);
+        let before = self.pending.len();
+        let pending = &mut self.pending;
+        let _ = graph.visit(node, spec.direction, &spec.kinds, |hop| {
+            pending.push(Neighbor {
+                node: hop.node,
+                kind: hop.kind.get(),
+                direction: hop.direction,
+            });
+            ControlFlow::<()>::Continue(())
+        })?;
+        self.found.edges_touched += (self.pending.len() - before) as u64;
+        Ok(())
+    }
+
     /// Whether a block at the depth bound has a neighbor that was not visited.
     fn has_more_beyond(&mut self) -> Result<bool> {
-        for node in &self.nodes {
-            if self.budget.spec.max_depth == Some(node.depth) {
+        for place in 0..self.found.nodes.len() {
+            if self.budget.spec.max_depth == Some(self.found.depths[place]) {
                 self.pending.clear();
-                self.budget.neighbors(node.id, &mut self.pending)?;
-                self.edges_touched += self.pending.len() as u64;
-                if self
-                    .pending
-                    .iter()
-                    .any(|neighbor| !self.index.contains_key(&neighbor.id))
-                {
+                self.read_neighbors(self.found.nodes[place])?;
+                let mut neighbors = self.pending.iter();
+                if neighbors.any(|neighbor| self.index.get(neighbor.node).is_none()) {
                     return Ok(true);
                 }
             }
@@ -357,41 +447,41 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
 
     /// The visited blocks in preorder of the tree that their last parents make. If none moved, that
     /// is the order in which they were found.
-    fn into_preorder(self) -> Vec<Visit> {
-        let visit = |node: &Node, depth| Visit {
-            id: node.id,
-            depth,
-            parent: node.parent.map(|parent| self.nodes[parent].id),
-            kind: node.kind,
-        };
+    fn into_preorder(self) -> Visits<W::Node> {
+        let found = self.found;
         if !self.moved {
-            return self
-                .nodes
-                .iter()
-                .map(|node| visit(node, node.depth))
-                .collect();
+            return found;
         }
 
         // Children as linked lists, filled from the last child to the first.
-        let mut by_attachment: Vec<usize> = (0..self.nodes.len()).collect();
-        by_attachment.sort_unstable_by_key(|&at| self.nodes[at].attachment);
+        let count = found.nodes.len();
+        let mut by_attachment: Vec<usize> = (0..count).collect();
+        by_attachment.sort_unstable_by_key(|&at| self.attachments[at]);
         let mut first_root = None;
-        let mut first_child = vec![None; self.nodes.len()];
-        let mut next_sibling = vec![None; self.nodes.len()];
+        let mut first_child = vec![None; count];
+        let mut next_sibling = vec![None; count];
         for &at in by_attachment.iter().rev() {
-            let first = match self.nodes[at].parent {
-                Some(parent) => &mut first_child[parent],
-                None => &mut first_root,
+            let first = match found.parents[at] {
+                NONE => &mut first_root,
+                parent => &mut first_child[parent as usize],
             };
             next_sibling[at] = first.replace(at);
         }
 
         // A walk ended by a bound may have moved a block without reaching its children again, so
         // depths are counted anew; they can only have become smaller.
-        let mut visits = Vec::with_capacity(self.nodes.len());
+        let mut visits = Visits::new();
+        (visits.stop, visits.edges_touched) = (found.stop, found.edges_touched);
+        let mut places = vec![NONE; count];
         let mut stack: Vec<(usize, u32)> = first_root.map(|root| (root, 0)).into_iter().collect();
         while let Some((at, depth)) = stack.pop() {
-            visits.push(visit(&self.nodes[at], depth));
+            places[at] = visits.nodes.len() as u32;
+            // A parent comes before its children.
+            let parent = match found.parents[at] {
+                NONE => NONE,
+                parent => places[parent as usize],
+            };
+            visits.push(found.nodes[at], depth, parent, found.kinds[at]);
             stack.extend(next_sibling[at].map(|sibling| (sibling, depth)));
             stack.extend(first_child[at].map(|child| (child, depth + 1)));
         }

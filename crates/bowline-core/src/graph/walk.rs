@@ -1,0 +1,354 @@
+//! [`Walk`]: what the algorithms that start at a block need of a graph: its nodes and their neighbors.
+//!
+//! There are two kinds of graph, and one text of each algorithm for both:
+//!
+//! | graph | node | marks and places |
+//! |---|---|---|
+//! | [`ByIds`]: a [`GraphSource`], read from the trees | a block's id | hash set and map |
+//! | [`InView`]: a [`State`] of the view at a revision | an ordinal | a bit, or four bytes, of each ordinal |
+//!
+//! Invariant: both give the neighbors in the same order, so every answer is the same.
+//!
+//! The marks and places of ordinals are taken from a pool of the thread and undone entry by entry: a walk that
+//! visits few blocks of a large graph costs what it visits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+
+use super::csr::{KindAt, State};
+use super::id_map::{IdMap, IdSet};
+use super::source::{GraphSource, KindFilter, NeighborRef};
+use crate::Result;
+use bowline_types::{BlockId, Direction};
+
+/// One edge, seen from one of its ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Hop<'a, N> {
+    /// The other end.
+    pub node: N,
+    pub kind: KindAt<'a>,
+    /// Whether the edge leads to the node or comes from it; never [`Direction::Both`].
+    pub direction: Direction,
+}
+
+/// A graph at one revision.
+pub trait Walk {
+    /// Stands for a block.
+    type Node: Copy + Eq;
+    type Marks: Marks<Self::Node>;
+    type Places: Places<Self::Node>;
+
+    /// The block.
+    fn id(&self, node: Self::Node) -> BlockId;
+
+    /// Visits the neighbors of a node in the order of [`GraphSource::neighbors`], until `visit` breaks.
+    fn visit<B>(
+        &self,
+        node: Self::Node,
+        direction: Direction,
+        kinds: &KindFilter,
+        visit: impl FnMut(Hop<'_, Self::Node>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>>;
+
+    /// The size of the stored record of a block; `None` when there is no such block.
+    fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>>;
+
+    /// No marks.
+    fn marks(&self) -> Self::Marks;
+
+    /// No places.
+    fn places(&self) -> Self::Places;
+}
+
+/// A set of nodes.
+pub trait Marks<N> {
+    /// Adds a node; `false` when it is in the set.
+    fn insert(&mut self, node: N) -> bool;
+    fn contains(&self, node: N) -> bool;
+}
+
+/// A number for each of some nodes.
+pub trait Places<N> {
+    fn get(&self, node: N) -> Option<u32>;
+    /// Gives a node a number that is none yet; `false` when it has one.
+    fn insert(&mut self, node: N, place: u32) -> bool;
+}
+
+/// A graph that is read by ids.
+#[derive(Debug)]
+pub struct ByIds<'a, G> {
+    graph: &'a G,
+    /// A visit takes the buffer and puts it back.
+    buffer: RefCell<Vec<NeighborRef>>,
+}
+
+impl<'a, G> ByIds<'a, G> {
+    pub fn new(graph: &'a G) -> ByIds<'a, G> {
+        ByIds {
+            graph,
+            buffer: RefCell::default(),
+        }
+    }
+}
+
+impl<G: GraphSource> Walk for ByIds<'_, G> {
+    type Node = BlockId;
+    type Marks = IdMarks;
+    type Places = IdPlaces;
+
+    fn id(&self, node: BlockId) -> BlockId {
+        node
+    }
+
+    fn visit<B>(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        mut visit: impl FnMut(Hop<'_, BlockId>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        let mut found = self.buffer.take();
+        found.clear();
+        self.graph.neighbors(node, direction, kinds, &mut found)?;
+        let flow = found.iter().try_for_each(|neighbor| {
+            visit(Hop {
+                node: neighbor.id,
+                kind: KindAt::known(neighbor.kind),
+                direction: neighbor.direction,
+            })
+        });
+        self.buffer.replace(found);
+        Ok(flow)
+    }
+
+    fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
+        self.graph.block_size_bytes(id)
+    }
+
+    fn marks(&self) -> IdMarks {
+        IdMarks::default()
+    }
+
+    fn places(&self) -> IdPlaces {
+        IdPlaces::default()
+    }
+}
+
+/// A set of ids.
+#[derive(Debug, Default)]
+pub struct IdMarks(IdSet);
+
+/// A number for each of some ids.
+#[derive(Debug, Default)]
+pub struct IdPlaces(IdMap<u32>);
+
+impl Marks<BlockId> for IdMarks {
+    fn insert(&mut self, node: BlockId) -> bool {
+        self.0.insert(node)
+    }
+
+    fn contains(&self, node: BlockId) -> bool {
+        self.0.contains(&node)
+    }
+}
+
+impl Places<BlockId> for IdPlaces {
+    fn get(&self, node: BlockId) -> Option<u32> {
+        self.0.get(&node).copied()
+    }
+
+    fn insert(&mut self, node: BlockId, place: u32) -> bool {
+        match self.0.entry(node) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(place);
+                true
+            }
+        }
+    }
+}
+
+/// The view at a revision. Sizes of blocks come from the trees.
+#[derive(Debug)]
+pub struct InView<'a, G> {
+    pub state: &'a State,
+    pub revision: u64,
+    pub trees: &'a G,
+}
+
+impl<G: GraphSource> Walk for InView<'_, G> {
+    type Node = u32;
+    type Marks = OrdinalMarks;
+    type Places = OrdinalPlaces;
+
+    #[inline]
+    fn id(&self, node: u32) -> BlockId {
+        self.state.id(node)
+    }
+
+    #[inline]
+    fn visit<B>(
+        &self,
+        node: u32,
+        direction: Direction,
+        kinds: &KindFilter,
+        mut visit: impl FnMut(Hop<'_, u32>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        let revision = self.revision;
+        let hop = |node, kind: KindAt<'_>, direction| {
+            visit(Hop {
+                node,
+                kind,
+                direction,
+            })
+        };
+        Ok(self.state.visit(node, direction, revision, kinds, hop))
+    }
+
+    fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
+        self.trees.block_size_bytes(id)
+    }
+
+    fn marks(&self) -> OrdinalMarks {
+        OrdinalMarks::new(self.state.ordinals())
+    }
+
+    fn places(&self) -> OrdinalPlaces {
+        OrdinalPlaces::new(self.state.ordinals())
+    }
+}
+
+thread_local! {
+    /// All bits are 0.
+    static BITS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+    /// All are [`FREE`].
+    static PLACES: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+}
+
+/// The place of a node without one.
+const FREE: u32 = u32::MAX;
+
+/// A bit for each ordinal.
+#[derive(Debug)]
+pub struct OrdinalMarks {
+    bits: Vec<u64>,
+    /// The words with bits.
+    touched: Vec<u32>,
+}
+
+impl OrdinalMarks {
+    fn new(ordinals: usize) -> OrdinalMarks {
+        let mut bits = BITS.take();
+        let words = ordinals.div_ceil(64);
+        if bits.len() < words {
+            bits.resize(words, 0);
+        }
+        OrdinalMarks {
+            bits,
+            touched: Vec::new(),
+        }
+    }
+}
+
+impl Marks<u32> for OrdinalMarks {
+    #[inline]
+    fn insert(&mut self, node: u32) -> bool {
+        let word = &mut self.bits[node as usize / 64];
+        let bit = 1 << (node % 64);
+        if *word & bit != 0 {
+            return false;
+        }
+        if *word == 0 {
+            self.touched.push(node / 64);
+        }
+        *word |= bit;
+        true
+    }
+
+    #[inline]
+    fn contains(&self, node: u32) -> bool {
+        self.bits[node as usize / 64] & (1 << (node % 64)) != 0
+    }
+}
+
+impl Drop for OrdinalMarks {
+    fn drop(&mut self) {
+        for &word in &self.touched {
+            self.bits[word as usize] = 0;
+        }
+        BITS.set(std::mem::take(&mut self.bits));
+    }
+}
+
+/// A number for each ordinal.
+#[derive(Debug)]
+pub struct OrdinalPlaces {
+    places: Vec<u32>,
+    given: Vec<u32>,
+}
+
+impl OrdinalPlaces {
+    fn new(ordinals: usize) -> OrdinalPlaces {
+        let mut places = PLACES.take();
+        if places.len() < ordinals {
+            places.resize(ordinals, FREE);
+        }
+        OrdinalPlaces {
+            places,
+            given: Vec::new(),
+        }
+    }
+}
+
+impl Places<u32> for OrdinalPlaces {
+    #[inline]
+    fn get(&self, node: u32) -> Option<u32> {
+        let place = self.places[node as usize];
+        (place != FREE).then_some(place)
+    }
+
+    #[inline]
+    fn insert(&mut self, node: u32, place: u32) -> bool {
+        let slot = &mut self.places[node as usize];
+        if *slot != FREE {
+            return false;
+        }
+        *slot = place;
+        self.given.push(node);
+        true
+    }
+}
+
+impl Drop for OrdinalPlaces {
+    fn drop(&mut self) {
+        for &node in &self.given {
+            self.places[node as usize] = FREE;
+        }
+        PLACES.set(std::mem::take(&mut self.places));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_and_places_are_undone_for_the_next_walk() {
+        for round in 0..3 {
+            let (mut marks, mut places) = (OrdinalMarks::new(500), OrdinalPlaces::new(500));
+            // A second one at the same time has a pool of its own.
+            let mut other = OrdinalMarks::new(500);
+            for node in (round..500).step_by(7) {
+                assert!(!marks.contains(node) && marks.insert(node));
+                assert!(marks.contains(node) && !marks.insert(node));
+                assert_eq!(places.get(node), None);
+                assert!(places.insert(node, node * 2) && !places.insert(node, 1));
+                assert_eq!(places.get(node), Some(node * 2));
+                assert!(other.insert(node));
+            }
+        }
+        let larger = OrdinalMarks::new(5_000);
+        assert!((0..5_000).all(|node| !larger.contains(node)));
+    }
+}
