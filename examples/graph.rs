@@ -55,10 +55,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Who has to be built again when `tls` changes? Nearest first.
     let affected = graph.traverse(tls).direction(Direction::In).run()?;
-    let ids: Vec<_> = affected.visits.iter().map(|visit| visit.id).collect();
+    let ids: Vec<_> = affected.ids().collect();
     assert_eq!(ids, [tls, http, web, app]);
-    assert_eq!(affected.stop, Stop::Exhausted);
-    for visit in &affected.visits {
+    assert_eq!(affected.stop(), Stop::Exhausted);
+    for visit in affected.visits() {
         let block = graph.block(visit.id)?.expect("a visited block exists");
         println!(
             "{:indent$}{}",
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .direction(Direction::In)
         .max_depth(1)
         .run()?;
-    assert_eq!((near.visits.len(), near.stop), (2, Stop::MaxDepth));
+    assert_eq!((near.len(), near.stop()), (2, Stop::MaxDepth));
 
     // Deleting a block deletes its edges, in the same transaction.
     db.transact(|tx| tx.delete_block(http).map(|_| ()))?;
@@ -83,31 +83,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now.neighbors(web, Direction::Out, ["depends_on"])?
             .is_empty()
     );
-    assert_eq!(
-        now.traverse(tls)
-            .direction(Direction::In)
-            .run()?
-            .visits
-            .len(),
-        1
-    );
+    assert_eq!(now.traverse(tls).direction(Direction::In).run()?.len(), 1);
 
     // The graph as it was.
     let then = db.snapshot_at(first)?.graph();
-    assert_eq!(
-        then.traverse(tls)
-            .direction(Direction::In)
-            .run()?
-            .visits
-            .len(),
-        4
-    );
+    assert_eq!(then.traverse(tls).direction(Direction::In).run()?.len(), 4);
     assert_eq!(
         then.traverse(app)
             .kinds(["depends_on"])
             .depth_first()
             .run()?
-            .visits
             .len(),
         5
     );

@@ -32,6 +32,18 @@ pub struct Kinds {
     pub registering: Mutex<()>,
 }
 
+/// The names of kinds at one moment.
+#[derive(Debug, Clone)]
+pub struct KindNames(Arc<Names>);
+
+impl KindNames {
+    /// The name of a kind.
+    #[inline]
+    pub fn name(&self, id: KindId) -> Option<&Arc<str>> {
+        self.0.name(id)
+    }
+}
+
 pub fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX_BYTES {
         let shown = name.chars().take(64).collect();
@@ -77,6 +89,11 @@ impl Kinds {
 
     pub fn id(&self, name: &str) -> Option<KindId> {
         self.names.load().id(name)
+    }
+
+    /// All names of this moment. Names are never removed.
+    pub fn names(&self) -> KindNames {
+        KindNames(self.names.load_full())
     }
 
     pub fn name(&self, id: KindId) -> Option<Arc<str>> {

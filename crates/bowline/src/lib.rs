@@ -23,7 +23,7 @@
 //! // Who depends on lib, within three steps?
 //! let graph = db.snapshot().graph();
 //! let users = graph.traverse(lib).direction(Direction::In).max_depth(3).run()?;
-//! assert_eq!(users.visits[1].id, app);
+//! assert_eq!(users.ids().last(), Some(app));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -87,7 +87,7 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use graph_view::{Graph, ShortestPath, Traverse};
+pub use graph_view::{Graph, ShortestPath, Traverse, Traversed, VisitRef};
 pub use ingest::Ingest;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;

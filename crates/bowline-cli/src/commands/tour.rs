@@ -206,13 +206,15 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
         .direction(Direction::In)
         .max_depth(3)
         .run()?;
-    let dependents = &found.visits[1..];
-    let mut lines = vec![format!("{} packages", dependents.len())];
-    for visit in dependents.iter().take(SHOWN_MAX) {
+    let mut dependents = found.visits();
+    dependents.next();
+    let count = dependents.len();
+    let mut lines = vec![format!("{count} packages")];
+    for visit in dependents.take(SHOWN_MAX) {
         lines.push(format!("depth {}  {}", visit.depth, labels.get(visit.id)?));
     }
-    if dependents.len() > SHOWN_MAX {
-        lines.push(format!("… and {} more", dependents.len() - SHOWN_MAX));
+    if count > SHOWN_MAX {
+        lines.push(format!("… and {} more", count - SHOWN_MAX));
     }
     guide.step(
         &format!("Who depends on {name}, within three steps?"),
@@ -222,10 +224,10 @@ fn graph_steps(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
 
     // From whoever is farthest away, so that the path is worth looking at.
     let all = graph.traverse(target).direction(Direction::In).run()?;
-    let Some(farthest) = all.visits.last() else {
+    let Some(farthest) = all.ids().next_back() else {
         return Err(unexpected("a traversal to visit its start"));
     };
-    let path = graph.shortest_path(farthest.id, target).find()?;
+    let path = graph.shortest_path(farthest, target).find()?;
     let path = path.ok_or_else(|| unexpected("a path back along a traversal"))?;
     let names = labels.all(&path.blocks)?;
     guide.step(

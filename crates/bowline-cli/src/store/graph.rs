@@ -181,7 +181,8 @@ impl View<'_> {
                     .traverse(start)
                     .direction(direction(edges.direction))
                     .kinds(&edges.scope.kinds);
-                Ok(bounded!(traversal, bounds, depth_first).run()?)
+                let found = bounded!(traversal, bounds, depth_first).run()?;
+                Ok(found.to_traversal())
             }
             View::Remote(view) => {
                 let traversal = view

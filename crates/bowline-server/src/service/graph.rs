@@ -263,7 +263,7 @@ impl Graph for GraphService {
             if let Some(bytes) = asked.max_bytes {
                 traversal = traversal.max_bytes(bytes);
             }
-            traversal.run()
+            traversal.run().map(|found| found.to_traversal())
         })
         .await?;
         let is_own_limit = asked.limit.is_some_and(|limit| limit <= limit_of_server);

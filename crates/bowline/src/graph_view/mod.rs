@@ -5,6 +5,7 @@
 //! read through [`GraphSource`] and do not depend on trees.
 
 mod search;
+mod traversed;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +15,9 @@ use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph::csr::State;
+use bowline_core::graph::csr::{KindAt, State};
+use bowline_core::graph::path::unweighted;
+use bowline_core::graph::walk::InView;
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
     KindId, NeighborRef, Precedence, components, order, reach, stats,
@@ -22,9 +25,10 @@ use bowline_core::graph::{
 use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
-use bowline_types::{GraphStats, Neighbor};
+use bowline_types::{GraphStats, Neighbor, Path};
 
 pub use search::{ShortestPath, Traverse};
+pub use traversed::{Traversed, VisitRef};
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///
@@ -85,12 +89,65 @@ impl Graph {
     }
 
     /// The view of this revision. Without one, the trees are read.
-    fn view(&self) -> Option<&State> {
+    fn view(&self) -> Option<&Arc<State>> {
         if self.view.get().is_none() {
             let found = self.core().graph_view.at(self.snapshot.revision().get())?;
             let _ = self.view.set(found);
         }
-        self.view.get().map(|view| &**view)
+        self.view.get()
+    }
+
+    /// The view of this revision, for walks.
+    fn in_view(&self) -> Option<(InView<'_, Graph>, &Arc<State>)> {
+        let state = self.view()?;
+        let view = InView {
+            state,
+            revision: self.snapshot.revision().get(),
+            trees: self,
+        };
+        Some((view, state))
+    }
+
+    /// The ordinals of blocks, which must exist. `None` when the view does not know one: it has no edge, and a
+    /// walk by ids costs nothing.
+    fn ordinals(&self, view: &InView<'_, Graph>, ids: &[BlockId]) -> Result<Option<Vec<u32>>> {
+        let mut found = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let Some(ordinal) = view.state.ordinal(id) else {
+                return Ok(None);
+            };
+            if !has_edge(view, ordinal) {
+                self.require_blocks(&[id])?;
+            }
+            found.push(ordinal);
+        }
+        Ok(Some(found))
+    }
+
+    fn require_blocks(&self, ids: &[BlockId]) -> Result<()> {
+        for &id in ids {
+            if !self.has_block(id)? {
+                return Err(Error::MissingBlock { id });
+            }
+        }
+        Ok(())
+    }
+
+    /// A path with the fewest edges.
+    fn fewest_edges(
+        &self,
+        from: BlockId,
+        to: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        max_depth: Option<u32>,
+    ) -> Result<Option<Path<KindId>>> {
+        if let Some((view, _)) = self.in_view()
+            && let Some(ends) = self.ordinals(&view, &[from, to])?
+        {
+            return unweighted::walk(&view, ends[0], ends[1], direction, kinds, max_depth);
+        }
+        unweighted::shortest_path(self, from, to, direction, kinds, max_depth)
     }
 
     fn core(&self) -> &Core {
@@ -261,16 +318,20 @@ impl Graph {
         limit: usize,
     ) -> Result<Vec<Neighbor>> {
         let filter = self.filter(kinds)?;
-        if !self.has_block(id)? {
-            return Err(Error::MissingBlock { id });
-        }
         let mut found = Vec::new();
         self.neighbors_within(id, direction, &filter, limit, &mut found)?;
+        if found.is_empty() {
+            // A block with an edge exists.
+            self.require_blocks(&[id])?;
+        }
+        let names = self.core().kinds.names();
         let named = |found: NeighborRef| {
-            let kind = self.kind_name(found.kind)?;
+            let kind = names
+                .name(found.kind)
+                .ok_or_else(|| unregistered(found.kind))?;
             Ok(Neighbor {
                 id: found.id,
-                kind,
+                kind: kind.clone(),
                 direction: found.direction,
             })
         };
@@ -293,7 +354,13 @@ impl Graph {
         direction: Direction,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<bool> {
-        reach::reachable(self, from, to, direction, &self.filter(kinds)?)
+        let kinds = self.filter(kinds)?;
+        if let Some((view, _)) = self.in_view()
+            && let Some(ends) = self.ordinals(&view, &[from, to])?
+        {
+            return reach::reaches(&view, ends[0], ends[1], direction, &kinds);
+        }
+        reach::reachable(self, from, to, direction, &kinds)
     }
 
     /// Describes the search for a shortest path from `from` to `to`; [`ShortestPath::find`] runs it.
@@ -502,6 +569,16 @@ impl Graph {
             }
         }
     }
+}
+
+/// Whether a block has an edge at the revision of a view.
+fn has_edge(view: &InView<'_, Graph>, ordinal: u32) -> bool {
+    let any = |_, _: KindAt<'_>, _| ControlFlow::Break(());
+    let (direction, all) = (Direction::Both, KindFilter::All);
+    let found = view
+        .state
+        .visit(ordinal, direction, view.revision, &all, any);
+    found.is_break()
 }
 
 fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {

@@ -2,12 +2,13 @@
 //!
 //! A search describes what is wanted; nothing is read before it runs.
 
-use super::Graph;
+use super::{Graph, Traversed};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
 use bowline_core::graph::traverse::{self, TraverseSpec};
-use bowline_core::graph::{BlockId, Direction, path};
-use bowline_types::{Path, Traversal};
+use bowline_core::graph::walk::ByIds;
+use bowline_core::graph::{BlockId, Direction};
+use bowline_types::Path;
 
 /// The settings of a traversal. Made by [`Graph::traverse`].
 ///
@@ -19,7 +20,7 @@ use bowline_types::{Path, Traversal};
 /// let graph = db.snapshot().graph();
 /// let traverse = graph.traverse(id).direction(Direction::In).depth_first();
 /// let found = traverse.max_depth(3).limit(10_000).max_bytes(1 << 20).run()?;
-/// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+/// println!("{} blocks, stopped: {:?}", found.len(), found.stop());
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -93,11 +94,19 @@ impl Traverse {
     ///
     /// # Errors
     /// `MissingBlock` for a start, `UnknownKind`; `InvalidRecord`, `Storage`.
-    pub fn run(mut self) -> Result<Traversal> {
+    pub fn run(mut self) -> Result<Traversed> {
         let graph = &self.graph;
         self.spec.kinds = graph.filter(&self.kinds)?;
-        let found = traverse::traverse(graph, &self.starts, &self.spec)?;
-        found.try_map_kinds(|kind| graph.kind_name(kind))
+        let names = graph.core().kinds.names();
+        if let Some((view, state)) = graph.in_view()
+            && let Some(starts) = graph.ordinals(&view, &self.starts)?
+        {
+            let visits = traverse::walk(&view, &starts, &self.spec)?;
+            return Traversed::of_view(visits, state.clone(), names);
+        }
+        graph.require_blocks(&self.starts)?;
+        let visits = traverse::walk(&ByIds::new(graph), &self.starts, &self.spec)?;
+        Traversed::of_ids(visits, names)
     }
 }
 
@@ -198,14 +207,7 @@ impl ShortestPath {
             });
         }
         let found = match &self.weight {
-            None => path::unweighted::shortest_path(
-                graph,
-                from,
-                to,
-                direction,
-                &filter,
-                self.max_depth,
-            )?,
+            None => graph.fewest_edges(from, to, direction, &filter, self.max_depth)?,
             Some(_) if self.max_depth.is_some() => {
                 return Err(Error::NotSupported {
                     what: "a depth bound on a weighted path",

@@ -55,7 +55,7 @@ fn assert_invariants(snapshot: &Snapshot) -> Result<()> {
     for ring in 0..3u128 {
         let first = BlockId(ring * 10);
         let size = if graph.has_block(first)? {
-            graph.traverse(first).run()?.visits.len()
+            graph.traverse(first).run()?.len()
         } else {
             0
         };

@@ -375,12 +375,8 @@ fn a_traversal_reads_one_snapshot() {
             let reached = |revision| -> Result<Vec<_>> {
                 let graph = db.snapshot_at(revision)?.graph();
                 let found = graph.traverse(id("a")).run()?;
-                assert_eq!(found.stop, Stop::Exhausted);
-                Ok(found
-                    .visits
-                    .into_iter()
-                    .map(|v| (v.id, v.depth, v.parent))
-                    .collect())
+                assert_eq!(found.stop(), Stop::Exhausted);
+                Ok(found.visits().map(|v| (v.id, v.depth, v.parent)).collect())
             };
             let (a, b, c, d) = (id("a"), id("b"), id("c"), id("d"));
             let start = [(a, 0, None), (b, 1, Some(a))];
@@ -402,19 +398,15 @@ fn a_traversal_reads_one_snapshot() {
             db.compact()?;
             let found = graph.traverse(a).max_depth(1).kinds(["to"]).run()?;
             assert_eq!(
-                (found.visits.len(), found.stop),
+                (found.len(), found.stop()),
                 (2, Stop::MaxDepth),
                 "{stage:?}"
             );
             let found = graph.traverse(a).limit(1).run()?;
-            assert_eq!(
-                (found.visits.len(), found.stop),
-                (1, Stop::Limit),
-                "{stage:?}"
-            );
+            assert_eq!((found.len(), found.stop()), (1, Stop::Limit), "{stage:?}");
             let found = graph.traverse(a).max_bytes(1).run()?;
             assert_eq!(
-                (found.visits.len(), found.stop),
+                (found.len(), found.stop()),
                 (0, Stop::MaxBytes),
                 "{stage:?}"
             );
@@ -423,7 +415,7 @@ fn a_traversal_reads_one_snapshot() {
                 .direction(Direction::In)
                 .depth_first()
                 .run()?;
-            let order: Vec<_> = found.visits.iter().map(|visit| visit.id).collect();
+            let order: Vec<_> = found.ids().collect();
             assert_eq!(order, [a, d, b], "{stage:?}");
             assert_error!(
                 graph.traverse(a).kinds(["nope"]).run(),
@@ -466,10 +458,7 @@ fn large_blocks_and_many_edges_come_back() {
                     .len(),
                 1
             );
-            assert_eq!(
-                graph.traverse(BlockId(0)).run()?.visits.len(),
-                1 + EDGES as usize
-            );
+            assert_eq!(graph.traverse(BlockId(0)).run()?.len(), 1 + EDGES as usize);
             db.transact(|tx| tx.delete_block(BlockId(0)).map(drop))?;
             assert_eq!(db.check()?.edges, 0, "{stage:?}");
             Ok(())

@@ -145,9 +145,9 @@ fn assert_same_answers(
         (
             format!("{:?}", graph.neighbors(a, direction, &kinds)),
             format!("{:?}", graph.first_neighbors(a, direction, &kinds, 2)),
-            format!("{:?}", walk().run()),
-            format!("{:?}", walk().also_from(b).depth_first().run()),
-            format!("{:?}", walk().max_bytes(60).run()),
+            show(walk()),
+            show(walk().also_from(b).depth_first()),
+            show(walk().max_bytes(60)),
             format!("{:?}", graph.is_reachable(a, b, direction, &kinds)),
             format!("{:?}", path.find()),
         )
@@ -165,6 +165,11 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// A traversal's result, or its error.
+fn show(traverse: bowline::Traverse) -> String {
+    format!("{:?}", traverse.run().map(|found| found.to_traversal()))
 }
 
 /// Readers beside writers, with folds and rebuilds in the background: each snapshot has the edges of its

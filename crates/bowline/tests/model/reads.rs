@@ -197,9 +197,9 @@ impl Case {
         found.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(found, wanted);
-        let visits = traversed.expect("traverse").visits;
-        let depths: BTreeMap<u128, u32> = visits.iter().map(|v| (v.id.0, v.depth)).collect();
-        assert_eq!(depths.len(), visits.len(), "each block once");
+        let traversed = traversed.expect("traverse");
+        let depths: BTreeMap<u128, u32> = traversed.visits().map(|v| (v.id.0, v.depth)).collect();
+        assert_eq!(depths.len(), traversed.len(), "each block once");
         assert_eq!(depths, expected.breadth_first(id, modelled, &kinds, depth));
 
         let other = self.rng.u128(1..=BLOCKS);

@@ -434,7 +434,7 @@ fn traversals(place: &Place) -> Vec<Row<'_>> {
         } else {
             traverse.depth_first().run()?
         };
-        Ok(found.visits.len())
+        Ok(found.len())
     };
     vec![
         over_tree(
@@ -525,7 +525,7 @@ mod tests {
         let db = Db::in_memory().unwrap();
         assert_eq!(tree(&db, 10, 3).unwrap(), 1_111);
         let graph = db.snapshot().graph();
-        assert_eq!(graph.traverse(id(0)).run().unwrap().visits.len(), 1_111);
+        assert_eq!(graph.traverse(id(0)).run().unwrap().len(), 1_111);
         let odd = graph.neighbors(id(0), Direction::Out, ["odd"]).unwrap();
         assert_eq!(odd.len(), 5);
     }

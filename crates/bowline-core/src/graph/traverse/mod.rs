@@ -89,23 +89,22 @@ impl<N: Copy> Visits<N> {
         &self.nodes
     }
 
-    /// The largest number of a kind.
-    pub fn kind_max(&self) -> KindId {
-        self.kinds.iter().copied().max().unwrap_or(KindId(0))
+    /// The kinds of the edges to the parents; 0 for a start.
+    pub fn kinds(&self) -> &[KindId] {
+        &self.kinds
     }
 
-    /// A visit by its place; `id` gives the block of a node.
+    /// A visit by its place, below the number of nodes; `id` gives the block of a node.
     #[inline]
-    pub fn get(&self, place: usize, id: impl Fn(N) -> BlockId) -> Option<Visit<KindId>> {
-        let node = *self.nodes.get(place)?;
+    pub fn get(&self, place: usize, id: impl Fn(N) -> BlockId) -> Visit<KindId> {
         let parent = self.parents[place];
         let is_start = parent == NONE;
-        Some(Visit {
-            id: id(node),
+        Visit {
+            id: id(self.nodes[place]),
             depth: self.depths[place],
             parent: (!is_start).then(|| id(self.nodes[parent as usize])),
             kind: (!is_start).then(|| self.kinds[place]),
-        })
+        }
     }
 }
 
@@ -145,7 +144,7 @@ pub fn traverse(
     let visits = walk(&ByIds::new(graph), starts, spec)?;
     Ok(Traversal {
         visits: (0..visits.nodes.len())
-            .filter_map(|place| visits.get(place, |id| id))
+            .map(|place| visits.get(place, |id| id))
             .collect(),
         stop: visits.stop,
         edges_touched: visits.edges_touched,
