@@ -50,6 +50,8 @@ pub struct Core {
     pub graph_view: GraphView,
     pub limits: Limits,
     pub around: Surroundings,
+    /// Held by a member's applier while entries are applied or the state is replaced.
+    pub apply_order: Mutex<()>,
     is_closed: AtomicBool,
     lease_signal: Signal,
     view_signal: Signal,
@@ -67,6 +69,7 @@ impl Core {
             limits: around.limits,
             engine,
             around,
+            apply_order: Mutex::new(()),
             is_closed: AtomicBool::new(false),
             lease_signal: Signal::default(),
             view_signal: Signal::default(),

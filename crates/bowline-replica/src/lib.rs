@@ -276,6 +276,7 @@ impl Replica {
             db: &self.db,
             last: self.db.revision(),
             state,
+            _order: self.core().apply_order.lock(),
             group: None,
             published: Vec::new(),
             edges: Vec::new(),
@@ -430,7 +431,8 @@ impl Replica {
     pub fn install(&self, frozen: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let mut state = self.state.lock();
         let core = self.core();
-        // Before the state is another: the applier is locked out, so nothing begins the view meanwhile.
+        // Before the state is another: nothing begins the view again meanwhile.
+        let _order = core.apply_order.lock();
         core.graph_view.forget();
         let installed = core.engine.install(frozen, directory, keeps_log)?;
         core.kinds.reload(&core.engine)?;
@@ -559,6 +561,7 @@ pub struct Applier<'a> {
     replica: &'a Replica,
     db: &'a DbReader,
     state: MutexGuard<'a, ApplyState>,
+    _order: MutexGuard<'a, ()>,
     group: Option<CommitGroup<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
     /// The changes of edges, for the graph view.

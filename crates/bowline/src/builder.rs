@@ -350,11 +350,15 @@ impl DbBuilder {
         replicated: Replicated<'_>,
     ) -> Result<(DbReader, Log)> {
         self.engine.sync = SyncPolicy::Always;
+        let background = self.engine.log.background;
         let (options, around) = self.split(path, true);
         let (vfs, clock) = (around.vfs.clone(), around.clock.clone());
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let handle = Handle::new(Core::new(engine, around)?);
+        if background == Background::Threads {
+            handle.allow_view_thread();
+        }
         Ok((DbReader::new(handle), log))
     }
 

@@ -53,9 +53,10 @@ impl Shared {
         }
     }
 
-    /// Begins the graph view in the commit order.
+    /// Begins the graph view in the commit order: of the commit queue, or of a member's applier.
     pub(crate) fn begin_view(&self) -> (SnapshotPin, Begun) {
         self.queue.lead_alone(|| {
+            let _order = self.apply_order.lock();
             let pin = self.engine.pin_newest();
             let begun = self.graph_view.begin(pin.revision());
             (pin, begun)

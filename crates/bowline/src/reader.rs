@@ -442,6 +442,36 @@ impl DbReader {
         check::check_open(&self.handle)
     }
 
+    /// Builds the graph view now, unless it is there, and returns whether it is ready: not when the graph does
+    /// not fit into [`DbBuilder::graph_view_bytes`](crate::DbBuilder::graph_view_bytes).
+    ///
+    /// The view makes traversals many times faster. Without this call it is built in the background once
+    /// queries have read some thousand blocks, except with [`Background::Manual`](crate::Background). Every
+    /// commit changes it; answers do not depend on it.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Direction, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// # let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
+    /// db.transact(|tx| {
+    ///     tx.put_block(&Block::new(a, "host"))?;
+    ///     tx.put_block(&Block::new(b, "host"))?;
+    ///     tx.put_edge(&Edge::new(a, "link", b))
+    /// })?;
+    /// assert!(db.build_graph_view()?);
+    /// assert_eq!(db.stats().graph_view.edges, 1);
+    /// assert_eq!(db.snapshot().graph().neighbors(a, Direction::Out, ["link"])?.len(), 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidRecord`, `Storage` when the graph cannot be read.
+    pub fn build_graph_view(&self) -> Result<bool> {
+        let handle = &self.handle;
+        handle.check_open()?;
+        handle.build_view(|_| handle.begin_view())
+    }
+
     // --- the database ---
 
     /// Sizes and counts of the database.

@@ -197,6 +197,11 @@ impl Case {
             49..52 if !self.sizes.is_plain => self.lease(),
             52..55 => self.expire(),
             55..57 => self.compact(),
+            57 if self.rng.bool() => {
+                self.note("build the graph view");
+                assert!(self.db.build_graph_view().expect("builds"));
+                self.did("graph view built");
+            }
             57 => self.reopen(),
             58 => self.check_all(),
             59 => self.checkpoint(),

@@ -28,6 +28,7 @@ const EXPECTED: [&str; 61] = [
     "merge",
     "history compacted",
     "compaction of history refused",
+    "graph view built",
     "reopened",
     "reopened after a kill",
     "checkpoint opened",
