@@ -87,7 +87,7 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use graph_view::{Graph, ShortestPath, Traverse, Traversed, VisitRef};
+pub use graph_view::{Graph, NeighborRef, ShortestPath, Traverse, Traversed, VisitRef};
 pub use ingest::Ingest;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;

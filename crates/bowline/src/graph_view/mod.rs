@@ -20,7 +20,7 @@ use bowline_core::graph::path::unweighted;
 use bowline_core::graph::walk::InView;
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
-    KindId, NeighborRef, Precedence, components, order, reach, stats,
+    KindId, Precedence, components, order, reach, stats,
 };
 use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
@@ -29,6 +29,17 @@ use bowline_types::{GraphStats, Neighbor, Path};
 
 pub use search::{ShortestPath, Traverse};
 pub use traversed::{Traversed, VisitRef};
+
+/// A neighbor that [`Graph::visit_neighbors`] lends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeighborRef<'a> {
+    /// The other block.
+    pub id: BlockId,
+    /// The kind of the edge between them.
+    pub kind: &'a str,
+    /// `Out` when the edge goes to the neighbor, `In` when it comes from it.
+    pub direction: Direction,
+}
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///
@@ -325,7 +336,7 @@ impl Graph {
             self.require_blocks(&[id])?;
         }
         let names = self.core().kinds.names();
-        let named = |found: NeighborRef| {
+        let named = |found: graph::NeighborRef| {
             let kind = names
                 .name(found.kind)
                 .ok_or_else(|| unregistered(found.kind))?;
@@ -336,6 +347,78 @@ impl Graph {
             })
         };
         found.into_iter().map(named).collect()
+    }
+
+    /// Calls `visit` with each neighbor of [`Graph::neighbors`], in the same order, borrowed: nothing is copied or
+    /// allocated where the graph view answers.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Direction, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// # let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
+    /// # db.transact(|tx| {
+    /// #     tx.put_block(&Block::new(a, "host"))?;
+    /// #     tx.put_block(&Block::new(b, "host"))?;
+    /// #     tx.put_edge(&Edge::new(a, "link", b))
+    /// # })?;
+    /// let mut links = 0;
+    /// db.snapshot().graph().visit_neighbors(a, Direction::Both, ["link"], |neighbor| {
+    ///     assert_eq!((neighbor.id, neighbor.kind, neighbor.direction), (b, "link", Direction::Out));
+    ///     links += 1;
+    /// })?;
+    /// assert_eq!(links, 1);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Graph::neighbors`].
+    pub fn visit_neighbors<N: AsRef<str>>(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: impl IntoIterator<Item = N>,
+        mut visit: impl FnMut(NeighborRef<'_>),
+    ) -> Result<()> {
+        let filter = self.filter(kinds)?;
+        let names = self.core().kinds.names();
+        let mut count = 0;
+        let mut lend = |far, kind, direction| {
+            let Some(name) = names.name(kind) else {
+                return ControlFlow::Break(kind);
+            };
+            count += 1;
+            visit(NeighborRef {
+                id: far,
+                kind: name,
+                direction,
+            });
+            ControlFlow::Continue(())
+        };
+        let ended = match self.view() {
+            Some(view) => match view.ordinal(id) {
+                None => ControlFlow::Continue(()),
+                Some(near) => {
+                    let at = self.snapshot.revision().get();
+                    view.visit(near, direction, at, &filter, |far, kind, direction| {
+                        lend(view.id(far), kind.get(), direction)
+                    })
+                }
+            },
+            None => {
+                let mut found = Vec::new();
+                self.neighbors_within(id, direction, &filter, usize::MAX, &mut found)?;
+                let mut found = found.iter();
+                found.try_for_each(|near| lend(near.id, near.kind, near.direction))
+            }
+        };
+        if let ControlFlow::Break(kind) = ended {
+            return Err(unregistered(kind));
+        }
+        if count == 0 {
+            // A block with an edge exists.
+            self.require_blocks(&[id])?;
+        }
+        Ok(())
     }
 
     /// Describes a traversal from `start`; [`Traverse::run`] runs it.
@@ -501,7 +584,7 @@ impl Graph {
         direction: Direction,
         kinds: &KindFilter,
         limit: usize,
-        out: &mut Vec<NeighborRef>,
+        out: &mut Vec<graph::NeighborRef>,
     ) -> Result<()> {
         if let Some(view) = self.view() {
             // A block that the view does not know has no edge.
@@ -511,7 +594,7 @@ impl Graph {
                     if out.len() >= limit {
                         return ControlFlow::Break(());
                     }
-                    out.push(NeighborRef {
+                    out.push(graph::NeighborRef {
                         id: view.id(far),
                         kind: kind.get(),
                         direction,
@@ -541,7 +624,7 @@ impl Graph {
         id: BlockId,
         kinds: &KindFilter,
         limit: usize,
-        out: &mut Vec<NeighborRef>,
+        out: &mut Vec<graph::NeighborRef>,
     ) -> Result<()> {
         let mut push = |key: &[u8]| {
             if out.len() >= limit {
@@ -549,7 +632,7 @@ impl Graph {
             }
             let (_, kind, far) = split(key)?;
             if kinds.passes(kind) {
-                out.push(NeighborRef {
+                out.push(graph::NeighborRef {
                     id: far,
                     kind,
                     direction,
@@ -663,7 +746,7 @@ impl GraphSource for Graph {
         id: BlockId,
         direction: Direction,
         kinds: &KindFilter,
-        out: &mut Vec<NeighborRef>,
+        out: &mut Vec<graph::NeighborRef>,
     ) -> Result<()> {
         self.neighbors_within(id, direction, kinds, usize::MAX, out)
     }

@@ -145,6 +145,7 @@ fn assert_same_answers(
         (
             format!("{:?}", graph.neighbors(a, direction, &kinds)),
             format!("{:?}", graph.first_neighbors(a, direction, &kinds, 2)),
+            format!("{:?}", lent(&graph, a, direction, &kinds)),
             show(walk()),
             show(walk().also_from(b).depth_first()),
             show(walk().max_bytes(60)),
@@ -165,6 +166,25 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// The neighbors of a block as they are lent.
+fn lent(
+    graph: &Graph,
+    near: BlockId,
+    direction: Direction,
+    kinds: &[&str],
+) -> Result<Vec<(BlockId, String, Direction)>> {
+    let mut found = Vec::new();
+    graph.visit_neighbors(near, direction, kinds, |it| {
+        found.push((it.id, it.kind.to_owned(), it.direction));
+    })?;
+    let copied = graph.neighbors(near, direction, kinds)?.into_iter();
+    let copied: Vec<_> = copied
+        .map(|it| (it.id, it.kind.to_string(), it.direction))
+        .collect();
+    assert_eq!(found, copied);
+    Ok(found)
 }
 
 /// A traversal's result, or its error.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Everything that the cases of a test are to meet.
-const EXPECTED: [&str; 61] = [
+const EXPECTED: [&str; 62] = [
     "put",
     "put with a lease",
     "delete",

@@ -425,7 +425,9 @@ fn over_tree<'a>(
 
 fn traversals(place: &Place) -> Vec<Row<'_>> {
     let neighbors = |graph: &Graph, of: u64, direction, kinds: &[&str]| -> Fallible<usize> {
-        Ok(graph.neighbors(id(of), direction, kinds)?.len())
+        let mut found = 0;
+        graph.visit_neighbors(id(of), direction, kinds, |_| found += 1)?;
+        Ok(found)
     };
     let walk = |graph: &Graph, depth, is_breadth_first| -> Fallible<usize> {
         let traverse = graph.traverse(id(0)).max_depth(depth);
