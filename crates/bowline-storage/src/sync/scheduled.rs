@@ -57,6 +57,19 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
+    /// The lock, if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = match self.0.try_lock() {
+            Ok(held) => held,
+            Err(std::sync::TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard {
+            mutex: &self.0,
+            held: Some(held),
+        })
+    }
+
     /// The value; the exclusive borrow needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0
@@ -205,6 +218,12 @@ impl<T> ArcSwapOption<T> {
         self.0.load()
     }
 
+    /// The current value, with a reference count.
+    pub fn load_full(&self) -> Option<Arc<T>> {
+        step();
+        self.0.load_full()
+    }
+
     /// Replaces it.
     pub fn store(&self, value: Option<Arc<T>>) {
         drop(self.swap(value));
@@ -290,6 +309,12 @@ pub mod atomic {
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 step();
                 self.0.fetch_add(value, order)
+            }
+
+            /// As in the standard library.
+            pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                step();
+                self.0.fetch_max(value, order)
             }
 
             /// As in the standard library.

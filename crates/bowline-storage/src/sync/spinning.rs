@@ -27,6 +27,11 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
+    /// The lock, if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
     /// The guarded value; the exclusive borrow needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::unregistered;
 use bowline_core::error::Result;
+use bowline_core::graph::BlockId;
 use bowline_core::graph::csr::State;
 use bowline_core::graph::traverse::Visits;
-use bowline_core::graph::{BlockId, KindId};
 use bowline_core::kinds::KindNames;
 use bowline_types::{Stop, Traversal, Visit};
 
@@ -79,12 +79,15 @@ impl Traversed {
 
     /// Refuses kinds without a name, so that lending cannot fail.
     fn checked(columns: Columns, names: KindNames) -> Result<Traversed> {
-        let kinds = either!(&columns, visits => visits.kinds());
-        let mut named = KindId(0);
-        for &kind in kinds {
-            if kind != named && kind != KindId(0) {
+        let count = either!(&columns, visits => visits.len());
+        let mut named = None;
+        for place in 0..count {
+            let kind = either!(&columns, visits => visits.kind(place));
+            if kind != named
+                && let Some(kind) = kind
+            {
                 names.name(kind).ok_or_else(|| unregistered(kind))?;
-                named = kind;
+                named = Some(kind);
             }
         }
         Ok(Traversed { columns, names })
@@ -93,7 +96,7 @@ impl Traversed {
     /// How many blocks were visited.
     #[must_use]
     pub fn len(&self) -> usize {
-        either!(&self.columns, visits => visits.nodes().len())
+        either!(&self.columns, visits => visits.len())
     }
 
     /// Whether none was visited: a bound of no blocks or bytes.
@@ -122,8 +125,8 @@ impl Traversed {
     /// The ids of the visited blocks.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = BlockId> + DoubleEndedIterator {
         (0..self.len()).map(|place| match &self.columns {
-            Columns::Ids(visits) => visits.nodes()[place],
-            Columns::Ordinals(visits, state) => state.id(visits.nodes()[place]),
+            Columns::Ids(visits) => visits.node(place),
+            Columns::Ordinals(visits, state) => state.id(visits.node(place)),
         })
     }
 
@@ -156,8 +159,8 @@ impl Traversed {
             let VisitRef {
                 id, depth, parent, ..
             } = self.at(place);
-            let kind = either!(&self.columns, visits => visits.kinds()[place]);
-            let kind = parent.and_then(|_| self.names.name(kind).cloned());
+            let kind = either!(&self.columns, visits => visits.kind(place));
+            let kind = kind.and_then(|kind| self.names.name(kind).cloned());
             Visit {
                 id,
                 depth,

@@ -16,6 +16,7 @@ mod cache;
 mod close;
 mod commit;
 mod explore;
+mod graph_view;
 mod ingest;
 mod leases;
 mod memtable;

@@ -198,6 +198,33 @@ impl State {
         filter: &KindFilter,
         mut visit: impl FnMut(u32, KindAt<'_>, Direction) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
+        // The common case has a loop of its own, into which `visit` is compiled.
+        let (rows, delta) = match direction {
+            Direction::Out => (&self.base.out, &self.out),
+            Direction::In => (&self.base.incoming, &self.incoming),
+            Direction::Both => {
+                return self.visit_any(near, direction, revision, filter, &mut visit);
+            }
+        };
+        if matches!(filter, KindFilter::Only(_)) || delta.row(near).is_some() {
+            return self.visit_any(near, direction, revision, filter, &mut visit);
+        }
+        let row = rows.row(near);
+        let first = row.start;
+        for (after, &far) in rows.far(row).iter().enumerate() {
+            visit(far, KindAt(At::Place(rows, first + after)), direction)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn visit_any<B>(
+        &self,
+        near: u32,
+        direction: Direction,
+        revision: u64,
+        filter: &KindFilter,
+        visit: &mut dyn FnMut(u32, KindAt<'_>, Direction) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         if direction != Direction::In {
             let (rows, delta) = (&self.base.out, self.out.row(near));
             let mut visit = |far, kind: KindAt<'_>| visit(far, kind, Direction::Out);
@@ -320,14 +347,13 @@ fn spot(base: &Base, extra: &Extra, rows: &Rows, near: u32, kind: KindId, far: u
 }
 
 /// Visits one row at a revision.
-#[inline]
 fn visit_row<B>(
     rows: &Rows,
     near: u32,
     delta: Option<&DeltaRow>,
     revision: u64,
     filter: &KindFilter,
-    visit: &mut impl FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
+    visit: &mut dyn FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let row = rows.row(near);
     if let Some(delta) = delta {
@@ -358,7 +384,7 @@ fn visit_changed<B>(
     delta: &DeltaRow,
     revision: u64,
     filter: &KindFilter,
-    visit: &mut impl FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
+    visit: &mut dyn FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let mut added = delta.added().iter().peekable();
     for (at, place) in row.enumerate() {

@@ -49,61 +49,69 @@ const NONE: u32 = u32::MAX;
 /// A traversal whose kinds are numbers.
 pub type Traversal = bowline_types::Traversal<KindId>;
 
-/// The visits of a traversal in columns, in the order in which they were made.
+/// The visits of a traversal, in the order in which they were made.
 #[derive(Clone, Debug)]
 pub struct Visits<N> {
-    nodes: Vec<N>,
-    depths: Vec<u32>,
-    /// Places of parents; [`NONE`] for a start.
-    parents: Vec<u32>,
-    /// Kinds of the edges to the parents; 0 for a start.
-    kinds: Vec<KindId>,
+    entries: Vec<Entry<N>>,
     /// Which bound ended the traversal.
     pub stop: Stop,
     /// How many ends of edges were read.
     pub edges_touched: u64,
 }
 
+/// A visit: 16 bytes for an ordinal.
+#[derive(Clone, Copy, Debug)]
+struct Entry<N> {
+    node: N,
+    depth: u32,
+    /// The place of the parent; [`NONE`] for a start.
+    parent: u32,
+    /// The kind of the edge to the parent; 0 for a start.
+    kind: KindId,
+}
+
 impl<N: Copy> Visits<N> {
     fn new() -> Visits<N> {
         Visits {
-            nodes: Vec::new(),
-            depths: Vec::new(),
-            parents: Vec::new(),
-            kinds: Vec::new(),
+            entries: Vec::with_capacity(64),
             stop: Stop::Exhausted,
             edges_touched: 0,
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The node of a visit by its place, below the length.
     #[inline]
-    fn push(&mut self, node: N, depth: u32, parent: u32, kind: KindId) {
-        self.nodes.push(node);
-        self.depths.push(depth);
-        self.parents.push(parent);
-        self.kinds.push(kind);
+    pub fn node(&self, place: usize) -> N {
+        self.entries[place].node
     }
 
-    /// The visited nodes.
-    pub fn nodes(&self) -> &[N] {
-        &self.nodes
+    /// The kind of the edge to the parent of a visit; `None` for a start.
+    #[inline]
+    pub fn kind(&self, place: usize) -> Option<KindId> {
+        let entry = &self.entries[place];
+        (entry.parent != NONE).then_some(entry.kind)
     }
 
-    /// The kinds of the edges to the parents; 0 for a start.
-    pub fn kinds(&self) -> &[KindId] {
-        &self.kinds
-    }
-
-    /// A visit by its place, below the number of nodes; `id` gives the block of a node.
+    /// A visit by its place, below the length; `id` gives the block of a node.
     #[inline]
     pub fn get(&self, place: usize, id: impl Fn(N) -> BlockId) -> Visit<KindId> {
-        let parent = self.parents[place];
-        let is_start = parent == NONE;
+        let Entry {
+            node,
+            depth,
+            parent,
+            ..
+        } = self.entries[place];
+        let parent = (parent != NONE).then(|| id(self.entries[parent as usize].node));
         Visit {
-            id: id(self.nodes[place]),
-            depth: self.depths[place],
-            parent: (!is_start).then(|| id(self.nodes[parent as usize])),
-            kind: (!is_start).then(|| self.kinds[place]),
+            id: id(node),
+            depth,
+            parent,
+            kind: self.kind(place),
         }
     }
 }
@@ -143,7 +151,7 @@ pub fn traverse(
     }
     let visits = walk(&ByIds::new(graph), starts, spec)?;
     Ok(Traversal {
-        visits: (0..visits.nodes.len())
+        visits: (0..visits.len())
             .map(|place| visits.get(place, |id| id))
             .collect(),
         stop: visits.stop,
@@ -232,12 +240,16 @@ fn breadth_first<W: Walk>(
             return Ok(visits);
         }
         found.insert(start);
-        visits.push(start, 0, NONE, KindId(0));
+        visits.entries.push(Entry {
+            node: start,
+            depth: 0,
+            parent: NONE,
+            kind: KindId(0),
+        });
     }
 
     let mut cursor = 0;
-    while let Some(&node) = visits.nodes.get(cursor) {
-        let depth = visits.depths[cursor];
+    while let Some(&Entry { node, depth, .. }) = visits.entries.get(cursor) {
         // When the first block of the deepest layer is read, all of that layer was found: a block not
         // found by now is beyond it.
         let is_deepest = spec.max_depth == Some(depth);
@@ -258,7 +270,12 @@ fn breadth_first<W: Walk>(
                 Ok(Some(stop)) => return ControlFlow::Break(Ok(stop)),
                 Err(error) => return ControlFlow::Break(Err(error)),
             }
-            visits.push(hop.node, depth + 1, cursor as u32, hop.kind.get());
+            visits.entries.push(Entry {
+                node: hop.node,
+                depth: depth + 1,
+                parent: cursor as u32,
+                kind: hop.kind.get(),
+            });
             ControlFlow::Continue(())
         })?;
         visits.edges_touched += touched;
@@ -360,21 +377,27 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         node: W::Node,
         parent: Option<(u32, Neighbor<W::Node>)>,
     ) -> Result<Option<Stop>> {
-        let depth = parent.map_or(0, |(parent, _)| self.found.depths[parent as usize] + 1);
+        let depth = parent.map_or(0, |(parent, _)| {
+            self.found.entries[parent as usize].depth + 1
+        });
         let (from, kind) = match parent {
             Some((parent, neighbor)) => (parent, neighbor.kind),
             None => (NONE, KindId(0)),
         };
+        let entry = Entry {
+            node,
+            depth,
+            parent: from,
+            kind,
+        };
         let at = match self.index.get(node) {
             Some(at) => {
                 let place = at as usize;
-                if !self.cut || self.found.depths[place] <= depth {
+                if !self.cut || self.found.entries[place].depth <= depth {
                     return Ok(None);
                 }
                 self.moved = true;
-                self.found.depths[place] = depth;
-                self.found.parents[place] = from;
-                self.found.kinds[place] = kind;
+                self.found.entries[place] = entry;
                 self.attachments[place] = self.attached;
                 at
             }
@@ -385,14 +408,14 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
                         kind: KindAt::known(kind),
                         direction: neighbor.direction,
                     };
-                    (self.found.nodes[parent as usize], hop)
+                    (self.found.node(parent as usize), hop)
                 });
                 if let Some(stop) = self.budget.admit(node, found_from)? {
                     return Ok(Some(stop));
                 }
-                let at = self.found.nodes.len() as u32;
+                let at = self.found.len() as u32;
                 self.index.insert(node, at);
-                self.found.push(node, depth, from, kind);
+                self.found.entries.push(entry);
                 self.attachments.push(self.attached);
                 at
             }
@@ -431,10 +454,11 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
 
     /// Whether a block at the depth bound has a neighbor that was not visited.
     fn has_more_beyond(&mut self) -> Result<bool> {
-        for place in 0..self.found.nodes.len() {
-            if self.budget.spec.max_depth == Some(self.found.depths[place]) {
+        for place in 0..self.found.len() {
+            let Entry { node, depth, .. } = self.found.entries[place];
+            if self.budget.spec.max_depth == Some(depth) {
                 self.pending.clear();
-                self.read_neighbors(self.found.nodes[place])?;
+                self.read_neighbors(node)?;
                 let mut neighbors = self.pending.iter();
                 if neighbors.any(|neighbor| self.index.get(neighbor.node).is_none()) {
                     return Ok(true);
@@ -453,14 +477,14 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         }
 
         // Children as linked lists, filled from the last child to the first.
-        let count = found.nodes.len();
+        let count = found.len();
         let mut by_attachment: Vec<usize> = (0..count).collect();
         by_attachment.sort_unstable_by_key(|&at| self.attachments[at]);
         let mut first_root = None;
         let mut first_child = vec![None; count];
         let mut next_sibling = vec![None; count];
         for &at in by_attachment.iter().rev() {
-            let first = match found.parents[at] {
+            let first = match found.entries[at].parent {
                 NONE => &mut first_root,
                 parent => &mut first_child[parent as usize],
             };
@@ -474,13 +498,14 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         let mut places = vec![NONE; count];
         let mut stack: Vec<(usize, u32)> = first_root.map(|root| (root, 0)).into_iter().collect();
         while let Some((at, depth)) = stack.pop() {
-            places[at] = visits.nodes.len() as u32;
-            // A parent comes before its children.
-            let parent = match found.parents[at] {
-                NONE => NONE,
-                parent => places[parent as usize],
-            };
-            visits.push(found.nodes[at], depth, parent, found.kinds[at]);
+            places[at] = visits.len() as u32;
+            let mut entry = found.entries[at];
+            entry.depth = depth;
+            if entry.parent != NONE {
+                // A parent comes before its children.
+                entry.parent = places[entry.parent as usize];
+            }
+            visits.entries.push(entry);
             stack.extend(next_sibling[at].map(|sibling| (sibling, depth)));
             stack.extend(first_child[at].map(|child| (child, depth + 1)));
         }
