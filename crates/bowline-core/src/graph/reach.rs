@@ -6,10 +6,8 @@
 //!
 //! If `to` has no incoming path, its side ends at once, however much is reachable from `from`.
 
-use std::ops::ControlFlow;
-
 use super::source::{GraphSource, KindFilter, require_block};
-use super::walk::{ByIds, Marks, Walk};
+use super::walk::{ByIds, Marks, RowBuffer, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction};
 
@@ -40,6 +38,7 @@ pub fn reaches<W: Walk>(
     }
     let mut near = Side::new(graph, from, direction);
     let mut far = Side::new(graph, to, direction.reversed());
+    let mut buffer = RowBuffer::default();
     loop {
         if far.frontier.len() < near.frontier.len() {
             std::mem::swap(&mut near, &mut far);
@@ -48,17 +47,13 @@ pub fn reaches<W: Walk>(
             return Ok(false);
         }
         for node in std::mem::take(&mut near.frontier) {
-            let met = graph.visit(node, near.direction, kinds, |hop| {
-                if far.found.contains(hop.node) {
-                    return ControlFlow::Break(());
+            for &next in graph.row(node, near.direction, kinds, &mut buffer)?.nodes {
+                if far.found.contains(next) {
+                    return Ok(true);
                 }
-                if near.found.insert(hop.node) {
-                    near.frontier.push(hop.node);
+                if near.found.insert(next) {
+                    near.frontier.push(next);
                 }
-                ControlFlow::Continue(())
-            })?;
-            if met.is_break() {
-                return Ok(true);
             }
         }
     }

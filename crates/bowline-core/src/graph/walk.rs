@@ -16,20 +16,83 @@ use std::cell::{Cell, RefCell};
 use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 
-use super::csr::{KindAt, State};
+use super::csr::{PlainKinds, State};
 use super::id_map::{IdMap, IdSet};
+use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, NeighborRef};
 use crate::Result;
 use bowline_types::{BlockId, Direction};
 
-/// One edge, seen from one of its ends.
+/// The neighbors of a node, in the order of [`GraphSource::neighbors`].
 #[derive(Clone, Copy, Debug)]
-pub struct Hop<'a, N> {
-    /// The other end.
-    pub node: N,
-    pub kind: KindAt<'a>,
-    /// Whether the edge leads to the node or comes from it; never [`Direction::Both`].
-    pub direction: Direction,
+pub struct Row<'a, N> {
+    /// The other ends.
+    pub nodes: &'a [N],
+    edges: Edges<'a>,
+}
+
+/// The kinds and directions of a row's edges.
+#[derive(Clone, Copy, Debug)]
+enum Edges<'a> {
+    /// Of the view's arrays.
+    Plain(PlainKinds<'a>, Direction),
+    /// Of a buffer.
+    Read(&'a [(KindId, Direction)]),
+}
+
+impl<N> Row<'_, N> {
+    /// The kind of an edge by its place in the row.
+    #[inline]
+    pub fn kind(&self, place: usize) -> KindId {
+        match self.edges {
+            Edges::Plain(kinds, _) => kinds.get(place),
+            Edges::Read(edges) => edges[place].0,
+        }
+    }
+
+    /// Whether an edge leads to the neighbor or comes from it; never [`Direction::Both`].
+    #[inline]
+    pub fn direction(&self, place: usize) -> Direction {
+        match self.edges {
+            Edges::Plain(_, direction) => direction,
+            Edges::Read(edges) => edges[place].1,
+        }
+    }
+}
+
+/// Memory for rows that are not in the view's arrays as they are asked for.
+#[derive(Debug)]
+pub struct RowBuffer<N> {
+    nodes: Vec<N>,
+    edges: Vec<(KindId, Direction)>,
+}
+
+impl<N> Default for RowBuffer<N> {
+    fn default() -> RowBuffer<N> {
+        RowBuffer {
+            nodes: Vec::new(),
+            edges: Vec::new(),
+        }
+    }
+}
+
+impl<N> RowBuffer<N> {
+    fn clear(&mut self) {
+        self.nodes.clear();
+        self.edges.clear();
+    }
+
+    fn push(&mut self, node: N, kind: KindId, direction: Direction) {
+        self.nodes.push(node);
+        self.edges.push((kind, direction));
+    }
+
+    fn row(&self) -> Row<'_, N> {
+        Row {
+            nodes: &self.nodes,
+            edges: Edges::Read(&self.edges),
+        }
+    }
 }
 
 /// A graph at one revision.
@@ -42,14 +105,14 @@ pub trait Walk {
     /// The block.
     fn id(&self, node: Self::Node) -> BlockId;
 
-    /// Visits the neighbors of a node in the order of [`GraphSource::neighbors`], until `visit` breaks.
-    fn visit<B>(
-        &self,
+    /// The neighbors of a node over edges whose kind passes.
+    fn row<'a>(
+        &'a self,
         node: Self::Node,
         direction: Direction,
         kinds: &KindFilter,
-        visit: impl FnMut(Hop<'_, Self::Node>) -> ControlFlow<B>,
-    ) -> Result<ControlFlow<B>>;
+        buffer: &'a mut RowBuffer<Self::Node>,
+    ) -> Result<Row<'a, Self::Node>>;
 
     /// The size of the stored record of a block; `None` when there is no such block.
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>>;
@@ -79,7 +142,6 @@ pub trait Places<N> {
 #[derive(Debug)]
 pub struct ByIds<'a, G> {
     graph: &'a G,
-    /// A visit takes the buffer and puts it back.
     buffer: RefCell<Vec<NeighborRef>>,
 }
 
@@ -101,25 +163,21 @@ impl<G: GraphSource> Walk for ByIds<'_, G> {
         node
     }
 
-    fn visit<B>(
-        &self,
+    fn row<'b>(
+        &'b self,
         node: BlockId,
         direction: Direction,
         kinds: &KindFilter,
-        mut visit: impl FnMut(Hop<'_, BlockId>) -> ControlFlow<B>,
-    ) -> Result<ControlFlow<B>> {
-        let mut found = self.buffer.take();
+        buffer: &'b mut RowBuffer<BlockId>,
+    ) -> Result<Row<'b, BlockId>> {
+        let mut found = self.buffer.borrow_mut();
         found.clear();
         self.graph.neighbors(node, direction, kinds, &mut found)?;
-        let flow = found.iter().try_for_each(|neighbor| {
-            visit(Hop {
-                node: neighbor.id,
-                kind: KindAt::known(neighbor.kind),
-                direction: neighbor.direction,
-            })
-        });
-        self.buffer.replace(found);
-        Ok(flow)
+        buffer.clear();
+        for neighbor in found.iter() {
+            buffer.push(neighbor.id, neighbor.kind, neighbor.direction);
+        }
+        Ok(buffer.row())
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
@@ -188,22 +246,28 @@ impl<G: GraphSource> Walk for InView<'_, G> {
     }
 
     #[inline]
-    fn visit<B>(
-        &self,
+    fn row<'b>(
+        &'b self,
         node: u32,
         direction: Direction,
         kinds: &KindFilter,
-        mut visit: impl FnMut(Hop<'_, u32>) -> ControlFlow<B>,
-    ) -> Result<ControlFlow<B>> {
-        let revision = self.revision;
-        let hop = |node, kind: KindAt<'_>, direction| {
-            visit(Hop {
-                node,
-                kind,
-                direction,
-            })
+        buffer: &'b mut RowBuffer<u32>,
+    ) -> Result<Row<'b, u32>> {
+        if let Some((nodes, kinds)) = self.state.plain_row(node, direction, kinds) {
+            return Ok(Row {
+                nodes,
+                edges: Edges::Plain(kinds, direction),
+            });
+        }
+        buffer.clear();
+        let push = |node, kind, direction| {
+            buffer.push(node, kind, direction);
+            ControlFlow::<()>::Continue(())
         };
-        Ok(self.state.visit(node, direction, revision, kinds, hop))
+        let _ = self
+            .state
+            .visit(node, direction, self.revision, kinds, push);
+        Ok(buffer.row())
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {

@@ -15,7 +15,7 @@ use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph::csr::{KindAt, State};
+use bowline_core::graph::csr::State;
 use bowline_core::graph::path::unweighted;
 use bowline_core::graph::walk::InView;
 use bowline_core::graph::{
@@ -400,7 +400,7 @@ impl Graph {
                 Some(near) => {
                     let at = self.snapshot.revision().get();
                     view.visit(near, direction, at, &filter, |far, kind, direction| {
-                        lend(view.id(far), kind.get(), direction)
+                        lend(view.id(far), kind, direction)
                     })
                 }
             },
@@ -596,7 +596,7 @@ impl Graph {
                     }
                     out.push(graph::NeighborRef {
                         id: view.id(far),
-                        kind: kind.get(),
+                        kind,
                         direction,
                     });
                     ControlFlow::Continue(())
@@ -656,7 +656,7 @@ impl Graph {
 
 /// Whether a block has an edge at the revision of a view.
 fn has_edge(view: &InView<'_, Graph>, ordinal: u32) -> bool {
-    let any = |_, _: KindAt<'_>, _| ControlFlow::Break(());
+    let any = |_, _, _| ControlFlow::Break(());
     let (direction, all) = (Direction::Both, KindFilter::All);
     let found = view
         .state

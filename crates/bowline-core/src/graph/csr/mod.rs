@@ -46,7 +46,7 @@ use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
 use crate::Result;
 use build::Built;
-pub use state::{EdgeChange, KindAt, State};
+pub use state::{EdgeChange, PlainKinds, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };

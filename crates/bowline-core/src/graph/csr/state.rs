@@ -93,30 +93,18 @@ pub struct EdgeChange {
     pub is_put: bool,
 }
 
-/// The kind of a visited edge, read only when it is asked for.
+/// The kinds of a row of the base.
 #[derive(Clone, Copy, Debug)]
-pub struct KindAt<'a>(At<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum At<'a> {
-    Place(&'a Rows, usize),
-    Known(KindId),
+pub struct PlainKinds<'a> {
+    rows: &'a Rows,
+    first: usize,
 }
 
-impl<'a> KindAt<'a> {
-    /// A kind that was read.
+impl PlainKinds<'_> {
+    /// The kind by the edge's place in the row.
     #[inline]
-    pub(crate) fn known(kind: KindId) -> KindAt<'a> {
-        KindAt(At::Known(kind))
-    }
-
-    /// The kind.
-    #[inline]
-    pub fn get(self) -> KindId {
-        match self.0 {
-            At::Place(rows, place) => rows.kind(place),
-            At::Known(kind) => kind,
-        }
+    pub fn get(self, place: usize) -> KindId {
+        self.rows.kind(self.first + place)
     }
 }
 
@@ -185,6 +173,28 @@ impl State {
         })
     }
 
+    /// The neighbors of an ordinal as they lie in the base's arrays: in one direction, of every kind, without
+    /// changes since the base. `None` for all others.
+    #[inline]
+    pub fn plain_row(
+        &self,
+        near: u32,
+        direction: Direction,
+        filter: &KindFilter,
+    ) -> Option<(&[u32], PlainKinds<'_>)> {
+        let (rows, delta) = match direction {
+            Direction::Out => (&self.base.out, &self.out),
+            Direction::In => (&self.base.incoming, &self.incoming),
+            Direction::Both => return None,
+        };
+        if matches!(filter, KindFilter::Only(_)) || delta.row(near).is_some() {
+            return None;
+        }
+        let row = rows.row(near);
+        let first = row.start;
+        Some((rows.far(row), PlainKinds { rows, first }))
+    }
+
     /// Visits the neighbors of an ordinal at a revision, in the order of [`GraphSource::neighbors`], until
     /// `visit` breaks.
     ///
@@ -196,23 +206,14 @@ impl State {
         direction: Direction,
         revision: u64,
         filter: &KindFilter,
-        mut visit: impl FnMut(u32, KindAt<'_>, Direction) -> ControlFlow<B>,
+        mut visit: impl FnMut(u32, KindId, Direction) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         // The common case has a loop of its own, into which `visit` is compiled.
-        let (rows, delta) = match direction {
-            Direction::Out => (&self.base.out, &self.out),
-            Direction::In => (&self.base.incoming, &self.incoming),
-            Direction::Both => {
-                return self.visit_any(near, direction, revision, filter, &mut visit);
-            }
-        };
-        if matches!(filter, KindFilter::Only(_)) || delta.row(near).is_some() {
+        let Some((nodes, kinds)) = self.plain_row(near, direction, filter) else {
             return self.visit_any(near, direction, revision, filter, &mut visit);
-        }
-        let row = rows.row(near);
-        let first = row.start;
-        for (after, &far) in rows.far(row).iter().enumerate() {
-            visit(far, KindAt(At::Place(rows, first + after)), direction)?;
+        };
+        for (place, &far) in nodes.iter().enumerate() {
+            visit(far, kinds.get(place), direction)?;
         }
         ControlFlow::Continue(())
     }
@@ -223,16 +224,16 @@ impl State {
         direction: Direction,
         revision: u64,
         filter: &KindFilter,
-        visit: &mut dyn FnMut(u32, KindAt<'_>, Direction) -> ControlFlow<B>,
+        visit: &mut dyn FnMut(u32, KindId, Direction) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if direction != Direction::In {
             let (rows, delta) = (&self.base.out, self.out.row(near));
-            let mut visit = |far, kind: KindAt<'_>| visit(far, kind, Direction::Out);
+            let mut visit = |far, kind| visit(far, kind, Direction::Out);
             visit_row(rows, near, delta, revision, filter, &mut visit)?;
         }
         if direction != Direction::Out {
             let (rows, delta) = (&self.base.incoming, self.incoming.row(near));
-            let mut visit = |far, kind: KindAt<'_>| visit(far, kind, Direction::In);
+            let mut visit = |far, kind| visit(far, kind, Direction::In);
             visit_row(rows, near, delta, revision, filter, &mut visit)?;
         }
         ControlFlow::Continue(())
@@ -285,7 +286,7 @@ impl State {
         let none = KindFilter::All;
         let mut kept: Vec<(BlockId, u32)> = Vec::new();
         for ordinal in 0..count {
-            let stop = |_, _: KindAt<'_>, _| ControlFlow::Break(());
+            let stop = |_, _, _| ControlFlow::Break(());
             let found = self.visit(ordinal, Direction::Both, revision, &none, stop);
             if found.is_break() {
                 kept.push((self.id(ordinal), ordinal));
@@ -304,7 +305,7 @@ impl State {
                 Direction::Out,
                 revision,
                 &none,
-                |far, kind, _| match rows.push(rank as u32, kind.get(), ranks[far as usize]) {
+                |far, kind, _| match rows.push(rank as u32, kind, ranks[far as usize]) {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
                 },
@@ -353,7 +354,7 @@ fn visit_row<B>(
     delta: Option<&DeltaRow>,
     revision: u64,
     filter: &KindFilter,
-    visit: &mut dyn FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
+    visit: &mut dyn FnMut(u32, KindId) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let row = rows.row(near);
     if let Some(delta) = delta {
@@ -362,7 +363,7 @@ fn visit_row<B>(
     let mut part = |part: std::ops::Range<usize>| {
         let first = part.start;
         for (after, &far) in rows.far(part).iter().enumerate() {
-            visit(far, KindAt(At::Place(rows, first + after)))?;
+            visit(far, rows.kind(first + after))?;
         }
         ControlFlow::Continue(())
     };
@@ -384,25 +385,22 @@ fn visit_changed<B>(
     delta: &DeltaRow,
     revision: u64,
     filter: &KindFilter,
-    visit: &mut dyn FnMut(u32, KindAt<'_>) -> ControlFlow<B>,
+    visit: &mut dyn FnMut(u32, KindId) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let mut added = delta.added().iter().peekable();
     for (at, place) in row.enumerate() {
         while let Some(edge) = added.next_if(|edge| edge.at as usize <= at) {
             if edge.is_at(revision) && filter.passes(edge.kind) {
-                visit(edge.far, KindAt(At::Known(edge.kind)))?;
+                visit(edge.far, edge.kind)?;
             }
         }
         if delta.has_base(at as u32, revision) && filter.passes(rows.kind(place)) {
-            visit(
-                rows.far(place..place + 1)[0],
-                KindAt(At::Place(rows, place)),
-            )?;
+            visit(rows.far(place..place + 1)[0], rows.kind(place))?;
         }
     }
     for edge in added {
         if edge.is_at(revision) && filter.passes(edge.kind) {
-            visit(edge.far, KindAt(At::Known(edge.kind)))?;
+            visit(edge.far, edge.kind)?;
         }
     }
     ControlFlow::Continue(())

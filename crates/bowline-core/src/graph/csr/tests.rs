@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use super::ids::Ids;
 use super::rows::RowsBuilder;
-use super::state::{Base, EdgeChange, KindAt, State};
+use super::state::{Base, EdgeChange, State};
 use crate::graph::{KindFilter, KindId};
 use bowline_types::{BlockId, Direction};
 
@@ -53,16 +53,10 @@ fn visited(
     let Some(near) = state.ordinal(near) else {
         return found;
     };
-    let _ = state.visit(
-        near,
-        direction,
-        revision,
-        filter,
-        |far, kind: KindAt<'_>, direction| {
-            found.push((state.id(far), kind.get(), direction));
-            ControlFlow::<()>::Continue(())
-        },
-    );
+    let _ = state.visit(near, direction, revision, filter, |far, kind, direction| {
+        found.push((state.id(far), kind, direction));
+        ControlFlow::<()>::Continue(())
+    });
     found
 }
 

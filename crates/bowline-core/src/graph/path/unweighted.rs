@@ -17,14 +17,12 @@
 //! their first paths. So the first meeting block `m` found forward begins the first path, and from
 //! there each step takes the first neighbor that is one nearer to `to`.
 
-use std::ops::ControlFlow;
-
 use super::Path;
 use crate::Result;
 use crate::graph::keys::edge_prefix;
 use crate::graph::kind_id::KindId;
 use crate::graph::source::{GraphSource, KindFilter, one_sided_edge, require_block};
-use crate::graph::walk::{ByIds, Places, Walk};
+use crate::graph::walk::{ByIds, Places, RowBuffer, Walk};
 use bowline_types::{BlockId, Direction};
 
 /// The first of the paths with the fewest edges; `None` when there is none of at most `max_depth`
@@ -69,6 +67,7 @@ pub fn walk<W: Walk>(
         distance_to: graph.places(),
         backward_frontier: vec![to],
         backward_depth: 0,
+        buffer: RowBuffer::default(),
     };
     search.index.insert(from, 0);
     search.distance_to.insert(to, 0);
@@ -103,6 +102,7 @@ struct Search<'a, W: Walk> {
     distance_to: W::Places,
     backward_frontier: Vec<W::Node>,
     backward_depth: u32,
+    buffer: RowBuffer<W::Node>,
 }
 
 /// A block found forward, and how. The start is its own parent.
@@ -120,23 +120,17 @@ impl<W: Walk> Search<'_, W> {
         self.forward_depth += 1;
         for parent in layer {
             let node = self.steps[parent].node;
-            let (steps, index) = (&mut self.steps, &mut self.index);
-            let met = self.graph.visit(node, self.direction, self.kinds, |hop| {
-                if !index.insert(hop.node, steps.len() as u32) {
-                    return ControlFlow::Continue(());
+            let (graph, buffer) = (self.graph, &mut self.buffer);
+            let row = graph.row(node, self.direction, self.kinds, buffer)?;
+            for (place, &node) in row.nodes.iter().enumerate() {
+                if !self.index.insert(node, self.steps.len() as u32) {
+                    continue;
                 }
-                steps.push(Step {
-                    node: hop.node,
-                    parent,
-                    kind: hop.kind.get(),
-                });
-                match self.distance_to.get(hop.node) {
-                    Some(_) => ControlFlow::Break(steps.len() - 1),
-                    None => ControlFlow::Continue(()),
+                let kind = row.kind(place);
+                self.steps.push(Step { node, parent, kind });
+                if self.distance_to.get(node).is_some() {
+                    return Ok(Some(self.steps.len() - 1));
                 }
-            })?;
-            if let ControlFlow::Break(meeting) = met {
-                return Ok(Some(meeting));
             }
         }
         Ok(None)
@@ -149,23 +143,23 @@ impl<W: Walk> Search<'_, W> {
         self.backward_depth += 1;
         let (depth, direction) = (self.backward_depth, self.direction.reversed());
         for near in std::mem::take(&mut self.backward_frontier) {
-            let (frontier, distance_to) = (&mut self.backward_frontier, &mut self.distance_to);
-            let _ = self.graph.visit(near, direction, self.kinds, |hop| {
-                if distance_to.insert(hop.node, depth) {
-                    frontier.push(hop.node);
-                    if let Some(at) = self.index.get(hop.node) {
-                        let at = at as usize;
-                        meeting = Some(meeting.map_or(at, |first: usize| first.min(at)));
-                    }
+            let (graph, buffer) = (self.graph, &mut self.buffer);
+            for &node in graph.row(near, direction, self.kinds, buffer)?.nodes {
+                if !self.distance_to.insert(node, depth) {
+                    continue;
                 }
-                ControlFlow::<()>::Continue(())
-            })?;
+                self.backward_frontier.push(node);
+                if let Some(at) = self.index.get(node) {
+                    let at = at as usize;
+                    meeting = Some(meeting.map_or(at, |first: usize| first.min(at)));
+                }
+            }
         }
         Ok(meeting)
     }
 
     /// Joins the way back from the meeting block to the start with the way on to the end.
-    fn path_through(self, meeting: usize) -> Result<Path> {
+    fn path_through(mut self, meeting: usize) -> Result<Path> {
         let mut blocks = Vec::new();
         let mut kinds = Vec::new();
         let mut at = meeting;
@@ -181,19 +175,15 @@ impl<W: Walk> Search<'_, W> {
         let mut here = self.steps[meeting].node;
         let left = self.distance_to.get(here).unwrap_or(0);
         for left in (0..left).rev() {
-            let nearer = self.graph.visit(here, self.direction, self.kinds, |hop| {
-                match self.distance_to.get(hop.node) == Some(left) {
-                    true => ControlFlow::Break((hop.node, hop.kind.get())),
-                    false => ControlFlow::Continue(()),
-                }
-            })?;
+            let (graph, buffer) = (self.graph, &mut self.buffer);
+            let row = graph.row(here, self.direction, self.kinds, buffer)?;
+            let nearer = |node: &W::Node| self.distance_to.get(*node) == Some(left);
             // The backward search came here over an edge that is not found in this direction.
-            let ControlFlow::Break((next, kind)) = nearer else {
-                return Err(one_sided_edge(&edge_prefix(self.graph.id(here))));
-            };
-            here = next;
-            blocks.push(self.graph.id(next));
-            kinds.push(kind);
+            let next = row.nodes.iter().position(nearer);
+            let next = next.ok_or_else(|| one_sided_edge(&edge_prefix(graph.id(here))))?;
+            here = row.nodes[next];
+            blocks.push(graph.id(here));
+            kinds.push(row.kind(next));
         }
         let cost = kinds.len() as f64;
         Ok(Path {

@@ -34,12 +34,9 @@
 //! the last block just fitted. To tell, the walk goes on after the last block that fits, until it
 //! finds one more or none.
 
-use std::ops::ControlFlow;
-
-use super::csr::KindAt;
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge, require_block};
-use super::walk::{ByIds, Hop, Marks, Places, Walk};
+use super::walk::{ByIds, Marks, Places, RowBuffer, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction, Stop, Visit};
 
@@ -185,19 +182,27 @@ struct Budget<'a, W> {
     bytes: u64,
 }
 
+/// The edge that a block was found by.
+#[derive(Clone, Copy)]
+struct FoundBy<N> {
+    from: N,
+    kind: KindId,
+    direction: Direction,
+}
+
 impl<W: Walk> Budget<'_, W> {
-    /// Charges for one more block; `Some` when it does not fit. `found` is where it was found.
+    /// Charges for one more block; `Some` when it does not fit.
     #[inline]
     fn admit(
         &mut self,
         node: W::Node,
-        found: Option<(W::Node, Hop<'_, W::Node>)>,
+        found_by: impl FnOnce() -> Option<FoundBy<W::Node>>,
     ) -> Result<Option<Stop>> {
         if self.spec.limit == Some(self.visited) {
             return Ok(Some(Stop::Limit));
         }
         if let Some(max_bytes) = self.spec.max_bytes {
-            let size = self.size_bytes(node, found)?;
+            let size = self.size_bytes(node, found_by())?;
             if size > max_bytes - self.bytes {
                 return Ok(Some(Stop::MaxBytes));
             }
@@ -207,17 +212,18 @@ impl<W: Walk> Budget<'_, W> {
         Ok(None)
     }
 
-    fn size_bytes(&self, node: W::Node, found: Option<(W::Node, Hop<'_, W::Node>)>) -> Result<u64> {
+    #[cold]
+    fn size_bytes(&self, node: W::Node, found_by: Option<FoundBy<W::Node>>) -> Result<u64> {
         let id = self.graph.id(node);
-        match (self.graph.block_size_bytes(id)?, found) {
+        match (self.graph.block_size_bytes(id)?, found_by) {
             (Some(size), _) => Ok(size),
-            (None, Some((from, hop))) => {
-                let from = self.graph.id(from);
-                let (source, target) = match hop.direction {
+            (None, Some(by)) => {
+                let from = self.graph.id(by.from);
+                let (source, target) = match by.direction {
                     Direction::In => (id, from),
                     Direction::Out | Direction::Both => (from, id),
                 };
-                Err(dangling_edge(source, hop.kind.get(), target))
+                Err(dangling_edge(source, by.kind, target))
             }
             (None, None) => Err(crate::Error::MissingBlock { id }),
         }
@@ -235,7 +241,7 @@ fn breadth_first<W: Walk>(
         if found.contains(start) {
             continue;
         }
-        if let Some(stop) = budget.admit(start, None)? {
+        if let Some(stop) = budget.admit(start, || None)? {
             visits.stop = stop;
             return Ok(visits);
         }
@@ -248,41 +254,47 @@ fn breadth_first<W: Walk>(
         });
     }
 
+    let mut buffer = RowBuffer::default();
     let mut cursor = 0;
     while let Some(&Entry { node, depth, .. }) = visits.entries.get(cursor) {
+        let row = graph.row(node, spec.direction, &spec.kinds, &mut buffer)?;
         // When the first block of the deepest layer is read, all of that layer was found: a block not
         // found by now is beyond it.
-        let is_deepest = spec.max_depth == Some(depth);
-        let mut touched = 0;
-        let ended = graph.visit(node, spec.direction, &spec.kinds, |hop| {
-            touched += 1;
-            if is_deepest {
-                return match found.contains(hop.node) {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(Ok(Stop::MaxDepth)),
-                };
+        if spec.max_depth == Some(depth) {
+            let beyond = row.nodes.iter().position(|next| !found.contains(*next));
+            visits.edges_touched += beyond.map_or(row.nodes.len(), |place| place + 1) as u64;
+            if beyond.is_some() {
+                visits.stop = Stop::MaxDepth;
+                return Ok(visits);
             }
-            if !found.insert(hop.node) {
-                return ControlFlow::Continue(());
+            cursor += 1;
+            continue;
+        }
+        for (place, &next) in row.nodes.iter().enumerate() {
+            if !found.insert(next) {
+                continue;
             }
-            match budget.admit(hop.node, Some((node, hop))) {
-                Ok(None) => {}
-                Ok(Some(stop)) => return ControlFlow::Break(Ok(stop)),
-                Err(error) => return ControlFlow::Break(Err(error)),
+            let kind = row.kind(place);
+            let found_by = || {
+                Some(FoundBy {
+                    from: node,
+                    kind,
+                    direction: row.direction(place),
+                })
+            };
+            if let Some(stop) = budget.admit(next, found_by)? {
+                visits.edges_touched += place as u64 + 1;
+                visits.stop = stop;
+                return Ok(visits);
             }
             visits.entries.push(Entry {
-                node: hop.node,
+                node: next,
                 depth: depth + 1,
                 parent: cursor as u32,
-                kind: hop.kind.get(),
+                kind,
             });
-            ControlFlow::Continue(())
-        })?;
-        visits.edges_touched += touched;
-        if let ControlFlow::Break(stop) = ended {
-            visits.stop = stop?;
-            return Ok(visits);
         }
+        visits.edges_touched += row.nodes.len() as u64;
         cursor += 1;
     }
     Ok(visits)
@@ -299,6 +311,7 @@ struct DepthFirst<'a, W: Walk> {
     stack: Vec<Frame>,
     /// The neighbors of all frames, those of the top frame last.
     pending: Vec<Neighbor<W::Node>>,
+    buffer: RowBuffer<W::Node>,
     /// How often a node was given a parent.
     attached: u64,
     /// Whether a block at the depth bound was left unexpanded.
@@ -333,6 +346,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             budget,
             stack: Vec::new(),
             pending: Vec::new(),
+            buffer: RowBuffer::default(),
             attached: 0,
             cut: false,
             moved: false,
@@ -402,15 +416,15 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
                 at
             }
             None => {
-                let found_from = parent.map(|(parent, neighbor)| {
-                    let hop = Hop {
-                        node,
-                        kind: KindAt::known(kind),
+                let entries = &self.found.entries;
+                let found_by = || {
+                    parent.map(|(parent, neighbor)| FoundBy {
+                        from: entries[parent as usize].node,
+                        kind,
                         direction: neighbor.direction,
-                    };
-                    (self.found.node(parent as usize), hop)
-                });
-                if let Some(stop) = self.budget.admit(node, found_from)? {
+                    })
+                };
+                if let Some(stop) = self.budget.admit(node, found_by)? {
                     return Ok(Some(stop));
                 }
                 let at = self.found.len() as u32;
@@ -438,17 +452,15 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
     /// Adds the neighbors of a node to `pending`.
     fn read_neighbors(&mut self, node: W::Node) -> Result<()> {
         let (graph, spec) = (self.budget.graph, self.budget.spec);
-        let before = self.pending.len();
-        let pending = &mut self.pending;
-        let _ = graph.visit(node, spec.direction, &spec.kinds, |hop| {
-            pending.push(Neighbor {
-                node: hop.node,
-                kind: hop.kind.get(),
-                direction: hop.direction,
-            });
-            ControlFlow::<()>::Continue(())
-        })?;
-        self.found.edges_touched += (self.pending.len() - before) as u64;
+        let row = graph.row(node, spec.direction, &spec.kinds, &mut self.buffer)?;
+        let neighbors = row.nodes.iter().enumerate();
+        self.pending
+            .extend(neighbors.map(|(place, &node)| Neighbor {
+                node,
+                kind: row.kind(place),
+                direction: row.direction(place),
+            }));
+        self.found.edges_touched += row.nodes.len() as u64;
         Ok(())
     }
 
