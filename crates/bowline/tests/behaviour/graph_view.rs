@@ -252,6 +252,34 @@ fn a_graph_over_the_budget_is_answered_by_the_trees() {
     assert_as_trees(&db.snapshot(), 20, "over the budget");
 }
 
+/// A build that found the graph too large is not tried again by queries: each would read the whole graph.
+#[test]
+fn a_graph_over_the_budget_is_read_once() {
+    let db = Disk::new().open(Db::builder().graph_view_bytes(10));
+    db.transact(|tx| tx.put_block(&Block::new(id(1), "node")))
+        .expect("a write");
+    let graph = db.snapshot().graph();
+    let ask = |times| {
+        for _ in 0..times {
+            graph
+                .neighbors(id(1), Direction::Out, NO_KINDS)
+                .expect("reads");
+        }
+    };
+    ask(5_000);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !db.stats().graph_view.is_over_budget {
+        assert!(Instant::now() < deadline, "no build ended");
+        thread::yield_now();
+    }
+    ask(20_000);
+    assert!(
+        !db.build_graph_view().expect("is told"),
+        "by who asks for it"
+    );
+    assert_eq!(db.stats().graph_view.builds, 2);
+}
+
 /// Queries that read much of the trees have the view built in the background.
 #[test]
 fn many_queries_build_the_view() {

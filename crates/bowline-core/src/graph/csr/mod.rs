@@ -73,7 +73,7 @@ pub struct GraphViewStats {
     pub changes: u64,
     /// How much memory it takes.
     pub memory_bytes: u64,
-    /// How often it was built from the trees.
+    /// How often the trees were read to build it.
     pub builds: u64,
     /// How often its changes were folded into a new base.
     pub folds: u64,
@@ -196,15 +196,19 @@ impl GraphView {
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<bool> {
         let mut work = self.work.lock();
-        self.tree_rows.store(0, Ordering::Relaxed);
+        work.builds += 1;
         let built = build::build(engine, begun.revision, self.budget_bytes, is_cancelled);
         let mut pending = self.pending.lock();
+        // Queries count anew what they read of the trees, and may want a view again. Not after a build that failed
+        // or found the graph too large: each one would read the whole graph for nothing.
+        if matches!(built, Ok(Built::Done(_))) {
+            self.tree_rows.store(0, Ordering::Relaxed);
+        }
         if pending.generation != begun.generation {
             return Ok(false);
         }
         match built {
             Ok(Built::Done(base)) => {
-                work.builds += 1;
                 work.is_over_budget = false;
                 self.state.store(Some(Arc::new(State::new(*base))));
                 self.applied.store(begun.revision, Ordering::Release);
