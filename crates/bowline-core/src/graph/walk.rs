@@ -235,6 +235,27 @@ pub struct InView<'a, G> {
     pub trees: &'a G,
 }
 
+impl<G> InView<'_, G> {
+    /// Fills a buffer with a row that does not lie in the base as it is asked for.
+    #[inline(never)]
+    fn read_row(
+        &self,
+        node: u32,
+        direction: Direction,
+        kinds: &KindFilter,
+        buffer: &mut RowBuffer<u32>,
+    ) {
+        buffer.clear();
+        let push = |node, kind, direction| {
+            buffer.push(node, kind, direction);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = self
+            .state
+            .visit(node, direction, self.revision, kinds, push);
+    }
+}
+
 impl<G: GraphSource> Walk for InView<'_, G> {
     type Node = u32;
     type Marks = OrdinalMarks;
@@ -259,14 +280,7 @@ impl<G: GraphSource> Walk for InView<'_, G> {
                 edges: Edges::Plain(kinds, direction),
             });
         }
-        buffer.clear();
-        let push = |node, kind, direction| {
-            buffer.push(node, kind, direction);
-            ControlFlow::<()>::Continue(())
-        };
-        let _ = self
-            .state
-            .visit(node, direction, self.revision, kinds, push);
+        self.read_row(node, direction, kinds, buffer);
         Ok(buffer.row())
     }
 
