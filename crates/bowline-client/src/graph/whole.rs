@@ -14,6 +14,20 @@ use crate::v1::{awaits, cut_off, header, read_settings, typed};
 use crate::{Error, Header, ReadLevel, Result};
 
 /// A request for a topological order. [`GraphClient::order`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::Ordering;
+///
+/// // Dependencies before their users.
+/// let reply = client.graph().order().kinds(["depends_on"]).target_first().await?;
+/// match reply.order {
+///     Ordering::Order(blocks) => println!("{} blocks, the first is {:?}", blocks.len(), blocks.first()),
+///     Ordering::Cycle(cycle) => println!("a cycle of {} blocks", cycle.len() - 1),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Order {
@@ -22,6 +36,25 @@ pub struct Order {
 }
 
 /// A request for the connected components. [`GraphClient::components`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
+///
+/// // Packages that depend on each other.
+/// let found = client
+///     .graph()
+///     .components()
+///     .kinds(["depends_on"])
+///     .strong()
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// for component in found.components.iter().filter(|component| component.len() > 1) {
+///     println!("{component:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Components {
@@ -30,6 +63,23 @@ pub struct Components {
 }
 
 /// A request for statistics. [`GraphClient::stats`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // Of one kind of edges, as of revision 100.
+/// let reply = client
+///     .graph()
+///     .stats()
+///     .kinds(["depends_on"])
+///     .revision(Revision::new(100))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// println!("{} triangles", reply.stats.triangles);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Stats {
@@ -38,6 +88,24 @@ pub struct Stats {
 }
 
 /// A read of every block. [`GraphClient::list_blocks`] gives one; `await` begins it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// // The packages that are not maintained, without their contents.
+/// let mut blocks = client
+///     .graph()
+///     .list_blocks()
+///     .attribute("state", "unmaintained")
+///     .without_content()
+///     .await?;
+/// while let Some(part) = blocks.next().await? {
+///     for block in part {
+///         println!("{} {:?}", block.id, block.attributes);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct BlockList {
@@ -46,6 +114,18 @@ pub struct BlockList {
 }
 
 /// A read of every edge. [`GraphClient::list_edges`] gives one; `await` begins it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// let mut edges = client.graph().list_edges().kinds(["depends_on"]).await?;
+/// while let Some(part) = edges.next().await? {
+///     for edge in part {
+///         println!("{} -> {}", edge.source, edge.target);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct EdgeList {
@@ -205,6 +285,17 @@ impl Order {
 }
 
 /// How all blocks can be ordered.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{OrderReply, Ordering};
+///
+/// let reply: OrderReply = client.graph().order().await?;
+/// let is_acyclic = matches!(reply.order, Ordering::Order(_));
+/// println!("acyclic at revision {}: {is_acyclic}", reply.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrderReply {
@@ -217,6 +308,18 @@ pub struct OrderReply {
 }
 
 /// An order of all blocks, or why there is none.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::Ordering;
+///
+/// if let Ordering::Cycle(cycle) = client.graph().order().await?.order {
+///     let names: Vec<String> = cycle.iter().map(ToString::to_string).collect();
+///     println!("{}", names.join(" -> "));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ordering {
     /// Of several orders, the one that has the smallest ids first.
@@ -259,6 +362,17 @@ impl Components {
 }
 
 /// The connected components.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::ComponentsReply;
+///
+/// let found: ComponentsReply = client.graph().components().await?;
+/// let largest = found.components.iter().map(Vec::len).max();
+/// println!("the largest of {} has {largest:?} blocks", found.components.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComponentsReply {
@@ -303,6 +417,18 @@ impl Stats {
 }
 
 /// Statistics of the graph.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::StatsReply;
+///
+/// let reply: StatsReply = client.graph().stats().await?;
+/// for (kind, count) in &reply.stats.blocks_by_kind {
+///     println!("{count} {kind} at revision {}", reply.revision);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StatsReply {
@@ -415,6 +541,18 @@ impl<R> Parts<R> {
 }
 
 /// Every block, in parts.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// let mut blocks = client.graph().list_blocks().await?;
+/// let mut bytes = 0;
+/// while let Some(part) = blocks.next().await? {
+///     bytes += part.iter().map(|block| block.content.len()).sum::<usize>();
+/// }
+/// println!("{bytes} bytes at revision {}", blocks.revision());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is read until it is asked for"]
 pub struct BlockStream {
@@ -446,6 +584,19 @@ impl BlockStream {
 }
 
 /// Every edge, in parts.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// // Every edge of one revision, whatever is written meanwhile.
+/// let mut edges = client.graph().list_edges().await?;
+/// let mut count = 0;
+/// while let Some(part) = edges.next().await? {
+///     count += part.len();
+/// }
+/// println!("{count} edges at revision {}", edges.revision());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is read until it is asked for"]
 pub struct EdgeStream {
