@@ -26,13 +26,13 @@ pub(crate) fn handed_on(text: &str) -> BTreeSet<String> {
 }
 
 /// The name after which `rest` goes on with something else.
-fn first_name(rest: &str) -> &str {
+pub(crate) fn first_name(rest: &str) -> &str {
     let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
     &rest[..end.unwrap_or(rest.len())]
 }
 
 /// The type that an `impl` line is about, and the trait if it implements one.
-fn implemented(line: &str) -> Option<(&str, Option<&str>)> {
+pub(crate) fn implemented(line: &str) -> Option<(&str, Option<&str>)> {
     let rest = line.strip_prefix("impl")?;
     let rest = match rest.strip_prefix('<') {
         Some(generic) => {
