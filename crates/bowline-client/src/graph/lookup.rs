@@ -51,8 +51,9 @@ pub struct Blocks {
 ///
 /// let [app, lib, log] = ["app", "lib", "log"].map(BlockId::from_name);
 /// let keys = [EdgeKey::new(app, "depends_on", lib), EdgeKey::new(app, "depends_on", log)];
-/// let found = client.graph().edges(keys).level(ReadLevel::Lease).await?;
-/// println!("{} of 2 edges exist", found.edges.len());
+/// let now = client.graph().edges(keys.clone()).level(ReadLevel::Lease).await?;
+/// let before = client.graph().edges(keys).revision(now.revision.saturating_sub(100)).await?;
+/// println!("{} of 2 edges exist, and {} did", now.edges.len(), before.edges.len());
 /// # Ok(())
 /// # }
 /// ```
@@ -68,14 +69,17 @@ pub struct Edges {
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::graph::{BlockId, Direction};
+/// use bowline_client::{ReadLevel, Revision};
 ///
-/// // The first hundred packages that use lib, directly.
+/// // The first hundred packages that used lib at revision 1,000, from any member.
 /// let users = client
 ///     .graph()
 ///     .neighbors(BlockId::from_name("lib"))
 ///     .direction(Direction::In)
 ///     .kinds(["depends_on", "builds_with"])
 ///     .limit(100)
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
 ///     .await?;
 /// for user in &users.neighbors {
 ///     println!("{} by {}", user.id, user.kind);

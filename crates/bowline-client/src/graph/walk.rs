@@ -34,6 +34,13 @@ use crate::{Header, ReadLevel, Result};
 /// if affected.stop != Stop::Exhausted {
 ///     println!("there are more, beyond {} blocks", affected.visits.len());
 /// }
+///
+/// // What they need, in the same state of the graph.
+/// let graph = client.graph();
+/// for visit in affected.visits {
+///     let needed = graph.traverse(visit.id).revision(affected.revision).await?;
+///     println!("{} needs {} blocks", visit.id, needed.visits.len() - 1);
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -48,18 +55,22 @@ pub struct Traverse {
 ///
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
 /// use bowline_client::graph::{BlockId, Direction};
 ///
 /// let (paris, rome) = (BlockId::from_name("paris"), BlockId::from_name("rome"));
 /// let graph = client.graph();
 /// // The fewest edges, at most six, in either direction.
 /// let short = graph.shortest_path(paris, rome).direction(Direction::Both).max_depth(6).await?;
-/// // The least latency over the links; a link without the attribute counts as 50.
+/// // The least latency over the links, in the same state of the graph, from any member. A link without the
+/// // attribute counts as 50.
 /// let fast = graph
 ///     .shortest_path(paris, rome)
 ///     .kinds(["link"])
 ///     .weight("latency_ms")
 ///     .default_weight(50.0)
+///     .revision(short.revision)
+///     .level(ReadLevel::Eventual)
 ///     .await?;
 /// println!("{:?} and {:?}", short.path, fast.path);
 /// # Ok(())

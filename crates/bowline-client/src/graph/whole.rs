@@ -18,9 +18,17 @@ use crate::{Error, Header, ReadLevel, Result};
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::graph::Ordering;
+/// use bowline_client::{ReadLevel, Revision};
 ///
-/// // Dependencies before their users.
-/// let reply = client.graph().order().kinds(["depends_on"]).target_first().await?;
+/// // Dependencies before their users, as they were at revision 1,000.
+/// let reply = client
+///     .graph()
+///     .order()
+///     .kinds(["depends_on"])
+///     .target_first()
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
+///     .await?;
 /// match reply.order {
 ///     Ordering::Order(blocks) => println!("{} blocks, the first is {:?}", blocks.len(), blocks.first()),
 ///     Ordering::Cycle(cycle) => println!("a cycle of {} blocks", cycle.len() - 1),
@@ -39,14 +47,15 @@ pub struct Order {
 ///
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-/// use bowline_client::ReadLevel;
+/// use bowline_client::{ReadLevel, Revision};
 ///
-/// // Packages that depend on each other.
+/// // Packages that depended on each other at revision 1,000.
 /// let found = client
 ///     .graph()
 ///     .components()
 ///     .kinds(["depends_on"])
 ///     .strong()
+///     .revision(Revision::new(1_000))
 ///     .level(ReadLevel::Eventual)
 ///     .await?;
 /// for component in found.components.iter().filter(|component| component.len() > 1) {
@@ -68,12 +77,12 @@ pub struct Components {
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::{ReadLevel, Revision};
 ///
-/// // Of one kind of edges, as of revision 100.
+/// // Of one kind of edges, as of revision 1,000.
 /// let reply = client
 ///     .graph()
 ///     .stats()
 ///     .kinds(["depends_on"])
-///     .revision(Revision::new(100))
+///     .revision(Revision::new(1_000))
 ///     .level(ReadLevel::Eventual)
 ///     .await?;
 /// println!("{} triangles", reply.stats.triangles);
@@ -91,12 +100,16 @@ pub struct Stats {
 ///
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-/// // The packages that are not maintained, without their contents.
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // The packages that were not maintained at revision 1,000, without their contents.
 /// let mut blocks = client
 ///     .graph()
 ///     .list_blocks()
 ///     .attribute("state", "unmaintained")
 ///     .without_content()
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
 ///     .await?;
 /// while let Some(part) = blocks.next().await? {
 ///     for block in part {
@@ -117,11 +130,17 @@ pub struct BlockList {
 ///
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-/// let mut edges = client.graph().list_edges().kinds(["depends_on"]).await?;
+/// use bowline_client::ReadLevel;
+///
+/// // The blocks, and then the edges between just these blocks: both of one revision.
+/// let mut blocks = client.graph().list_blocks().await?;
+/// while let Some(part) = blocks.next().await? {
+///     println!("{} blocks", part.len());
+/// }
+/// let edges = client.graph().list_edges().kinds(["depends_on"]).revision(blocks.revision());
+/// let mut edges = edges.level(ReadLevel::Eventual).await?;
 /// while let Some(part) = edges.next().await? {
-///     for edge in part {
-///         println!("{} -> {}", edge.source, edge.target);
-///     }
+///     println!("{} edges", part.len());
 /// }
 /// # Ok(())
 /// # }

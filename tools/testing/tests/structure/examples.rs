@@ -6,8 +6,8 @@
 //! - a function has one when its own comment has one, or an example of its type calls it. An example of the public
 //!   module counts when it names the type as well.
 //!
-//! Only Rust that rustdoc compiles is an example, and only the lines that it shows. Methods that a macro writes are not
-//! found, nor those of traits: a trait's example implements it.
+//! Only Rust that rustdoc compiles is an example, and only the lines that it shows. Methods of traits are not looked for:
+//! a trait's example implements it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,19 +28,26 @@ pub(crate) struct Judged {
     pub(crate) without: BTreeSet<String>,
 }
 
-/// Judges the items of the crate `own`. `pages` are the texts of its public modules; `sources` holds the files of the
-/// crates whose items it hands on.
-pub(crate) fn judge(own: &str, pages: &[String], sources: &BTreeMap<&str, Vec<Source>>) -> Judged {
+/// Judges the items of the crate `own`. `pages` are its public modules; `sources` holds the files of the crates whose
+/// items it hands on.
+pub(crate) fn judge(own: &str, pages: &[Source], sources: &BTreeMap<&str, Vec<Source>>) -> Judged {
+    let of_macros: BTreeMap<&str, Vec<Source>> = sources
+        .iter()
+        .map(|(name, files)| (*name, written_by_macros(files)))
+        .collect();
     let found: BTreeMap<&str, Vec<Item<'_>>> = sources
         .iter()
-        .map(|(name, files)| (*name, files.iter().flat_map(items).collect()))
+        .map(|(name, files)| {
+            let files = files.iter().chain(&of_macros[name]);
+            (*name, files.flat_map(items).collect())
+        })
         .collect();
-    let of_pages: Vec<String> = pages.iter().flat_map(|page| front(page)).collect();
+    let of_pages: Vec<String> = pages.iter().flat_map(|page| front(&page.text)).collect();
     let mut judged = Judged {
         items: 0,
         without: BTreeSet::new(),
     };
-    for (named, name) in pages.iter().flat_map(|page| public_names(own, page)) {
+    for (named, name) in pages.iter().flat_map(public_names) {
         // A crate may hand on what it has from one below it.
         let defines = |krate: &&str| {
             let items = found.get(krate).into_iter().flatten();
@@ -80,8 +87,42 @@ pub(crate) fn judge(own: &str, pages: &[String], sources: &BTreeMap<&str, Vec<So
     judged
 }
 
+/// What the macros of a crate write that take the name of a type first: `name!(Type, ..);` on a line of its own.
+fn written_by_macros(files: &[Source]) -> Vec<Source> {
+    let mut bodies = BTreeMap::new();
+    for source in files {
+        for part in source.text.split("macro_rules! ").skip(1) {
+            let rule = part.split("\n    };\n").next().unwrap_or_default();
+            if let Some((name, rest)) = rule.split_once(" {\n    ($")
+                && let Some((_, body)) = rest.split_once(") => {\n")
+            {
+                let lines = body.lines().map(|line| line.strip_prefix("        "));
+                let lines: Vec<&str> = lines.map(Option::unwrap_or_default).collect();
+                bodies.insert(name, (first_name(rest), lines.join("\n")));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for source in files {
+        for line in source.text.lines() {
+            if let Some((name, arguments)) = line.split_once("!(")
+                && let Some((parameter, body)) = bodies.get(name)
+            {
+                let of = arguments.split([',', ')']).next().unwrap_or_default();
+                found.push(Source {
+                    path: source.path.clone(),
+                    text: body.replace(&format!("${parameter}"), of),
+                });
+            }
+        }
+    }
+    found
+}
+
 /// The names that a public module has: its own, and those it hands on, each with the crate that it names for them.
-fn public_names(own: &str, page: &str) -> BTreeSet<(String, String)> {
+fn public_names(page: &Source) -> BTreeSet<(String, String)> {
+    let own = page.path.split('/').next().unwrap_or_default();
+    let page = &page.text;
     let mut found = BTreeSet::new();
     for part in page.split("\npub use ").skip(1) {
         let first = first_name(part);

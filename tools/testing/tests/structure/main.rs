@@ -388,8 +388,8 @@ fn public_items_are_those_that_are_listed() {
 
 /// Public items without an example, and why.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
-    ("bowline text, which is not found", "a module"),
-    ("bowline vfs, which is not found", "a module"),
+    ("bowline text, which is not found", "a module, with a page"),
+    ("bowline vfs, which is not found", "a module, with a page"),
     (
         "bowline CountersSnapshot, which is not found",
         "a macro writes it: a list of numbers",
@@ -404,24 +404,34 @@ fn public_items_have_examples() {
     let mut count = 0;
     // The crate, its public modules, and the crates from which it hands on items.
     let parts = [
-        ("bowline-types", &["lib.rs"][..], &[][..]),
+        ("bowline-types", &["bowline-types/src/lib.rs"][..], &[][..]),
         (
             "bowline",
-            &["lib.rs"],
+            &[
+                "bowline/src/lib.rs",
+                "bowline-core/src/text.rs",
+                "bowline-storage/src/vfs/mod.rs",
+            ],
             &["bowline-core", "bowline-storage", "bowline-types"],
         ),
         (
             "bowline-client",
-            &["lib.rs", "graph/mod.rs"],
+            &[
+                "bowline-client/src/lib.rs",
+                "bowline-client/src/graph/mod.rs",
+            ],
             &["bowline-types"],
         ),
     ];
     for (name, pages, below) in parts {
-        let read = |page: &&str| fs::read_to_string(directory(name).join("src").join(page));
-        let pages = pages.iter().map(|page| read(page).expect("text"));
+        let page = |path: &&str| Source {
+            path: (*path).to_owned(),
+            text: fs::read_to_string(root().join("crates").join(path)).expect("text"),
+        };
+        let pages: Vec<Source> = pages.iter().map(page).collect();
         let crates = below.iter().chain([&name]).copied();
         let sources = crates.map(|name| (name, sources(name))).collect();
-        let judged = examples::judge(name, &pages.collect::<Vec<_>>(), &sources);
+        let judged = examples::judge(name, &pages, &sources);
         count += judged.items;
         without.extend(judged.without);
     }
@@ -458,19 +468,31 @@ fn an_item_without_an_example_is_found() {
             methods.join("\n")
         ),
     };
-    let sources = BTreeMap::from([("c", vec![source])]);
-    let judged = examples::judge("c", &[page.to_owned()], &sources);
+    let with_macro = Source {
+        path: "c/src/b.rs".to_owned(),
+        text: "macro_rules! setting {\n    ($name:ident) => {\n        impl $name {\n            /// It has none.\n            \
+               pub fn setting(self) {}\n        }\n    };\n}\n\nsetting!(A);\nsetting!(Named);\n"
+            .to_owned(),
+    };
+    let page = Source {
+        path: "c/src/lib.rs".to_owned(),
+        text: page.to_owned(),
+    };
+    let sources = BTreeMap::from([("c", vec![source, with_macro])]);
+    let judged = examples::judge("c", &[page], &sources);
     let expected = [
         "c A::drawn",
         "c A::in_a_hidden_line",
         "c A::of_type_longer",
+        "c A::setting",
         "c Gone, which is not found",
+        "c Named::setting",
         "c Own",
         "c bare",
     ];
     let without: Vec<_> = judged.without.iter().collect();
     assert_eq!(without, expected);
-    assert_eq!(judged.items, 12);
+    assert_eq!(judged.items, 14);
 }
 
 /// Crates that users do not name, but for what the library hands on.
