@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Source;
-use super::public_items::{first_name, handed_on, implemented};
+use super::public_items::{defined, first_name, handed_on, implemented};
 
 /// An item with its comment.
 struct Item<'a> {
@@ -139,15 +139,12 @@ fn public_names(page: &Source) -> BTreeSet<(String, String)> {
         ));
         found.extend(list.into_iter().map(|name| (krate.clone(), name)));
     }
-    for part in ["struct ", "enum ", "trait ", "fn "] {
-        let head = format!("\npub {part}");
-        let heads = page.split(&head).skip(1);
-        found.extend(heads.map(|rest| (own.to_owned(), first_name(rest).to_owned())));
-    }
+    let own_items = defined(page).into_iter();
+    found.extend(own_items.map(|name| (own.to_owned(), name)));
     found
 }
 
-/// The public types, traits and functions of a file that are documented.
+/// The public types, traits and functions of a file that its documentation shows.
 fn items(source: &Source) -> Vec<Item<'_>> {
     let code = source.text.split("#[cfg(test)]\nmod tests {").next();
     let mut found = Vec::new();
@@ -227,18 +224,13 @@ fn is_compiled(info: &str) -> bool {
     words.all(|word| ["", "rust", "no_run", "should_panic"].contains(&word))
 }
 
-/// Where a word is in a text.
-fn word_ends<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
-    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
-    text.match_indices(word).filter_map(move |(at, _)| {
-        let rest = &text[at + word.len()..];
-        let is_whole = !text[..at].ends_with(is_letter) && !rest.starts_with(is_letter);
-        is_whole.then_some(rest)
-    })
-}
-
+/// Whether an example has a name as a whole word.
 fn names(example: &str, name: &str) -> bool {
-    word_ends(example, name).next().is_some()
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    example.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&example[..at], &example[at + name.len()..]);
+        !before.ends_with(is_letter) && !after.starts_with(is_letter)
+    })
 }
 
 /// Whether an example calls a method of a type, or names it by its path.

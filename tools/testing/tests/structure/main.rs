@@ -298,7 +298,10 @@ fn a_fault_is_found() {
         ),
     ]);
     assert_eq!(circles, [["c/src/a/mod.rs", "c/src/b.rs", "c/src/c.rs"]]);
-    let names = public_items::handed_on("\npub use a::{A,\n    b::F};\npub use c::T as U;\n");
+    let names = public_items::public_names(
+        "\npub use a::{A,\n    b::F};\npub use c::T as U;\n\npub struct V<T> {\n}\n",
+    );
+    assert!(names.contains("V"));
     let item = source(
         "a.rs",
         "pub struct A {\n    pub x: u8,\n    y: u8,\n}\n\npub struct B;\n\nimpl<T> A {\n    pub fn get(\n        \
@@ -342,9 +345,9 @@ const WRITE_VARIABLE: &str = "BOWLINE_WRITE_PUBLIC_ITEMS";
 #[test]
 fn public_items_are_those_that_are_listed() {
     let read = |path: &str| fs::read_to_string(root().join("crates").join(path)).expect("text");
-    let of_library = public_items::handed_on(&read("bowline/src/lib.rs"));
-    let mut of_client = public_items::handed_on(&read("bowline-client/src/lib.rs"));
-    of_client.extend(public_items::handed_on(&read(
+    let of_library = public_items::public_names(&read("bowline/src/lib.rs"));
+    let mut of_client = public_items::public_names(&read("bowline-client/src/lib.rs"));
+    of_client.extend(public_items::public_names(&read(
         "bowline-client/src/graph/mod.rs",
     )));
     let parts = [
